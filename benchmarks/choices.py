@@ -5,7 +5,7 @@
 Of every table of ``gal bench peers`` only the rows to learn from are used: each seed divides them anew into
 rows to learn from and rows to judge on, so the rows that the page of peers is judged on decide nothing here.
 Each choice is undone by itself; what is printed is score and log loss of today's, and what undoing the choice
-changes, paired by seed, with its standard error. Residuals are not crossed, unless ``--crossed`` says so.
+changes, paired by seed, with its standard error. ``--crossed`` adds interaction probes.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def of_two_classes(table: PeerTable) -> PeerTable:
     return replace(table, y=y, y_test=y_test)
 
 
-def judged(table: PeerTable, seed: int, choice: str, rounds: int | str, crossed: str) -> Judged:
+def judged(table: PeerTable, seed: int, choice: str, rounds: int | str, crossed: bool) -> Judged:
     """Learn as always, with this choice undone."""
     started = time.process_time()
     with undone(choice):
@@ -124,7 +124,7 @@ def judged(table: PeerTable, seed: int, choice: str, rounds: int | str, crossed:
 
 
 def compare(
-    table: PeerTable, choices: list[str], seeds: range, rows: int, rounds: Sequence[int | str], crossed: str
+    table: PeerTable, choices: list[str], seeds: range, rows: int, rounds: Sequence[int | str], crossed: bool
 ) -> None:
     """Print one line per choice, and number of rounds beside the first."""
     today: Any = None
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--rounds", type=_rounds, nargs="*", default=["auto"], help="numbers, or auto")
     parser.add_argument("--two", action="store_true", help="the largest class against all others")
-    parser.add_argument("--crossed", action="store_true", help="cross residuals, as by default")
+    parser.add_argument("--crossed", action="store_true", help="with interaction probes")
     parser.add_argument("--choices", nargs="*", default=list(UNDONE))
     given = parser.parse_args()
     for name in given.sets:
@@ -169,7 +169,7 @@ def main() -> None:
                 range(given.first, given.first + given.seeds),
                 given.rows,
                 given.rounds,
-                "auto" if given.crossed else "off",
+                given.crossed,
             )
 
 

@@ -70,7 +70,7 @@ def measure(point: Point) -> Measured:
     if point.outputs > 1:
         cuts = np.quantile(signal, np.linspace(0, 1, point.outputs + 1)[1:-1])
         labels = np.searchsorted(cuts, signal).astype(str)
-    options: Any = {"closing": False, "interactions": "off", "cross_validation": 0, "patience": None}
+    options: Any = {"closing": False, "cross_validation": 0, "patience": None}
     options["min_rate"] = None  # all rounds, also where two organizations have soon learned all there is
     before = time.process_time()
     learn(labels, members, rounds=point.rounds, **options)

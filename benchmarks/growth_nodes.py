@@ -81,7 +81,7 @@ def make_homes(root: Path, rows: int, organizations: int, rounds: int, labelled:
     for name in names[1:]:
         CardFolder(root / name / "cards").add(card_of(identities[OWN], f"127.0.0.1:{port}"))
         CardFolder(root / OWN / "cards").add(card_of(identities[name]))
-    options = {"rounds": rounds, "min_rate": None, "patience": None, "closing": False, "interactions": "off"}
+    options = {"rounds": rounds, "min_rate": None, "patience": None, "closing": False}
     invite(root / OWN, TASK, names[1:], root / "task", options=options, kind="regression")
     for name in names[1:]:
         join(root / name, *read_terms(root / name, root / "task"))

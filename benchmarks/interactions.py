@@ -1,14 +1,13 @@
-"""What crossed residuals bring, what they cost, and what they tell of the label holder's columns.
+"""What interaction probes bring, what they cost, and what they tell of the label holder's columns.
 
-    python benchmarks/interactions.py [--rows 10000] [--seeds 2] [--tasks xor ring] [--signs 4 12 auto]
+    python benchmarks/interactions.py [--rows 10000] [--seeds 2] [--tasks xor ring] [--signs 4 12 usual]
 
 Labels hang on columns of two organizations together, or of three. Every organization has four columns, of
 which one or two matter. Two tables: the area under the ROC curve on as many rows as were learned from, of the
 best there is (the true probabilities), of GAL without and with its closing model, of boosting on pooled
-columns, and with residuals crossed with so many signs (auto: 12, with three organizations up to 16), with
-the megabytes that an assistant received and sent, and CPU seconds. Then, for the number of signs and for
-signs of which a share is turned round: what an assistant can read of the label holder's columns from what it
-received.
+columns, and with so many interaction probes (usual: 12, with three organizations up to 16), with
+the megabytes that an assistant received and sent, and CPU seconds. Then, for the number of probes: what an
+assistant can read of the label holder's columns from what it received.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from sklearn.metrics import roc_auc_score
 import gal
 from gal import Organization
 from gal.engine.drivers import InProcess, Traffic, drive_learning
-from gal.engine.interactions import Interactions
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
@@ -87,14 +85,12 @@ class Result:
     told: str = ""
 
 
-def learned(made: Made, seed: int, *, flipped: float = 0.0, **options: Any) -> Result:
+def learned(made: Made, seed: int, **options: Any) -> Result:
     """Learn from the first half, and judge on the second."""
     names, half = NAMES[: len(made.views)], made.half
     members = {name: Organization(name, view[:half]) for name, view in zip(names, made.views, strict=True)}
     chosen, started = Options(**options), time.process_time()
     task = make_task(class_labels(made.y[:half], chosen), names, chosen, label_holder=names[0], seed=seed)
-    if isinstance(task.crossing, Interactions):
-        task = replace(task, crossing=replace(task.crossing, flipped=flipped))
     traffic, transcript = Traffic(), Transcript()
     ensemble = drive_learning(task, members, InProcess(), traffic=traffic, on_message=transcript)
     seconds = time.process_time() - started
@@ -120,9 +116,9 @@ def pooled(made: Made) -> float:
     return made.auc(model.fit(X[: made.half], made.y[: made.half]).predict_proba(X[made.half :])[:, 1])
 
 
-def print_accuracy(tasks: list[str], rows: int, seeds: range, signs: list[int | str]) -> None:
+def print_accuracy(tasks: list[str], rows: int, seeds: range, signs: list[int]) -> None:
     """One row per task, with what each form brings and costs."""
-    forms = "  ".join(f"{f'{one} signs (MB, s)':>22}" for one in signs)
+    forms = "  ".join(f"{f'{_named(one)} signs (MB, s)':>22}" for one in signs)
     print(f"{'task':26} {'Bayes':>6} {'GAL':>6} {'closing (MB, s)':>22} {'pooled':>7}  {forms}")
     for name in tasks:
         drawn = [make(name, rows, seed) for seed in seeds]
@@ -134,20 +130,20 @@ def print_accuracy(tasks: list[str], rows: int, seeds: range, signs: list[int | 
             return f"{one.auc:.3f} ({one.megabytes:6.2f}, {one.seconds:4.1f})".rjust(22)
 
         bayes = np.mean([one.auc(one.signal[one.half :]) for one in drawn])
-        plain, closed = over(closing=False, interactions="off"), over(interactions="off")
+        plain, closed = over(closing=False), over()
         crossed = "  ".join(cell(over(interactions=one)) for one in signs)
         best = np.mean([pooled(one) for one in drawn])
         print(f"{name:26} {bayes:6.3f} {plain.auc:6.3f} {cell(closed)} {best:7.3f}  {crossed}", flush=True)
 
 
-def print_leaks(tasks: list[str], rows: int, signs: list[int | str]) -> None:
+def print_leaks(tasks: list[str], rows: int, signs: list[int]) -> None:
     """What an assistant reads from signs, beside what they bring."""
-    print(f"\n{'task':26} {'signs':>5} {'turned':>6} {'AUC':>6}   vectors, bits a row, R2 of her columns")
+    print(f"\n{'task':26} {'signs':>5} {'AUC':>6}   vectors, bits a row, R2 of her columns")
     for name in tasks:
         made = make(name, rows, 0)
-        for number, flipped in [*((one, 0.0) for one in signs), (signs[-1], 0.1), (signs[-1], 0.25)]:
-            one = learned(made, 0, interactions=number, flipped=flipped)
-            print(f"{name:26} {number:>5} {flipped:6.2f} {one.auc:6.3f}   {one.told}", flush=True)
+        for number in signs:
+            one = learned(made, 0, interactions=number)
+            print(f"{name:26} {_named(number):>5} {one.auc:6.3f}   {one.told}", flush=True)
 
 
 def main() -> None:
@@ -155,7 +151,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
-    parser.add_argument("--signs", nargs="+", type=_signs, default=[4, 12, "auto"], help="numbers, or auto")
+    parser.add_argument("--signs", nargs="+", type=_signs, default=[4, 12, True], help="numbers, or usual")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     given = parser.parse_args()
     print_accuracy(given.tasks, given.rows, range(given.first, given.first + given.seeds), given.signs)
@@ -163,8 +159,12 @@ def main() -> None:
     print_leaks([one for one in leaking if one in given.tasks], given.rows, given.signs)
 
 
-def _signs(text: str) -> int | str:
-    return text if text == "auto" else int(text)
+def _signs(text: str) -> int:
+    return True if text == "usual" else int(text)
+
+
+def _named(signs: int) -> str:
+    return "usual" if signs is True else str(signs)
 
 
 if __name__ == "__main__":

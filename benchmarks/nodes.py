@@ -170,7 +170,7 @@ def bytes_report(scene: Scene) -> dict[str, Any]:
 # Sums
 
 
-SAME = {"weights": "uniform", "interactions": "off", "cross_validation": 0, "validation_fraction": 0.0}
+SAME = {"weights": "uniform", "cross_validation": 0, "validation_fraction": 0.0}
 """What sums leave of the options."""
 BEGINNING = frozenset({"hello", "welcome", "joined", "begin", "begun", "end"})
 """Messages that no round has."""

@@ -104,7 +104,6 @@ def trained(name: str, seed: int, epsilon: float | None, most: int) -> tuple[flo
         cross_validation=0,
         validation_fraction=0,
         fitted="in-sample",
-        interactions="off",
         closing=False,
         patience=None,
         random_state=seed,

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/stages.py Adult CreditDefault Letter Covertype
 
-GAL with defaults and without crossing, on the tables of ``gal bench peers``; they learn and predict.
+GAL with defaults, on the tables of ``gal bench peers``; they learn and predict.
 Each stage has its own seconds, without those of stages inside it. Forest and network of the closing model
 stand by what they are fitted for: to be judged, with the others' answers or the label holder's alone, or for
 good, on all rows.
@@ -116,7 +116,7 @@ def gal(table: PeerTable, seed: int) -> tuple[Any, Stages, float]:
     """What GAL says, and where its time went."""
     stages, started = Stages(), time.process_time()
     with stages.taken(), stages.stage("rest of learning"):
-        model = GALClassifier(table.organizations, random_state=seed, interactions="off")
+        model = GALClassifier(table.organizations, random_state=seed)
         model.fit(table.X, table.y)
     with stages.stage("prediction"):
         said = model.predict_proba(table.X_test)
@@ -170,7 +170,7 @@ def show_warm(table: PeerTable, seed: int, runs: int) -> None:
 
 def show_crossing(table: PeerTable, seed: int, runs: int) -> None:
     """What crossed residuals take beside all the rest."""
-    found: dict[str, list[tuple[float, float]]] = {"off": [], "auto": []}
+    found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
     heard = False
     for _, (interactions, taken) in product(range(runs), found.items()):
         model, started = GALClassifier(table.organizations, random_state=seed), time.process_time()

@@ -100,7 +100,7 @@ def lost(name: str, organizations: int, idle: int, model: Any, seed: int, rows: 
     rng = np.random.default_rng([seed, 4])
     chosen, tested = (rng.permutation(len(X))[:rows], rng.permutation(len(X_test))[:TESTED])
     X, y, X_test, y_test = X.iloc[chosen], split.y_train[chosen], X_test.iloc[tested], split.y_test[tested]
-    how: dict[str, Any] = {"local_models": model, "closing": False, "interactions": "off"}
+    how: dict[str, Any] = {"local_models": model, "closing": False}
 
     def loss_of(who: dict[str, list[Any]], weights: Any) -> float:
         make = GALClassifier if data.classes else GALRegressor

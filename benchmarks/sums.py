@@ -36,7 +36,7 @@ from gal.secrecy import ring
 from gal.secrecy.summing import LocalCircle
 from gal.secrecy.terms import Sums
 
-PLAIN: dict[str, Any] = {"weights": "uniform", "closing": False, "interactions": "off"}
+PLAIN: dict[str, Any] = {"weights": "uniform", "closing": False}
 COLUMNS = 3
 TABLES = {
     "diabetes": load_diabetes,

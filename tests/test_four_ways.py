@@ -140,15 +140,15 @@ def made(name: str) -> tuple[pd.DataFrame, Any]:
     return table, label(signal + noise)
 
 
-def by_estimator(table: pd.DataFrame, y: Any, rounds: Rounds) -> tuple[Any, Any]:
-    model = (GALClassifier if are_classes(y) else GALRegressor)(PARTS, rounds=rounds, random_state=0)
-    model.fit(table, y)
+def by_estimator(table: pd.DataFrame, y: Any, rounds: Rounds, *, probed: bool) -> tuple[Any, Any]:
+    estimator = GALClassifier if are_classes(y) else GALRegressor
+    model = estimator(PARTS, rounds=rounds, interactions=probed, random_state=0).fit(table, y)
     return model.ensemble_, model.predict_proba(table) if are_classes(y) else model.predict(table)[:, None]
 
 
-def by_parts(table: pd.DataFrame, y: Any, rounds: Rounds) -> tuple[Any, Any]:
+def by_parts(table: pd.DataFrame, y: Any, rounds: Rounds, *, probed: bool) -> tuple[Any, Any]:
     members = [Organization(name, table[columns]) for name, columns in PARTS.items()]
-    ensemble = gal.learn(y, members, rounds=rounds, seed=SEED)
+    ensemble = gal.learn(y, members, rounds=rounds, interactions=probed, seed=SEED)
     output = gal.predict(ensemble, members).output
     if not are_classes(y):
         return ensemble, output
@@ -166,14 +166,21 @@ def by_simulation(path: Path, table: pd.DataFrame, y: Any, rounds: Rounds) -> tu
 
 
 def by_nodes(
-    root: Path, table: pd.DataFrame, y: Any, rounds: Rounds = ROUNDS, model: str = "tabular"
+    root: Path,
+    table: pd.DataFrame,
+    y: Any,
+    rounds: Rounds = ROUNDS,
+    model: str = "tabular",
+    *,
+    probed: bool = False,
 ) -> tuple[Any, Any]:
     tables = {name: table[[ROW_ID, *columns]] for name, columns in PARTS.items()}
     tables["clinic"] = tables["clinic"].assign(**{LABEL: y})
     tables["lab"] = tables["lab"].sample(frac=1, random_state=1)
     models = dict.fromkeys(PARTS, f'use = "{model}"')
-    with running(Network(root, tables, models=models)) as network:
-        record = network.invite("task", rounds=rounds, seed=SEED)
+    consent = dict.fromkeys(PARTS, "[policy]\ninteractions = true\n") if probed else {}
+    with running(Network(root, tables, models=models, more=consent)) as network:
+        record = network.invite("task", rounds=rounds, interactions=probed, seed=SEED)
         network.wait_until_joined(record)
         network.learn("task")
         record = network.nodes["clinic"].state.find_task("task")
@@ -206,19 +213,20 @@ def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("gal.engine.task_making.ROUNDS", ROUNDS - 1)
     monkeypatch.setattr("gal.engine.task_making.MOST_ROUNDS", ROUNDS + 1)
     rounds = "auto" if "more rounds" in name else ROUNDS
-    table, y = made(name)
+    (table, y), probed = made(name), "crossed" in name
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ways = {
-            "estimator": by_estimator(typed(table), y, rounds),
-            "parts": by_parts(typed(table), y, rounds),
-            "simulation": by_simulation(tmp_path / "whole.csv", table, y, rounds),
-            "nodes": by_nodes(tmp_path / "nodes", table, y, rounds),
+            "estimator": by_estimator(typed(table), y, rounds, probed=probed),
+            "parts": by_parts(typed(table), y, rounds, probed=probed),
+            "nodes": by_nodes(tmp_path / "nodes", table, y, rounds, probed=probed),
         }
+        if not probed:  # a simulation has no interaction probes
+            ways["simulation"] = by_simulation(tmp_path / "whole.csv", table, y, rounds)
     ensemble, expected = ways["estimator"]
     assert ensemble.n_rounds > 0  # else all would agree on a constant
     assert (ensemble.closing is not None) == name.endswith("closed")
-    assert ensemble.crossing is not None or "crossed" not in name
+    assert (ensemble.crossing is not None) == probed
     assert (ensemble.n_rounds > ROUNDS) == ("more rounds" in name)
     for way, (found, said) in ways.items():
         assert found.coefficients == ensemble.coefficients, way

@@ -113,7 +113,7 @@ def test_every_script_is_here() -> None:
         ("deep_speed", r"2 (one by one|side by side), one step: \d+\.\d+ ms"),
         ("default_model", r"Wine +accuracy no trees"),
         ("growth", r'"cpu_seconds": \d'),
-        ("interactions", r"xor +2 +0\.25 +0\.\d+"),
+        ("interactions", r"xor +2 +0\.\d+ +\d"),
         ("many_splits", r"Wine"),
         ("remembered_labels", r"\| Diabetes \| validation rows \| \d+"),
         ("wrongly_named", r"linear . 5 . \d+ . 0 ."),

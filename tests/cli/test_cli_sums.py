@@ -56,7 +56,7 @@ def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Pa
     words = ["invite", "risk", *OTHERS, "--secrecy", "sums", "--home", homes / "clinic", "--out", path]
     said = gal(*words).output
     assert "you get the sum of all others' answers, and no single one" in said
-    assert "closing model, crossed residuals, contributions of single organizations" in said
+    assert "closing model, interaction probes, contributions of single organizations" in said
     with pytest.raises(GALError, match=r"insurer \(sha256:.*, shop \(sha256:.*of whom no card is here"):
         gal("join", path, "--yes", "--home", homes / "lab")
     introduce(homes, "lab", "insurer")
@@ -113,7 +113,7 @@ def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
         ([*OTHERS, "--secrecy", "sums", "--align", "psi"], "asked about the same rows"),
         ([*OTHERS, "--secrecy", "sums", "-o", "weights=exact"], "weighs all organizations the same"),
         ([*OTHERS, "--secrecy", "sums", "-o", "closing=true"], "a closing model learns from single answers"),
-        ([*OTHERS, "--secrecy", "sums", "-o", "interactions=3"], "crossed residuals go to one organization"),
+        ([*OTHERS, "--secrecy", "sums", "-o", "interactions=3"], "interaction probes go to one organization"),
     ],
 )
 def test_what_sums_cannot_have_is_said_when_inviting(homes: Path, words: list[object], why: str) -> None:

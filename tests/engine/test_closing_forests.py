@@ -32,7 +32,7 @@ def heard(n_classes: int) -> tuple[Any, Any, Any]:
     X, y = crossed(2100)
     edges = np.quantile(y, np.arange(1, n_classes) / n_classes)
     labels = class_labels(np.digitize(y, edges), Options())
-    task = make_task(labels, ["left", "right"], Options(interactions="off"), label_holder="left")
+    task = make_task(labels, ["left", "right"], Options(), label_holder="left")
     wide = np.ones((1, labels.loss.n_outputs))
     replies = {name: (X[:, [at]] * wide).astype(np.float32) for name, at in (("left", 0), ("right", 2))}
     return task, [{"left": 0.1, "right": 0.1}], [replies]

@@ -25,7 +25,7 @@ def numbers(noise: float, n: int = 2 * N) -> tuple[Any, Any]:
 
 def learned(X: Any, y: Any) -> tuple[Any, list[Organization]]:
     members = [Organization("left", X[:N, :2]), Organization("right", X[:N, 2:])]
-    return learn(y[:N], members, rounds=ROUNDS, interactions="off", seed=0), members
+    return learn(y[:N], members, rounds=ROUNDS, seed=0), members
 
 
 def missed(ensemble: Any, members: list[Organization], X: Any, y: Any) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score, roc_auc_score
 
@@ -74,10 +75,10 @@ def test_what_two_know_only_together_is_heard(name: str) -> None:
     parts = views(parties)
     truth = signal(*parts)
     X, y = np.hstack(parts), classes(truth)
-    model = GALClassifier(divided(parties), random_state=0).fit(X[:N], y[:N])
+    model = GALClassifier(divided(parties), random_state=0, interactions=True).fit(X[:N], y[:N])
     assert model.crossing_ is not None
     assert auc(model, X[N:], y[N:]) > roc_auc_score(y[N:], truth[N:]) - near
-    plain = GALClassifier(divided(parties), random_state=0, interactions="off").fit(X[:N], y[:N])
+    plain = GALClassifier(divided(parties), random_state=0).fit(X[:N], y[:N])
     gain = 0.02 if name != "ring" else -0.002  # so few columns the closing model puts together by itself
     assert auc(model, X[N:], y[N:]) > auc(plain, X[N:], y[N:]) + gain
 
@@ -98,7 +99,7 @@ def test_what_three_know_only_together_is_heard(tmp_path: Path, monkeypatch: pyt
     members = {
         name: Organization(name, X[:N, at : at + 2]) for name, at in zip("abc", (0, 2, 4), strict=True)
     }
-    options, seen = Options(rounds=1), Transcript()
+    options, seen = Options(rounds=1, interactions=True), Transcript()
     task = make_task(class_labels(y[:N], options), list(members), options, label_holder="a", seed=0)
     assert task.crossing is not None
     assert (task.crossing.signs, task.crossing.pairs) == (8, 4)
@@ -219,7 +220,7 @@ def test_what_three_know_must_tell_more_with_every_pass() -> None:
 
 @pytest.mark.usefixtures("few_are_many")
 def test_where_three_know_nothing_together_it_ends_soon() -> None:
-    options, seen = Options(rounds=1), Transcript()
+    options, seen = Options(rounds=1, interactions=True), Transcript()
     members = {name: Organization(name, view) for name, view in zip("abc", views(3, FEW), strict=True)}
     y = classes(np.zeros(FEW), seed=1)
     task = make_task(class_labels(y, options), list(members), options, label_holder="a", seed=0)
@@ -235,7 +236,7 @@ def test_three_classes_are_heard() -> None:
     X, three = np.hstack([a, b]), np.digitize(a[:, 0] * b[:, 0], [-0.4, 0.4])
     heard, plain = (
         GALClassifier(divided(2), rounds=1, random_state=0, interactions=signs).fit(X[:N], three[:N])
-        for signs in (6, "off")
+        for signs in (6, False)
     )
     assert heard.score(X[N:], three[N:]) > plain.score(X[N:], three[N:]) + 0.15
 
@@ -244,7 +245,8 @@ def test_numbers_are_heard() -> None:
     a, b, c = views(3)
     X, signal = np.hstack([a, b, c]), b[:, 0] * c[:, 0] + 0.5 * a[:, 0]
     noisy = signal + 0.3 * np.random.default_rng(1).normal(size=len(signal))
-    said = GALRegressor(divided(3), rounds=2, random_state=0).fit(X[:N], noisy[:N]).predict(X[N:])
+    model = GALRegressor(divided(3), rounds=2, random_state=0, interactions=True)
+    said = model.fit(X[:N], noisy[:N]).predict(X[N:])
     assert r2_score(noisy[N:], said) > 0.75  # at most 0.93; the sum alone has 0.19
 
 
@@ -252,46 +254,50 @@ def test_where_there_is_nothing_to_hear_nothing_is_followed() -> None:
     a, b = views(2)
     X = np.hstack([a, b])
     y = classes(a[:, 0] + b[:, 1])
-    model = GALClassifier(divided(2), random_state=0, local_models=Ridge()).fit(X[:N], y[:N])
-    plain = GALClassifier(divided(2), random_state=0, local_models=Ridge(), interactions="off").fit(
-        X[:N], y[:N]
-    )
+    plain = GALClassifier(divided(2), random_state=0, local_models=Ridge()).fit(X[:N], y[:N])
+    model = clone(plain).set_params(interactions=True).fit(X[:N], y[:N])
     assert model.crossing_ is None
     np.testing.assert_array_equal(model.predict_proba(X[N:]), plain.predict_proba(X[N:]))
     assert model.traffic_.trips <= plain.traffic_.trips + 3
 
 
+@pytest.mark.parametrize("preset", ["default", "paper"])
 @pytest.mark.usefixtures("few_are_many")
-def test_off_and_the_paper_ask_nothing_more() -> None:
-    """The paper's preset has the same bits and the same traffic with the option and without it."""
+def test_nothing_is_asked_beyond_the_rounds_by_default(preset: str) -> None:
+    """However much two organizations know only together: probes reveal columns."""
     a, b = views(2, FEW)
     X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
-    found = []
-    for signs in ("auto", "off"):
-        transcript = Transcript()
-        model = GALClassifier(
-            divided(2), rounds=2, preset="paper", interactions=signs, random_state=0, on_message=transcript
-        ).fit(X, y)
-        assert {round for round, _ in transcript.messages} == {1, 2}
-        assert model.crossing_ is None
-        found.append((model.decision_function(X).tobytes(), model.traffic_))
-    assert found[0] == found[1]
+    transcript = Transcript()
+    model = GALClassifier(divided(2), rounds=2, preset=preset, random_state=0, on_message=transcript)
+    assert model.fit(X, y).crossing_ is None
+    assert {round for round, _ in transcript.messages} == {1, 2}
+    assert transcript.crossed == {}
 
 
-def test_small_tables_are_left_alone_and_what_cannot_be_is_said() -> None:
+def test_what_cannot_be_is_said() -> None:
     a, b = views(2, 500)
     X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
-    assert GALClassifier(divided(2), rounds=1, random_state=0).fit(X, y).crossing_ is None
-    wrongs: list[Any] = [True, 0, -1, 101, 1.5, "on", None]
+    wrongs: list[Any] = ["auto", "off", -1, 101, 1.5, None]
     for wrong in wrongs:
-        with pytest.raises(InvalidOptionError, match="interactions must be"):
+        with pytest.raises(InvalidOptionError, match="interactions must be False"):
             GALClassifier(divided(2), interactions=wrong).fit(X, y)
-    with pytest.raises(InvalidOptionError, match="interactions need validation rows"):
-        GALClassifier(divided(2), interactions=4).fit(X, y)
-    asked = GALClassifier(
-        divided(2), rounds=1, random_state=0, interactions=4, validation_fraction=0.2, local_models=Ridge()
-    )
-    assert asked.fit(X, y).ensemble_ is not None
+    for asked in (True, 4):
+        with pytest.raises(InvalidOptionError, match=f"={asked} is not possible here.*need validation rows"):
+            GALClassifier(divided(2), interactions=asked).fit(X, y)
+    with pytest.raises(InvalidOptionError, match="need at least two organizations"):
+        GALClassifier(divided(1), interactions=True, validation_fraction=0.2).fit(X, y)
+    with pytest.raises(InvalidOptionError, match="need a log loss or squared error"):
+        GALRegressor(divided(2), loss="huber", interactions=True, validation_fraction=0.2).fit(X, y)
+    for possible in (True, 4):
+        model = GALClassifier(
+            divided(2),
+            rounds=1,
+            random_state=0,
+            interactions=possible,
+            validation_fraction=0.2,
+            local_models=Ridge(),
+        )
+        assert model.fit(X, y).ensemble_ is not None
 
 
 def xor_task(n: int = FEW, **options: Any) -> tuple[Any, dict[str, Organization], Any]:
@@ -354,9 +360,8 @@ def test_who_does_not_answer_has_no_part_in_it_and_lends_no_sign() -> None:
     def after(progress: Progress) -> None:
         Unwilling.refuses = len(progress.rounds) >= 1
 
-    task = make_task(
-        class_labels(y, Options(rounds=1)), ["a", "b", "c"], Options(rounds=1), label_holder="a", seed=0
-    )
+    options = Options(rounds=1, interactions=True)
+    task = make_task(class_labels(y, options), ["a", "b", "c"], options, label_holder="a", seed=0)
     ensemble = drive_learning(
         task,
         {one.name: one for one in members},
@@ -373,7 +378,7 @@ def test_who_does_not_answer_has_no_part_in_it_and_lends_no_sign() -> None:
 def test_a_missing_organization_leaves_rows_to_the_rounds() -> None:
     a, b = views(2, FEW)
     X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]) + a[:, 2])
-    model = GALClassifier(divided(2), rounds=2, random_state=0).fit(X, y)
+    model = GALClassifier(divided(2), rounds=2, random_state=0, interactions=True).fit(X, y)
     assert model.crossing_ is not None
     assert auc(model, X, y) > 0.9
     some = np.arange(FEW) < 100
@@ -384,7 +389,7 @@ def test_a_missing_organization_leaves_rows_to_the_rounds() -> None:
 
 @pytest.mark.usefixtures("few_are_many")
 def test_stored_and_read_back_it_says_the_same(tmp_path: Path) -> None:
-    task, members, _ = xor_task()
+    task, members, _ = xor_task(interactions=True)
     ensemble = drive_learning(task, members, InProcess())
     assert ensemble.crossing is not None
     said = gal.predict(ensemble, list(members.values())).output
@@ -399,7 +404,7 @@ def test_stored_and_read_back_it_says_the_same(tmp_path: Path) -> None:
 def test_explain_adds_up() -> None:
     a, b = views(2, FEW)
     X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
-    model = GALClassifier(divided(2), rounds=2, random_state=0).fit(X, y)
+    model = GALClassifier(divided(2), rounds=2, random_state=0, interactions=True).fit(X, y)
     parts = model.explain(X[:50])
     assert np.abs(parts["closing model"]).max() > 1
     np.testing.assert_allclose(parts.sum(axis=1), model.decision_function(X[:50]))
@@ -414,15 +419,15 @@ def test_interrupted_it_keeps_the_rounds() -> None:
         if asked[0].round > 2:
             raise KeyboardInterrupt
 
-    model = GALClassifier(divided(2), rounds=2, random_state=0, on_message=end_in_the_crossing).fit(X, y)
-    plain = GALClassifier(divided(2), rounds=2, random_state=0, interactions="off").fit(X, y)
+    plain = GALClassifier(divided(2), rounds=2, random_state=0).fit(X, y)
+    model = clone(plain).set_params(interactions=True, on_message=end_in_the_crossing).fit(X, y)
     assert model.crossing_ is None
     np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
 
 
 @pytest.mark.usefixtures("few_are_many")
 def test_a_resumed_task_crosses_the_same() -> None:
-    task, members, _ = xor_task()
+    task, members, _ = xor_task(interactions=True)
     seen: list[Progress] = []
     whole = drive_learning(task, members, InProcess(), on_round=seen.append)
     said = gal.predict(whole, list(members.values())).output

@@ -35,7 +35,7 @@ def near_and_far(n: int = 2 * N, clear: float = 3.0) -> tuple[Any, Any]:
 
 def learned(X: Any, y: Any) -> tuple[Any, dict[str, Organization]]:
     members = {name: Organization(name, X[:N, 2 * at : 2 * at + 2]) for at, name in enumerate(NAMES)}
-    options = Options(rounds=ROUNDS)
+    options = Options(rounds=ROUNDS, interactions=True)
     task = make_task(class_labels(y[:N], options), NAMES, options, label_holder="a", seed=0)
     return drive_learning(task, members, InProcess()), members
 
@@ -82,7 +82,7 @@ def test_where_no_forest_is_followed_nobody_is_asked_for_more(monkeypatch: pytes
 
 
 def task_of(y: Any) -> Any:
-    options = Options()
+    options = Options(interactions=True)
     return make_task(class_labels(y, options), NAMES, options, label_holder="a", seed=0)
 
 
@@ -105,21 +105,24 @@ def test_who_remembers_labels_of_fitted_rows_moves_nothing(
 
 def test_labels_that_are_noise_are_left_alone() -> None:
     X, y = near_and_far(N, clear=0.0)
-    model = GALClassifier({"a": [0, 1], "b": [2, 3]}, rounds=ROUNDS, random_state=0).fit(X, y)
+    model = GALClassifier({"a": [0, 1], "b": [2, 3]}, rounds=ROUNDS, random_state=0, interactions=True).fit(
+        X, y
+    )
     assert not isinstance(model.crossing_, CrossedForest) or model.crossing_.network is None
 
 
 def test_of_several_classes_and_without_crossing_there_is_none() -> None:
     X, y = near_and_far(N)
     columns = {"a": [0, 1], "b": [2, 3]}
-    several = GALClassifier(columns, rounds=1, random_state=0).fit(X, y + (X[:, 0] > 1))
+    several = GALClassifier(columns, rounds=1, random_state=0, interactions=True).fit(X, y + (X[:, 0] > 1))
     assert not isinstance(several.crossing_, CrossedForest) or several.crossing_.network is None
-    assert GALClassifier(columns, rounds=1, interactions="off", random_state=0).fit(X, y).crossing_ is None
+    assert GALClassifier(columns, rounds=1, random_state=0).fit(X, y).crossing_ is None
 
 
 def test_without_a_closing_model_there_is_none_either() -> None:
     X, y = near_and_far(N)
-    model = GALClassifier({"a": [0, 1], "b": [2, 3]}, rounds=1, closing=False, random_state=0).fit(X, y)
+    columns = {"a": [0, 1], "b": [2, 3]}
+    model = GALClassifier(columns, rounds=1, closing=False, interactions=True, random_state=0).fit(X, y)
     assert model.closing_ is None
     assert isinstance(model.crossing_, CrossedForest)
     assert model.crossing_.network is None
@@ -128,11 +131,12 @@ def test_without_a_closing_model_there_is_none_either() -> None:
 def test_the_card_says_what_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = near_and_far(N)
     columns = {"a": [0, 1], "b": [2, 3]}
-    card = GALClassifier(columns, rounds=1, random_state=0).fit(X, y).card()
+    unfitted = GALClassifier(columns, rounds=1, interactions=True, random_state=0)
+    card = unfitted.fit(X, y).card()
     assert "What was asked for after the rounds takes part, with a share of" in card
     monkeypatch.setattr(Interactions, "_followed", lambda *_: None)
     monkeypatch.setattr("gal.engine.stacking.Stacking.__call__", lambda *_, **__: None)
-    model = GALClassifier(columns, rounds=1, random_state=0).fit(X, y)
+    model = unfitted.fit(X, y)
     assert model.closing_ is None
     assert isinstance(model.crossing_, CrossedForest)
     assert model.crossing_.network is not None
@@ -148,16 +152,17 @@ def test_the_label_holder_alone_has_one_too_where_assistance_is_near(monkeypatch
     X, y = near_and_far(N)
     X = np.hstack([X, np.random.default_rng(1).normal(size=(N, 2))])
     organizations, losses = {"a": [0, 1, 2, 3], "b": [4, 5]}, []
+    unfitted = GALClassifier(organizations, rounds=ROUNDS, interactions=True, random_state=0)
     like = BestRounds.like
     monkeypatch.setattr("gal.engine.interactions.certain_share", lambda *_: 0.125)
     monkeypatch.setattr("gal.engine.interactions.believed_share", lambda _: 0.125)
     for fair in (like, lambda self, *_: self):
         monkeypatch.setattr(BestRounds, "like", fair)
-        ensemble = GALClassifier(organizations, rounds=ROUNDS, random_state=0).fit(X, y).ensemble_
+        ensemble = unfitted.fit(X, y).ensemble_
         losses.append((ensemble.alone_validation_loss, ensemble.assisted_validation_loss))
     assert losses[0][0] != losses[1][0]
     assert losses[0][1] == losses[1][1]
     monkeypatch.setattr(BestRounds, "like", like)
     monkeypatch.setattr("gal.engine.interactions.FAR_AHEAD", -100.0)
-    ensemble = GALClassifier(organizations, rounds=ROUNDS, random_state=0).fit(X, y).ensemble_
+    ensemble = unfitted.fit(X, y).ensemble_
     assert ensemble.alone_validation_loss == losses[1][0]

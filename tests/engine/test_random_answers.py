@@ -58,7 +58,7 @@ def test_they_help_where_no_crossed_residual_is_heard(tmp_path: Path) -> None:
     view = {"a": X[:, :2], "b": X[:, 2:]}
     unseen = {name: view[name][N:] for name in NAMES}
     outputs = {}
-    for signs in ("off", "auto"):
+    for signs in (False, True):
         members = {name: Organization(name, view[name][:N]) for name in NAMES}
         options = Options(rounds=ROUNDS, interactions=signs, closing=False)
         task = make_task(class_labels(y[:N], options), NAMES, options, label_holder="a", seed=0)
@@ -72,12 +72,12 @@ def test_they_help_where_no_crossed_residual_is_heard(tmp_path: Path) -> None:
     assert [tree.min_samples_leaf for tree in trees] == [leaf for leaf in LEAVES_OF_RANDOM for _ in range(6)]
     assert len({tree.random_state for tree in trees}) == len(trees)
     assert ensemble.asked_rounds == (*range(1, ensemble.n_rounds + 1), *further)
-    gain = roc_auc_score(y[N:], outputs["auto"]) - roc_auc_score(y[N:], outputs["off"])
+    gain = roc_auc_score(y[N:], outputs[True]) - roc_auc_score(y[N:], outputs[False])
     assert gain > 0.01
     save_ensemble(ensemble, tmp_path / "ensemble.gal")
     again = load_ensemble(tmp_path / "ensemble.gal")
     said = gal.predict(again, list(members.values()), unseen).output
-    np.testing.assert_array_equal(said, outputs["auto"])
+    np.testing.assert_array_equal(said, outputs[True])
     alone = gal.predict(ensemble, list(members.values()), {"a": unseen["a"]})
     assert alone.degraded.all()
 
@@ -85,8 +85,9 @@ def test_they_help_where_no_crossed_residual_is_heard(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("nothing_is_heard")
 def test_of_several_classes_and_numbers_they_are_not_looked_at() -> None:
     X, y = halves(N)
-    three = GALClassifier(columns(), rounds=1, random_state=0).fit(X, y + (X[:, 1] > 1))
-    numbers = GALRegressor(columns(), rounds=1, random_state=0).fit(X, X[:, 0] * X[:, 2] + y)
+    three = GALClassifier(columns(), rounds=1, random_state=0, interactions=True).fit(X, y + (X[:, 1] > 1))
+    numbers = GALRegressor(columns(), rounds=1, random_state=0, interactions=True)
+    numbers.fit(X, X[:, 0] * X[:, 2] + y)
     assert three.crossing_ is None
     assert numbers.crossing_ is None
 
@@ -105,7 +106,7 @@ def test_who_remembers_labels_of_fitted_rows_is_not_believed(lies: bool) -> None
     """An answer that is the label of every fitted row, and noise on the others, moves no prediction; one that
     tells as much of all rows does.
     """
-    rng, options = np.random.default_rng(0), Options()
+    rng, options = np.random.default_rng(0), Options(interactions=True)
     y = rng.integers(0, 2, size=N)
     task = make_task(class_labels(y, options), NAMES, options, label_holder="a", seed=0)
     told = np.where(task.rows.is_fit, y, rng.integers(0, 2, size=N)) if lies else y
@@ -149,7 +150,7 @@ def test_who_tells_of_labels_where_there_are_none_has_no_part_in_it(how: str) ->
     views = {"a": X[:, :1], "b": X[:, 1:2], "c": X[:, 2:]}
     members = {name: Member(Organization(name, view)) for name, view in views.items()}
     liar = members["b"].attack = Remembers(np.random.default_rng(0), how=how)
-    options = Options(rounds=ROUNDS, closing=False)
+    options = Options(rounds=ROUNDS, closing=False, interactions=True)
     ensemble = drive(
         make_task(class_labels(y, options), list(views), options, label_holder="a", seed=0), members
     )
@@ -166,7 +167,7 @@ def test_what_she_knows_by_herself_is_no_assistance() -> None:
     X, y = halves(N)
     members = {name: Member(Organization(name, X[:, [place]])) for place, name in enumerate("ab")}
     members["b"].attack = Remembers(np.random.default_rng(0), how="added")
-    options = Options(rounds=ROUNDS, closing=False)
+    options = Options(rounds=ROUNDS, closing=False, interactions=True)
     ensemble = drive(
         make_task(class_labels(y, options), ["a", "b"], options, label_holder="a", seed=0), members
     )
@@ -175,7 +176,7 @@ def test_what_she_knows_by_herself_is_no_assistance() -> None:
 
 
 def test_few_rows_that_were_never_sent_name_nobody() -> None:
-    options = Options()
+    options = Options(interactions=True)
     y = np.arange(N) % 2
     task = make_task(class_labels(y, options), NAMES, options, label_holder="a", seed=0)
     known = np.where(task.rows.is_fit, y, 1 - y)[:, None].astype(np.float32)
@@ -187,7 +188,7 @@ def test_few_rows_that_were_never_sent_name_nobody() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_honest_answers_do_not_look_like_remembered_labels(seed: int) -> None:
     """A rare class and heavy tails, where a few rows say much."""
-    rng, options = np.random.default_rng(seed), Options()
+    rng, options = np.random.default_rng(seed), Options(interactions=True)
     y = (rng.random(N) < 0.01).astype(int)
     task = make_task(class_labels(y, options), NAMES, options, label_holder="a", seed=seed)
     amount = np.exp(1.5 * rng.normal(size=(N, 1)) + 2 * y[:, None]).astype(np.float32)
@@ -197,7 +198,7 @@ def test_honest_answers_do_not_look_like_remembered_labels(seed: int) -> None:
 @pytest.mark.usefixtures("small_forests")
 def test_crossed_answers_have_a_rule_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gal.engine.interactions.believed_share", lambda _: 0.125)
-    rng, options = np.random.default_rng(0), Options()
+    rng, options = np.random.default_rng(0), Options(interactions=True)
     y = rng.integers(0, 2, size=N)
     task = make_task(class_labels(y, options), NAMES, options, label_holder="a", seed=0)
     answers = {(11, "b"): (y + rng.normal(size=N))[:, None].astype(np.float32)}

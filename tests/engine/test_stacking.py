@@ -52,11 +52,11 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def regressor(parts: Any, **options: Any) -> GALRegressor:
     """With a closing model as the last one: crossed residuals would leave it nothing."""
-    return GALRegressor(parts, interactions="off", **options)
+    return GALRegressor(parts, **options)
 
 
 def classifier(parts: Any, **options: Any) -> GALClassifier:
-    return GALClassifier(parts, interactions="off", **options)
+    return GALClassifier(parts, **options)
 
 
 def test_it_hears_what_organizations_say_together() -> None:
@@ -116,7 +116,7 @@ def test_it_is_fitted_on_all_rows_once_validation_rows_have_judged(monkeypatch: 
     """Its share, its loss and who earned what are of the model that did not know them."""
     X, y = crossed(2100)
     members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
-    options: dict[str, Any] = {"rounds": 2, "interactions": "off", "closing": KNeighborsRegressor(3)}
+    options: dict[str, Any] = {"rounds": 2, "closing": KNeighborsRegressor(3)}
     whole = learn(y, members, **options)
     monkeypatch.setattr(Stacking, "whole", lambda self, closing, *_: closing)
     judged = learn(y, members, **options)
@@ -133,9 +133,9 @@ def test_for_two_classes_a_forest_keeps_the_trees_that_were_judged(monkeypatch: 
     X, y = crossed(2100)
     members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
     labels = np.where(y > np.median(y), "high", "low")
-    whole = learn(labels, members, rounds=2, interactions="off").closing
+    whole = learn(labels, members, rounds=2).closing
     monkeypatch.setattr(Stacking, "whole", lambda self, closing, *_: closing)
-    judged = learn(labels, members, rounds=2, interactions="off").closing
+    judged = learn(labels, members, rounds=2).closing
     assert isinstance(whole, Closing)
     assert isinstance(judged, Closing)
     kept, grown, n = judged.model.estimators_, whole.model.estimators_, TREES_OF_TWO
@@ -174,7 +174,7 @@ def test_few_rows_that_are_all_right_prove_no_certainty() -> None:
 def test_for_several_classes_a_network_follows_the_forest(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = three_classes()
     members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
-    options: dict[str, Any] = {"rounds": 3, "interactions": "off"}
+    options: dict[str, Any] = {"rounds": 3}
     both = learn(y, members, **options)
     closing = both.closing
     assert isinstance(closing, Closing)
@@ -208,7 +208,7 @@ def test_its_output_is_what_forest_and_network_say() -> None:
 def test_a_network_is_stored_and_files_without_one_are_read(tmp_path: Path) -> None:
     X, y = three_classes()
     members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
-    ensemble = learn(y, members, rounds=2, interactions="off")
+    ensemble = learn(y, members, rounds=2)
     assert isinstance(ensemble.closing, Closing)
     assert ensemble.closing.network is not None
     save_ensemble(ensemble, tmp_path / "now.gal")
@@ -453,11 +453,11 @@ def test_in_parts_there_is_the_same() -> None:
     left, right = Organization("left", X[:, :2]), Organization("right", X[:, 2:])
     model = regressor(PARTS, rounds=3, random_state=0).fit(X, y)
     seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
-    ensemble = learn(y, [left, right], rounds=3, interactions="off", seed=seed)
+    ensemble = learn(y, [left, right], rounds=3, seed=seed)
     assert isinstance(ensemble.closing, Closing)
     found = predict(ensemble, [left, right])
     np.testing.assert_array_equal(found.output[:, 0], model.predict(X))
-    plain = learn(y, [left, right], rounds=3, interactions="off", seed=seed, closing=False)
+    plain = learn(y, [left, right], rounds=3, seed=seed, closing=False)
     assert plain.closing is None
     same, closed = (
         replace(one, assisted_validation_loss=0.0, alone_validation_loss=0.0, shares=None)

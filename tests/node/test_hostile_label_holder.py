@@ -40,8 +40,8 @@ from hostile import (
 from patience import LONGEST, patient
 
 POLICY = (
-    "[policy]\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\nmax_versions = 4\npredictions_per_day "
-    "= 300\nrefused_begins_per_day = 100\n"
+    "[policy]\ninteractions = true\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\nmax_versions = 4\n"
+    "predictions_per_day = 300\nrefused_begins_per_day = 100\n"
 )
 
 

@@ -246,7 +246,7 @@ def test_what_cannot_be_had_is_said() -> None:
             RandomisedResponse(1.0, [0, 1], **wrong)  # type: ignore[arg-type]
     y = np.zeros((3, 1))
     labels = Labels(y, LaplaceLabels(1.0, -1.0, 1.0).read(y, Options()).loss)
-    with pytest.raises(InvalidOptionError, match="crossed residuals would be sent without"):
+    with pytest.raises(InvalidOptionError, match="interaction probes would be sent without"):
         protect(LaplaceLabels(1.0, -1.0, 1.0, Silent(), **COLUMNS), labels, Options(interactions=2), seed=0)
     for loss in (BinaryLogLoss(), SquaredError()):  # true labels, and numbers without bounds
         with pytest.raises(InvalidOptionError, match="noise for columns is known for noisy labels"):

@@ -63,7 +63,7 @@ def test_labels_are_as_little_protected_as_without(both: tuple[Rehearsal, Rehear
 def test_utility_stands_beside_that_of_single_answers(both: tuple[Rehearsal, Rehearsal]) -> None:
     X, y = table()
     summed, single = both
-    plain: dict[str, Any] = {"weights": "uniform", "closing": False, "interactions": "off"}
+    plain: dict[str, Any] = {"weights": "uniform", "closing": False}
     equal = rehearse(X, y, PARTS, **QUICK, **plain)
     assert summed.utility == pytest.approx(equal.utility, abs=1e-5)
     assert summed.unprotected == single.unprotected

@@ -535,5 +535,5 @@ def test_the_private_refit_hears_what_is_known_only_together() -> None:
 def test_noise_on_residuals_cannot_be_crossed() -> None:
     X, y = together(600)
     for given in (GaussianResiduals(2.0, 1e-6, classes=[0, 1]), PaperLaplace(1.0)):
-        with pytest.raises(InvalidOptionError, match="no noise on residuals"):
+        with pytest.raises(InvalidOptionError, match="residuals without noise"):
             GALClassifier(PARTS, rounds=1, privacy=given, interactions=4).fit(X, y)

@@ -29,7 +29,7 @@ from gal.secrecy.summing import Summing, size
 from gal.secrecy.terms import SUM
 
 NAMES = ("bank", "a", "b", "c", "d")
-PLAIN: dict[str, Any] = {"weights": "uniform", "closing": False, "interactions": "off"}
+PLAIN: dict[str, Any] = {"weights": "uniform", "closing": False}
 COLUMNS = {name: [2 * m, 2 * m + 1] for m, name in enumerate(NAMES)}
 EQUAL = 5e-4
 """Of the label's spread: what rounding on one grid may change."""
@@ -233,7 +233,7 @@ def test_nobody_drops_out_by_default() -> None:
     [
         ({"weights": "exact"}, "weighs all organizations the same"),
         ({"closing": True}, "a closing model learns from single answers"),
-        ({"interactions": 3}, "crossed residuals go to one organization each"),
+        ({"interactions": 3}, "interaction probes go to one organization each"),
         ({"fully_corrective": True}, "coefficients of each organization"),
         ({"secrecy": "plus"}, "secrecy must be None, 'sums' or"),
         ({"secrecy": Sums(2)}, "at least 5 organizations beside the label holder, of which 2 may drop out"),

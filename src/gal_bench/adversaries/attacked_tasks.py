@@ -18,7 +18,7 @@ from gal.core.task import Task
 from gal.engine.labels import Labels, read_labels
 from gal.engine.options import Options
 from gal.engine.organization import Organization
-from gal.engine.task_making import make_task
+from gal.engine.task_making import LARGE, make_task
 from gal.models import LinearModel, TabularModel
 from gal_bench.adversaries.hostile_answers import ATTACKS, TRIGGER, HostileAnswers, Member
 from gal_bench.data.splits import Split
@@ -35,6 +35,8 @@ class Defence:
 
     options: Mapping[str, Any]
     outside: Outside
+    probes: bool = True
+    """Whether interaction probes follow the rounds on large tables, as the figures were measured."""
 
 
 OFF = Defence(
@@ -47,6 +49,7 @@ OFF = Defence(
         "closing": False,
     },
     "keep",
+    probes=False,
 )
 DEFAULT = Defence({}, "missing")
 VALIDATED = Defence({"validation_fraction": 0.2, "fitted": "held-out", "held_out_fraction": 0.2}, "missing")
@@ -99,7 +102,8 @@ class Trial:
             name: Member(Organization(name, views[name], MODELS[self.model]()), hostile.get(name))
             for name in names
         }
-        options = Options(rounds=ROUNDS, **defence.options)
+        probed = defence.probes and len(names) > 1 and len(self.split.y_train) >= LARGE
+        options = Options(rounds=ROUNDS, interactions=probed, **defence.options)
         labels = read_labels(
             self.split.y_train, "classification" if self.split.classes else "regression", options
         )

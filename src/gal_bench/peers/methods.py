@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 
 from gal import GALClassifier
+from gal.engine.task_making import LARGE
 from gal_bench.peers.encoding import codes_of, judges
 from gal_bench.peers.tables import PeerTable
 
@@ -26,12 +27,13 @@ PATIENCE = 20
 
 
 def gal_default(table: PeerTable, seed: int) -> Said:
-    model = GALClassifier(table.organizations, random_state=seed).fit(table.X, table.y)
+    probed = len(table.y) >= LARGE  # where there are rows to judge interaction probes on
+    model = GALClassifier(table.organizations, random_state=seed, interactions=probed).fit(table.X, table.y)
     return model.predict_proba(table.X_test), model.traffic_.sent + model.traffic_.received
 
 
 def gal_not_crossed(table: PeerTable, seed: int) -> Said:
-    model = GALClassifier(table.organizations, random_state=seed, interactions="off").fit(table.X, table.y)
+    model = GALClassifier(table.organizations, random_state=seed).fit(table.X, table.y)
     return model.predict_proba(table.X_test), model.traffic_.sent + model.traffic_.received
 
 

@@ -15,12 +15,13 @@ HEAD = """# Against what people would use instead
 federated mode, columns split, plain text), *FedTree vertical* (plain text, all parties in one process, so
 that its bytes are not counted) and *SplitNN* (one hidden layer on each side of the cut) have them divided.
 Boosting stops early on a tenth of the rows; of FedTree these choose among 20 to 100 trees. *Of the way* is
-the share of the way from the better model alone to the best pooled one, by score and by log loss. *GAL* tries
-[crossed residuals](explanation-algorithm.md#crossed-residuals), *GAL, not crossed* is without them: its CPU
-time is to be compared with that of pooled boosting, and the difference is what crossing costs. CPU time is of
-one core and of all processes that a peer starts; bytes are between organizations, while learning. Lines are
-those of the peer's function, and of those that it calls, in `src/gal_bench/peers`; reading and encoding the
-table is not among them.
+the share of the way from the better model alone to the best pooled one, by score and by log loss. *GAL* was
+measured with [interaction probes](explanation-algorithm.md#crossed-residuals), which are off by default since
+November 2026, because they [reveal columns](explanation-privacy.md#interaction-probes). *GAL, not crossed* is
+without them, as by default: its CPU time is to be compared with that of pooled boosting, and the difference
+is what probes cost. CPU time is of one core and of all processes that a peer starts; bytes are between
+organizations, while learning. Lines are those of the peer's function, and of those that it calls, in
+`src/gal_bench/peers`; reading and encoding the table is not among them.
 """
 
 COLUMNS = ("", "score", "log loss", "of the way", "by log loss", "seconds", "CPU s", "MB", "lines")

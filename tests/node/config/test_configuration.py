@@ -103,7 +103,7 @@ def test_a_name_is_enough(tmp_path: Path) -> None:
         "small_predictions_per_day": 100_000,
         "unknown_ids_per_day": 100_000,
         "refused_begins_per_day": 20,
-        "interactions": True,
+        "interactions": False,
         "decimals": None,
         "largest_message": 1_000_000_000,
         "messages_per_minute": 60_000,

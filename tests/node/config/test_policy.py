@@ -99,7 +99,7 @@ def refusal(check: object, *arguments: object) -> tuple[str, str]:
 
 def test_what_is_within_the_limits_passes() -> None:
     LIMITS.check_peer("bank")
-    LIMITS.check_invitation("bank", 5)
+    LIMITS.check_invitation("bank", 5, 0)
     LIMITS.check_begin(1000, 3)
     LIMITS.check_begin(20, 1)
     LIMITS.check_fit(20, 5)
@@ -111,8 +111,10 @@ def test_what_is_within_the_limits_passes() -> None:
     ("check", "arguments", "code", "limit"),
     [
         ("check_peer", ("insurer",), "not-accepted", "accept"),
-        ("check_invitation", ("insurer", 1), "not-accepted", "accept"),
-        ("check_invitation", ("bank", 6), "too-many-rounds", "5 rounds"),
+        ("check_invitation", ("insurer", 1, 0), "not-accepted", "accept"),
+        ("check_invitation", ("bank", 6, 0), "too-many-rounds", "5 rounds"),
+        ("check_invitation", ("bank", 5, 1), "no-interactions", "policy.interactions = false"),
+        ("check_interactions", (), "no-interactions", "policy.interactions = false"),
         ("check_begin", (1001, 1), "too-many-rows", "1000 rows"),
         ("check_begin", (19, 1), "too-few-rows", "20 rows"),
         ("check_begin", (100, 4), "too-many-versions", "3 versions"),
@@ -129,6 +131,17 @@ def test_beyond_a_limit_is_refused(check: str, arguments: tuple[object, ...], co
     assert "hospital" in sentence
     assert limit in sentence
     assert "operator" in sentence
+
+
+def test_who_consents_to_interaction_probes_gets_them() -> None:
+    consenting = PolicyLimits("hospital", Policy(interactions=True))
+    consenting.check_invitation("bank", 5, 16)
+    consenting.check_interactions()
+    consenting.check_own_interactions("risk")
+    code, sentence = refusal(LIMITS.check_own_interactions, "risk")
+    assert code == "no-interactions"
+    assert "'risk' asks for interaction probes" in sentence
+    assert "policy.interactions = true" in sentence
 
 
 def test_nobody_may_ask_where_accept_is_empty_and_all_where_it_is_absent() -> None:

@@ -47,7 +47,7 @@ def network(tmp_path: Path, exporters: dict[str, Any]) -> Iterator[Network]:
 def test_a_round_is_a_trace_with_a_span_for_each_organization(
     network: Network, exporters: dict[str, InMemorySpanExporter]
 ) -> None:
-    network.wait_until_joined(network.invite("risk", rounds=2, interactions="off"))
+    network.wait_until_joined(network.invite("risk", rounds=2))
     network.learn("risk")
     network.stop()  # sends what waits
     spans = exporters["clinic"].get_finished_spans()

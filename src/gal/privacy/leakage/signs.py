@@ -46,7 +46,7 @@ class SignLeak:
     def sentence(self) -> str:
         """What it means, in plain words."""
         said = (
-            f"Crossed residuals gave {self.organization} {self.vectors} "
+            f"Interaction probes gave {self.organization} {self.vectors} "
             f"{'sign' if self.vectors == 1 else 'signs'} of every row ({self.bits:.1f} bits)"
         )
         most = int(np.argmax(self.columns))

@@ -52,7 +52,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 @pytest.fixture(scope="module")
 def learned(network: Network) -> tuple[TaskRecord, dict[str, Any]]:
-    record = network.invite("together", rounds=ROUNDS, interactions="off")
+    record = network.invite("together", rounds=ROUNDS)
     network.wait_until_joined(record)
     return record, network.learn("together")
 
@@ -60,7 +60,7 @@ def learned(network: Network) -> tuple[TaskRecord, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def here(network: Network) -> tuple[Ensemble, list[gal.Organization]]:
     """The same in one process."""
-    return network.in_process(rounds=ROUNDS, interactions="off")
+    return network.in_process(rounds=ROUNDS)
 
 
 def test_it_is_the_closing_model_of_one_process(
@@ -74,7 +74,7 @@ def test_it_is_the_closing_model_of_one_process(
     assert exact(network.ensemble(record)) == exact(ensemble)
     expected = gal.predict(ensemble, members).output
     assert outputs(network, record).output.tobytes() == expected.tobytes()
-    plain, _ = network.in_process(rounds=ROUNDS, interactions="off", closing=False)
+    plain, _ = network.in_process(rounds=ROUNDS, closing=False)
     y = network.tables["clinic"][LABEL].to_numpy()
     sums = gal.predict(plain, members).output[:, 0]
     assert np.square(expected[:, 0] - y).mean() < 0.5 * np.square(sums - y).mean()
@@ -147,7 +147,7 @@ def test_a_forest_that_was_made_up_does_not_end_the_node(network: Network, learn
 def test_interrupted_and_resumed_it_is_the_same(network: Network, learned: Any, here: Any) -> None:
     """Ended after the first round, and once more while it is fitted: replaying gives the same model."""
     _, _ = learned
-    record = network.invite("again", rounds=ROUNDS, interactions="off")
+    record = network.invite("again", rounds=ROUNDS)
     facts = interrupted_twice(network, record, after=1, within="gal.engine.stacking.Stacking.__call__")
     ensemble, members = here
     assert ensemble.closing is not None
@@ -159,7 +159,7 @@ def test_interrupted_and_resumed_it_is_the_same(network: Network, learned: Any, 
 def test_where_it_runs_out_of_memory_learning_goes_on_without(
     network: Network, learned: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = network.invite("large", rounds=ROUNDS, interactions="off")
+    record = network.invite("large", rounds=ROUNDS)
     network.wait_until_joined(record)
 
     def too_large(*anything: Any) -> None:
@@ -187,7 +187,7 @@ def test_who_earned_what_is_the_same_as_in_one_process(network: Network, learned
 
 def test_without_it_and_what_cannot_be(network: Network, learned: Any) -> None:
     old, _ = learned
-    record = network.invite("plain", rounds=ROUNDS, interactions="off", closing=False)
+    record = network.invite("plain", rounds=ROUNDS, closing=False)
     network.wait_until_joined(record)
     assert network.learn("plain")["closing"] is None
     assert not (network.root / "clinic" / "tasks" / record.id / "1" / FILE).exists()
@@ -223,10 +223,10 @@ def test_forest_and_network_are_those_of_one_process(
         tables["clinic"][LABEL] = np.digitize(tables["clinic"][LABEL], [-0.5, 0.5])
     models = dict.fromkeys(("clinic", "lab"), 'use = "tabular"')
     with running(Network(tmp_path_factory.mktemp("several"), tables, models=models)) as net:
-        record = net.invite("several", rounds=ROUNDS, interactions="off")
+        record = net.invite("several", rounds=ROUNDS)
         net.wait_until_joined(record)
         facts = net.learn("several")
-        ensemble, members = net.in_process(rounds=ROUNDS, interactions="off")
+        ensemble, members = net.in_process(rounds=ROUNDS)
         closing = ensemble.closing
         assert isinstance(closing, Closing)
         assert (closing.model is None) == (kind == "numbers, a network alone")

@@ -1,5 +1,5 @@
-"""Crossed residuals over nodes: the same as in one process to the last bit, kept, resumed
-and served; who does not want them is left out.
+"""Interaction probes over nodes: the same as in one process to the last bit, kept, resumed
+and served; only with the consent of every organization.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice
 from gal.core.state import Ensemble
 from gal.engine.interactions import CrossedForest
 from gal.errors import RefusedError
+from gal.node.admin.membership import read_terms
 from gal.node.agreement.invitations import TaskTerms
 from gal.node.store.state import TaskRecord
+from gal.privacy.statements import PROBES_REVEAL
 from small_network import LABEL, ROW_ID, Network, exact, running
 
 pytestmark = pytest.mark.usefixtures("small_forests")
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("small_forests")
 N, ROUNDS = 2100, 2
 NAMES = ("clinic", "lab", "shop")
 MODELS = dict.fromkeys(NAMES, 'use = "tabular"')
+CONSENT = "[policy]\ninteractions = true\n"
 
 
 def together(n: int = N) -> dict[str, pd.DataFrame]:
@@ -44,13 +47,14 @@ def together(n: int = N) -> dict[str, pd.DataFrame]:
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    with running(Network(tmp_path_factory.mktemp("crossing"), together(), models=MODELS)) as net:
+    root, more = tmp_path_factory.mktemp("crossing"), dict.fromkeys(NAMES, CONSENT)
+    with running(Network(root, together(), models=MODELS, more=more)) as net:
         yield net
 
 
 @pytest.fixture(scope="module")
 def learned(network: Network) -> tuple[TaskRecord, dict[str, Any]]:
-    record = network.invite("together", rounds=ROUNDS)
+    record = network.invite("together", rounds=ROUNDS, interactions=True)
     network.wait_until_joined(record)
     return record, network.learn("together")
 
@@ -58,7 +62,7 @@ def learned(network: Network) -> tuple[TaskRecord, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def here(network: Network) -> tuple[Ensemble, list[gal.Organization]]:
     """The same in one process."""
-    return network.in_process(rounds=ROUNDS)
+    return network.in_process(rounds=ROUNDS, interactions=True)
 
 
 def test_it_is_what_one_process_finds(network: Network, learned: Any, here: Any) -> None:
@@ -96,7 +100,7 @@ def test_interrupted_before_residuals_are_crossed_it_goes_on(
     """A learning that ends with the random targets, then while the answers are learned from, and goes on."""
     _, _ = learned
     for name in ("again", "again-2"):
-        record = network.invite(name, rounds=ROUNDS)
+        record = network.invite(name, rounds=ROUNDS, interactions=True)
         within = "gal.engine.interactions.Interactions.__call__"
         facts = interrupted_twice(network, record, after=ROUNDS, within=within)
         if not facts["missed"]:  # a busy machine may miss somebody for a round: that is no other test
@@ -144,11 +148,12 @@ def test_where_nothing_is_heard_what_is_made_of_answers_is_that_of_one_process(
         monkeypatch.setattr("gal.engine.interactions.Interactions._followed", lambda *_: None)
         monkeypatch.setattr("gal.engine.interactions.believed_share", lambda _: 0.25)
         monkeypatch.setattr("gal.engine.interactions.certain_share", lambda _: 0.5)
-    with running(Network(tmp_path_factory.mktemp("unheard"), with_noisy_labels(), models=MODELS)) as net:
-        record = net.invite("unheard", rounds=ROUNDS)
+    root, more = tmp_path_factory.mktemp("unheard"), dict.fromkeys(NAMES, CONSENT)
+    with running(Network(root, with_noisy_labels(), models=MODELS, more=more)) as net:
+        record = net.invite("unheard", rounds=ROUNDS, interactions=True)
         net.wait_until_joined(record)
         facts = net.learn("unheard")
-        ensemble, members = net.in_process(rounds=ROUNDS)
+        ensemble, members = net.in_process(rounds=ROUNDS, interactions=True)
         crossing = ensemble.crossing
         assert isinstance(crossing, CrossedForest)
         assert crossing.crossings.vectors == ()
@@ -172,21 +177,51 @@ def test_a_number_of_signs_that_was_agreed_on_can_be_learned(network: Network) -
     assert network.learn("numbered")["missed"] == {}
 
 
-def test_the_terms_say_it_and_a_policy_refuses_it(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """An organization that forbids it joins, takes part in the rounds, and is absent from the crossing."""
-    root, more = tmp_path_factory.mktemp("refused"), {"shop": "[policy]\ninteractions = false\n"}
-    with running(Network(root, together(), models=MODELS, more=more)) as network:
-        record = network.invite("together", rounds=1)
-        network.wait_until_joined(record)
-        assert record.terms.signs == 16
-        assert any("one bit of another's answer" in said for said in record.terms.sentences())
-        facts = network.learn("together")
-        assert facts["missed"] == {}
-        ensemble = network.ensemble(record)
-        assert ensemble.crossing is None  # what all three know together is not heard
-        plain = network.invite("plain", rounds=1, interactions="off")
+def test_by_default_there_are_none_and_nobody_consents(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The label holder's own policy counts as well, and nothing of the task is kept then."""
+    with running(Network(tmp_path_factory.mktemp("default"), together(), models=MODELS)) as network:
+        plain = network.invite("plain", rounds=1)
         assert plain.terms.signs == 0
         assert not any("sign" in said for said in plain.terms.sentences())
+        with pytest.raises(RefusedError, match=r"clinic, the label holder.*policy\.interactions = false"):
+            network.invite("together", rounds=1, interactions=True)
+        assert [one.name for one in network.nodes["clinic"].state.tasks()] == ["plain"]
+
+
+def test_an_invitation_says_what_probes_reveal_and_needs_consent(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    root, more = tmp_path_factory.mktemp("refused"), {"clinic": CONSENT, "lab": CONSENT}
+    with running(Network(root, together(), models=MODELS, more=more)) as network:
+        record = network.invite("together", rounds=1, interactions=True, join=())
+        assert record.terms.signs == 16
+        assert any(PROBES_REVEAL in said for said in record.terms.sentences())
+        invitation = root / "clinic-together.invitation"
+        assert read_terms(root / "lab", invitation) == (record.terms, "clinic")
+        with pytest.raises(RefusedError, match=r"shop does not consent.*policy\.interactions = false"):
+            read_terms(root / "shop", invitation)
+        plain = network.invite("plain", rounds=1, join=())
+        assert read_terms(root / "shop", root / "clinic-plain.invitation") == (plain.terms, "clinic")
+
+
+def test_who_no_longer_consents_is_left_out(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """An organization whose policy changed after it joined takes part in the rounds; its signs go nowhere.
+    The label holder's own policy ends learning.
+    """
+    root, more = tmp_path_factory.mktemp("changed"), {"clinic": CONSENT, "lab": CONSENT}
+    with running(Network(root, together(), models=MODELS, more=more)) as network:
+        record = network.invite("together", rounds=1, interactions=True)
+        network.wait_until_joined(record)
+        facts = network.learn("together")
+        assert facts["missed"] == {}
+        assert network.ensemble(record).crossing is None  # what all three know together is not heard
+        network.more["clinic"] = ""
+        network.configure("clinic")
+        network.stop("clinic")
+        network.start("clinic")
+        network.wait_until_joined(record)
+        with pytest.raises(RefusedError, match="'together' asks for interaction probes, and clinic"):
+            network.learn("together")
 
 
 def test_terms_of_before_have_the_digest_that_they_had(learned: Any) -> None:
