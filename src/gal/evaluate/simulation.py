@@ -29,6 +29,7 @@ from gal.evaluate.baselines.method import check_label_holder
 from gal.evaluate.coalition_scores import Joining, worth_of
 from gal.evaluate.evidence import Evidence, Exchange
 from gal.evaluate.metrics import METRICS, Metric, metric_for
+from gal.evaluate.probe_gain import ProbeGain, probe_gain
 from gal.evaluate.profile import Remark, profile_of
 from gal.evaluate.quality import Quality
 from gal.evaluate.spreading import Spread, with_one_core
@@ -94,6 +95,8 @@ class Simulation:
     """By part: losses by round."""
     quality: Quality | None = None
     """How the predictions fit the truth."""
+    interaction_probes: ProbeGain | None = None
+    """What interaction probes would bring beyond chance, on a sample; None: nothing, or not possible."""
     exchange: Exchange | None = None
     """What would move between the organizations, measured while the first part was learned."""
     setting: Mapping[str, Any] = field(default_factory=dict)
@@ -164,9 +167,8 @@ def simulate(
 ) -> Simulation:
     """Cross-validate alone, assisted and pooled on this table.
 
-    What some of the organizations would bring is estimated from what all of them say; ``relearn`` learns with
-    each coalition instead. ``worth_per_point``: what a point of the metric is worth; ``spread``: who computes
-    parts side by side, one core each.
+    What some organizations would bring is estimated; ``relearn`` learns with each coalition instead.
+    ``worth_per_point``: what a point of the metric is worth; ``spread`` computes parts side by side.
 
     >>> from sklearn.datasets import load_diabetes
     >>> table = load_diabetes(as_frame=True).frame
@@ -184,10 +186,11 @@ def simulate(
     splits = _splits(y, chosen, folds, seed)
     joining = _joining(setting, chosen, relearn=relearn)
     picked, outputs = _left_out_outputs((X, y), setting, splits, joining, evidence, say, spread)
+    gained = {"interaction_probes": probe_gain(X, y, setting, chosen, _fit, say)}
     truth = np.concatenate([y[test] for _, test in splits])
     scores = _bootstrap(chosen, truth, outputs, seed, say)
     shares = joining.shares(truth, Earned(**asdict(scores["gain"])))
-    facts: dict[str, Any] = {**scores, **evidence.facts(truth), "covered": _covered(scores)}
+    facts: dict[str, Any] = {**scores, **evidence.facts(truth), **gained, "covered": _covered(scores)}
     return Simulation(
         metric=chosen.name,
         contributions=_contributions(shares, setting["label_holder"], scores["alone"].value),

@@ -137,10 +137,10 @@ def test_who_consents_to_interaction_probes_gets_them() -> None:
     consenting = PolicyLimits("hospital", Policy(interactions=True))
     consenting.check_invitation("bank", 5, 16)
     consenting.check_interactions()
-    consenting.check_own_interactions("risk")
-    code, sentence = refusal(LIMITS.check_own_interactions, "risk")
+    consenting.check_own_interactions()
+    code, sentence = refusal(LIMITS.check_own_interactions)
     assert code == "no-interactions"
-    assert "'risk' asks for interaction probes" in sentence
+    assert "hospital, the label holder" in sentence
     assert "policy.interactions = true" in sentence
 
 

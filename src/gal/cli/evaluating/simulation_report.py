@@ -41,6 +41,8 @@ def print_simulation(found: Simulation, out: Console) -> None:
     if found.shares is not None:
         print_shares(found.shares, found.label_holder, found.metric, out, found.worth())
         print_coalitions(found.shares, found.metric, out, found.worth_per_point)
+    if found.interaction_probes is not None:
+        out.print(f"[yellow]{escape(found.interaction_probes.sentence())}[/]")
     if found.worth_per_point is not None:
         out.print(f"[dim]{point_in_words(found.metric, found.worth_per_point)}[/]")
     out.print(

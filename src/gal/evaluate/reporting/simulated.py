@@ -92,6 +92,8 @@ def _more(found: Simulation) -> list[str]:
             f"In {unused} of {len(found.assistance_used)} parts of the cross-validation no organization "
             "helped on the rows that validate: assistance is not used there."
         )
+    if found.interaction_probes is not None:
+        said.append(found.interaction_probes.sentence())
     return said
 
 

@@ -208,12 +208,12 @@ class PolicyLimits:
                 "operator to set policy.interactions = true.",
             )
 
-    def check_own_interactions(self, task: str) -> None:
+    def check_own_interactions(self) -> None:
         """Whether the label holder itself consents to the interaction probes of its own task."""
         if not self.policy.interactions:
             raise RefusedError(
                 "no-interactions",
-                f"the task {task!r} asks for interaction probes, and {self.organization}, the label holder, "
+                f"the task asks for interaction probes, and {self.organization}, the label holder, "
                 "does not consent to them (policy.interactions = false in its own node.toml): they can "
                 "reveal its own columns to the other organizations. Nothing was sent. Open a task without "
                 "interactions, or set policy.interactions = true.",

@@ -220,7 +220,7 @@ def test_who_no_longer_consents_is_left_out(tmp_path_factory: pytest.TempPathFac
         network.stop("clinic")
         network.start("clinic")
         network.wait_until_joined(record)
-        with pytest.raises(RefusedError, match="'together' asks for interaction probes, and clinic"):
+        with pytest.raises(RefusedError, match="asks for interaction probes, and clinic, the label holder"):
             network.learn("together")
 
 

@@ -130,8 +130,6 @@ def new_task(
         drop_outs=drop_outs,
         made=made,
     )
-    if terms.signs:
-        PolicyLimits(configuration.name, configuration.policy).check_own_interactions(name)
     record = TaskRecord(terms.task, name, "label holder", configuration.name, terms, kept, made=made)
     return record, terms
 
@@ -226,6 +224,8 @@ def learning_task(
         name, sums = configuration.name, kept["secrecy"]
         organizations, options = summed_task(name, sums, options, moving, private=seen.private)
         moving = [name for name in moving if name == configuration.name]
+    if options.interactions:
+        PolicyLimits(configuration.name, configuration.policy).check_own_interactions()
     return make_task(
         seen.labels,
         organizations,
@@ -252,8 +252,6 @@ def check_terms(
         "parts of a cross-validation": (task.rows.n_parts, terms.parts, task.rows.n_parts > terms.parts),
     }
     signs = 0 if task.crossing is None else task.crossing.signs
-    if signs:
-        PolicyLimits(configuration.name, configuration.policy).check_own_interactions(record.name)
     needed["interaction probes"] = (signs, terms.signs, signs > terms.signs)
     for what, (now, agreed, beyond) in needed.items():
         if beyond:
