@@ -8,6 +8,11 @@ best there is (the true probabilities), of GAL without and with its closing mode
 columns, and with so many interaction probes (usual: 12, with three organizations up to 16), with
 the megabytes that an assistant received and sent, and CPU seconds. Then, for the number of probes: what an
 assistant can read of the label holder's columns from what it received.
+
+    python benchmarks/interactions.py --lost [--rows 8000] [--seeds 3] [--tables Adult]
+
+prints what is lost without probes, which is the default, on made-up tables and on those of ``gal bench
+peers``: scores on rows that nobody learned from, and CPU seconds.
 """
 
 from __future__ import annotations
@@ -15,21 +20,24 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import train_test_split
 
 import gal
-from gal import Organization
+from gal import GALClassifier, GALRegressor, Organization
 from gal.engine.drivers import InProcess, Traffic, drive_learning
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
 from gal.privacy.leakage import Transcript, measure_signs
+from gal_bench.peers.tables import PeerTable, peer_tables
 
 Floats = NDArray[np.float64]
 NAMES = ("alice", "bob", "carol", "dave")
@@ -146,6 +154,75 @@ def print_leaks(tasks: list[str], rows: int, signs: list[int]) -> None:
             print(f"{name:26} {_named(number):>5} {one.auc:6.3f}   {one.told}", flush=True)
 
 
+def made_tables(rows: int, seed: int) -> dict[str, tuple[PeerTable, bool]]:
+    """Three tables that hang on two organizations together, or do not, and whether labels are classes."""
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(2 * rows, 12)), columns=[f"x{j}" for j in range(12)])
+    parts = {name: [f"x{j}" for j in range(4 * at, 4 * at + 4)] for at, name in enumerate(NAMES[:3])}
+    a, b, c = (X[columns[0]].to_numpy() for columns in parts.values())
+    noise, drawn = rng.normal(size=2 * rows), rng.random(2 * rows)
+    labels = {
+        "classes: sign of a product": (drawn < 1 / (1 + np.exp(-4 * np.sign(a * b)))).astype(int),
+        "classes: sum and product": (drawn < 1 / (1 + np.exp(-a - b - 2 * a * b))).astype(int),
+        "numbers: sum and product": a + b + c + X["x1"].to_numpy() * X["x5"].to_numpy() + 0.3 * noise,
+        "numbers: sum": a + b + c + 0.3 * noise,
+    }
+    learn, judge = X.iloc[:rows], X.iloc[rows:].reset_index(drop=True)
+    return {
+        name: (PeerTable(name, "made", parts, learn, y[:rows], judge, y[rows:]), y.dtype.kind != "f")
+        for name, y in labels.items()
+    }
+
+
+def print_lost(names: list[str], rows: int, seeds: range) -> None:
+    """One line per table: without and with interaction probes, and the mean paired difference."""
+    print(f"\n{'table':28} {'measure':8} {'off':>6} {'on':>6}  on - off (standard error)  CPU s off, on")
+    drawn: dict[str, list[tuple[PeerTable, bool]]] = {}
+    for seed in seeds:
+        for name, one in made_tables(rows, seed).items():
+            drawn.setdefault(name, []).append(one)
+        for name in names:
+            table = next(one for one in peer_tables(name, None, seed) if one.split != "alpha 0.1")
+            learn, judge = train_test_split(
+                np.arange(len(table.y)), train_size=rows, random_state=seed, stratify=table.y
+            )
+            X, y = table.X, table.y
+            cut = replace(table, X=X.iloc[learn], y=y[learn], X_test=X.iloc[judge], y_test=y[judge])
+            drawn.setdefault(name, []).append((cut, True))
+    for name, tables in drawn.items():
+        both = np.array(
+            [
+                [_scored(one, of, seed) for of in (False, True)]
+                for seed, one in zip(seeds, tables, strict=True)
+            ]
+        )
+        off, on = both[:, 0, 0], both[:, 1, 0]
+        error = (on - off).std(ddof=1) / np.sqrt(len(seeds)) if len(seeds) > 1 else float("nan")
+        cpu = both[:, :, 1].mean(axis=0)
+        print(
+            f"{name:28} {_measure(*tables[0]):8} {off.mean():6.3f} {on.mean():6.3f}  "
+            f"{(on - off).mean():+.4f} ({error:.4f})  {cpu[0]:.1f}, {cpu[1]:.1f}",
+            flush=True,
+        )
+
+
+def _measure(table: PeerTable, classes: bool) -> str:
+    return "R2" if not classes else "AUC" if len(np.unique(table.y)) == 2 else "accuracy"
+
+
+def _scored(one: tuple[PeerTable, bool], probed: bool, seed: int) -> tuple[float, float]:
+    """Score and CPU seconds of the default estimator, with interaction probes or without."""
+    (table, classes), started = one, time.process_time()
+    estimator = GALClassifier if classes else GALRegressor
+    model = estimator(table.organizations, interactions=probed, random_state=seed).fit(table.X, table.y)
+    score = (
+        roc_auc_score(table.y_test, model.predict_proba(table.X_test)[:, 1])
+        if _measure(table, classes) == "AUC"
+        else model.score(table.X_test, table.y_test)
+    )
+    return float(score), time.process_time() - started
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=10_000)
@@ -153,7 +230,12 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--signs", nargs="+", type=_signs, default=[4, 12, True], help="numbers, or usual")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--lost", action="store_true", help="what is lost without probes")
+    parser.add_argument("--tables", nargs="*", default=["Adult", "CreditDefault", "Covertype"])
     given = parser.parse_args()
+    if given.lost:
+        print_lost(given.tables, given.rows, range(given.first, given.first + given.seeds))
+        return
     print_accuracy(given.tasks, given.rows, range(given.first, given.first + given.seeds), given.signs)
     leaking = ("xor", "product", "xor of assistants", "parity of three")
     print_leaks([one for one in leaking if one in given.tasks], given.rows, given.signs)
