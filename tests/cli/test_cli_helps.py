@@ -372,8 +372,8 @@ def test_interaction_probes_need_the_consent_of_everybody_who_takes_part(two: Pa
 
 
 def consent(home: Path) -> None:
-    with (home / "node.toml").open("a") as file:
-        file.write("\n[policy]\ninteractions = true\n")
+    toml = home / "node.toml"
+    toml.write_text(re.sub(r"(?m)^\[policy\]$", "[policy]\ninteractions = true", toml.read_text(), count=1))
 
 
 def test_classes_are_weighed_by_the_label_holder_unless_labels_are_private(two: Path) -> None:
