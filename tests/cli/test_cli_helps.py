@@ -42,14 +42,12 @@ from gal.errors import (
     InvalidInputError,
     InvalidOptionError,
     PrivacyError,
-    RefusedError,
     TaskError,
 )
 from gal.node.admin.status import begun_state
 from gal.node.config.configuration import home_of
 from gal.node.holder.doing import AWAY, CONNECTED, FITTING, GREETING, NOT_JOINED, Doing, member_states
 from gal.node.runtime.control import starting_process
-from gal.privacy.statements import PROBES_REVEAL
 
 LONG = "sha256:" + "0123456789abcdef" * 4
 
@@ -354,26 +352,6 @@ def test_inviting_again_with_other_options_is_refused(two: Path) -> None:
     }.items():
         with pytest.raises(InvalidInputError, match=said):
             gal("invite", "risk", "lab", *words, "--home", "clinic")
-
-
-def test_interaction_probes_need_the_consent_of_everybody_who_takes_part(two: Path) -> None:
-    probes = ("-o", "interactions=2", "-o", "validation_fraction=0.2")
-    assert "robes reveal" not in gal("invite", "plain", "lab", "--home", "clinic").output
-    with pytest.raises(RefusedError, match=r"clinic, the label holder, .*policy\.interactions = false"):
-        gal("invite", "risk", "lab", *probes, "--home", "clinic")
-    assert not Path("risk.invitation").exists()
-    consent(two / "clinic")
-    said = " ".join(gal("invite", "risk", "lab", *probes, "--home", "clinic").output.split())
-    assert f"{PROBES_REVEAL} Every organization that you invite has to consent" in said
-    with pytest.raises(RefusedError, match=r"lab does not consent to them \(policy\.interactions = false"):
-        gal("join", "risk.invitation", "--home", "lab", "--yes")
-    consent(two / "lab")
-    assert PROBES_REVEAL in " ".join(gal("join", "risk.invitation", "--home", "lab", "--yes").output.split())
-
-
-def consent(home: Path) -> None:
-    toml = home / "node.toml"
-    toml.write_text(re.sub(r"(?m)^\[policy\]$", "[policy]\ninteractions = true", toml.read_text(), count=1))
 
 
 def test_classes_are_weighed_by_the_label_holder_unless_labels_are_private(two: Path) -> None:

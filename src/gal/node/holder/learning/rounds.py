@@ -161,7 +161,7 @@ def _what(requests: Sequence[Request]) -> str:
     first = requests[0]
     if isinstance(first, FitRequest):
         if _is_further(first):
-            return "for crossed residuals"
+            return "for interaction probes"
         ahead = "" if first.part is None else " of the part that is learned first"
         return f"for round {first.round}{ahead}"
     return "for what moving models say of all rounds"

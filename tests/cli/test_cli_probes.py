@@ -1,0 +1,62 @@
+"""Interaction probes at the command line: who invites and who joins has to consent in node.toml."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("duckdb")
+pytest.importorskip("grpc")
+pytest.importorskip("cryptography")
+
+from gal.cli.app import app
+from gal.errors import GALError, RefusedError
+from gal.privacy.statements import PROBES_REVEAL
+
+PROBES = ("-o", "interactions=2", "-o", "validation_fraction=0.2")
+
+
+def gal(*words: Any) -> str:
+    """What a command prints, on one line; errors of ours come out as they are."""
+    found = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "80"})
+    if isinstance(found.exception, GALError):
+        raise found.exception
+    return " ".join(found.output.split())
+
+
+@pytest.fixture
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clinic with labels and a lab, who know each other."""
+    monkeypatch.chdir(tmp_path)
+    rows = pd.DataFrame({"id": range(100), "x": range(100), "y": [0, 1] * 50})
+    rows.to_csv("clinic.csv", index=False)
+    rows[["id", "x"]].to_csv("lab.csv", index=False)
+    for name, more in {"clinic": ("--label", "y", "--listen", "127.0.0.1:7443"), "lab": ()}.items():
+        gal("init", name, "--home", name, "--data", f"{name}.csv", "--row-id", "id", *more)
+    gal("cards", "add", "clinic/clinic.card", "--home", "lab")
+    gal("cards", "add", "lab/lab.card", "--home", "clinic")
+    return tmp_path
+
+
+def consent(home: Path) -> None:
+    toml = home / "node.toml"
+    toml.write_text(re.sub(r"(?m)^\[policy\]$", "[policy]\ninteractions = true", toml.read_text(), count=1))
+
+
+def test_interaction_probes_need_the_consent_of_everybody_who_takes_part(homes: Path) -> None:
+    assert PROBES_REVEAL not in gal("invite", "plain", "lab", "--home", "clinic")
+    with pytest.raises(RefusedError, match=r"clinic, the label holder, .*policy\.interactions = false"):
+        gal("invite", "risk", "lab", *PROBES, "--home", "clinic")
+    assert not Path("risk.invitation").exists()
+    consent(homes / "clinic")
+    said = gal("invite", "risk", "lab", *PROBES, "--home", "clinic")
+    assert f"{PROBES_REVEAL} Every organization that you invite has to consent" in said
+    with pytest.raises(RefusedError, match=r"lab does not consent to them \(policy\.interactions = false"):
+        gal("join", "risk.invitation", "--home", "lab", "--yes")
+    consent(homes / "lab")
+    assert PROBES_REVEAL in gal("join", "risk.invitation", "--home", "lab", "--yes")
