@@ -81,9 +81,9 @@ def test_names_need_a_table_with_names() -> None:
 def test_a_table_without_columns_or_rows() -> None:
     X, y = health()
     with pytest.raises(InvalidColumnsError, match=r"0 feature\(s\) \(shape=\(120, 0\)\)"):
-        regressor(None).fit(X[[]], y)
+        regressor().fit(X[[]], y)
     with pytest.raises(InvalidInputError, match=r"0 sample\(s\)"):
-        regressor(None).fit(X[:0], y[:0])
+        regressor().fit(X[:0], y[:0])
 
 
 @pytest.mark.parametrize("organizations", [["bank"], "bank", 3])
@@ -93,6 +93,13 @@ def test_organizations_must_be_a_mapping(organizations: Any) -> None:
         InvalidOptionError, match=r"organizations must map names to columns, got (list|str|int)"
     ):
         regressor(organizations).fit(X, y)
+
+
+@pytest.mark.parametrize("estimator", [GALRegressor(), GALClassifier()], ids=["numbers", "classes"])
+def test_forgotten_organizations_are_an_error_that_shows_how_to_give_them(estimator: Any) -> None:
+    X, y = health()
+    with pytest.raises(InvalidOptionError, match=r'organizations=\{"bank": \["income", "debt"\], "shop"'):
+        estimator.fit(X, y > y.median())
 
 
 def test_organizations_need_names() -> None:

@@ -178,9 +178,9 @@ def test_columns_are_found_by_name_in_another_order() -> None:
     )
 
 
-def test_without_organizations_there_is_one() -> None:
+def test_one_organization_may_have_all_columns() -> None:
     X, y = health()
-    model = regressor(organizations=None).fit(X, y)
+    model = regressor(organizations={"all": slice(None)}).fit(X, y)
     assert model.columns_ == {"all": [0, 1, 2, 3]}
     assert model.label_holder_ == "all"
     assert [one.weights["all"] for one in model.rounds_] == [1.0] * len(model.rounds_)

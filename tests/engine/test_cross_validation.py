@@ -156,6 +156,7 @@ def test_patience_ends_learning_on_validation_rows() -> None:
     X, _ = garbage(400)
     noise = np.random.default_rng(0).normal(size=400)
     model = GALRegressor(
+        {"all": slice(None)},
         local_models=DecisionTreeRegressor(max_depth=3),
         rounds=30,
         validation_fraction=0.3,
@@ -208,7 +209,9 @@ def test_learning_ends_when_the_cross_validation_is_no_better() -> None:
     shuffled = np.random.default_rng(0).permuted(y)  # nothing to learn: round 1 is already too much
     shallow = DecisionTreeRegressor(max_depth=3)
     ends = {
-        patience: GALRegressor(local_models=shallow, patience=patience, random_state=0).fit(X, shuffled)
+        patience: GALRegressor(
+            {"all": slice(None)}, local_models=shallow, patience=patience, random_state=0
+        ).fit(X, shuffled)
         for patience in (2, None)
     }
     assert len(ends[None].rounds_) == 10

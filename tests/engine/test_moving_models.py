@@ -369,7 +369,7 @@ def test_cross_validation_is_quietly_off_and_refused_when_asked_for() -> None:
         gal.learn(y, organizations, rounds=2, cross_validation=3)
     X, y = data()
     with pytest.raises(InvalidOptionError, match=r"validation_fraction=0\.1 to choose the number of rounds"):
-        GALRegressor(local_models=Drifting(), cross_validation=4).fit(X, y)
+        GALRegressor({"all": slice(None)}, local_models=Drifting(), cross_validation=4).fit(X, y)
 
 
 def test_a_local_loss_needs_an_option_of_the_model() -> None:

@@ -17,8 +17,8 @@ from gal.warnings import SharedColumnsWarning
 
 Columns = Iterable[str] | Iterable[int] | str | int | slice | Callable[[Any], Any]
 
-ONLY = "all"
-"""The name of the only organization where none are given."""
+EXAMPLE = '{"bank": ["income", "debt"], "shop": ["basket"]}'
+"""How organizations are given, as messages show it."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,18 @@ def columns_by_organization(
     """
     n_columns = int(X.shape[1])
     if organizations is None:
-        return {ONLY: list(range(n_columns))}
+        raise InvalidOptionError(
+            "no organizations are given: name each one with its columns of the table, for example "
+            f"organizations={EXAMPLE}; the first is the label holder. For one organization with all columns: "
+            '{"all": slice(None)}'
+        )
     if not isinstance(organizations, Mapping):
         raise InvalidOptionError(
             f"organizations must map names to columns, got {type(organizations).__name__}: "
-            "for example {'bank': ['income'], 'shop': ['basket']}"
+            f"for example {EXAMPLE}"
         )
     if not organizations:
-        raise InvalidInputError("organizations is empty: name at least one, or leave it out")
+        raise InvalidInputError(f"organizations is empty: name at least one, for example {EXAMPLE}")
     found = {}
     for name, columns in organizations.items():
         if not isinstance(name, str) or not name:
