@@ -17,7 +17,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from gal import GALClassifier
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, SquaredError
-from gal.privacy import LaplaceResiduals, RandomisedResponse, SeededNoise
+from gal.privacy import LaplaceResiduals, RandomisedResponse, SeededNoise, stack
 from gal.privacy.refit import PrivateRefit
 from gal.privacy.stack import _own_spread
 
@@ -72,6 +72,18 @@ def test_where_the_others_help_both_predict() -> None:
     assert ensemble.train_loss == ensemble.rounds[-1].train_loss, "of all rounds, as all are asked"
     gained = sum(ensemble.contributions.values())
     assert gained == pytest.approx(ensemble.initial_train_loss - ensemble.train_loss)
+
+
+def test_of_many_rows_some_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with what the learning without it said of it: as good as all rows, but for their number."""
+    X, y = table(1500)
+    every = fitted(X[:900], y[:900])
+    monkeypatch.setattr(stack, "FITTED_ENTRIES", 600 * 8 * 5)  # 600 rows of 8 values from 5 learnings
+    some = fitted(X[:900], y[:900])
+    assert part(some).used
+    assert part(some).alone_loss != part(every).alone_loss
+    assert part(some).stacked_loss < 0.8 * part(some).alone_loss
+    assert loss(some, X[900:], y[900:]) < loss(every, X[900:], y[900:]) + 0.03
 
 
 def test_where_they_do_not_help_her_own_model_predicts_and_it_says_so() -> None:

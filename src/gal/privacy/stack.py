@@ -64,16 +64,16 @@ class _Reading:
     features: Sequence[Sequence[Counts]]
     """By feature: what it is made of in each part's learning; last, in the task itself."""
 
-    def table(self, judged: Judgement, parts: Positions, rows: Positions, n_outputs: int) -> Floats:
+    def table(self, judged: Judgement, here: _Here) -> Floats:
         """Every feature of these rows, by learnings that did not see them: (rows, features * K)."""
-        made = np.zeros((len(rows), len(self.features), n_outputs))
+        made = np.zeros((len(here.rows), len(self.features), here.loss.n_outputs))
         for part, progress in enumerate(judged.reached):
-            places = np.flatnonzero(parts[rows] == part)
+            places = np.flatnonzero(here.parts == part)
             for index, counts in enumerate(self.features):
                 for (t, name), count in counts[part].items():
                     if progress is not None:
-                        made[places, index] += count * progress.fitted[t][name][rows[places]]
-        return made.reshape(len(rows), -1)
+                        made[places, index] += count * progress.fitted[t][name][here.rows[places]]
+        return made.reshape(len(here.rows), -1)
 
     def of_one(self, index: int, learning: Progress | None, here: _Here) -> Floats:
         """Every feature as one learning has it, of all rows."""
@@ -94,6 +94,7 @@ class _Here:
     own: Floats
     """Her own model's outputs (n, K), by learnings that did not see the row."""
     parts: Positions
+    """The part of the cross-validation that each of these rows is in."""
     rows: Positions
     """Their places among all rows of the task."""
 
@@ -216,7 +217,7 @@ def _honest(
     rng: np.random.Generator,
 ) -> Stack | None:
     """Fitted to values of learnings that did not see the row: for models that memorise labels."""
-    table = reading.table(judged, here.parts, here.rows, here.loss.n_outputs)
+    table = reading.table(judged, here)
     scaled = _Scaled.of(table, here.own, here.y, here.loss, free)
     found = judged_fit(here.y, here.loss, scaled.inputs(table, here.own), here.own, rng, here.parts)
     return None if found is None else (found, _as_numbers(found, scaled, reading, own, rounds))

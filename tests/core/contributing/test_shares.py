@@ -13,6 +13,7 @@ from sklearn.linear_model import LinearRegression
 
 import gal
 from gal import GALClassifier, GALRegressor
+from gal.core.contributing import earnings
 from gal.core.contributing.coalitions import OwnModels, Spoken, outputs_by_coalition, spoken
 from gal.core.contributing.games import game_of
 from gal.core.contributing.shares import Coalition, Earned, Shares
@@ -75,6 +76,23 @@ def test_shares_add_up_and_noise_is_a_free_rider(n: int, options: dict[str, Any]
     assert shares.verdicts()["shop"] == "helped"
     assert shares.by_organization["shop"].value > shares.by_organization["lab"].value
     assert "bank" not in shares.by_organization  # her own part is said apart
+
+
+def test_rows_that_tell_may_be_fewer_than_those_whose_replies_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With interaction probes fewer validation rows are looked at; the baseline keeps replies of them all."""
+    monkeypatch.setattr(earnings, "MOST_ROWS", 500)
+    monkeypatch.setattr(earnings, "CLOSED_ROWS", 800)
+    monkeypatch.setattr(earnings, "FEWEST_ROWS", 100)
+    X, _ = table(1200)
+    y = X[:, 0] * X[:, 1] + X[:, 2]
+    options: dict[str, Any] = {"validation_fraction": 0.6, "interactions": 6, "closing": False, "rounds": 2}
+    model = GALRegressor(PARTS, local_models=LinearRegression(), random_state=0, **options).fit(X, y)
+    assert model.crossing_ is not None
+    assert model.shares_ is not None
+    assert model.shares_.rows == 90  # every eighth of 720; the baseline's replies are kept for every second
+    check_adds_up(model.shares_, model.ensemble_)
 
 
 def test_classes_in_several_outputs() -> None:

@@ -171,7 +171,10 @@ def _spoken(task: Task, one: Concluded, rows: NDArray[np.intp]) -> Spoken:
             {name: values[rows] for name, values in said.items()} for said in one.progress.fitted[: one.kept]
         ]
     else:
-        replies = one.progress.heard[: one.kept]
+        places = np.searchsorted(judging_rows(task), rows)  # these may be some of the rows that were kept
+        replies = [
+            {name: values[places] for name, values in said.items()} for said in one.progress.heard[: one.kept]
+        ]
     needed = () if one.crossing is None else one.crossing.crossings.answered
     crossed = {key: one.crossed_answers[key][rows] for key in needed}
     models = OwnModels(one.closing, one.crossing, crossed)
