@@ -86,6 +86,21 @@ def test_of_many_rows_some_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loss(some, X[900:], y[900:]) < loss(every, X[900:], y[900:]) + 0.03
 
 
+def test_a_rare_class_may_be_in_one_part_alone() -> None:
+    """Parts have the same mix of noisy labels, not of true ones: two rows of a class may fall into one."""
+    for seed in range(12):
+        X = np.random.default_rng(seed).normal(size=(60, 4))
+        y = (np.arange(60) < 2).astype(int)
+        model = GALClassifier(
+            BOTH,
+            local_models=Ridge(),
+            rounds=1,
+            privacy=RandomisedResponse(2.0, [0, 1], SeededNoise(seed)),
+            random_state=seed,
+        ).fit(X, y)
+        assert model.predict_proba(X)[:, 1].mean() < 0.2
+
+
 def test_where_they_do_not_help_her_own_model_predicts_and_it_says_so() -> None:
     X, y = table()
     chance = np.random.default_rng(5).integers(0, 2, len(y))

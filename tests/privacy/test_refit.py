@@ -34,7 +34,7 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
 from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
-from gal.privacy.refit import PrivateRefit, never_sent, refit_privately
+from gal.privacy.refit import PrivateRefit, fit_linear, never_sent, refit_privately
 from gal.storage.archive import read_archive, write_archive
 
 Floats = NDArray[np.float64]
@@ -108,6 +108,26 @@ LOSSES: dict[str, Loss] = {
     "absolute error": AbsoluteError(),
     "huber": Huber(delta=1.0),
 }
+
+
+def test_of_many_classes_each_may_have_fewer_rows_than_there_are_folds() -> None:
+    """Twelve rows of six classes."""
+    task = problem(MultinomialLogLoss(6), n=12)
+    refit = task.refit(y=np.repeat(np.arange(6.0), 2)[:, None])
+    outputs = task.public(task.fresh) if refit is None else refit.output(task.fresh)
+    assert np.isfinite(outputs).all()
+
+
+@pytest.mark.parametrize("loss", [BinaryLogLoss(), MultinomialLogLoss(2), MultinomialLogLoss(4)])
+@pytest.mark.parametrize("code", [0, 1])
+def test_rows_of_one_class_alone_say_that_it_is_likely(loss: Loss, code: int) -> None:
+    """All rows of a rare class may be in the fold that is left out."""
+    table = np.random.default_rng(0).normal(size=(50, 3))
+    found = fit_linear(np.full((50, 1), float(code)), loss, table, 1.0)
+    probability = loss.inverse_link(found.output(table))
+    np.testing.assert_array_equal(probability.argmax(axis=1), code)
+    others = 1 - probability[:, code]
+    assert ((others > 0) & (others < loss.n_outputs / 50)).all()
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 
 

@@ -368,7 +368,8 @@ def _left_out(
 
 def _folds(y: Floats, loss: Loss, rng: np.random.Generator) -> list[tuple[Rows, Rows]]:
     seed = int(rng.integers(2**31))
-    if isinstance(loss, NUMBERS):
+    few = isinstance(loss, CLASSES) and int(np.bincount(y[:, 0].astype(np.intp)).max()) < FOLDS
+    if isinstance(loss, NUMBERS) or few:
         return list(KFold(FOLDS, shuffle=True, random_state=seed).split(y))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of a class with fewer rows than folds
@@ -384,15 +385,29 @@ def fit_linear(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: i
     if isinstance(loss, NUMBERS):
         ridge = Ridge(penalty).fit(table, y)
         return Linear(ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # nearly there is near enough
-        model = LogisticRegression(C=1 / penalty, max_iter=max_iter).fit(table, y[:, 0].astype(np.intp))
-    weights, intercept = model.coef_.T, model.intercept_
+    codes = y[:, 0].astype(np.intp)
+    weights, intercept, classes = _fit_classes(codes, table, penalty, max_iter)
     if loss.n_outputs == 1:
         return Linear(weights, intercept)
-    if weights.shape[1] == 1:
+    if len(classes) == 2:
         weights, intercept = np.hstack([-weights / 2, weights / 2]), np.array([-1, 1]) * intercept / 2
+    elif len(classes) == 1:
+        intercept = np.zeros(1)
     # A class without a row gets a constant that stays below half a row's share.
     every = Linear(np.zeros((len(weights), loss.n_outputs)), np.full(loss.n_outputs, -np.log(2 * len(y))))
-    every.weights[:, model.classes_], every.intercept[model.classes_] = weights, intercept
+    every.weights[:, classes], every.intercept[classes] = weights, intercept
     return every
+
+
+def _fit_classes(
+    codes: Rows, table: Floats, penalty: float, max_iter: int
+) -> tuple[Floats, Floats, NDArray[np.intp]]:
+    """Weights and intercepts of a logistic regression, and its classes; for two classes, of the second."""
+    classes = np.unique(codes)
+    if len(classes) == 1:  # all rows of the others are left out: less than half a row's share, as below
+        constant = np.log(2 * len(codes)) * (1.0 if classes[0] else -1.0)
+        return np.zeros((table.shape[1], 1)), np.array([constant]), classes
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # nearly there is near enough
+        model = LogisticRegression(C=1 / penalty, max_iter=max_iter).fit(table, codes)
+    return model.coef_.T, np.asarray(model.intercept_), classes
