@@ -128,6 +128,8 @@ def test_rows_of_one_class_alone_say_that_it_is_likely(loss: Loss, code: int) ->
     np.testing.assert_array_equal(probability.argmax(axis=1), code)
     others = 1 - probability[:, code]
     assert ((others > 0) & (others < loss.n_outputs / 50)).all()
+
+
 every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 
 
