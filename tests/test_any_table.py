@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, note, settings
 
 from any_tables import AnyTable, any_tables, check
 
@@ -31,6 +31,7 @@ def check_drawn(
     )
     @given(any_tables(most_rows=most_rows, few=few))
     def one(drawn: AnyTable) -> None:
+        note(repr(drawn))
         came[check(drawn, folder) == "fitted"] += 1
 
     one()
@@ -38,7 +39,7 @@ def check_drawn(
 
 
 def test_any_small_table(tmp_path_factory: pytest.TempPathFactory) -> None:
-    check_drawn(tmp_path_factory, 25, most_rows=150, few=True)
+    check_drawn(tmp_path_factory, 30, most_rows=150, few=True)
 
 
 @pytest.mark.slow
