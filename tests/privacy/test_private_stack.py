@@ -74,6 +74,21 @@ def test_where_the_others_help_both_predict() -> None:
     assert gained == pytest.approx(ensemble.initial_train_loss - ensemble.train_loss)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("n_classes", [2, 3, 7, 20])
+def test_at_epsilon_2_it_is_better_than_the_label_holder_alone(n_classes: int) -> None:
+    """Five organizations, default models; every column matters as much as any other."""
+    rng = np.random.default_rng(n_classes)
+    X = rng.normal(size=(4000, 10))
+    scores = X @ rng.normal(size=(10, n_classes)) + rng.gumbel(size=(4000, n_classes))
+    y = scores.argmax(axis=1)
+    parts = {f"o{one}": [2 * one, 2 * one + 1] for one in range(5)}
+    privacy = RandomisedResponse(2.0, range(n_classes), SeededNoise(0))
+    together = GALClassifier(parts, privacy=privacy, random_state=0).fit(X[:2000], y[:2000])
+    alone = GALClassifier({"o0": parts["o0"]}, random_state=0).fit(X[:2000], y[:2000])
+    assert loss(together, X[2000:], y[2000:]) < 0.9 * loss(alone, X[2000:], y[2000:])
+
+
 def test_of_many_rows_some_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with what the learning without it said of it: as good as all rows, but for their number."""
     X, y = table(1500)
