@@ -95,6 +95,20 @@ def test_rows_that_tell_may_be_fewer_than_those_whose_replies_are_kept(
     check_adds_up(model.shares_, model.ensemble_)
 
 
+def test_of_many_rows_those_that_tell_have_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were every so many-th row taken, all of them might count nothing."""
+    monkeypatch.setattr(earnings, "MOST_ROWS", 20)
+    X, y = table(600)
+    for seed in range(3):
+        weight = (np.random.default_rng(seed).random(600) < 0.03).astype(float)
+        model = GALRegressor(
+            PARTS, local_models=LinearRegression(), rounds=2, random_state=0, validation_fraction=0.5
+        ).fit(X, y, sample_weight=weight)
+        assert model.shares_ is not None
+        assert 0 < model.shares_.rows <= 20
+        check_adds_up(model.shares_, model.ensemble_)
+
+
 def test_classes_in_several_outputs() -> None:
     X, y = table(600)
     codes = np.digitize(y, [-1, 1])

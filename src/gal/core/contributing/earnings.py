@@ -80,8 +80,7 @@ class Concluded(Protocol):
 
 def judging_rows(task: Task) -> NDArray[np.intp]:
     """The validation rows whose replies are kept to tell who earned what."""
-    rows = task.rows.validation
-    return rows[:: -(-len(rows) // MOST_ROWS)] if len(rows) > MOST_ROWS else rows
+    return _at_most(MOST_ROWS, task.rows.validation, task)
 
 
 def share_out(task: Task, helped: Concluded, own: Concluded | None, *, used: bool) -> Shares | None:
@@ -157,9 +156,17 @@ def _rows(task: Task, helped: Concluded, game: Game | None) -> NDArray[np.intp] 
     if len(rows) == 0 or kept < helped.kept:
         return None
     if (helped.closing is not None or helped.crossing is not None) and game is not None:
-        most = max(CLOSED_ROWS // len(game.coalitions), FEWEST_ROWS)
-        rows = rows[:: -(-len(rows) // most)] if len(rows) > most else rows
+        return _at_most(max(CLOSED_ROWS // len(game.coalitions), FEWEST_ROWS), rows, task)
     return rows
+
+
+def _at_most(most: int, rows: NDArray[np.intp], task: Task) -> NDArray[np.intp]:
+    """These rows; of more than so many, some that are evenly spread among those with a weight above 0."""
+    if len(rows) <= most:
+        return rows
+    if task.sample_weight is not None and task.sample_weight[rows].any():
+        rows = rows[task.sample_weight[rows] > 0]
+    return rows[:: -(-len(rows) // most)]
 
 
 def _spoken(task: Task, one: Concluded, rows: NDArray[np.intp]) -> Spoken:
