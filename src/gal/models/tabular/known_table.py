@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from gal.models.tabular.frames import Table, is_frame
+from gal.models.tabular.many_categories import ManyCategories, Places, read_columns
 from gal.models.tabular.table_encoder import TableEncoder
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class KnownTable:
         """What histogram trees that are fitted to all of these rows have in common."""
         self.grown: dict[int, tuple[HistGradientBoostingRegressor, Floats]] = {}
         """What the trees of the last fit said of these rows while they grew; taken once."""
+        self._places: dict[int, tuple[ManyCategories, Places]] = {}
         self._bins: dict[int, tuple[Any, NDArray[np.uint8] | None]] = {}
 
     def __len__(self) -> int:
@@ -75,9 +77,14 @@ class KnownTable:
         return {name: value for name, value in vars(noting).items() if name.endswith("_in_")}
 
     @cached_property
+    def columns(self) -> tuple[TableEncoder, ManyCategories | None]:
+        """What was learned of the columns, from all rows alike."""
+        return read_columns(self.table, None)
+
+    @property
     def encoder(self) -> TableEncoder:
         """Learned from all rows alike."""
-        return TableEncoder().fit(self.table)
+        return self.columns[0]
 
     def codes(self, encoder: TableEncoder) -> Floats:
         """As this encoder has them."""
@@ -86,6 +93,16 @@ class KnownTable:
             found = encoder.codes(self.table) if whole is None else whole.codes(encoder)[self.rows]
             self._codes[id(encoder)] = encoder, found
         return self._codes[id(encoder)][1]
+
+    def places(self, many: ManyCategories) -> Places:
+        """Where values stand among these categories."""
+        if id(many) not in self._places:
+            self._places[id(many)] = many, many.places(self.table)
+        return self._places[id(many)][1]
+
+    def holds(self, other: KnownTable | None) -> bool:
+        """Whether the other one is this table, or a part of it."""
+        return other is not None and (other is self or any(part is other for part in self._parts))
 
     def _in_one_block(self, encoder: TableEncoder) -> KnownTable | None:
         """The table that this is a part of, where what is made of it is small, and of each row by itself: a

@@ -1,0 +1,202 @@
+"""Columns with hundreds or thousands of categories: one shrunk mean of the residual for each category.
+
+One coefficient for each category in a ridge would be slow, and noise where a category has few rows. Here the
+effect of a category is the mean of its residuals, shrunk towards zero (empirical Bayes): the more, the fewer
+rows it has, and the less categories differ beyond chance. The fitted value of a row comes from the *other*
+rows of its category, so no row is fitted by its own residual.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.models.tabular.column_values import MAX_CATEGORIES, columns_of
+from gal.models.tabular.frames import Table
+from gal.models.tabular.table_encoder import TableEncoder
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+NATIVE = 255
+"""Categories of such a column that scikit-learn's histogram trees can split on."""
+
+SHRINKAGES = 10.0 ** np.arange(-2.0, 5.25, 0.25)
+"""What is tried: so many average rows without any effect count beside those of a category."""
+
+SWEEPS = 3
+"""How often several such columns are fitted in turn, each to what the others leave over."""
+
+UNLIKELY = 2.0
+"""Standard deviations by which categories must differ less than chance before that is taken for the trace of
+an earlier round."""
+
+
+class ManyCategories:
+    """The columns of a table with more than ``MAX_CATEGORIES`` categories, and their categories.
+
+    A category with one row only is as an unknown one: no other row could say anything about it.
+    """
+
+    __module__ = "gal.models.tabular"  # where stored models look for it
+
+    def __init__(self, columns: Sequence[int], names: Sequence[list[str]]) -> None:
+        self.columns, self.names = list(columns), list(names)
+
+    def places(self, table: Table) -> Places:
+        """Where each value stands among its column's categories, shape (n, columns).
+
+        A missing or unknown value has the place after the last one.
+        """
+        import pandas as pd
+
+        found = np.empty((table.shape[0], len(self.columns)), dtype=np.intp)
+        for q, (j, names) in enumerate(zip(self.columns, self.names, strict=True)):
+            column: Any = table[:, j] if isinstance(table, np.ndarray) else table.iloc[:, j]
+            codes, distinct = pd.factorize(column)
+            places = [_place(str(value), names) for value in distinct]
+            found[:, q] = np.array([*places, len(names)])[codes]  # a missing value has code -1: the last
+        return found
+
+
+def read_columns(table: Table, weight: Floats | None) -> tuple[TableEncoder, ManyCategories | None]:
+    """What the default local model learns of columns: an encoder, and the columns with many categories.
+
+    The encoder has these columns as codes for trees only, and not in its wide matrix. Only where it keeps as
+    many categories as it can may there be more.
+    """
+    encoder = TableEncoder().fit(table, weight)
+    full = {j for j, kept in enumerate(encoder.categories_) if len(kept) == MAX_CATEGORIES}
+    if not full:
+        return encoder, None
+    counts, found = np.ones(len(table)) if weight is None else weight, dict[int, list[str]]()
+    for j, column in enumerate(columns_of(table)):
+        names = _several_rows(column, counts) if j in full else None
+        if names is None:
+            continue
+        encoder.categories_[j] = sorted(names[:NATIVE])
+        encoder.is_category_[j], encoder.says_nothing_[j] = bool(names), not names
+        found[j] = sorted(names)
+    encoder.apart_ = tuple(found)
+    return encoder, ManyCategories(list(found), list(found.values())) if any(found.values()) else None
+
+
+def _several_rows(column: Any, counts: Floats) -> list[str] | None:
+    """Categories with several rows that count, the most frequent first; None where there are not many."""
+    import pandas as pd
+
+    codes, distinct = pd.factorize(column)
+    at, texts = pd.factorize(np.array([str(value) for value in distinct], dtype=object))
+    places, known = np.append(at, 0)[codes], (codes >= 0) & (counts > 0)
+    rows = np.bincount(places[known], minlength=len(texts))
+    if (rows > 0).sum() <= MAX_CATEGORIES:
+        return None
+    totals = np.bincount(places[known], counts[known], len(texts))
+    order = np.argsort(-totals, kind="stable")
+    return [str(texts[one]) for one in order[rows[order] > 1]]
+
+
+def _place(name: str, names: list[str]) -> int:
+    at = bisect_left(names, name)
+    return at if at < len(names) and names[at] == name else len(names)
+
+
+def effects_of(effects: Sequence[Floats], places: Places) -> Floats:
+    """What the categories of these rows add, shape (n, K)."""
+    added = effects[0][places[:, 0]]
+    for q, effect in enumerate(effects[1:], 1):
+        added = added + effect[places[:, q]]
+    return added
+
+
+def fit_effects(
+    many: ManyCategories, places: Places, target: Floats, weight: Floats | None
+) -> tuple[list[Floats], Floats]:
+    """The effects of categories on a target (n, K), and what they add to the fitted rows (n, K): to each row
+    by the other rows of its categories.
+
+    There are as many effects as columns, of shape (categories + 1, K): the last of an unknown category is 0.
+    """
+    weight = np.ones(len(target)) if weight is None else weight
+    effects = [np.zeros((len(names) + 1, target.shape[1])) for names in many.names]
+    added = np.zeros((len(effects), *target.shape))
+    for k, column in enumerate(target.T):
+        for _ in range(SWEEPS if len(effects) > 1 else 1):
+            for q, effect in enumerate(effects):
+                others = added[:q, :, k].sum(axis=0) + added[q + 1 :, :, k].sum(axis=0)
+                effect[:-1, k], added[q, :, k] = _one_column(
+                    places[:, q], len(effect) - 1, column - others, weight
+                )
+    return effects, added.sum(axis=0)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Of each category: how many rows count, and sums of weights, weighted targets and their squares."""
+
+    rows: NDArray[np.intp]
+    weight: Floats
+    target: Floats
+    squares: Floats
+
+    def of_several(self) -> _Sums:
+        """Categories with several rows only."""
+        kept = self.rows > 1
+        return _Sums(self.rows[kept], self.weight[kept], self.target[kept], self.squares[kept])
+
+
+def _one_column(places: Places, size: int, target: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """The effects (size,) of the categories of one column, and what they add to the fitted rows (n,).
+
+    The effect of a category is the mean of what it adds to its own rows. So new rows follow the fitted ones,
+    however many rounds there are.
+    """
+    known = places < size
+    at, weight, target = places[known], weight[known], target[known]
+    sums = _Sums(
+        np.bincount(at[weight > 0], minlength=size),
+        *(
+            np.bincount(at, sizes, size).astype(np.float64)
+            for sizes in (weight, weight * target, weight * target**2)
+        ),
+    )
+    effect, added, shrinkage = np.zeros(size), np.zeros(len(places)), _shrinkage(sums.of_several())
+    if shrinkage < np.inf:
+        others = np.maximum(sums.weight[at] - weight, 0.0) + shrinkage
+        by_others = np.where(sums.rows[at] > 1, (sums.target[at] - weight * target) / others, 0.0)
+        effect = np.bincount(at, weight * by_others, size) / np.where(sums.weight > 0, sums.weight, 1.0)
+        added[known] = by_others
+    return effect, added
+
+
+def _shrinkage(sums: _Sums) -> float:
+    """The weight of rows without any effect that count beside those of a category; infinite: no effects.
+
+    Means of categories vary by chance, by the noise of a row over their weight, and by their effects. The
+    likeliest share of both is taken. Where means vary less than by chance, an earlier round has fitted these
+    categories, noise and all, when what other organizations explain was still in the residual. What is left
+    corrects that, so it is shrunk as much as that round must have shrunk.
+    """
+    n, size = int(sums.rows.sum()), len(sums.rows)
+    if n == 0:
+        return np.inf
+    between = sums.target**2 / sums.weight
+    within = max(float(sums.squares.sum() - between.sum()), 1e-12 * float(sums.squares.sum()))
+    if within == 0.0:  # nothing is left over
+        return np.inf
+    tried = SHRINKAGES[:, None] * (sums.weight.sum() / n)
+    kept = tried / (tried + sums.weight)
+    unlikely = n * np.log(within + (between * kept).sum(axis=1)) - np.log(kept).sum(axis=1)
+    best = int(np.argmin(unlikely))
+    if unlikely[best] < n * np.log(within + between.sum()):
+        return float(tried[best, 0])
+    noise = within / (n - size)
+    chance = size - UNLIKELY * np.sqrt(2 * size * (1 + size / (n - size)))
+    if between.sum() / noise < chance:
+        return float(tried[np.argmin(np.abs(kept.sum(axis=1) - between.sum() / noise)), 0])
+    return np.inf
