@@ -32,9 +32,9 @@ SHRINKAGES = 10.0 ** np.arange(-2.0, 5.25, 0.25)
 SWEEPS = 3
 """How often several such columns are fitted in turn, each to what the others leave over."""
 
-UNLIKELY = 2.0
-"""Standard deviations by which categories must differ less than chance before that is taken for the trace of
-an earlier round."""
+BEYOND_CHANCE, BELOW_CHANCE = 2.0, 3.0
+"""Standard deviations by which categories must differ more than by chance before they have effects, and less
+before that counts as the trace of an earlier round: this is looked at in every round."""
 
 
 class ManyCategories:
@@ -153,20 +153,27 @@ class _Sums:
 def _one_column(places: Places, size: int, target: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """The effects (size,) of the categories of one column, and what they add to the fitted rows (n,).
 
-    The effect of a category is the mean of what it adds to its own rows. So new rows follow the fitted ones,
-    however many rounds there are.
+    The effect of a category is the mean of what the category adds to its own rows. So new rows follow the
+    fitted ones, however many rounds there are, and a category with one row has no effect.
     """
     known = places < size
     at, weight, target = places[known], weight[known], target[known]
     sums = _Sums(
         np.bincount(at[weight > 0], minlength=size),
         *(
-            np.bincount(at, sizes, size).astype(np.float64)
-            for sizes in (weight, weight * target, weight * target**2)
+            np.bincount(at, one, size).astype(np.float64)
+            for one in (weight, weight * target, weight * target**2)
         ),
     )
-    effect, added, shrinkage = np.zeros(size), np.zeros(len(places)), _shrinkage(sums.of_several())
-    if shrinkage < np.inf:
+    effect, added, (shrinkage, corrects) = (
+        np.zeros(size),
+        np.zeros(len(places)),
+        _shrinkage(sums.of_several()),
+    )
+    if corrects:
+        effect = np.where(sums.rows > 1, sums.target / (sums.weight + shrinkage), 0.0)
+        added[known] = effect[at]
+    elif shrinkage < np.inf:
         others = np.maximum(sums.weight[at] - weight, 0.0) + shrinkage
         by_others = np.where(sums.rows[at] > 1, (sums.target[at] - weight * target) / others, 0.0)
         effect = np.bincount(at, weight * by_others, size) / np.where(sums.weight > 0, sums.weight, 1.0)
@@ -174,29 +181,29 @@ def _one_column(places: Places, size: int, target: Floats, weight: Floats) -> tu
     return effect, added
 
 
-def _shrinkage(sums: _Sums) -> float:
-    """The weight of rows without any effect that count beside those of a category; infinite: no effects.
+def _shrinkage(sums: _Sums) -> tuple[float, bool]:
+    """The weight of rows without any effect that count beside those of a category (infinite: no effects), and
+    whether the effects correct those of an earlier round.
 
-    Means of categories vary by chance, by the noise of a row over their weight, and by their effects. The
-    likeliest share of both is taken. Where means vary less than by chance, an earlier round has fitted these
-    categories, noise and all, when what other organizations explain was still in the residual. What is left
-    corrects that, so it is shrunk as much as that round must have shrunk.
+    Means of categories vary by the noise of a row over their weight, and by their effects: the likeliest
+    share of both is taken. Where means vary less than by noise, an earlier round has fitted these categories,
+    and what other organizations explained since was then part of the noise. The means that are left correct
+    that. They were shrunk by that round, so by how much is seen in them; and they hold next to nothing of a
+    row's own residual, so all rows of a category are followed.
     """
     n, size = int(sums.rows.sum()), len(sums.rows)
-    if n == 0:
-        return np.inf
+    squares = float(sums.squares.sum())
+    if squares == 0.0:  # no category has several rows, or nothing is left over
+        return np.inf, False
     between = sums.target**2 / sums.weight
-    within = max(float(sums.squares.sum() - between.sum()), 1e-12 * float(sums.squares.sum()))
-    if within == 0.0:  # nothing is left over
-        return np.inf
+    within = max(squares - float(between.sum()), 1e-12 * squares)
     tried = SHRINKAGES[:, None] * (sums.weight.sum() / n)
     kept = tried / (tried + sums.weight)
     unlikely = n * np.log(within + (between * kept).sum(axis=1)) - np.log(kept).sum(axis=1)
     best = int(np.argmin(unlikely))
-    if unlikely[best] < n * np.log(within + between.sum()):
-        return float(tried[best, 0])
-    noise = within / (n - size)
-    chance = size - UNLIKELY * np.sqrt(2 * size * (1 + size / (n - size)))
-    if between.sum() / noise < chance:
-        return float(tried[np.argmin(np.abs(kept.sum(axis=1) - between.sum() / noise)), 0])
-    return np.inf
+    if unlikely[best] < n * np.log(within + between.sum()) - BEYOND_CHANCE**2:
+        return float(tried[best, 0]), False
+    ratio = float(between.sum()) / (within / (n - size))
+    if ratio < size - BELOW_CHANCE * np.sqrt(2 * size * (1 + size / (n - size))):
+        return float(tried[np.argmin(np.abs(kept.sum(axis=1) - ratio)), 0]), True
+    return np.inf, False
