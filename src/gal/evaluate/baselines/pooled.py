@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import TransformedTargetRegressor
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -26,7 +26,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.model_selection import train_test_split
 from sklearn.multioutput import MultiOutputRegressor
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler, TargetEncoder
 from sklearn.svm import SVC, SVR
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -52,8 +53,8 @@ from gal.evaluate.baselines.method import (
     options_used,
 )
 from gal.extras import is_installed
-from gal.models.tabular import TableEncoder
 from gal.models.tabular.frames import as_table
+from gal.models.tabular.many_categories import read_columns
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.intp]
@@ -113,11 +114,26 @@ class Candidate:
     model: Any
     table: Literal["codes", "wide"]
 
+    def with_means(self, n_columns: int, target_type: str, seed: int) -> Candidate:
+        """The same model, for tables whose last columns have many categories: it takes their target's means,
+        of other rows where it is fitted.
+        """
+        if n_columns == 0:
+            return self
+        means = make_pipeline(TargetEncoder(target_type=target_type, random_state=seed), StandardScaler())
+        columns = ColumnTransformer(
+            [
+                ("others", "passthrough", slice(0, -n_columns)),
+                ("means", means, slice(-n_columns, None)),
+            ]
+        )
+        return replace(self, model=make_pipeline(columns, self.model))
+
 
 def regression_candidates(seed: int, is_category: Any, *, large: bool = False) -> dict[str, Candidate]:
     """Models for numbers, for tables whose columns are categories where ``is_category``."""
     trees = HistGradientBoostingRegressor(
-        categorical_features=is_category, random_state=seed, **(LONG if large else {})
+        categorical_features=np.flatnonzero(is_category), random_state=seed, **(LONG if large else {})
     )
     return {
         "linear model": Candidate(RidgeCV(np.logspace(-2, 4, 13)), "wide"),
@@ -133,7 +149,7 @@ def regression_candidates(seed: int, is_category: Any, *, large: bool = False) -
 def class_candidates(seed: int, is_category: Any, *, large: bool = False) -> dict[str, Candidate]:
     """Models for classes."""
     trees = HistGradientBoostingClassifier(
-        categorical_features=is_category, random_state=seed, **(LONG if large else {})
+        categorical_features=np.flatnonzero(is_category), random_state=seed, **(LONG if large else {})
     )
     return {
         "linear model": Candidate(LogisticRegression(max_iter=1000), "wide"),
@@ -172,7 +188,7 @@ class StoppedBooster(BaseEstimator):  # type: ignore[misc]
         labels = np.asarray(count)
         rarest = int(np.bincount(labels).min()) if self.classes else len(y)
         if rarest < 2 * CALIBRATION:
-            self.model_ = self._made(100)
+            self.model_ = self._made(100, X.shape[1])
             self.model_.fit(X, labels, **self._said(None, None))
             return self
         kept, stop = train_test_split(
@@ -181,11 +197,11 @@ class StoppedBooster(BaseEstimator):  # type: ignore[misc]
             random_state=self.random_state,
             stratify=labels if self.classes else None,
         )
-        self.model_ = self._made(MOST)
+        self.model_ = self._made(MOST, X.shape[1])
         self.model_.fit(X[kept], labels[kept], **self._said(X[stop], labels[stop]))
         return self
 
-    def _made(self, steps: int) -> Any:
+    def _made(self, steps: int, width: int) -> Any:
         how: dict[str, Any] = {"n_estimators": steps, "learning_rate": 0.1, "random_state": self.random_state}
         if self.package == "lightgbm":
             import lightgbm
@@ -195,7 +211,8 @@ class StoppedBooster(BaseEstimator):  # type: ignore[misc]
         import xgboost
 
         kind = xgboost.XGBClassifier if self.classes else xgboost.XGBRegressor
-        types = ["c" if one else "q" for one in self.is_category] if self.is_category is not None else None
+        places = {j for j, one in enumerate(self.is_category or ()) if one}
+        types = ["c" if j in places else "q" for j in range(width)] if self.is_category is not None else None
         stops = {"early_stopping_rounds": PATIENCE} if steps == MOST else {}
         return kind(enable_categorical=True, feature_types=types, **how, **stops)
 
@@ -258,8 +275,8 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         organizations: Any = None if self.columns is None else {"pooled": self.columns}
         (self._positions,) = columns_by_organization(organizations, X, self._names).values()
         view = as_table(self._view(X))
-        self.encoder_ = TableEncoder().fit(view)
-        codes = self.encoder_.codes(view)
+        self.encoder_, self.many_ = read_columns(view, None)
+        codes = self._codes(view)
         candidates = self._chosen_candidates(seed, labels)
         self.losses_: dict[str, float] = {}
         if len(candidates) > 1:
@@ -307,8 +324,20 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         held_out = Labels(labels.y[check], labels.loss, labels.classes)
         return self._loss_of(model, self._table(codes[check], candidate.table), held_out)
 
+    def _codes(self, view: Any) -> Floats:
+        """Codes, then where values stand among many categories, for each column that has many."""
+        codes = self.encoder_.codes(view)
+        return codes if self.many_ is None else np.hstack([codes, self.many_.places(view)])
+
     def _table(self, codes: Floats, wants: str) -> Floats:
-        return self.encoder_.wide(codes) if wants == "wide" else codes
+        if wants != "wide":
+            return codes
+        wide = self.encoder_.wide(codes)
+        return wide if self.many_ is None else np.hstack([wide, codes[:, len(self.encoder_.is_category_) :]])
+
+    def _with_means(self, found: dict[str, Candidate], target_type: str, seed: int) -> dict[str, Candidate]:
+        n_columns = 0 if self.many_ is None else len(self.many_.columns)
+        return {name: one.with_means(n_columns, target_type, seed) for name, one in found.items()}
 
     def _view(self, X: Any) -> Any:
         names = None if self._names is None else [self._names[position] for position in self._positions]
@@ -321,9 +350,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
 
     def _inputs(self, X: Any) -> Floats:
         check_is_fitted(self, "model_")
-        return self._table(
-            self.encoder_.codes(as_table(self._view(self._checked(X, reset=False)))), self._wants
-        )
+        return self._table(self._codes(as_table(self._view(self._checked(X, reset=False)))), self._wants)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predictions of the chosen model."""
@@ -347,6 +374,7 @@ class PooledRegressor(RegressorMixin, _Pooled):  # type: ignore[misc]
 
     def _candidates(self, seed: int, *, large: bool) -> dict[str, Candidate]:
         found = regression_candidates(seed, self.encoder_.is_category_, large=large)
+        found = self._with_means(found, "continuous", seed)
         if self._single_output:
             return found
         return {name: Candidate(MultiOutputRegressor(one.model), one.table) for name, one in found.items()}
@@ -383,7 +411,8 @@ class PooledClassifier(ClassifierMixin, _Pooled):  # type: ignore[misc]
         yield self.predict_proba(X)
 
     def _candidates(self, seed: int, *, large: bool) -> dict[str, Candidate]:
-        return class_candidates(seed, self.encoder_.is_category_, large=large)
+        found = class_candidates(seed, self.encoder_.is_category_, large=large)
+        return self._with_means(found, "binary" if len(self.classes_) == 2 else "multiclass", seed)
 
     def _loss_of(self, model: Any, table: Floats, labels: Labels) -> float:
         codes = labels.y[:, 0].astype(np.intp)
