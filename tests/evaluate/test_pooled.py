@@ -116,6 +116,40 @@ def test_pooled_tries_boosters_where_they_are_installed(monkeypatch: pytest.Monk
     assert not set(BOOSTERS) & set(few.losses_)
 
 
+def shops(n: int, seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.float64]]:
+    """Numbers that follow from which of 120 shops a row is of, and from one column."""
+    effects = np.random.default_rng(7).normal(size=120)
+    rng = np.random.default_rng(seed)
+    shop, size = rng.integers(0, 120, n), rng.normal(size=n)
+    table = pd.DataFrame({"shop": [f"shop {one}" for one in shop], "size": size})
+    return table, effects[shop] + size / 2 + rng.normal(0, 0.5, n)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "two classes", "three classes", "two outputs"])
+@pytest.mark.parametrize("only", sorted(set(NAMES) - set(BOOSTERS)))
+def test_pooled_reads_a_column_with_many_categories(kind: str, only: str) -> None:
+    (X, y), (fresh, truth) = shops(1500), shops(500, seed=1)
+    target = {"numbers": y, "two outputs": np.column_stack([y, -y])}.get(kind)
+    cuts = np.quantile(y, [0.5] if kind == "two classes" else [1 / 3, 2 / 3])
+    classes = target is None
+    model = pooled(classes=classes, organizations={"a": ["shop"], "b": ["size"]}, candidates=[only])
+    model.fit(X, np.digitize(y, cuts) if target is None else target)
+    if classes:
+        assert (model.predict(fresh) == np.digitize(truth, cuts)).mean() > (0.72 if len(cuts) == 1 else 0.55)
+    else:
+        found = np.asarray(model.predict(fresh)).reshape(500, -1)[:, 0]
+        assert 1 - ((found - truth) ** 2).mean() / truth.var() > 0.55
+    unknown = fresh.assign(shop=pd.Series(["a new one"]).reindex(fresh.index))  # and missing ones
+    assert np.isfinite(model.predict(unknown)).all()
+
+
+@pytest.mark.parametrize("name", [name for name, package in BOOSTERS.items() if is_installed(package)])
+def test_pooled_boosters_read_a_column_with_many_categories(name: str) -> None:
+    (X, y), (fresh, truth) = shops(2000), shops(500, seed=1)
+    model = pooled(organizations={"a": ["shop"], "b": ["size"]}, candidates=[name]).fit(X, y)
+    assert model.score(fresh, truth) > 0.55
+
+
 def test_pooled_several_outputs_and_unknown_candidates() -> None:
     X, y = health()
     both = np.column_stack([y, X["debt"]])

@@ -23,11 +23,11 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.model_selection import train_test_split
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeCV
+from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, train_test_split
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler, TargetEncoder
+from sklearn.preprocessing import OneHotEncoder, StandardScaler, TargetEncoder
 from sklearn.svm import SVC, SVR
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -114,20 +114,39 @@ class Candidate:
     model: Any
     table: Literal["codes", "wide"]
 
-    def with_means(self, n_columns: int, target_type: str, seed: int) -> Candidate:
-        """The same model, for tables whose last columns have many categories: it takes their target's means,
-        of other rows where it is fitted.
+    def with_many(self, n_columns: int, target_type: str, seed: int) -> Candidate:
+        """The same model, for tables whose last columns have many categories. A linear model takes each
+        category as a column; any other takes means of the target, where it is fitted those of other rows.
         """
         if n_columns == 0:
             return self
-        means = make_pipeline(TargetEncoder(target_type=target_type, random_state=seed), StandardScaler())
-        columns = ColumnTransformer(
-            [
-                ("others", "passthrough", slice(0, -n_columns)),
-                ("means", means, slice(-n_columns, None)),
-            ]
+        linear, last = SEARCHED.get(type(self.model)), slice(-n_columns, None)
+        model: Any = self.model
+        if linear is None:
+            many = ("means", make_pipeline(_target_means(target_type, seed), StandardScaler()), last)
+        else:
+            many = ("each", OneHotEncoder(handle_unknown="ignore"), last)
+            model = GridSearchCV(linear[0], linear[1], scoring=linear[2], cv=3)
+        others = ("others", "passthrough", slice(0, -n_columns))
+        return replace(
+            self, model=make_pipeline(ColumnTransformer([others, many], sparse_threshold=1.0), model)
         )
-        return replace(self, model=make_pipeline(columns, self.model))
+
+
+def _target_means(target_type: str, seed: int) -> TargetEncoder:
+    """An encoder with seeded folds; scikit-learn takes these as ``cv`` from 1.9 on, and no seed any more."""
+    made = TargetEncoder(target_type=target_type)
+    if made.random_state != "deprecated":
+        return made.set_params(random_state=seed)
+    folds = KFold if target_type == "continuous" else StratifiedKFold
+    return made.set_params(cv=folds(5, shuffle=True, random_state=seed))
+
+
+SEARCHED: dict[type, tuple[Any, dict[str, Any], str]] = {
+    RidgeCV: (Ridge(solver="lsqr"), {"alpha": np.logspace(0, 4, 9)}, "neg_mean_squared_error"),
+    LogisticRegression: (LogisticRegression(max_iter=1000), {"C": np.logspace(-3, 1, 5)}, "neg_log_loss"),
+}
+"""What takes the place of a linear model where each of many categories is a column, mostly of zeros."""
 
 
 def regression_candidates(seed: int, is_category: Any, *, large: bool = False) -> dict[str, Candidate]:
@@ -335,9 +354,9 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         wide = self.encoder_.wide(codes)
         return wide if self.many_ is None else np.hstack([wide, codes[:, len(self.encoder_.is_category_) :]])
 
-    def _with_means(self, found: dict[str, Candidate], target_type: str, seed: int) -> dict[str, Candidate]:
+    def _with_many(self, found: dict[str, Candidate], target_type: str, seed: int) -> dict[str, Candidate]:
         n_columns = 0 if self.many_ is None else len(self.many_.columns)
-        return {name: one.with_means(n_columns, target_type, seed) for name, one in found.items()}
+        return {name: one.with_many(n_columns, target_type, seed) for name, one in found.items()}
 
     def _view(self, X: Any) -> Any:
         names = None if self._names is None else [self._names[position] for position in self._positions]
@@ -374,7 +393,7 @@ class PooledRegressor(RegressorMixin, _Pooled):  # type: ignore[misc]
 
     def _candidates(self, seed: int, *, large: bool) -> dict[str, Candidate]:
         found = regression_candidates(seed, self.encoder_.is_category_, large=large)
-        found = self._with_means(found, "continuous", seed)
+        found = self._with_many(found, "continuous", seed)
         if self._single_output:
             return found
         return {name: Candidate(MultiOutputRegressor(one.model), one.table) for name, one in found.items()}
@@ -412,7 +431,7 @@ class PooledClassifier(ClassifierMixin, _Pooled):  # type: ignore[misc]
 
     def _candidates(self, seed: int, *, large: bool) -> dict[str, Candidate]:
         found = class_candidates(seed, self.encoder_.is_category_, large=large)
-        return self._with_means(found, "binary" if len(self.classes_) == 2 else "multiclass", seed)
+        return self._with_many(found, "binary" if len(self.classes_) == 2 else "multiclass", seed)
 
     def _loss_of(self, model: Any, table: Floats, labels: Labels) -> float:
         codes = labels.y[:, 0].astype(np.intp)
