@@ -1,0 +1,302 @@
+"""Columns with hundreds of categories in the default local model: what they add, and that nothing leaks."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import r2_score, roc_auc_score
+from sklearn.preprocessing import OneHotEncoder
+
+from gal import GALClassifier, GALRegressor
+from gal.models import TabularModel
+from gal.models.tabular import TableEncoder, many_categories
+from gal.models.tabular.column_values import MAX_CATEGORIES
+from gal.models.tabular.known_table import KnownTable
+from gal.models.tabular.many_categories import NATIVE, ManyCategories, fit_effects, read_columns
+
+Floats = NDArray[np.float64]
+
+
+def shops(n: int, size: int, seed: int = 0, *, heavy: bool = False) -> tuple[pd.DataFrame, Floats]:
+    """Numbers that follow from a row's shop and from two columns; shops are the same for all seeds."""
+    effects = np.random.default_rng(99).normal(size=size)
+    rng = np.random.default_rng(seed)
+    share = np.arange(1, size + 1) ** (-1.1 if heavy else 0.0)
+    shop = rng.choice(size, n, p=share / share.sum())
+    table = pd.DataFrame(rng.normal(size=(n, 4)), columns=["a", "b", "c", "d"])
+    y = effects[shop] + 0.7 * table["a"] + 0.5 * table["c"]
+    return table.assign(shop=[f"shop {one}" for one in shop]), y.to_numpy().copy()
+
+
+def one_hot(X: pd.DataFrame) -> Any:
+    """Numbers and one column for each shop."""
+    shop = OneHotEncoder(handle_unknown="ignore").fit_transform(X[["shop"]])
+    return sparse.hstack([sparse.csr_matrix(X[["a", "b", "c", "d"]].to_numpy()), shop]).tocsr()
+
+
+SIDES = {
+    "label holder": {"one": ["a", "b", "shop"], "other": ["c", "d"]},
+    "partner": {"one": ["a", "b"], "other": ["c", "d", "shop"]},
+}
+
+
+@pytest.mark.parametrize("columns", SIDES.values(), ids=SIDES.keys())
+class TestSignal:
+    """With all defaults, on either side: as good as all columns in one place."""
+
+    @pytest.mark.parametrize("heavy", [False, True], ids=["alike", "heavy-tailed"])
+    def test_of_numbers(self, columns: dict[str, list[str]], *, heavy: bool) -> None:
+        X, y = shops(8500, 240, heavy=heavy)
+        y = y + np.random.default_rng(1).normal(size=len(y))
+        found = GALRegressor(columns, random_state=0).fit(X[:4500], y[:4500]).predict(X[4500:])
+        wide = one_hot(X)
+        pooled = Ridge(alpha=1.0).fit(wide[:4500], y[:4500]).predict(wide[4500:])
+        assert r2_score(y[4500:], found) > r2_score(y[4500:], pooled) - (0.04 if heavy else 0.03)
+
+    def test_of_two_classes(self, columns: dict[str, list[str]]) -> None:
+        X, z = shops(8500, 240)
+        y = np.random.default_rng(1).random(len(z)) < 1 / (1 + np.exp(-1.5 * z))
+        found = GALClassifier(columns, random_state=0).fit(X[:4500], y[:4500]).decision_function(X[4500:])
+        wide = one_hot(X)
+        pooled = LogisticRegression(max_iter=300).fit(wide[:4500], y[:4500])
+        best = roc_auc_score(y[4500:], pooled.decision_function(wide[4500:]))
+        assert roc_auc_score(y[4500:], found) > best - 0.01
+
+
+class TestOwnResidual:
+    """Nothing that is fitted to a row follows from the row's own residual by way of its category."""
+
+    def table(self) -> tuple[pd.DataFrame, Floats]:
+        X, y = shops(900, 100)
+        return X.assign(shop=np.where(np.arange(900) == 7, "alone", X["shop"])), y
+
+    def fitted(self, X: pd.DataFrame, y: Floats, rows: Any) -> tuple[TabularModel, Floats]:
+        model = TabularModel(random_state=0)
+        known = model.prepare(X)
+        return model, model.fit(known[rows], y[rows]).predict(known)
+
+    @pytest.mark.parametrize("change", [0.0, 50.0])
+    def test_a_row_alone_in_its_category_is_fitted_as_an_unknown_one(self, change: float) -> None:
+        X, y = self.table()
+        y[7] += change
+        model, values = self.fitted(X, y, np.arange(900))
+        assert np.abs(model.effects_[0]).max() > 0.5
+        unknown = model.predict(X[7:8].assign(shop="never seen"))
+        assert values[7] == unknown[0] == model.predict(X[7:8])[0]
+
+    def test_a_row_follows_the_other_rows_of_its_category(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(many_categories, "_shrinkage", lambda _: (2.0, False))
+        X, y = self.table()
+        many, weight = read_columns(X, None)[1], np.random.default_rng(0).random(900)
+        assert many is not None
+        places, target = many.places(X), np.column_stack([y, -y])
+        _, added = fit_effects(many, places, target, weight)
+        target[3] += 100.0
+        _, changed = fit_effects(many, places, target, weight)
+        moved = (np.abs(changed - added) > 1e-9).all(axis=1)
+        np.testing.assert_array_equal(
+            np.flatnonzero(moved), np.setdiff1d(np.flatnonzero(X["shop"] == X["shop"][3]), 3)
+        )
+        others = np.setdiff1d(np.flatnonzero(X["shop"] == X["shop"][5]), 5)
+        expected = weight[others] @ target[others] / (weight[others].sum() + 2.0)
+        np.testing.assert_allclose(changed[5], expected)
+
+    def test_rows_that_were_not_fitted_follow_the_whole_category(self) -> None:
+        X, y = self.table()
+        rows = np.arange(0, 900, 2)
+        model, values = self.fitted(X, y, rows)
+        plain, left_out = model.predict(X), np.arange(1, 900, 2)
+        np.testing.assert_array_equal(values[left_out], plain[left_out])
+        assert (values[rows] != plain[rows]).mean() > 0.9
+        np.testing.assert_array_equal(model.predict(model.prepare(X)), plain)
+
+    def test_a_fit_is_the_same_whatever_was_at_hand(self) -> None:
+        X, y = self.table()
+        model = TabularModel(random_state=0)
+        used, fresh = model.prepare(X), model.prepare(X)
+        model.fit(used[np.arange(600)], y[:600] ** 2).predict(used)
+        one, other = (clone(model).fit(known, y).predict(known) for known in (used, fresh))
+        np.testing.assert_array_equal(one, other)
+
+    def test_noise_has_no_effects(self) -> None:
+        rng, found = np.random.default_rng(0), 0
+        for _ in range(40):
+            X = pd.DataFrame({"shop": rng.integers(0, 300, 1500).astype(str)})
+            model = TabularModel(max_iter=0).fit(X, rng.normal(size=1500))
+            found += bool(model.effects_[0].any())
+        assert found <= 4
+
+    def test_many_rounds_do_not_add_up(self) -> None:
+        """A row whose own residual is never fitted keeps it: its category must not get it in every round."""
+        X, y = shops(300, 110)
+        y = y + np.random.default_rng(1).normal(size=300)
+        model, known = TabularModel(random_state=0), TabularModel().prepare(X)
+        output, total = np.zeros(300), np.zeros(300)
+        for _ in range(10):
+            model.fit(known, y - output)
+            output, total = output + model.predict(known), total + model.predict(X)
+        assert np.abs(total).max() < np.abs(y).max() + 1
+
+
+def test_a_round_corrects_what_an_earlier_one_took_for_shops() -> None:
+    """Another organization explains most of the noise after the first round, and only then."""
+    X, y = shops(4000, 240)
+    other = 3 * np.random.default_rng(1).normal(size=4000)
+    model = TabularModel(max_iter=0)
+    known = model.prepare(X)
+    output, total = np.zeros(4000), np.zeros(4000)
+    left = []
+    for _ in range(3):
+        model.fit(known, y + other - output)
+        output, total = output + model.predict(known) + other, total + model.predict(X)
+        left.append(float(np.mean((y - y.mean() - (total - total.mean())) ** 2)))
+        other = np.zeros(4000)
+    assert left[0] > 0.2
+    assert left[1] < left[0] / 2
+
+
+class TestValues:
+    def model(self, X: pd.DataFrame, y: Floats, **options: Any) -> TabularModel:
+        return TabularModel(random_state=0, **options).fit(X, y)
+
+    def test_unknown_and_missing_values_add_nothing(self) -> None:
+        X, y = shops(1200, 100)
+        model = self.model(X, y, max_iter=0)
+        unknown, missing = (model.predict(X.assign(shop=shop)) for shop in ("never seen", None))
+        np.testing.assert_array_equal(unknown, missing)
+        effects = model.predict(X) - unknown
+        assert r2_score(y, model.predict(X)) > 0.95
+        assert abs(effects.mean()) < 0.1
+
+    def test_one_row_is_predicted_as_among_others(self) -> None:
+        X, y = shops(1200, 100)
+        model = self.model(X, y)
+        among = model.predict(X)
+        np.testing.assert_allclose(
+            [model.predict(X[i : i + 1])[0] for i in range(20)], among[:20], rtol=1e-12
+        )
+
+    @pytest.mark.parametrize("dtype", ["category", "string", object])
+    def test_categories_mean_the_same_whatever_type_holds_them(self, dtype: Any) -> None:
+        X, y = shops(1200, 100)
+        numbers = X["shop"].str[5:]
+        model = self.model(X.assign(shop=numbers), y)
+        kept = (
+            numbers.astype(int).astype(dtype) if dtype is not object else numbers.astype(int).astype(object)
+        )
+        mixed = pd.Series([*kept[:600], *numbers[600:]], dtype=object) if dtype is object else kept
+        np.testing.assert_array_equal(
+            model.predict(X.assign(shop=mixed)), model.predict(X.assign(shop=numbers))
+        )
+
+    def test_rows_of_weight_zero_change_nothing(self) -> None:
+        X, y = shops(1200, 100)
+        weight, odd = np.repeat([1.0, 0.0], 600), np.where(np.arange(1200) < 600, y, 100.0)
+        X["shop"] = np.where(np.arange(1200) < 600, X["shop"], "only of weight zero")
+        one, other = (TabularModel(random_state=0).fit(X, target, weight) for target in (y, odd))
+        np.testing.assert_allclose(one.predict(X), other.predict(X), atol=1e-9)
+        alone = TabularModel(max_iter=0).fit(X[:600], y[:600])
+        weighed = TabularModel(max_iter=0).fit(X, odd, weight)
+        np.testing.assert_allclose(weighed.predict(X[:600]), alone.predict(X[:600]), atol=1e-9)
+
+    def test_several_columns_and_outputs(self) -> None:
+        (X, y), (more, z) = shops(3000, 100), shops(3000, 150, seed=1)
+        both = X.assign(town=more["shop"])
+        model = self.model(both, np.column_stack([y + z, y]), max_iter=0)
+        found = model.predict(both)
+        noise = 0.7 * more["a"] + 0.5 * more["c"]
+        assert r2_score(y + z - noise, found[:, 0]) > 0.9
+        assert r2_score(y, found[:, 1]) > 0.98
+        single = self.model(both, y, max_iter=0).predict(both)
+        np.testing.assert_allclose(found[:, 1], single, atol=1e-6)
+
+    def test_a_table_of_nothing_else(self) -> None:
+        X, y = shops(1200, 100)
+        assert r2_score(y, self.model(X[["shop"]], y).predict(X[["shop"]])) > 0.5
+        for n in (2, 30, 90):
+            assert np.isfinite(self.model(X[["shop"]][:n], y[:n]).predict(X[["shop"]])).all()
+
+    def test_a_column_that_names_rows_changes_nothing(self) -> None:
+        X, y = shops(700, 3)
+        named = X.assign(name=[f"row {i}" for i in range(700)])
+        np.testing.assert_allclose(self.model(named, y).predict(named), self.model(X, y).predict(X))
+
+    def test_trees_split_the_most_frequent(self) -> None:
+        names = [f"{i:03}" for i in range(300) for _ in range(2 + (i >= 300 - NATIVE))] + ["once"]
+        encoder, many = read_columns(pd.DataFrame({"x": names}), None)
+        assert many is not None
+        assert many.names == [[f"{i:03}" for i in range(300)]]
+        assert encoder.categories_ == [[f"{i:03}" for i in range(300 - NATIVE, 300)]]
+        assert encoder.width == 0
+        assert np.isnan(encoder.codes(pd.DataFrame({"x": ["once"]}))).all()
+
+    def test_they_find_what_shops_and_numbers_say_together(self) -> None:
+        X, _ = shops(6000, 100)
+        y = np.where(X["shop"].str.len() > 6, X["a"], -X["a"]).astype(np.float64)
+        assert self.model(X, y, max_iter=40).score(X, y) > 0.5
+
+
+class TestOtherTables:
+    """Without such a column nothing is different."""
+
+    def test_few_categories_are_read_as_ever(self) -> None:
+        X, _ = shops(2000, MAX_CATEGORIES)
+        encoder, many = read_columns(X, None)
+        assert many is None
+        assert X["shop"].nunique() == MAX_CATEGORIES
+        assert vars(encoder).keys() == vars(TableEncoder().fit(X)).keys() | {"apart_"}
+        assert encoder.apart_ == ()
+        assert encoder.width == TableEncoder().fit(X).width
+        assert KnownTable(X.drop(columns="shop")).columns[1] is None
+
+    def test_a_model_may_be_fitted_to_one_and_the_other(self) -> None:
+        X, y = shops(900, 100)
+        numbers = X.drop(columns="shop")
+        model, fresh = TabularModel(random_state=0), TabularModel(random_state=0)
+        model.fit(X, y).fit(numbers, y)
+        np.testing.assert_array_equal(model.predict(numbers), fresh.fit(numbers, y).predict(numbers))
+
+
+class TestStored:
+    def test_saved_models_predict_the_same(self, tmp_path: Path) -> None:
+        X, y = shops(1200, 100)
+        model = GALRegressor(SIDES["partner"], rounds=2, random_state=0).fit(X, y)
+        model.save(tmp_path / "model.gal")
+        loaded = GALRegressor.load(tmp_path / "model.gal")
+        np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+    def test_what_belongs_to_fitted_rows_is_not_kept(self) -> None:
+        X, y = shops(900, 100)
+        model = TabularModel(random_state=0)
+        known = model.prepare(X)
+        model.fit(known, y)
+        copied = copy.deepcopy(model)
+        assert copied._added is None
+        np.testing.assert_array_equal(copied.predict(known), model.predict(X))
+
+    def test_models_of_the_version_before_predict_as_they_did(self) -> None:
+        """They have no such columns, and their encoder keeps some of many categories in its wide matrix."""
+        X, y = shops(1200, 100)
+        model = TabularModel(max_iter=0).fit(X.drop(columns="shop"), y)
+        model.feature_names_in_, model.n_features_in_ = np.asarray(X.columns, dtype=object), 5
+        model.encoder_ = TableEncoder().fit(X)
+        wide = model.encoder_.wide(model.encoder_.codes(X))
+        model.coef_ = np.random.default_rng(0).normal(size=(wide.shape[1], 1))
+        del model.many_
+        model.encoder_.__dict__.pop("apart_", None)
+        np.testing.assert_array_equal(model.predict(X), (wide @ model.coef_ + model.intercept_)[:, 0])
+
+    def test_files_name_them_where_the_others_are(self) -> None:
+        assert (
+            f"{ManyCategories.__module__}.{ManyCategories.__qualname__}"
+            == "gal.models.tabular.ManyCategories"
+        )
