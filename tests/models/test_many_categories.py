@@ -21,7 +21,7 @@ from gal.models import TabularModel
 from gal.models.tabular import TableEncoder, many_categories
 from gal.models.tabular.column_values import MAX_CATEGORIES
 from gal.models.tabular.known_table import KnownTable
-from gal.models.tabular.many_categories import NATIVE, ManyCategories, fit_effects, read_columns
+from gal.models.tabular.many_categories import ManyCategories, fit_effects, read_columns
 
 Floats = NDArray[np.float64]
 
@@ -202,6 +202,9 @@ class TestValues:
         X, y = shops(1200, 100)
         weight, odd = np.repeat([1.0, 0.0], 600), np.where(np.arange(1200) < 600, y, 100.0)
         X["shop"] = np.where(np.arange(1200) < 600, X["shop"], "only of weight zero")
+        many = read_columns(X, weight)[1]
+        assert many is not None
+        assert "only of weight zero" not in many.names[0]
         one, other = (TabularModel(random_state=0).fit(X, target, weight) for target in (y, odd))
         np.testing.assert_allclose(one.predict(X), other.predict(X), atol=1e-9)
         alone = TabularModel(max_iter=0).fit(X[:600], y[:600])
@@ -230,19 +233,15 @@ class TestValues:
         named = X.assign(name=[f"row {i}" for i in range(700)])
         np.testing.assert_allclose(self.model(named, y).predict(named), self.model(X, y).predict(X))
 
-    def test_trees_split_the_most_frequent(self) -> None:
-        names = [f"{i:03}" for i in range(300) for _ in range(2 + (i >= 300 - NATIVE))] + ["once"]
-        encoder, many = read_columns(pd.DataFrame({"x": names}), None)
+    def test_a_category_with_one_row_is_as_an_unknown_one(self) -> None:
+        names = [f"{i:03}" for i in range(300) for _ in range(2)]
+        encoder, many = read_columns(pd.DataFrame({"x": [*names, "once"]}), None)
         assert many is not None
-        assert many.names == [[f"{i:03}" for i in range(300)]]
-        assert encoder.categories_ == [[f"{i:03}" for i in range(300 - NATIVE, 300)]]
-        assert encoder.width == 0
-        assert np.isnan(encoder.codes(pd.DataFrame({"x": ["once"]}))).all()
-
-    def test_they_find_what_shops_and_numbers_say_together(self) -> None:
-        X, _ = shops(6000, 100)
-        y = np.where(X["shop"].str.len() > 6, X["a"], -X["a"]).astype(np.float64)
-        assert self.model(X, y, max_iter=40).score(X, y) > 0.5
+        assert (many.columns, many.names) == ([0], [names[::2]])
+        rows = pd.DataFrame({"x": ["299", "once", None, "000"]})
+        np.testing.assert_array_equal(many.places(rows), [[299], [300], [300], [0]])
+        assert (encoder.is_category_, encoder.width) == ([False], 1)
+        assert not encoder.wide(encoder.codes(rows)).any()
 
 
 class TestOtherTables:
@@ -253,9 +252,7 @@ class TestOtherTables:
         encoder, many = read_columns(X, None)
         assert many is None
         assert X["shop"].nunique() == MAX_CATEGORIES
-        assert vars(encoder).keys() == vars(TableEncoder().fit(X)).keys() | {"apart_"}
-        assert encoder.apart_ == ()
-        assert encoder.width == TableEncoder().fit(X).width
+        assert encoder.categories_ == TableEncoder().fit(X).categories_
         assert KnownTable(X.drop(columns="shop")).columns[1] is None
 
     def test_a_model_may_be_fitted_to_one_and_the_other(self) -> None:
@@ -292,7 +289,6 @@ class TestStored:
         wide = model.encoder_.wide(model.encoder_.codes(X))
         model.coef_ = np.random.default_rng(0).normal(size=(wide.shape[1], 1))
         del model.many_
-        model.encoder_.__dict__.pop("apart_", None)
         np.testing.assert_array_equal(model.predict(X), (wide @ model.coef_ + model.intercept_)[:, 0])
 
     def test_files_name_them_where_the_others_are(self) -> None:

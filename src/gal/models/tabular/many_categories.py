@@ -23,9 +23,6 @@ from gal.models.tabular.table_encoder import TableEncoder
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 
-NATIVE = 255
-"""Categories of such a column that scikit-learn's histogram trees can split on."""
-
 SHRINKAGES = 10.0 ** np.arange(-2.0, 5.25, 0.25)
 """What is tried: so many average rows without any effect count beside those of a category."""
 
@@ -35,6 +32,11 @@ SWEEPS = 3
 BEYOND_CHANCE, BELOW_CHANCE = 2.0, 3.0
 """Standard deviations by which categories must differ more than by chance before they have effects, and less
 before that counts as the trace of an earlier round: this is looked at in every round."""
+
+
+CORRECTED = 5
+"""Rows from which on a category is corrected after an earlier round: in smaller ones what is left is mostly
+that of single rows."""
 
 
 class ManyCategories:
@@ -67,8 +69,8 @@ class ManyCategories:
 def read_columns(table: Table, weight: Floats | None) -> tuple[TableEncoder, ManyCategories | None]:
     """What the default local model learns of columns: an encoder, and the columns with many categories.
 
-    The encoder has these columns as codes for trees only, and not in its wide matrix. Only where it keeps as
-    many categories as it can may there be more.
+    To the encoder these columns say nothing. Trees that split them memorise residuals: on Adult, with columns
+    of hundreds of categories, the AUC is .003 to .006 lower than without.
     """
     encoder = TableEncoder().fit(table, weight)
     full = {j for j, kept in enumerate(encoder.categories_) if len(kept) == MAX_CATEGORIES}
@@ -79,26 +81,23 @@ def read_columns(table: Table, weight: Floats | None) -> tuple[TableEncoder, Man
         names = _several_rows(column, counts) if j in full else None
         if names is None:
             continue
-        encoder.categories_[j] = sorted(names[:NATIVE])
-        encoder.is_category_[j], encoder.says_nothing_[j] = bool(names), not names
-        found[j] = sorted(names)
-    encoder.apart_ = tuple(found)
-    return encoder, ManyCategories(list(found), list(found.values())) if any(found.values()) else None
+        encoder.categories_[j], encoder.is_category_[j], encoder.says_nothing_[j] = [], False, True
+        if names:
+            found[j] = names
+    return encoder, ManyCategories(list(found), list(found.values())) if found else None
 
 
 def _several_rows(column: Any, counts: Floats) -> list[str] | None:
-    """Categories with several rows that count, the most frequent first; None where there are not many."""
+    """Categories with several rows that count, sorted; None where the column has not many categories."""
     import pandas as pd
 
     codes, distinct = pd.factorize(column)
     at, texts = pd.factorize(np.array([str(value) for value in distinct], dtype=object))
-    places, known = np.append(at, 0)[codes], (codes >= 0) & (counts > 0)
-    rows = np.bincount(places[known], minlength=len(texts))
+    counted = (codes >= 0) & (counts > 0)
+    rows = np.bincount(at[codes[counted]], minlength=len(texts))
     if (rows > 0).sum() <= MAX_CATEGORIES:
         return None
-    totals = np.bincount(places[known], counts[known], len(texts))
-    order = np.argsort(-totals, kind="stable")
-    return [str(texts[one]) for one in order[rows[order] > 1]]
+    return sorted(texts[rows > 1])
 
 
 def _place(name: str, names: list[str]) -> int:
@@ -171,11 +170,11 @@ def _one_column(places: Places, size: int, target: Floats, weight: Floats) -> tu
         _shrinkage(sums.of_several()),
     )
     if corrects:
-        effect = np.where(sums.rows > 1, sums.target / (sums.weight + shrinkage), 0.0)
+        effect = np.where(sums.rows >= CORRECTED, sums.target / (sums.weight + shrinkage), 0.0)
         added[known] = effect[at]
     elif shrinkage < np.inf:
         others = np.maximum(sums.weight[at] - weight, 0.0) + shrinkage
-        by_others = np.where(sums.rows[at] > 1, (sums.target[at] - weight * target) / others, 0.0)
+        by_others = (sums.target[at] - weight * target) / others
         effect = np.bincount(at, weight * by_others, size) / np.where(sums.weight > 0, sums.weight, 1.0)
         added[known] = by_others
     return effect, added
@@ -203,7 +202,8 @@ def _shrinkage(sums: _Sums) -> tuple[float, bool]:
     best = int(np.argmin(unlikely))
     if unlikely[best] < n * np.log(within + between.sum()) - BEYOND_CHANCE**2:
         return float(tried[best, 0]), False
-    ratio = float(between.sum()) / (within / (n - size))
-    if ratio < size - BELOW_CHANCE * np.sqrt(2 * size * (1 + size / (n - size))):
-        return float(tried[np.argmin(np.abs(kept.sum(axis=1) - ratio)), 0]), True
+    large, noise = sums.rows >= CORRECTED, within / (n - size)
+    ratio, size = float(between[large].sum()) / noise, int(large.sum())
+    if ratio < size - BELOW_CHANCE * np.sqrt(2 * size * (1 + size / (n - len(large)))):
+        return float(tried[np.argmin(np.abs(kept[:, large].sum(axis=1) - ratio)), 0]), True
     return np.inf, False

@@ -29,9 +29,6 @@ class TableEncoder:
 
     __module__ = "gal.models.tabular"  # where stored models look for it
 
-    apart_: tuple[int, ...] = ()
-    """Columns that the wide matrix leaves out; stored encoders of earlier versions have none."""
-
     def fit(self, table: Table, sample_weight: Floats | None = None) -> TableEncoder:
         """Learn the categories of a column, or its scale; a column without either says nothing.
 
@@ -80,8 +77,6 @@ class TableEncoder:
         """Standardised numbers and their bends (missing: the mean), and one column per category."""
         wide = np.zeros((len(codes), self.width))
         for j, (start, end) in enumerate(pairwise(self._edges)):
-            if j in self.apart_:
-                continue
             missing = np.isnan(codes[:, j])
             known: Any = np.flatnonzero(~missing) if missing.any() else slice(None)
             if self.is_category_[j]:
@@ -102,8 +97,7 @@ class TableEncoder:
     def _edges(self) -> list[int]:
         """Where the wide columns of each column start, and the last ones end."""
         widths = [
-            0 if j in self.apart_ else len(names) or 1 + len(bends)
-            for j, (names, bends) in enumerate(zip(self.categories_, self.bends_, strict=True))
+            len(names) or 1 + len(bends) for names, bends in zip(self.categories_, self.bends_, strict=True)
         ]
         return [0, *accumulate(widths)]
 
