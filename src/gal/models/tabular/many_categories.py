@@ -3,7 +3,8 @@
 One coefficient for each category in a ridge would be slow, and noise where a category has few rows. Here the
 effect of a category is the mean of its residuals, shrunk towards zero (empirical Bayes): the more, the fewer
 rows it has, and the less categories differ beyond chance. The fitted value of a row comes from the *other*
-rows of its category, so no row is fitted by its own residual.
+rows of its category. Only a later round, which corrects larger categories by the little that is left of their
+means, takes all rows of a category, as an ordinary regression does.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ SWEEPS = 3
 BEYOND_CHANCE, BELOW_CHANCE = 2.0, 3.0
 """Standard deviations by which categories must differ more than by chance before they have effects, and less
 before that counts as the trace of an earlier round: this is looked at in every round."""
-
 
 CORRECTED = 5
 """Rows from which on a category is corrected after an earlier round: in smaller ones what is left is mostly
@@ -164,11 +164,8 @@ def _one_column(places: Places, size: int, target: Floats, weight: Floats) -> tu
             for one in (weight, weight * target, weight * target**2)
         ),
     )
-    effect, added, (shrinkage, corrects) = (
-        np.zeros(size),
-        np.zeros(len(places)),
-        _shrinkage(sums.of_several()),
-    )
+    shrinkage, corrects = _shrinkage(sums.of_several())
+    effect, added = np.zeros(size), np.zeros(len(places))
     if corrects:
         effect = np.where(sums.rows >= CORRECTED, sums.target / (sums.weight + shrinkage), 0.0)
         added[known] = effect[at]
@@ -187,8 +184,8 @@ def _shrinkage(sums: _Sums) -> tuple[float, bool]:
     Means of categories vary by the noise of a row over their weight, and by their effects: the likeliest
     share of both is taken. Where means vary less than by noise, an earlier round has fitted these categories,
     and what other organizations explained since was then part of the noise. The means that are left correct
-    that. They were shrunk by that round, so by how much is seen in them; and they hold next to nothing of a
-    row's own residual, so all rows of a category are followed.
+    that. How much that round shrank them is seen in how little is left, of which a row's own residual is a
+    small part.
     """
     n, size = int(sums.rows.sum()), len(sums.rows)
     squares = float(sums.squares.sum())
