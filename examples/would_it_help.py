@@ -1,4 +1,4 @@
-"""Would assistance help me? Alone, assisted, and all columns in one place, on a table that you have.
+"""Would assistance help me? Alone, assisted and pooled, on a table that you have.
 
 The same as ``gal simulate`` on the command line. Run it: python examples/would_it_help.py
 """
@@ -17,8 +17,6 @@ organizations = {
 found = simulate(table, "target", organizations, label_holder="clinic", folds=3)
 for name in ("alone", "assisted", "pooled"):
     score = getattr(found, name)
-    print(
-        f"{name:9s} {found.metric} {score.value:.2f}  (95 % of resamples: {score.low:.2f} to "
-        f"{score.high:.2f})"
-    )
+    print(f"{name:9s} {found.metric} {score.value:.2f}  (95 % from {score.low:.2f} to {score.high:.2f})")
+print(f"verdict   {found.verdict}")
 print(", ".join(f"{name} brought {share:.0%}" for name, share in found.contributions.items()))

@@ -12,7 +12,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # trees on tiny data crawl when c
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # LightGBM has threads all the same
 
 from collections.abc import Iterator
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -107,9 +106,10 @@ def few_trees() -> Iterator[None]:
     pooled = import_module("gal.evaluate.baselines.pooled")  # not the function of that name
 
     with pytest.MonkeyPatch.context() as patch:
-        for kind, few in (("RandomForest", "n_estimators"), ("HistGradientBoosting", "max_iter")):
-            for name in (f"{kind}Classifier", f"{kind}Regressor"):
-                patch.setattr(pooled, name, partial(getattr(pooled, name), **{few: 10}))
+        patch.setattr(pooled, "MOST", 10)
+        patch.setattr(pooled, "FOLDS", 2)
+        patch.setattr(pooled, "BOOSTING", pooled.BOOSTING[:1])
+        patch.setattr(pooled, "STRENGTHS", pooled.STRENGTHS[2:3])
         yield
 
 

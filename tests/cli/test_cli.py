@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 import forked
 from gal.cli.app import app, main
 from gal.errors import InvalidOptionError, MissingExtraError
+from gal.evaluate import Verdict
+from gal.evaluate.comparing.verdict import EXIT_CODES
 from gal.extras import require
 from patience import patient
 from report_pages import ReadPage
@@ -69,7 +71,7 @@ def test_simulate_for_machines(files: tuple[Path, Path]) -> None:
     assert shares["by_organization"]["shop"]["value"] == pytest.approx(facts["gain"])
     assert facts["verdicts"] == {"shop": "helped"}
     assert facts["profile"] == []
-    assert facts["assistance_used"] == [True, True]
+    assert facts["assistance_used"] == [True] * 8
 
 
 def test_a_report_beside_what_is_printed(files: tuple[Path, Path]) -> None:
@@ -89,8 +91,8 @@ def test_a_report_beside_what_is_printed(files: tuple[Path, Path]) -> None:
 def test_simulate_for_people(files: tuple[Path, Path]) -> None:
     result = CliRunner().invoke(app, simulate(files))
     assert result.exit_code == 0, result.output
-    for words in ("bank alone", "with assistance", "all columns in one place", "Assistance helps", "shop"):
-        assert words in result.output
+    for words in ("bank alone", "with assistance", "pooled (tuned", "Yes: with assistance", "shop"):
+        assert words in " ".join(result.output.split())
     assert "no column would leave its organization" in " ".join(result.output.split())
 
 
@@ -101,16 +103,27 @@ def test_simulate_says_what_to_look_at_and_what_it_is_worth(tmp_path: Path) -> N
     (tmp_path / "parts.toml").write_text('[organizations]\nbank = ["one"]\nshop = ["key"]\n')
     paths = tmp_path / "table.csv", tmp_path / "parts.toml"
     result = CliRunner().invoke(app, simulate(paths, "--worth-per-point", "100", target="y"))
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == EXIT_CODES[Verdict.NO_GAIN] == 10, result.output
     said = " ".join(result.output.split())
     for words in (
         "Look at the table first",
         "constant: one",
         "id-like: key",
         "No organization helped",
-        "Worth: 100 for every 0.01 of r2",
+        "no partner adds anything that can be told from chance",
     ):
         assert words in said
+    assert "Worth" not in said, "what may be chance is worth nothing"
+
+
+def test_the_exit_code_is_the_verdict(files: tuple[Path, Path]) -> None:
+    table = pd.read_csv(files[0]).assign(basket=np.random.default_rng(1).normal(size=120))
+    table.to_csv(files[0], index=False)
+    result = CliRunner().invoke(app, simulate(files, "--json"))
+    facts = json.loads(result.stdout)
+    assert result.exit_code == EXIT_CODES[Verdict(facts["verdict"])]
+    assert facts["verdict"] != "gain"
+    assert facts["covered"] is None
 
 
 def test_same_seed_same_result(files: tuple[Path, Path]) -> None:

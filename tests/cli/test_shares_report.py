@@ -16,7 +16,7 @@ from gal.cli.screen.shares_report import number, print_coalitions, print_shares
 from gal.cli.versions import _gained
 from gal.core.contributing.shares import Coalition, Earned, Shares
 from gal.core.state import plain
-from gal.evaluate import Interval, Simulation
+from gal.evaluate import Interval, Simulation, Verdict
 
 GOOD, NOTHING = Earned(0.08, 0.06, 0.1), Earned(0.001, -0.002, 0.003)
 SHARES = Shares(
@@ -112,7 +112,7 @@ def test_numbers_have_no_empty_minus() -> None:
     ("rounds", "used", "expected"),
     [
         ((0, 0), (False, False), "Nothing was learned that holds for other rows"),
-        ((3, 2), (True, False), "In 1 of 2 parts of the cross-validation no organization helped"),
+        ((3, 2), (True, False), "In 1 of 2 splits of the cross-validation no organization helped"),
         ((3, 2), (True, True), ""),
     ],
 )
@@ -126,7 +126,8 @@ def test_a_simulation_says_where_nothing_validated(
         assisted=score,
         pooled=score,
         gain=Interval(0.0, -0.1, 0.1),
-        covered=None,
+        pooling_gain=Interval(0.0, -0.1, 0.1),
+        verdict=Verdict.NO_GAIN,
         contributions={},
         shares=None,
         label_holder="bank",

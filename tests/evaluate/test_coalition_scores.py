@@ -11,7 +11,8 @@ from sklearn.linear_model import LinearRegression
 
 from gal.core.contributing.shares import Earned
 from gal.evaluate import Simulation, simulate
-from gal.evaluate.coalition_scores import ROW_SCORES, point_of, row_scores
+from gal.evaluate.coalition_scores import point_of
+from gal.evaluate.comparing.row_scores import ROW_SCORES, row_scores
 from gal.evaluate.metrics import METRICS, Metric
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -68,7 +69,7 @@ def test_relearning_is_learning_with_them() -> None:
     gains = {one.organizations: one.gain.value for one in truth.shares.coalitions}
     assert all(one.measured for one in truth.shares.coalitions)
     only = {name: PARTS[name] for name in ("bank", "telecom")}
-    alone = simulate(data, "y", only, folds=2, rounds=2, local_models=models)
+    alone = simulate(data, "y", only, folds=2, rounds=2, relearn=True, local_models=models)
     assert gains["telecom",] == pytest.approx(alone.gain.value)
     assert sum(one.value for one in truth.shares.by_organization.values()) == pytest.approx(truth.gain.value)
 

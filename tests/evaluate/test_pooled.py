@@ -13,8 +13,7 @@ from sklearn.linear_model import Ridge
 
 from gal.errors import InvalidOptionError
 from gal.evaluate.baselines import METHODS
-from gal.evaluate.baselines.pooled import BOOSTERS, MOST, NAMES
-from gal.extras import is_installed
+from gal.evaluate.baselines.pooled import NAMES
 from small_tables import PARTS, health, ill, stages
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -29,7 +28,7 @@ def test_pooled_takes_the_linear_model_for_a_line() -> None:
     X, y = health(200)
     model = pooled().fit(X, y)
     assert model.chosen_ == "linear model"
-    assert set(model.losses_) == set(NAMES) - set(BOOSTERS)
+    assert set(model.losses_) == set(NAMES)
     assert min(model.losses_, key=lambda name: model.losses_[name]) == model.chosen_
 
 
@@ -39,9 +38,10 @@ def xor(seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
     return X, ((X["income"] > 0) != (X["sugar"] > 0)).to_numpy()
 
 
-def test_pooled_takes_trees_for_a_chessboard() -> None:
+def test_pooled_takes_trees_for_a_chessboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["gal.evaluate.baselines.pooled"], "MOST", 100)
     X, y = xor()
-    trees = {"histogram gradient boosting", "random forest"}
+    trees = {"histogram gradient boosting", "support vector machine"}
     assert pooled().fit(X, 10.0 * y).chosen_ in trees
     model = pooled(classes=True).fit(X, y)
     assert model.chosen_ in trees
@@ -75,9 +75,9 @@ def test_pooled_mixed_table_with_gaps() -> None:
     X, y = health(200)
     mixed = X.assign(debt=np.where(X["debt"] > 0, "much", "little"), sugar=X["sugar"].where(X["sugar"] < 1.5))
     mixed.loc[3, "debt"] = None
-    for only in set(NAMES) - set(BOOSTERS):
+    for only in NAMES:
         model = pooled(candidates=[only]).fit(mixed, y)
-        assert (model.chosen_, model.losses_) == (only, {})
+        assert (model.chosen_, set(model.losses_)) == (only, {only})
         assert model.score(mixed, y) > 0.6
     changed = mixed.assign(debt="unheard of")
     assert np.isfinite(model.predict(changed)).all()
@@ -94,26 +94,35 @@ def test_pooled_large_table_holds_a_fifth_out(monkeypatch: pytest.MonkeyPatch) -
     assert model.model_.n_features_in_ == model.encoder_.width
 
 
-@pytest.mark.parametrize("name", [name for name, package in BOOSTERS.items() if is_installed(package)])
 @pytest.mark.parametrize("classes", [False, True])
-def test_pooled_boosters_stop_early_and_take_mixed_tables(name: str, classes: bool) -> None:
-    X, y = ill(2000) if classes else health(2000)
-    mixed = X.assign(debt=np.where(X["debt"] > 0, "much", "little"), sugar=X["sugar"].where(X["sugar"] < 1.5))
-    model = pooled(classes=classes, candidates=[name]).fit(mixed, y)
-    assert model.chosen_ == name
-    assert model.score(mixed, y) > 0.6
-    inner = model.model_.model_
-    assert 0 < (inner.best_iteration_ if name == "LightGBM" else inner.best_iteration) < MOST - 1
-    with pytest.raises(InvalidOptionError, match="tables of at least 2000 rows"):
-        pooled(classes=classes, candidates=[name]).fit(mixed[:300], y[:300])
-
-
-def test_pooled_tries_boosters_where_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_boosting_has_as_many_trees_as_validation_rows_bear(
+    classes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a large table it stops on validation rows; in a small one it has as many trees as were best."""
     module = sys.modules["gal.evaluate.baselines.pooled"]
-    monkeypatch.setattr(module, "is_installed", lambda package: False)
-    X, y = health(2000)
-    few = pooled().fit(X, y)
-    assert not set(BOOSTERS) & set(few.losses_)
+    X, y = ill(300) if classes else health(300)
+    monkeypatch.setattr(module, "MOST", 200)
+    noise = np.random.default_rng(0).permutation(y)
+    only = {"classes": classes, "candidates": ["histogram gradient boosting"]}
+    signal, nothing = pooled(**only).fit(X, y), pooled(**only).fit(X, noise)
+    assert 10 < signal.model_.n_iter_ < 200
+    assert nothing.model_.n_iter_ < 10, "every tree on noise is one too many"
+    monkeypatch.setattr(module, "SMALL", 100)
+    monkeypatch.setattr(module, "ENOUGH", 200)
+    large = pooled(**only).fit(X, y)
+    assert large.model_.early_stopping is True
+    assert large.score(X, y) > 0.6
+
+
+def test_logistic_regression_is_as_strong_as_validation_rows_bear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["gal.evaluate.baselines.pooled"], "STRENGTHS", (0.01, 10.0))
+    X, y = ill(60)
+    only = {"classes": True, "candidates": ["linear model"]}
+    wide = X.assign(**{f"noise {k}": np.random.default_rng(k).normal(size=60) for k in range(80)})
+    weak = pooled(**only | {"organizations": {"all": list(wide)}}).fit(
+        wide, np.random.default_rng(0).permutation(y)
+    )
+    assert weak.model_.C < pooled(**only).fit(X, y).model_.C
 
 
 def shops(n: int, seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.float64]]:
@@ -126,7 +135,7 @@ def shops(n: int, seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.float64]]:
 
 
 @pytest.mark.parametrize("kind", ["numbers", "two classes", "three classes", "two outputs"])
-@pytest.mark.parametrize("only", sorted(set(NAMES) - set(BOOSTERS)))
+@pytest.mark.parametrize("only", NAMES)
 def test_pooled_reads_a_column_with_many_categories(kind: str, only: str) -> None:
     (X, y), (fresh, truth) = shops(1500), shops(500, seed=1)
     target = {"numbers": y, "two outputs": np.column_stack([y, -y])}.get(kind)
@@ -141,13 +150,6 @@ def test_pooled_reads_a_column_with_many_categories(kind: str, only: str) -> Non
         assert 1 - ((found - truth) ** 2).mean() / truth.var() > 0.55
     unknown = fresh.assign(shop=pd.Series(["a new one"]).reindex(fresh.index))  # and missing ones
     assert np.isfinite(model.predict(unknown)).all()
-
-
-@pytest.mark.parametrize("name", [name for name, package in BOOSTERS.items() if is_installed(package)])
-def test_pooled_boosters_read_a_column_with_many_categories(name: str) -> None:
-    (X, y), (fresh, truth) = shops(2000), shops(500, seed=1)
-    model = pooled(organizations={"a": ["shop"], "b": ["size"]}, candidates=[name]).fit(X, y)
-    assert model.score(fresh, truth) > 0.55
 
 
 def test_pooled_several_outputs_and_unknown_candidates() -> None:

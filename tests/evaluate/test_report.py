@@ -20,7 +20,16 @@ from gal.core.state import plain
 from gal.core.steps import NOTHING_HOLDS, REMEMBERED
 from gal.engine.observing import LearningCurve
 from gal.errors import InvalidInputError, InvalidOptionError, MissingExtraError
-from gal.evaluate import Simulation, plot_calibration, plot_contributions, plot_rounds, report, simulate
+from gal.evaluate import (
+    Interval,
+    Simulation,
+    Verdict,
+    plot_calibration,
+    plot_contributions,
+    plot_rounds,
+    report,
+    simulate,
+)
 from gal.evaluate.quality import quality_of
 from gal.evaluate.reporting import writing
 from gal.evaluate.reporting.charts import charts_of, rounds_chart
@@ -79,8 +88,7 @@ def test_a_report_has_the_facts_of_json(found: Simulation, tmp_path: Path) -> No
     assert bytes_in_words(found.exchange.fitted["telecom"]) in page.words
 
 
-def test_a_report_of_any_scorer_says_what_it_reaches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gal.evaluate.simulation.RESAMPLES", 100)  # scikit-learn takes its time over each
+def test_a_report_of_any_scorer_says_what_it_reaches(tmp_path: Path) -> None:
     steps: list[str] = []
     asked = simulate(
         table("auc"),
@@ -101,13 +109,13 @@ def test_a_report_of_any_scorer_says_what_it_reaches(tmp_path: Path, monkeypatch
     assert worth is not None
     for name, one in asked.shares.by_organization.items():  # a point of a score is a hundredth
         assert worth[name] == pytest.approx(1000 * one.value)
-    assert steps[-1] == "confidence intervals, 50 of 100 resamples"
+    assert steps[-1] == "confidence intervals"
 
 
 def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) -> None:
     page = read(found, tmp_path)
     wanted = [
-        *("to predict", "95 % confidence:", "How well", "all columns in one place", "Who brings what"),
+        *("to predict", "95 % confidence:", "How well", "pooled (tuned", "Who brings what"),
         *("What if only some joined", "only telecom", "Learning, round by round", "rows that validate"),
         *("How predictions fit the truth", "What would leave each house", "residuals:", "fitted values:"),
         *("Privacy: what others could learn", "can know every training label", "What was in the table"),
@@ -116,7 +124,11 @@ def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) ->
     places = [page.words.find(words) for words in wanted]
     assert -1 not in places
     assert places == sorted(places)
-    kinds = {"auc": "Finding rows of", "accuracy": "how sure the model is", "r2": "Predicted against true"}
+    kinds = {
+        "auc": "ROC curve: finding rows of",
+        "accuracy": "how sure the model is",
+        "r2": "Predicted against true",
+    }
     assert kinds[found.metric] in page.words
 
 
@@ -170,10 +182,10 @@ def test_what_stands_in_the_way_is_said(found: Simulation, tmp_path: Path) -> No
 
 
 def test_hurting_and_unclear_are_said(found: Simulation) -> None:
-    hurts = replace(found, gain=replace(found.gain, value=-0.2, low=-0.3, high=-0.1))
-    assert gathered(hurts).answer.startswith("No, it would hurt")
-    unclear = replace(found, gain=replace(found.gain, low=-0.1, high=0.2))
-    assert gathered(unclear).answer.startswith("No clear difference")
+    hurts = replace(found, verdict=Verdict.HARM, gain=replace(found.gain, value=-0.2, low=-0.3, high=-0.1))
+    assert gathered(hurts).answer.startswith("No, assistance does harm")
+    unclear = replace(found, verdict=Verdict.UNCLEAR, gain=replace(found.gain, low=-0.1, high=0.2))
+    assert gathered(unclear).answer.startswith("Not clear")
     assert 'class="answer unclear"' in page_of(gathered(unclear), "now")
 
 
@@ -188,19 +200,22 @@ def test_assistance_that_is_not_used_is_a_plain_no(found: Simulation) -> None:
     )
     gain = replace(found.gain, value=0.0, low=0.0, high=0.0)
     unused = replace(found, assisted=found.alone, gain=gain, shares=shares, assistance_used=[False, False])
+    unused = replace(unused, verdict=Verdict.NO_GAIN)
     facts = gathered(unused)
-    assert facts.answer.startswith("No: no organization helped on the rows that validate")
-    assert facts.answer.endswith(f"stays {number(found.alone.value)}.")
+    assert facts.answer.startswith("No gain: no partner adds anything that can be told from chance.")
     page = page_of(facts, "now")
     assert "the others add nothing" in page
     assert "gain of 0.000" not in page
-    assert "Who earned what" in page_of(gathered(found), "now")
+    assert "Who added what" in page_of(gathered(found), "now")
 
 
 def test_sentences_name_classes_and_organizations(found: Simulation) -> None:
-    facts = gathered(replace(found, covered=1.16, gain=replace(found.gain, value=0.1)))
+    pooling = Interval(0.1, 0.05, 0.15)
+    better = replace(found.assisted, value=found.alone.value + 0.2)
+    told = replace(found, verdict=Verdict.GAIN, alone_tuned=None, assisted=better, pooling_gain=pooling)
+    facts = gathered(told)
     said = " ".join([*facts.more, *facts.privacy])
-    assert "all of the way (116%) to pooling" in said
+    assert "That is as good as pooled, and no column would leave its organization." in said
     assert "What telecom and shop could learn" in said
     assert (f"A positive case is a row of yes {BAD}." in said) == (found.metric == "auc")
 
@@ -253,7 +268,7 @@ def test_a_model_with_and_without_rows(tmp_path: Path) -> None:
     check_accessible(page)
     assert page.facts["shares"] == json.loads(json.dumps(plain(model.shares_)))
     assert "80 rows that were not fitted" in page.words
-    assert "Finding rows of well" in page.words
+    assert "ROC curve: finding rows of well" in page.words
     assert "Finding" not in read(model, tmp_path).words
     with pytest.raises(InvalidInputError, match="both: X and y"):
         report(model, tmp_path / "report.html", X)

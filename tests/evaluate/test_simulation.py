@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, get_scorer, r2_score, roc_auc_score
+from sklearn.pipeline import make_pipeline
 
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
-from gal.evaluate import simulate
+from gal.evaluate import Interval, Verdict, simulate
 from gal.evaluate.baselines.pooled import NAMES, PooledRegressor
+from gal.evaluate.comparing.verdict import verdict_of
 from gal.evaluate.metrics import METRICS, metric_for, metric_named
 from small_tables import Counter, Raising
 
@@ -51,35 +56,79 @@ def test_metric_follows_the_labels(labels: list[object], name: str) -> None:
 
 def test_useful_columns_help_and_useless_ones_do_not() -> None:
     useful = simulate(table(), "y", {"mine": ["a"], "theirs": ["b"]}, folds=3)
+    assert useful.verdict is Verdict.GAIN
     assert useful.gain.low > 0
     assert useful.alone.low <= useful.alone.value <= useful.alone.high
     assert useful.covered is not None
-    assert useful.covered > 0.8
+    assert 0.8 < useful.covered <= 1
     assert useful.contributions["theirs"] > useful.contributions["mine"]
-    useless = simulate(table(), "y", {"mine": ["a", "b"], "theirs": ["c"]}, folds=3)
-    assert useless.gain.low < 0.02
-    assert abs(useless.contributions["theirs"]) < 0.1
+    useless = simulate(table(), "y", {"mine": ["a", "b"], "theirs": ["c"]}, folds=3, worth_per_point=9.0)
+    assert useless.verdict is Verdict.NO_GAIN
+    assert useless.to_json()["verdict"] == "no gain"
+    assert (useless.covered, useless.worth()) == (None, None)
+    assert useless.contributions == {"mine": 1.0, "theirs": 0.0}
+    assert useless.shares is not None
+    assert set(useless.shares.verdicts().values()) <= {"unclear", "free rider"}
+
+
+def test_a_share_is_for_gains_that_are_there() -> None:
+    found = simulate(table(40), "y", {"mine": ["a"], "theirs": ["b"]}, folds=2, rounds=1)
+    sure = replace(
+        found,
+        verdict=Verdict.GAIN,
+        alone=Interval(0.2, 0.1, 0.3),
+        alone_tuned=Interval(0.3, 0.2, 0.4),
+        assisted=Interval(0.5, 0.4, 0.6),
+        pooling_gain=Interval(0.4, 0.3, 0.5),
+    )
+    assert sure.covered == pytest.approx(0.5), "from the better model alone"
+    assert replace(sure, alone_tuned=None).covered == pytest.approx(0.75)
+    assert replace(sure, assisted=Interval(0.8, 0.7, 0.9)).covered == 1.0, "nobody gains more than all of it"
+    assert replace(sure, pooling_gain=Interval(0.4, -0.1, 0.9)).covered is None
+    for one in (Verdict.NO_GAIN, Verdict.UNCLEAR, Verdict.HARM):
+        assert replace(sure, verdict=one).covered is None
+    losses = {"alone": 0.6, "assisted": 0.5, "pooled": 0.4}
+    assert replace(sure, log_losses=losses).covered_by_log_loss == pytest.approx(0.5)
+    assert replace(sure, log_losses=losses, verdict=Verdict.UNCLEAR).covered_by_log_loss is None
 
 
 def test_numbers_for_machines() -> None:
     facts = simulate(table(), "y", {"mine": ["a"]}, folds=2).to_json()
     assert facts["alone"] == facts["assisted"]  # one organization: assistance is nobody's
-    assert set(facts["intervals"]) == {"alone", "assisted", "pooled", "gain"}
+    assert set(facts["intervals"]) == {"alone", "assisted", "pooled", "gain", "pooling_gain"}
+    assert facts["verdict"] == "no gain"
 
 
-def test_the_pooled_model_is_chosen_once_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+def test_tuned_models_are_chosen_in_every_split_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, int]] = []
     fit = PooledRegressor.fit
 
-    def watched(self: PooledRegressor, X: object, y: object) -> PooledRegressor:
-        asked.append(self.candidates)
+    def watched(self: PooledRegressor, X: pd.DataFrame, y: object) -> PooledRegressor:
+        asked.append((self.columns, len(X)))
         return fit(self, X, y)
 
     monkeypatch.setattr(PooledRegressor, "fit", watched)
-    found = simulate(table(), "y", {"mine": ["a"], "theirs": ["b"]}, folds=3)
+    found = simulate(table(90), "y", {"mine": ["a"], "theirs": ["b"]}, folds=3)
     assert found.pooled_model == "linear model"
     assert found.pooled_model in NAMES
-    assert asked == [None, ["linear model"], ["linear model"]]
+    assert asked == 12 * [(["a"], 60), (["a", "b"], 60)], "on the training rows of each split alone"
+
+
+def test_no_gain_is_claimed_over_a_weak_model_alone() -> None:
+    """Organizations add to what a bad local model reaches; a tuned model alone reaches more."""
+    weak = make_pipeline(PCA(1), Ridge(300))
+    found = simulate(
+        table(), "y", {"mine": ["a", "b"], "theirs": ["c"]}, folds=2, rounds=2, local_models=weak
+    )
+    assert found.alone_tuned is not None
+    assert found.alone_tuned.value > found.assisted.value
+    assert found.alone_tuned_model == "linear model"
+    sure = Interval(0.1, 0.05, 0.15)
+    assert verdict_of(sure, sure, beats_tuned=False) is Verdict.UNCLEAR
+    between = Interval(found.assisted.value + 0.05, 0.0, 1.0)
+    told = replace(found, verdict=Verdict.GAIN, pooling_gain=sure, alone_tuned=between)
+    assert told.covered is not None
+    assert told.covered < 0, "the share begins at the better model alone"
 
 
 @pytest.mark.parametrize("at", [1, 3])
@@ -153,8 +202,7 @@ def test_scorers_that_do_not_suit(name: str, labels: list[object], said: str) ->
         metric_for(name, np.array(labels * 5))
 
 
-def test_a_simulation_with_a_scorer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gal.evaluate.simulation.RESAMPLES", 50)  # scikit-learn takes its time over each
+def test_a_simulation_with_a_scorer() -> None:
     frame = table(60)
     frame["y"] = np.where(frame["y"] > 0, "yes", "no")
     found = simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=2, folds=2, metric="average_precision")
@@ -176,8 +224,8 @@ def test_rare_classes_lead_into_no_dead_end() -> None:
     with pytest.raises(InvalidInputError, match="use --folds 3, or leave it out"):
         simulate(frame, "y", {"one": ["a"]}, folds=5)
     simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=2, on_step=steps.append)
-    assert "part 3 of 3, pooled" in steps, "as many parts as the rarest class has rows"
-    assert "part 1 of 3, assisted, round 1 of at most 2" in steps
+    assert "part 12 of 12, pooled" in steps, "four times as many as the rarest class has rows"
+    assert "part 1 of 12, assisted, round 1 of at most 2" in steps
     frame["y"] = ["common"] * 39 + ["once"]
     with pytest.raises(InvalidLabelsError, match=r"'once' of 'y': there in one row only.*together\.$"):
         simulate(frame, "y", {"one": ["a"]}, folds=1)
@@ -190,3 +238,22 @@ def test_rare_classes_lead_into_no_dead_end() -> None:
     frame["y"] = "ok"
     with pytest.raises(InvalidLabelsError, match="all 40 values of 'y' are 'ok'"):
         simulate(frame, "y", {"one": ["a"]})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [False, True])
+def test_pure_noise_is_hardly_ever_a_gain(classes: bool) -> None:
+    """At most one of twenty made-up tables; ``benchmarks/noise_partners.py`` prints more of them."""
+    claimed = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        frame = pd.DataFrame(rng.normal(size=(150, 6)), columns=list("abcdef"))
+        y = frame["a"] * (seed % 3) + frame["b"] ** 2 + rng.normal(size=150)
+        frame["y"] = np.where(y > y.median(), "yes", "no") if classes else y
+        found = simulate(frame, "y", {"mine": ["a", "b"], "one": ["c", "d"], "two": ["e", "f"]}, seed=seed)
+        claimed += found.verdict is Verdict.GAIN
+        assert found.shares is not None
+        if found.verdict is not Verdict.GAIN:
+            assert "helped" not in found.shares.verdicts().values()
+            assert found.covered is None
+    assert claimed <= 1

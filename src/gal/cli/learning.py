@@ -208,18 +208,15 @@ def describe_event(event: Mapping[str, Any]) -> str:
         weights = ", ".join(f"{escape(name)} {weight:.2f}" for name, weight in event["weights"].items())
         missed = "; ".join(f"{escape(name)} {escape(why)}" for name, why in event["missed"].items())
         tail = f"  [yellow]missed: {missed}[/]" if missed else ""
-        return (
-            f"round {event['round']:>2}: loss {event['train_loss']:.6g}, rate {event['rate']:.4g}; "
-            f"weights {weights}{tail}"
-        )
+        return f"round {event['round']:>2}: loss {event['train_loss']:.6g}; weights {weights}{tail}"
     return ""
 
 
 def in_a_round(loss: str) -> str:
     """What the figures of a round are; said once, above them."""
     return (
-        f"Each round: loss ({_plain(loss)} of the rows that are learned from, lower is better), rate (how "
-        "far the step went), weights (how much each organization's answer counted in it)"
+        f"Each round: loss ({_plain(loss)} of the rows that are learned from, lower is better), weights (how "
+        "much each organization's fitted values counted in it)"
     )
 
 

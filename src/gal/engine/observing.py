@@ -50,7 +50,7 @@ def show_progress(
 
 
 def describe_progress(progress: Progress) -> str:
-    """Loss, rate and the largest weights of the last round, in one line."""
+    """Loss and the largest weights of the last round, in one line."""
     last = progress.rounds[-1]
     largest = sorted(last.weights.items(), key=lambda pair: -pair[1])[:4]
     weights = " ".join(f"{name} {weight:.2f}" for name, weight in largest if weight > 0)
@@ -58,7 +58,7 @@ def describe_progress(progress: Progress) -> str:
         "" if last.validation_loss != last.validation_loss else f" (validation {last.validation_loss:.4g})"
     )
     missed = f" | without {', '.join(last.left_out)}" if last.left_out else ""
-    return f"loss {last.train_loss:.4g}{validation} | rate {last.rate:.3g} | weights {weights}{missed}"
+    return f"loss {last.train_loss:.4g}{validation} | weights {weights}{missed}"
 
 
 @dataclass(frozen=True)

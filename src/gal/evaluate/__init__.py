@@ -6,11 +6,12 @@ from typing import Any as _Any
 if _TYPE_CHECKING:
     from gal.evaluate.reporting.displays import plot_calibration, plot_contributions, plot_rounds
     from gal.evaluate.reporting.writing import report
-    from gal.evaluate.simulation import Interval, Simulation, simulate
+    from gal.evaluate.simulation import Interval, Simulation, Verdict, simulate
 
 __all__ = [
     "Interval",
     "Simulation",
+    "Verdict",
     "plot_calibration",
     "plot_contributions",
     "plot_rounds",

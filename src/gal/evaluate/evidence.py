@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from gal.core.requests import FitRequest, Request
 from gal.engine.observing import LearningCurve, curve_of
+from gal.evaluate.comparing.splitting import Splits
 from gal.evaluate.metrics import Metric, log_loss
 from gal.evaluate.quality import quality_of
 
@@ -81,15 +82,20 @@ class Evidence:
         if self.exchange is None:
             self.exchange = Exchange(rows, self._trips, dict(self._residuals), dict(self._fitted))
 
-    def facts(self, truth: NDArray[Any]) -> dict[str, Any]:
-        """Of all parts together, as a ``Simulation`` has them."""
-        said = {name: np.concatenate(parts) for name, parts in self._said.items()}
+    def facts(self, truth: NDArray[Any], splits: Splits) -> dict[str, Any]:
+        """As a ``Simulation`` has them: log losses of all repeats, curves and quality of the first."""
+        said = {name: splits.gathered(parts) for name, parts in self._said.items()}
         return {
-            "learning": self.curves,
+            "learning": self.curves[: len(splits.repeats[0])],
             "log_losses": None
             if self.classes is None
-            else {name: log_loss(truth, probability) for name, probability in said.items()},
-            "quality": quality_of(truth, said, self.classes),
+            else {
+                name: float(np.mean([log_loss(truth, one) for one in repeats]))
+                for name, repeats in said.items()
+            },
+            "quality": quality_of(
+                truth, {name: said[name][0] for name in ("alone", "assisted", "pooled")}, self.classes
+            ),
             "exchange": self.exchange,
             "software": software(),
         }

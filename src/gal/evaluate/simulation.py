@@ -1,14 +1,16 @@
 """The evaluator's question: would assistance help me, and how close to pooling does it get?
 
-Three models are cross-validated on the same folds: *alone* (the label holder's columns), *assisted*
-(GAL over all organizations) and *pooled* (all columns in one place). Every row is predicted by models
-that never saw it; the confidence intervals are bootstraps over these rows.
+Models are compared on the same splits of a repeated cross-validation: *alone* (GAL with the label holder's
+columns), *assisted* (GAL over all organizations), *alone, tuned* and *pooled* (the best tuned model on the
+label holder's and on all columns). Every row is predicted by models that never saw it. The verdict follows
+from the intervals of paired differences (``comparing``).
 """
 
 from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -17,9 +19,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
-from gal.core.contributing.shares import Earned, Shares
+from gal.core.contributing.shares import Shares
 from gal.engine.labels import LARGEST_NUMBER, plain_labels
 from gal.engine.observing import LearningCurve
 from gal.engine.options import is_auto
@@ -27,6 +28,9 @@ from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedErro
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
 from gal.evaluate.coalition_scores import Joining, worth_of
+from gal.evaluate.comparing.intervals import Interval, interval_of, scored
+from gal.evaluate.comparing.splitting import SplitRows, Splits, splits_of
+from gal.evaluate.comparing.verdict import Verdict, verdict_of
 from gal.evaluate.evidence import Evidence, Exchange
 from gal.evaluate.metrics import METRICS, Metric, metric_for
 from gal.evaluate.probe_gain import ProbeGain, probe_gain
@@ -36,21 +40,11 @@ from gal.evaluate.spreading import Spread, with_one_core
 from gal.models.tabular.frames import as_frame
 from gal.warnings import InterruptedWarning
 
-RESAMPLES = 1000
 OnStep = Callable[[str], None]
 """Gets a sentence about what is done now."""
 
-COMPARED = {"alone": "alone", "assisted": "gal", "pooled": "pooled"}
+COMPARED = {"alone": "alone", "alone_tuned": "pooled", "assisted": "gal", "pooled": "pooled"}
 """The methods, by what they are called here."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A score and its 95 % confidence interval; higher is better."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -62,12 +56,15 @@ class Simulation:
     assisted: Interval
     pooled: Interval
     gain: Interval
-    """assisted - alone, on the same rows."""
-    covered: float | None
-    """Share of the way from alone to pooled; None where pooling brings nothing."""
+    """assisted - alone, paired row by row."""
+    pooling_gain: Interval
+    """pooled - the better model alone, paired row by row."""
+    verdict: Verdict
+    """What follows from both gains."""
     contributions: Mapping[str, float]
     """Of what was learned that holds for rows not seen: the label holder's own part, and what each of
-    the others adds to it. They add up to 1, or are all 0 where nothing was learned.
+    the others adds to it; 0 where that cannot be told from chance. They add up to 1, or are all 0 where
+    nothing was learned.
     """
     shares: Shares | None
     """The gain by organization, in the metric, with intervals, and what coalitions would bring; None
@@ -81,10 +78,15 @@ class Simulation:
     """How many of them were predicted by models that had not seen them: all, or one test part."""
     seconds: float
     pooled_model: str
+    """Which tuned model *pooled* is; where that differs between splits, the most frequent one."""
+    alone_tuned: Interval | None = None
+    """The best tuned model on the label holder's columns; None where it is the only organization."""
+    alone_tuned_model: str | None = None
+    """Which tuned model that is."""
     rounds_used: Sequence[int] = ()
-    """By part of the cross-validation: how many rounds validated; 0 where a constant is all that holds."""
+    """By split of the cross-validation: how many rounds validated; 0 where a constant is all that holds."""
     assistance_used: Sequence[bool] = ()
-    """By part: whether assistance was better than alone on rows that validate; else it is not used there."""
+    """By split: whether assistance was better than alone on rows that validate; else it is not used there."""
     profile: Sequence[Remark] = ()
     """What should be looked at in the table first."""
     worth_per_point: float | None = None
@@ -105,18 +107,39 @@ class Simulation:
     """What computed it, with versions."""
 
     def worth(self) -> dict[str, float] | None:
-        """What each of the others' shares is worth; None where nobody says what a point is."""
-        if self.shares is None or self.worth_per_point is None:
+        """What each of the others' shares is worth; None where there is no gain, or nobody says what a point
+        is.
+        """
+        if self.shares is None or self.worth_per_point is None or self.verdict is not Verdict.GAIN:
             return None
         return worth_of(self.shares, self.worth_per_point, self.metric)
 
     @property
-    def covered_by_log_loss(self) -> float | None:
-        """Share of the way from alone to pooled in log loss, mostly less than in AUC; None without a way."""
-        losses = self.log_losses
-        if losses is None or not losses["pooled"] < losses["alone"]:
+    def covered(self) -> float | None:
+        """Share of the pooling gain, at most 1; None where the gain, or the pooling gain, may be chance."""
+        if not self._has_share:
             return None
-        return (losses["alone"] - losses["assisted"]) / (losses["alone"] - losses["pooled"])
+        return min((self.assisted.value - self._best_alone) / self.pooling_gain.value, 1.0)
+
+    @property
+    def covered_by_log_loss(self) -> float | None:
+        """The same in log loss, mostly less than in AUC; negative where it is worse than alone."""
+        losses = self.log_losses
+        if losses is None or not self._has_share:
+            return None
+        alone = min(losses["alone"], losses.get("alone_tuned", losses["alone"]))
+        if not losses["pooled"] < alone:
+            return None
+        return min((alone - losses["assisted"]) / (alone - losses["pooled"]), 1.0)
+
+    @property
+    def _best_alone(self) -> float:
+        tuned = self.alone_tuned
+        return self.alone.value if tuned is None else max(self.alone.value, tuned.value)
+
+    @property
+    def _has_share(self) -> bool:
+        return self.verdict is Verdict.GAIN and self.pooling_gain.low > 0
 
     def plot_rounds(self, ax: Any = None) -> Any:
         """Losses by round on an axis of matplotlib; the display has ``ax_`` and ``figure_``."""
@@ -133,12 +156,16 @@ class Simulation:
     def to_json(self) -> dict[str, Any]:
         """Plain values; ``alone``, ``assisted`` and ``pooled`` are numbers at the top."""
         facts = asdict(self)
-        names = ("alone", "assisted", "pooled", "gain")
+        names = ["alone", "assisted", "pooled", "gain", "pooling_gain"]
+        if self.alone_tuned is not None:
+            names.append("alone_tuned")
         facts["intervals"] = {name: [facts[name]["low"], facts[name]["high"]] for name in names}
         for name in names:
             facts[name] = facts[name]["value"]
         facts["verdicts"] = {} if self.shares is None else self.shares.verdicts()
         facts["worth"] = self.worth()
+        facts["verdict"] = self.verdict.value
+        facts["covered"] = self.covered
         facts["covered_by_log_loss"] = self.covered_by_log_loss
         return facts
 
@@ -183,32 +210,60 @@ def simulate(
     frame = as_frame(table).rename(columns=str)
     _refuse_rare(frame[target].to_numpy(), chosen, target)
     evidence = Evidence(chosen, setting.pop("class_names"), setting["label_holder"])
-    splits = _splits(y, chosen, folds, seed)
+    splits = splits_of(y, classes=chosen.classes, folds=folds, seed=seed, once=relearn)
     joining = _joining(setting, chosen, relearn=relearn)
     picked, outputs = _left_out_outputs((X, y), setting, splits, joining, evidence, say, spread)
-    gained = {"interaction_probes": probe_gain(X, y, setting, chosen, _fit, say)}
-    truth = np.concatenate([y[test] for _, test in splits])
-    scores = _bootstrap(chosen, truth, outputs, seed, say)
-    shares = joining.shares(truth, Earned(**asdict(scores["gain"])))
-    facts: dict[str, Any] = {**scores, **evidence.facts(truth), **gained, "covered": _covered(scores)}
+    probes = probe_gain(X, y, setting, chosen, _fit, say)
+    truth = y[splits.rows]
+    say("confidence intervals")
     return Simulation(
         metric=chosen.name,
-        contributions=_contributions(shares, setting["label_holder"], scores["alone"].value),
-        shares=shares,
+        **_decided(chosen, truth, outputs, splits, joining),
         label_holder=setting["label_holder"],
         organizations=setting["organizations"],
         target=target,
         rows=len(y),
         predicted_rows=len(truth),
         seconds=time.perf_counter() - started,
-        pooled_model=picked,
+        pooled_model=picked["pooled"],
+        alone_tuned_model=picked.get("alone_tuned"),
         rounds_used=joining.rounds,
         assistance_used=joining.used,
         profile=profile_of(frame, target, setting["organizations"], classes=chosen.classes),
         worth_per_point=worth_per_point,
-        setting={"rounds": rounds, "parts": len(splits), "seed": seed, "relearned": relearn},
-        **facts,
+        setting=_how(splits, rounds=rounds, seed=seed, relearned=relearn),
+        interaction_probes=probes,
+        **evidence.facts(truth, splits),
     )
+
+
+def _how(splits: Splits, **given: Any) -> dict[str, Any]:
+    return given | {"parts": len(splits.repeats[0]), "repeats": len(splits.repeats)}
+
+
+def _decided(
+    metric: Metric,
+    truth: NDArray[Any],
+    outputs: Mapping[str, list[NDArray[Any]]],
+    splits: Splits,
+    joining: Joining,
+) -> dict[str, Any]:
+    """Scores, gains, the verdict and shares, from everybody's outputs of the rows left out."""
+    scores = {name: scored(metric, truth, splits.gathered(each), splits) for name, each in outputs.items()}
+    alone, assisted = scores["alone"], scores["assisted"]
+    best_alone = max(alone, scores.get("alone_tuned", alone), key=lambda one: one.value)
+    gain = interval_of(assisted.less(alone), splits)
+    pooling_gain = interval_of(scores["pooled"].less(best_alone), splits)
+    shares = joining.shares(truth, splits, alone, assisted, gain)
+    better = assisted.value > best_alone.value
+    verdict = Verdict.NO_GAIN if shares is None else verdict_of(gain, pooling_gain, beats_tuned=better)
+    return {name: interval_of(one, splits) for name, one in scores.items()} | {
+        "gain": gain,
+        "pooling_gain": pooling_gain,
+        "verdict": verdict,
+        "shares": shares,
+        "contributions": _contributions(shares, joining.holder, verdict, alone.value),
+    }
 
 
 def assisted_model(
@@ -255,56 +310,53 @@ def _question(
     return X, codes, chosen, setting
 
 
-def _covered(scores: Mapping[str, Interval]) -> float | None:
-    way = scores["pooled"].value - scores["alone"].value
-    return (scores["assisted"].value - scores["alone"].value) / way if way > 0 else None
-
-
 def _left_out_outputs(
     data: tuple[pd.DataFrame, NDArray[Any]],
     setting: Mapping[str, Any],
-    splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
+    splits: Splits,
     joining: Joining,
     evidence: Evidence,
     say: OnStep,
     spread: Spread | None,
-) -> tuple[str, dict[str, NDArray[Any]]]:
-    """Which pooled model was chosen (once, on the first part), and everybody's outputs of all rows."""
+) -> tuple[dict[str, str], dict[str, list[NDArray[Any]]]]:
+    """Which tuned models were chosen most often, and by split everybody's outputs of the rows left out."""
     X, y = data
-    outputs: dict[str, list[NDArray[Any]]] = {name: [] for name in COMPARED}
-    for (train, test), models in zip(
-        splits, _models(data, setting, splits, evidence, say, spread), strict=True
-    ):
+    outputs: dict[str, list[NDArray[Any]]] = {}
+    picked: dict[str, list[str]] = {}
+    fitted = _models(data, setting, splits, evidence, say, spread)
+    for split, models in zip(splits, fitted, strict=True):
+        train, test = X.iloc[split.train], X.iloc[split.test]
         for name, model in models.items():
-            outputs[name].append(evidence.output(name, model, X.iloc[test]))
+            outputs.setdefault(name, []).append(evidence.output(name, model, test))
+            if COMPARED[name] == "pooled":
+                picked.setdefault(name, []).append(model.chosen_)
         evidence.learned(models["assisted"], len(train))
-        joining.note(models["alone"], models["assisted"], (X.iloc[train], y[train]), X.iloc[test])
-        picked = models["pooled"].chosen_
-    return picked, {name: np.concatenate(parts) for name, parts in outputs.items()}
+        joining.note(models["alone"], models["assisted"], (train, y[split.train]), test)
+    return {name: Counter(chosen).most_common(1)[0][0] for name, chosen in picked.items()}, outputs
 
 
 def _models(
     data: tuple[pd.DataFrame, NDArray[Any]],
     setting: Mapping[str, Any],
-    splits: list[tuple[NDArray[np.intp], NDArray[np.intp]]],
+    splits: Splits,
     evidence: Evidence,
     say: OnStep,
     spread: Spread | None,
 ) -> Iterator[dict[str, Any]]:
-    """By part: the three fitted models. The first part is done here, since others need what it picks."""
+    """By split: the fitted models. The first split is done here, where messages are counted."""
     X, y = data
-    train, _ = splits[0]
-    first = partial(_fit_part, X.iloc[train], y[train], setting, "", say, f"part 1 of {len(splits)}")
-    models = first(evidence.message) if spread is None else with_one_core(first, (evidence.message,))
-    picked = models["pooled"].chosen_
-    yield models
+
+    def case(split: SplitRows) -> tuple[pd.DataFrame, NDArray[Any], Mapping[str, Any]]:
+        return X.iloc[split.train], y[split.train], setting
+
+    first, *others = splits
+    job = partial(_fit_part, *case(first), say, f"part 1 of {len(splits)}")
+    yield job(evidence.message) if spread is None else with_one_core(job, (evidence.message,))
     if spread is None:
-        for index, (train, _) in enumerate(splits[1:], 2):
-            part = f"part {index} of {len(splits)}"
-            yield _fit_part(X.iloc[train], y[train], setting, picked, say, part)
+        for index, split in enumerate(others, 2):
+            yield _fit_part(*case(split), say, f"part {index} of {len(splits)}")
         return
-    cases = [(X.iloc[train], y[train], setting, picked) for train, _ in splits[1:]]
-    for index, models in enumerate(spread.run(_fit_part, cases, in_order=True), 2):
+    for index, models in enumerate(spread.run(_fit_part, map(case, others), in_order=True), 2):
         say(f"part {index} of {len(splits)}, assisted")
         yield models
 
@@ -313,22 +365,24 @@ def _fit_part(
     X: pd.DataFrame,
     y: NDArray[Any],
     setting: Mapping[str, Any],
-    picked: str,
     say: OnStep | None = None,
     part: str = "",
     on_message: Any = None,
 ) -> dict[str, Any]:
-    """The three models of one part; ``picked`` is the pooled one, where it was chosen already."""
+    """The models of one split; tuned ones are chosen on its training rows."""
     models: dict[str, Any] = {}
+    own = {setting["label_holder"]: setting["organizations"][setting["label_holder"]]}
     for name, method in COMPARED.items():
-        options: dict[str, Any] = {"candidates": [picked]} if name == "pooled" and picked else {}
-        if say is not None:
+        if name == "alone_tuned" and len(setting["organizations"]) == 1:  # assisted is alone then
+            continue
+        options: dict[str, Any] = {"organizations": own} if name == "alone_tuned" else {}
+        if say is not None and name != "alone_tuned":
             say(f"{part}, {name}")
         if name == "assisted" and say is not None:
             options["on_round"] = partial(_say_round, say, f"{part}, {name}", setting["rounds"])
         if name == "assisted" and on_message is not None:
             options["on_message"] = on_message
-        models[name] = _fit(METHODS[method](**setting, **options), X, y)
+        models[name] = _fit(METHODS[method](**{**setting, **options}), X, y)
     return models
 
 
@@ -411,33 +465,6 @@ def _refuse_large(frame: pd.DataFrame, columns: list[str], who: str) -> None:
             )
 
 
-def _holdout(y: NDArray[Any], metric: Metric, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    splitter = StratifiedShuffleSplit if metric.classes else ShuffleSplit
-    train, test = next(splitter(1, test_size=0.2, random_state=seed).split(np.zeros(len(y)), y))
-    return train, test
-
-
-def _splits(
-    y: NDArray[Any], metric: Metric, folds: int | None, seed: int
-) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Five parts of a small table, three of a larger one, one test part of a very large one."""
-    usual = 5 if len(y) <= 5_000 else 3 if len(y) <= 50_000 else 1
-    smallest = int(np.unique(y, return_counts=True)[1].min()) if metric.classes else len(y)
-    count = folds if folds is not None else min(usual, smallest)
-    if count < 1 or (count > 1 and count > smallest):
-        raise InvalidInputError(
-            f"{count} parts need at least {count} rows"
-            + (" of every class" if metric.classes else "")
-            + f", the smallest has {smallest}: use --folds {smallest}, or leave it out"
-        )
-    if count == 1:
-        if smallest < 2 or len(y) < 5 * (len(np.unique(y)) if metric.classes else 1):
-            raise InvalidInputError(f"{len(y)} rows are too few to put a fifth of them aside")
-        return [_holdout(y, metric, seed)]
-    splitter = StratifiedKFold if metric.classes else KFold
-    return list(splitter(count, shuffle=True, random_state=seed).split(np.zeros(len(y)), y))
-
-
 def _refuse_rare(labels: NDArray[Any], metric: Metric, target: str) -> None:
     """Said before anything is learned: classes that no cross-validation can divide."""
     if not metric.classes:
@@ -459,32 +486,6 @@ def _refuse_rare(labels: NDArray[Any], metric: Metric, target: str) -> None:
         )
 
 
-def _bootstrap(
-    metric: Metric, truth: NDArray[Any], outputs: Mapping[str, NDArray[Any]], seed: int, say: OnStep
-) -> dict[str, Interval]:
-    """Scores with 95 % percentile intervals; all models see the same resamples."""
-    rng = np.random.default_rng(seed)
-    values = {name: metric.score(truth, output) for name, output in outputs.items()}
-    values["gain"] = values["assisted"] - values["alone"]
-    drawn: dict[str, list[float]] = {name: [] for name in values}
-    resamples = RESAMPLES if len(truth) <= 20_000 else 200
-    n_classes = len(np.unique(truth)) if metric.classes else 0
-    for index in range(resamples):
-        if index % 50 == 0:  # scikit-learn's scorers take their time
-            say(f"confidence intervals, {index:,} of {resamples:,} resamples")
-        rows = rng.integers(0, len(truth), len(truth))
-        if metric.classes and len(np.unique(truth[rows])) < n_classes:
-            continue
-        once = {name: metric.score(truth[rows], output[rows]) for name, output in outputs.items()}
-        once["gain"] = once["assisted"] - once["alone"]
-        for name, value in once.items():
-            drawn[name].append(value)
-    return {
-        name: Interval(value, *(float(q) for q in np.quantile(drawn[name] or [value], [0.025, 0.975])))
-        for name, value in values.items()
-    }
-
-
 def _joining(setting: Mapping[str, Any], metric: Metric, *, relearn: bool) -> Joining:
     """Who could join, and how a coalition is learned where the truth is asked for."""
     names, holder = setting["organizations"], setting["label_holder"]
@@ -502,13 +503,16 @@ def _joining(setting: Mapping[str, Any], metric: Metric, *, relearn: bool) -> Jo
     return Joining(metric, holder, others, setting["random_state"], learn_and_predict if relearn else None)
 
 
-def _contributions(shares: Shares | None, holder: str, alone: float) -> dict[str, float]:
-    """Shares of all that was learned; all 0 where nothing was."""
+def _contributions(shares: Shares | None, holder: str, verdict: Verdict, alone: float) -> dict[str, float]:
+    """Shares of all that was learned; all 0 where nothing was, and 0 for what may be chance."""
     if shares is None:
         return {holder: 1.0 if alone > 0 else 0.0}
-    parts = {holder: shares.own} | {name: one.value for name, one in shares.by_organization.items()}
+    told = verdict is Verdict.GAIN
+    parts = {holder: max(shares.own, 0.0)} | {
+        name: one.value if told and one.low > 0 else 0.0 for name, one in shares.by_organization.items()
+    }
     total = sum(parts.values())
     return {name: value / total if total > 0 else 0.0 for name, value in parts.items()}
 
 
-__all__ = ["METRICS", "Interval", "Simulation", "assisted_model", "simulate"]
+__all__ = ["METRICS", "Interval", "Simulation", "Verdict", "assisted_model", "simulate"]

@@ -52,14 +52,14 @@ def names_in_words(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
-def way_in_words(covered: float) -> str:
-    """How much of the way from alone to pooled was covered; nobody goes further than all of it.
+def share_in_words(share: float) -> str:
+    """A share of the pooling gain, wherever people read one; nobody gains more than all of it.
 
-    >>> way_in_words(0.59), way_in_words(1.16)
-    ('59% of the way', 'all of the way (116%)')
+    >>> share_in_words(0.59), share_in_words(0.996), share_in_words(1.16)
+    ('59% of the pooling gain', 'as good as pooled', 'as good as pooled')
     """
-    share = f"{covered:.0%}"
-    return f"{share} of the way" if covered < 1 or share == "100%" else f"all of the way ({share})"
+    rounded = f"{share:.0%}"
+    return "as good as pooled" if share >= 1 or rounded == "100%" else f"{rounded} of the pooling gain"
 
 
-__all__ = ["bytes_in_words", "names_in_words", "number", "shown_coalitions", "way_in_words"]
+__all__ = ["bytes_in_words", "names_in_words", "number", "share_in_words", "shown_coalitions"]

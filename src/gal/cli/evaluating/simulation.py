@@ -20,6 +20,7 @@ from gal.cli.options import AsJson, Rounds, Scheduler
 from gal.cli.screen.printing import ProgressLine, Screen
 from gal.errors import InvalidInputError
 from gal.evaluate import Simulation, simulate
+from gal.evaluate.comparing.verdict import EXIT_CODES
 from gal.evaluate.spreading import Spread
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def simulate_command(
         str, typer.Option(help="auto, auc, accuracy, r2, neg_mae, or any scorer of scikit-learn.")
     ] = "auto",
     folds: Annotated[
-        int | None, typer.Option(help="Parts of the cross-validation; default by size.", min=1)
+        int | None, typer.Option(help="Folds of each cross-validation; default by size.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0,
     *,
@@ -123,8 +124,14 @@ def simulate_command(
         spread=place.spread(),
         quiet=as_json,
     )
+    _end(found, writing, as_json)
+
+
+def _end(found: Simulation, writing: ReportOptions, as_json: bool) -> None:
+    """Print and write what was found; the verdict is the exit code."""
     print_found(found, as_json, Screen())
     writing.write(lambda: _facts_of(found))
+    raise typer.Exit(EXIT_CODES[found.verdict])
 
 
 def _facts_of(found: Simulation) -> ReportFacts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,45 +10,55 @@ from rich.table import Table
 
 from gal.cli.screen.printing import print_table
 from gal.cli.screen.shares_report import point_in_words, print_coalitions, print_shares
-from gal.evaluate import Simulation
-from gal.evaluate.metrics import metric_named
+from gal.evaluate import Simulation, Verdict
 from gal.evaluate.profile import Remark
-from gal.evaluate.reporting.simulated import which_is_positive
-from gal.evaluate.wording import way_in_words
+from gal.evaluate.reporting.outcome import answer_in_words, compared_lines, details_in_words
+
+COLOURS: Mapping[Verdict, str] = {
+    Verdict.GAIN: "green",
+    Verdict.NO_GAIN: "yellow",
+    Verdict.UNCLEAR: "yellow",
+    Verdict.HARM: "red",
+}
 
 
 def print_simulation(found: Simulation, out: Console) -> None:
     """Print what to look at first, the table, the answer and who contributed."""
     print_profile(found.profile, out)
+    print_table(_scores(found), out)
+    out.print(f"[bold {COLOURS[found.verdict]}]{escape(answer_in_words(found))}[/]")
+    out.print(escape(" ".join(details_in_words(found))))
+    if found.shares is not None:
+        print_shares(found.shares, found.label_holder, found.metric, out, found.worth())
+        if found.verdict is not Verdict.NO_GAIN:
+            print_coalitions(
+                found.shares, found.metric, out, None if found.worth() is None else found.worth_per_point
+            )
+    if found.worth() is not None and found.worth_per_point is not None:
+        out.print(f"[dim]{point_in_words(found.metric, found.worth_per_point)}[/]")
+    repeats = int(found.setting.get("repeats", 1))
+    often = "" if repeats == 1 else f", {repeats} times over"
+    out.print(
+        f"[dim]{found.predicted_rows:,} rows were predicted by models that had not seen them{often}. "
+        f"{found.seconds:.1f} s.[/]"
+    )
+
+
+def _scores(found: Simulation) -> Table:
+    """What the compared models reach."""
     title = escape(f"predicting {found.target!r} for {found.rows:,} rows")
     table = Table(title=title, title_justify="left")
     table.add_column("")
     table.add_column(found.metric, justify="right")
     table.add_column("95 % confidence", justify="right")
-    rows = {
-        escape(f"{found.label_holder} alone"): found.alone,
-        "with assistance": found.assisted,
-        "all columns in one place": found.pooled,
-    }
-    losses = list((found.log_losses or {}).values())
-    if losses:
+    if found.log_losses:
         table.add_column("log loss", justify="right")
-    for place, (name, score) in enumerate(rows.items()):
-        interval = f"{_number(score.low)} to {_number(score.high)}"
-        table.add_row(name, _number(score.value), interval, *([f"{losses[place]:.4f}"] if losses else []))
-    print_table(table, out)
-    out.print(_answer(found))
-    if found.shares is not None:
-        print_shares(found.shares, found.label_holder, found.metric, out, found.worth())
-        print_coalitions(found.shares, found.metric, out, found.worth_per_point)
-    if found.interaction_probes is not None:
-        out.print(f"[yellow]{escape(found.interaction_probes.sentence())}[/]")
-    if found.worth_per_point is not None:
-        out.print(f"[dim]{point_in_words(found.metric, found.worth_per_point)}[/]")
-    out.print(
-        f"[dim]{found.predicted_rows:,} rows were predicted by models that had not seen them. "
-        f"{found.seconds:.1f} s; pooled: {found.pooled_model}.[/]"
-    )
+    for key, name, score in compared_lines(found):
+        losses = [f"{found.log_losses[key]:.4f}"] if found.log_losses else []
+        table.add_row(
+            escape(name), _number(score.value), f"{_number(score.low)} to {_number(score.high)}", *losses
+        )
+    return table
 
 
 def print_profile(findings: Sequence[Remark], out: Console) -> None:
@@ -61,51 +71,6 @@ def print_profile(findings: Sequence[Remark], out: Console) -> None:
             f" and {len(one.columns) - 6} more" if len(one.columns) > 6 else ""
         )
         out.print(f"  {one.kind}: " + escape(f"{named}: {one.words}" if named else one.words))
-
-
-def _answer(found: Simulation) -> str:
-    metric = metric_named(found.metric)
-    said = (
-        f"Alone, the model of {escape(found.label_holder)} {metric.said(found.alone.value)}. "
-        f"With assistance it {metric.said(found.assisted.value)}.{escape(which_is_positive(found))} "
-    )
-    if found.gain.low > 0:
-        said += "[bold green]Assistance helps[/]"
-    elif found.gain.high < 0:
-        said += "[bold red]Assistance hurts[/]"
-    else:
-        said += "[bold yellow]No clear difference[/]"
-    said += (
-        f": the gain is {_number(found.gain.value)} ({_number(found.gain.low)} to "
-        f"{_number(found.gain.high)})."
-    )
-    if found.covered is not None and found.gain.value > 0:
-        said += (
-            f" That is [bold]{way_in_words(found.covered)}[/] to pooling all data, "
-            "and no column would leave its organization."
-        )
-        if found.covered_by_log_loss is not None and found.covered_by_log_loss < 0:
-            said += " [yellow]In log loss it is worse than alone.[/]"
-        elif found.covered_by_log_loss is not None:
-            said += f" In log loss it is {found.covered_by_log_loss:.0%}."
-    return said + _unused(found)
-
-
-def _unused(found: Simulation) -> str:
-    """Where nothing, or no assistance, was better on the rows that validate."""
-    parts, constant = len(found.rounds_used), sum(not rounds for rounds in found.rounds_used)
-    if constant == parts:
-        return (
-            " [bold yellow]Nothing was learned that holds for other rows[/]: no round was better on the rows "
-            "that validate, so every prediction is the same constant."
-        )
-    unused = sum(not one for one in found.assistance_used)
-    if unused and len(found.organizations) > 1:
-        return (
-            f" In {unused} of {parts} parts of the cross-validation no organization helped on the rows that "
-            "validate: assistance is not used there."
-        )
-    return ""
 
 
 def _number(value: float) -> str:

@@ -26,15 +26,20 @@ def print_shares(
 ) -> None:
     """The measured gain by organization, with intervals; the label holder's own part apart."""
     if holder is not None:
-        how = "" if shares.own_measured else " (an estimate: she did not learn alone)"
-        out.print(
-            f"{escape(holder)}'s own part: {number(shares.own)} of {measure.replace('_', ' ')}{how}. "
+        how = "" if shares.own_measured else " (an estimate: it did not learn alone)"
+        added = (
             f"What the others add to it: {number(shares.gain)}, shared out as follows."
+            if shares.told_from_chance
+            else "What the others add to it may be chance."
         )
-    title = f"the gain of {number(shares.gain)} by organization, on {shares.rows:,} rows that were not fitted"
+        out.print(
+            f"{escape(holder)}'s own part: {number(shares.own)} of {measure.replace('_', ' ')}{how}. {added}"
+        )
+    what = f"the gain of {number(shares.gain)}" if shares.told_from_chance else "the difference"
+    title = f"{what} by organization, on {shares.rows:,} rows that were not fitted"
     table = Table(title=title, title_justify="left")
     table.add_column("organization")
-    table.add_column("earned", justify="right")
+    table.add_column("adds", justify="right")
     table.add_column("95 % confidence", justify="right")
     if worth is not None:
         table.add_column("worth", justify="right")

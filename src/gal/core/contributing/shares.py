@@ -74,12 +74,19 @@ class Shares:
     coalitions: tuple[Coalition, ...]
     """What some of the others would bring: all coalitions of up to six others, some where there are more."""
 
+    @property
+    def told_from_chance(self) -> bool:
+        """Whether the gain of all others together is above 0 with its whole interval."""
+        return bool(self.coalitions) and self.coalitions[-1].gain.low > 0
+
     def verdicts(self) -> dict[str, Verdict]:
         """In a word, by organization; one hurt where without it much more would be gained.
 
+        Nobody helped where the gain of all may be chance.
+
         Who was never there, or none of whose answers counts, earned exactly nothing: it is no free rider.
         """
-        sure = self.coalitions[-1].gain.low > 0
+        sure = self.told_from_chance
         small = SMALL_GAIN * self.gain if sure else SMALL_WHOLE * (self.own + self.gain)
         found = {name: one.verdict(small) for name, one in self.by_organization.items()}
         everybody = set(self.by_organization)
@@ -87,6 +94,8 @@ class Shares:
             left_out = everybody - set(one.organizations)
             if len(left_out) == 1 and one.gain.value - self.gain > max(small, 0.0):
                 found[left_out.pop()] = "hurt"
+        if not sure:
+            found = {name: "unclear" if one == "helped" else one for name, one in found.items()}
         unused = [
             name for name, one in self.by_organization.items() if not (one.value or one.low or one.high)
         ]

@@ -1,33 +1,28 @@
-"""The best single model on all columns: what one would do if sharing were allowed.
+"""The best tuned model on all columns: what one would do if sharing were allowed.
 
-Of scikit-learn's, and of XGBoost's and LightGBM's where they are installed: the way from alone to pooled must
-not be short because nobody went it. Boosting stops early, as people who use it do.
+Boosting and linear models (in small tables also support vector machines), each with several settings. The one
+with the lowest loss on validation rows, which are some of the training rows, is fitted to all of them. A weak
+pooled model would make assistance look better than it is.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
-from sklearn.ensemble import (
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestClassifier,
-    RandomForestRegressor,
-)
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge, RidgeCV
-from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold, train_test_split
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.multioutput import MultiOutputRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler, TargetEncoder
+from sklearn.preprocessing import StandardScaler, TargetEncoder
 from sklearn.svm import SVC, SVR
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -52,9 +47,9 @@ from gal.evaluate.baselines.method import (
     check_label_holder,
     options_used,
 )
-from gal.extras import is_installed
 from gal.models.tabular.frames import as_table
 from gal.models.tabular.many_categories import read_columns
+from gal.threads import at_most
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.intp]
@@ -62,26 +57,32 @@ Positions = NDArray[np.intp]
 SMALL = 2_000
 """Tables with fewer rows choose by cross-validation, and try a support vector machine."""
 
-PARTS = 5
-"""Parts of that cross-validation; larger tables hold one of as many out."""
+FOLDS = 3
+"""Folds of that cross-validation; larger tables hold validation rows out."""
 
-ENOUGH = 50_000
-"""Rows that are enough to choose a model with."""
+ENOUGH, VALIDATION = 50_000, 5_000
+"""Rows that are enough to choose a model with, and how many of them validate at most."""
 
 CALIBRATION = 5
 """Rows that a class needs for a support vector machine to tell probabilities."""
 
-MOST, PATIENCE = 1000, 20
+MOST, PATIENCE = 1000, 10
 """Trees of boosting, and how many more it tries after the best."""
 
-LONG: dict[str, Any] = {"max_iter": MOST, "early_stopping": True, "n_iter_no_change": PATIENCE}
-"""Of scikit-learn's boosting in large tables."""
+BOOSTING: Sequence[dict[str, Any]] = (
+    {"max_leaf_nodes": 31},
+    {"max_leaf_nodes": 6},
+    {"max_leaf_nodes": 12, "learning_rate": 0.05, "min_samples_leaf": 5, "l2_regularization": 1.0},
+)
+"""Settings of boosting that are tried."""
 
-BOOSTERS = {"XGBoost": "xgboost", "LightGBM": "lightgbm"}
-"""Their names, and what is imported."""
+STRENGTHS = (0.01, 0.1, 1.0, 10.0)
+"""Inverse ridge penalties of logistic regression that are tried; RidgeCV has its own."""
 
 SMALLEST = 1e-15
 """Probabilities below this are taken as this: their log would rule everything."""
+
+NAMES = ("linear model", "histogram gradient boosting", "support vector machine")
 
 
 def pooled(
@@ -94,7 +95,7 @@ def pooled(
     random_state: Any = None,
     **options: Any,
 ) -> Estimator:
-    """The best of several models on all columns, chosen on training rows.
+    """The best of several tuned models on all columns, chosen on training rows.
 
     Uses the options ``loss`` and ``preset``, which say by what loss to choose, and ``candidates``
     (default: all). It has no local models and no rounds: these and all other options are ignored.
@@ -109,157 +110,41 @@ def pooled(
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model, and how it wants the table: codes of categories, or wide (scaled, imputed, one-hot)."""
+    """A model with its settings, and how it wants the table: codes of categories, or wide (scaled, imputed,
+    one-hot).
+    """
 
+    name: str
     model: Any
     table: Literal["codes", "wide"]
 
-    def with_many(self, n_columns: int, target_type: str, seed: int) -> Candidate:
-        """The same model, for tables whose last columns have many categories. A linear model takes each
-        category as a column; any other takes means of the target, where it is fitted those of other rows.
-        """
-        if n_columns == 0:
-            return self
-        linear, last = SEARCHED.get(type(self.model)), slice(-n_columns, None)
-        model: Any = self.model
-        if linear is None:
-            many = ("means", make_pipeline(_target_means(target_type, seed), StandardScaler()), last)
-        else:
-            many = ("each", OneHotEncoder(handle_unknown="ignore"), last)
-            model = GridSearchCV(linear[0], linear[1], scoring=linear[2], cv=3)
-        others = ("others", "passthrough", slice(0, -n_columns))
-        return replace(
-            self, model=make_pipeline(ColumnTransformer([others, many], sparse_threshold=1.0), model)
-        )
 
-
-def _target_means(target_type: str, seed: int) -> TargetEncoder:
-    """An encoder with seeded folds; scikit-learn takes these as ``cv`` from 1.9 on, and no seed any more."""
-    made = TargetEncoder(target_type=target_type)
-    if made.random_state != "deprecated":
-        return made.set_params(random_state=seed)
-    folds = KFold if target_type == "continuous" else StratifiedKFold
-    return made.set_params(cv=folds(5, shuffle=True, random_state=seed))
-
-
-SEARCHED: dict[type, tuple[Any, dict[str, Any], str]] = {
-    RidgeCV: (Ridge(solver="lsqr"), {"alpha": np.logspace(0, 4, 9)}, "neg_mean_squared_error"),
-    LogisticRegression: (LogisticRegression(max_iter=1000), {"C": np.logspace(-3, 1, 5)}, "neg_log_loss"),
-}
-"""What takes the place of a linear model where each of many categories is a column, mostly of zeros."""
-
-
-def regression_candidates(seed: int, is_category: Any, *, large: bool = False) -> dict[str, Candidate]:
+def regression_candidates(seed: int, is_category: Any) -> list[Candidate]:
     """Models for numbers, for tables whose columns are categories where ``is_category``."""
-    trees = HistGradientBoostingRegressor(
-        categorical_features=np.flatnonzero(is_category), random_state=seed, **(LONG if large else {})
-    )
-    return {
-        "linear model": Candidate(RidgeCV(np.logspace(-2, 4, 13)), "wide"),
-        "histogram gradient boosting": Candidate(trees, "codes"),
-        "random forest": Candidate(RandomForestRegressor(random_state=seed), "codes"),
-        "support vector machine": Candidate(
-            TransformedTargetRegressor(SVR(), transformer=StandardScaler()), "wide"
-        ),
-        **(_boosters(seed, is_category, classes=False) if large else {}),
-    }
+    linear, boosting, vectors = NAMES
+    categories = np.flatnonzero(is_category)
+    common: dict[str, Any] = {"categorical_features": categories, "random_state": seed, "max_iter": MOST}
+    common |= {"early_stopping": True, "n_iter_no_change": PATIENCE}
+    trees = [HistGradientBoostingRegressor(**common, **one) for one in BOOSTING]
+    return [
+        Candidate(linear, RidgeCV(np.logspace(-2, 4, 13)), "wide"),
+        *(Candidate(boosting, one, "codes") for one in trees),
+        Candidate(vectors, TransformedTargetRegressor(SVR(), transformer=StandardScaler()), "wide"),
+    ]
 
 
-def class_candidates(seed: int, is_category: Any, *, large: bool = False) -> dict[str, Candidate]:
+def class_candidates(seed: int, is_category: Any) -> list[Candidate]:
     """Models for classes."""
-    trees = HistGradientBoostingClassifier(
-        categorical_features=np.flatnonzero(is_category), random_state=seed, **(LONG if large else {})
-    )
-    return {
-        "linear model": Candidate(LogisticRegression(max_iter=1000), "wide"),
-        "histogram gradient boosting": Candidate(trees, "codes"),
-        "random forest": Candidate(RandomForestClassifier(random_state=seed), "codes"),
-        "support vector machine": Candidate(CalibratedClassifierCV(SVC(), ensemble=False), "wide"),
-        **(_boosters(seed, is_category, classes=True) if large else {}),
-    }
-
-
-def _boosters(seed: int, is_category: Any, *, classes: bool) -> dict[str, Candidate]:
-    """XGBoost and LightGBM, where they are installed."""
-    made = {
-        name: StoppedBooster(package, is_category, classes=classes, random_state=seed)
-        for name, package in BOOSTERS.items()
-        if is_installed(package)
-    }
-    return {name: Candidate(one, "codes") for name, one in made.items()}
-
-
-class StoppedBooster(BaseEstimator):  # type: ignore[misc]
-    """Boosting of another package that stops on a tenth of its rows, the same that it never fits."""
-
-    def __init__(
-        self, package: str, is_category: Any = None, *, classes: bool = True, random_state: int = 0
-    ) -> None:
-        self.package = package
-        self.is_category = is_category
-        self.classes = classes
-        self.random_state = random_state
-
-    def fit(self, X: Floats, y: NDArray[Any]) -> Self:
-        """Fit nine tenths; where a class is too rare to divide, fit all rows with a hundred trees."""
-        found, count = np.unique(y, return_inverse=True) if self.classes else (None, y)
-        self.classes_ = found
-        labels = np.asarray(count)
-        rarest = int(np.bincount(labels).min()) if self.classes else len(y)
-        if rarest < 2 * CALIBRATION:
-            self.model_ = self._made(100, X.shape[1])
-            self.model_.fit(X, labels, **self._said(None, None))
-            return self
-        kept, stop = train_test_split(
-            np.arange(len(y)),
-            test_size=0.1,
-            random_state=self.random_state,
-            stratify=labels if self.classes else None,
-        )
-        self.model_ = self._made(MOST, X.shape[1])
-        self.model_.fit(X[kept], labels[kept], **self._said(X[stop], labels[stop]))
-        return self
-
-    def _made(self, steps: int, width: int) -> Any:
-        how: dict[str, Any] = {"n_estimators": steps, "learning_rate": 0.1, "random_state": self.random_state}
-        if self.package == "lightgbm":
-            import lightgbm
-
-            kind = lightgbm.LGBMClassifier if self.classes else lightgbm.LGBMRegressor
-            return kind(verbose=-1, **how)
-        import xgboost
-
-        kind = xgboost.XGBClassifier if self.classes else xgboost.XGBRegressor
-        places = {j for j, one in enumerate(self.is_category or ()) if one}
-        types = ["c" if j in places else "q" for j in range(width)] if self.is_category is not None else None
-        stops = {"early_stopping_rounds": PATIENCE} if steps == MOST else {}
-        return kind(enable_categorical=True, feature_types=types, **how, **stops)
-
-    def _said(self, X: Floats | None, y: NDArray[Any] | None) -> dict[str, Any]:
-        """What ``fit`` is told besides: on which rows to stop, and which columns are categories."""
-        if self.package == "xgboost":
-            return {"verbose": False} | ({} if X is None else {"eval_set": [(X, y)]})
-        import lightgbm
-
-        places = [j for j, one in enumerate(self.is_category or ()) if one]
-        stops = [] if X is None else [lightgbm.early_stopping(PATIENCE, verbose=False)]
-        judges = {} if X is None else {"eval_X": X, "eval_y": y}
-        return judges | {"categorical_feature": places, "callbacks": stops}
-
-    def predict(self, X: Floats) -> NDArray[Any]:
-        """Classes, or numbers."""
-        said = np.asarray(self.model_.predict(X))
-        return said if self.classes_ is None else np.asarray(self.classes_[said.astype(np.intp)])
-
-    def predict_proba(self, X: Floats) -> Floats:
-        """Class probabilities."""
-        return np.asarray(self.model_.predict_proba(X), dtype=np.float64)
-
-
-NAMES = (
-    *("linear model", "histogram gradient boosting", "random forest", "support vector machine"),
-    *BOOSTERS,
-)
+    linear, boosting, vectors = NAMES
+    categories = np.flatnonzero(is_category)
+    common: dict[str, Any] = {"categorical_features": categories, "random_state": seed, "max_iter": MOST}
+    common |= {"early_stopping": True, "n_iter_no_change": PATIENCE}
+    trees = [HistGradientBoostingClassifier(**common, **one) for one in BOOSTING]
+    return [
+        *(Candidate(linear, LogisticRegression(C=one, max_iter=1000), "wide") for one in STRENGTHS),
+        *(Candidate(boosting, one, "codes") for one in trees),
+        Candidate(vectors, CalibratedClassifierCV(SVC(), ensemble=False), "wide"),
+    ]
 
 
 class _Pooled(BaseEstimator):  # type: ignore[misc]
@@ -280,13 +165,14 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         self.preset = preset
         self.random_state = random_state
 
-    def _candidates(self, seed: int, *, large: bool) -> dict[str, Candidate]:
+    def _candidates(self, seed: int) -> list[Candidate]:
         raise NotImplementedError
 
-    def _loss_of(self, model: Any, table: Floats, labels: Labels) -> float:
-        """Mean loss of a fitted model on these rows."""
+    def _losses_of(self, model: Any, table: Floats, labels: Labels) -> Floats:
+        """The loss of a fitted model on each of these rows."""
         raise NotImplementedError
 
+    @at_most(1)
     def _fit(self, X: Any, target: NDArray[Any], labels: Labels) -> None:
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         names = getattr(self, "feature_names_in_", None)
@@ -296,39 +182,44 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         view = as_table(self._view(X))
         self.encoder_, self.many_ = read_columns(view, None)
         codes = self._codes(view)
-        candidates = self._chosen_candidates(seed, labels)
+        candidates, splits = self._chosen_candidates(seed, labels), _splits(labels, seed)
+        tried = [
+            _together([self._tried(one, codes, target, labels, *split) for split in splits])
+            for one in candidates
+        ]
         self.losses_: dict[str, float] = {}
-        if len(candidates) > 1:
-            splits = _splits(labels, seed)
-            self.losses_ = {
-                name: float(np.mean([self._judged(one, codes, target, labels, *split) for split in splits]))
-                for name, one in candidates.items()
-            }
-        self.chosen_ = min(candidates, key=lambda name: self.losses_.get(name, 0.0))
-        self._wants = candidates[self.chosen_].table
-        self.model_ = _fit_quietly(candidates[self.chosen_].model, self._table(codes, self._wants), target)
+        for one, found in zip(candidates, tried, strict=True):
+            self.losses_[one.name] = min(found.loss, self.losses_.get(one.name, np.inf))
+        best = _best(candidates, tried)
+        chosen, trees = candidates[best], len(tried[best].curve)
+        self.chosen_, self._wants = chosen.name, chosen.table
+        if trees and len(target) > ENOUGH:  # more rows bear more trees: validation rows say how many
+            check = splits[0][1]
+            fit = np.setdiff1d(np.arange(len(target)), check, assume_unique=True)
+            self.means_, table = self._fit_inputs(codes[fit], target[fit], self._wants)
+            held_out = self._table(codes[check], self._wants, self.means_), target[check]
+            self.model_ = _fit_and_stop(chosen.model, (table, target[fit]), held_out)
+        else:
+            self.means_, table = self._fit_inputs(codes, target, self._wants)
+            settled = {"early_stopping": False, "max_iter": trees} if trees else {}
+            self.model_ = _fit_quietly(clone(chosen.model).set_params(**settled), table, target)
         self.traffic_ = Traffic()
 
-    def _chosen_candidates(self, seed: int, labels: Labels) -> dict[str, Candidate]:
+    def _chosen_candidates(self, seed: int, labels: Labels) -> list[Candidate]:
         unknown = [name for name in self.candidates or () if name not in NAMES]
         if unknown or (self.candidates is not None and not self.candidates):
             raise InvalidOptionError(
                 f"candidates must be some of {', '.join(NAMES)}, got {self.candidates!r}"
             )
-        found = self._candidates(seed, large=len(labels.y) >= SMALL)
+        found = self._candidates(seed)
         if self.candidates is not None:
-            for name in self.candidates:
-                if name not in found:
-                    raise InvalidOptionError(
-                        f"{name} is for tables of at least {SMALL} rows: pip install {BOOSTERS[name]}"
-                    )
-            return {name: found[name] for name in self.candidates}
+            return [one for one in found if one.name in self.candidates]
         rarest = len(labels.y) if labels.groups is None else int(np.bincount(labels.groups).min())
         if len(labels.y) >= SMALL or rarest < 2 * CALIBRATION:
-            del found["support vector machine"]
+            return [one for one in found if one.name != NAMES[-1]]
         return found
 
-    def _judged(
+    def _tried(
         self,
         candidate: Candidate,
         codes: Floats,
@@ -336,27 +227,43 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         labels: Labels,
         train: Positions,
         check: Positions,
-    ) -> float:
-        model = _fit_quietly(
-            clone(candidate.model), self._table(codes[train], candidate.table), target[train]
-        )
-        held_out = Labels(labels.y[check], labels.loss, labels.classes)
-        return self._loss_of(model, self._table(codes[check], candidate.table), held_out)
+    ) -> _Tried:
+        means, fitted = self._fit_inputs(codes[train], target[train], candidate.table)
+        held_out = self._table(codes[check], candidate.table, means)
+        true = Labels(labels.y[check], labels.loss, labels.classes)
+        model = clone(candidate.model)
+        if "n_iter_no_change" not in model.get_params(deep=False):
+            _fit_quietly(model, fitted, target[train])
+            return _Tried(self._losses_of(model, held_out, true))
+        _fit_and_stop(model, (fitted, target[train]), (held_out, target[check]))
+        curve = -np.asarray(model.validation_score_, dtype=np.float64)[1:]
+        return _Tried(self._losses_of(model, held_out, true), curve)
 
     def _codes(self, view: Any) -> Floats:
-        """Codes, then where values stand among many categories, for each column that has many."""
+        """Codes; then, of each column with many categories, which one a row has."""
         codes = self.encoder_.codes(view)
         return codes if self.many_ is None else np.hstack([codes, self.many_.places(view)])
 
-    def _table(self, codes: Floats, wants: str) -> Floats:
-        if wants != "wide":
-            return codes
-        wide = self.encoder_.wide(codes)
-        return wide if self.many_ is None else np.hstack([wide, codes[:, len(self.encoder_.is_category_) :]])
+    def _fit_inputs(
+        self, codes: Floats, target: NDArray[Any], wants: str
+    ) -> tuple[TargetMeans | None, Floats]:
+        """Inputs of a model that is fitted to these rows, and the means of the target that are among them."""
+        if self.many_ is None:
+            return None, self._table(codes, wants, None)
+        means, width = TargetMeans(self._target_type), len(self.encoder_.is_category_)
+        return means, np.hstack(
+            [self._table(codes[:, :width], wants, None), means.fit(codes[:, width:], target)]
+        )
 
-    def _with_many(self, found: dict[str, Candidate], target_type: str, seed: int) -> dict[str, Candidate]:
-        n_columns = 0 if self.many_ is None else len(self.many_.columns)
-        return {name: one.with_many(n_columns, target_type, seed) for name, one in found.items()}
+    def _table(self, codes: Floats, wants: str, means: TargetMeans | None) -> Floats:
+        width = len(self.encoder_.is_category_)
+        table = self.encoder_.wide(codes[:, :width]) if wants == "wide" else codes[:, :width]
+        return table if means is None else np.hstack([table, means(codes[:, width:])])
+
+    @property
+    def _target_type(self) -> str:
+        """As scikit-learn's TargetEncoder has it."""
+        raise NotImplementedError
 
     def _view(self, X: Any) -> Any:
         names = None if self._names is None else [self._names[position] for position in self._positions]
@@ -369,7 +276,8 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
 
     def _inputs(self, X: Any) -> Floats:
         check_is_fitted(self, "model_")
-        return self._table(self._codes(as_table(self._view(self._checked(X, reset=False)))), self._wants)
+        view = as_table(self._view(self._checked(X, reset=False)))
+        return self._table(self._codes(view), self._wants, self.means_)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predictions of the chosen model."""
@@ -381,7 +289,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
 
 
 class PooledRegressor(RegressorMixin, _Pooled):  # type: ignore[misc]
-    """The best of several scikit-learn regressors by the loss of the task: squared error by default."""
+    """The best of several tuned regressors by the loss of the task: squared error by default."""
 
     def fit(self, X: Any, y: Any) -> Self:
         """Choose a model, then fit it to all rows."""
@@ -391,22 +299,25 @@ class PooledRegressor(RegressorMixin, _Pooled):  # type: ignore[misc]
         self._fit(table, target, regression_labels(target, Options(loss=self.loss, preset=self.preset)))
         return self
 
-    def _candidates(self, seed: int, *, large: bool) -> dict[str, Candidate]:
-        found = regression_candidates(seed, self.encoder_.is_category_, large=large)
-        found = self._with_many(found, "continuous", seed)
+    def _candidates(self, seed: int) -> list[Candidate]:
+        found = regression_candidates(seed, self.encoder_.is_category_)
         if self._single_output:
             return found
-        return {name: Candidate(MultiOutputRegressor(one.model), one.table) for name, one in found.items()}
+        return [Candidate(one.name, MultiOutputRegressor(one.model), one.table) for one in found]
 
-    def _loss_of(self, model: Any, table: Floats, labels: Labels) -> float:
+    @property
+    def _target_type(self) -> str:
+        return "continuous"
+
+    def _losses_of(self, model: Any, table: Floats, labels: Labels) -> Floats:
         output = np.asarray(model.predict(table), dtype=np.float64).reshape(len(table), -1)
         if isinstance(labels.loss, Poisson):
             output = np.log(np.maximum(output, 1e-6))
-        return float(labels.loss.value(labels.y, output).mean())
+        return np.asarray(labels.loss.value(labels.y, output), dtype=np.float64)
 
 
 class PooledClassifier(ClassifierMixin, _Pooled):  # type: ignore[misc]
-    """The best of several scikit-learn classifiers by log loss."""
+    """The best of several tuned classifiers by log loss."""
 
     def fit(self, X: Any, y: Any) -> Self:
         """Choose a model, then fit it to all rows."""
@@ -429,28 +340,97 @@ class PooledClassifier(ClassifierMixin, _Pooled):  # type: ignore[misc]
         """The probabilities, once: there are no rounds."""
         yield self.predict_proba(X)
 
-    def _candidates(self, seed: int, *, large: bool) -> dict[str, Candidate]:
-        found = class_candidates(seed, self.encoder_.is_category_, large=large)
-        return self._with_many(found, "binary" if len(self.classes_) == 2 else "multiclass", seed)
+    def _candidates(self, seed: int) -> list[Candidate]:
+        return class_candidates(seed, self.encoder_.is_category_)
 
-    def _loss_of(self, model: Any, table: Floats, labels: Labels) -> float:
+    @property
+    def _target_type(self) -> str:
+        return "binary" if len(self.classes_) == 2 else "multiclass"
+
+    def _losses_of(self, model: Any, table: Floats, labels: Labels) -> Floats:
         codes = labels.y[:, 0].astype(np.intp)
         probability = np.zeros((len(table), len(self.classes_)))
         probability[:, model.classes_] = model.predict_proba(table)  # a part may lack a class
-        return -float(np.log(np.maximum(probability[np.arange(len(codes)), codes], SMALLEST)).mean())
+        return np.asarray(-np.log(np.maximum(probability[np.arange(len(codes)), codes], SMALLEST)))
+
+
+class TargetMeans:
+    """Columns with many categories as standardised means of the target; of fitted rows, of other rows."""
+
+    def __init__(self, target_type: str) -> None:
+        self._target_type = target_type
+
+    def fit(self, categories: Floats, target: NDArray[Any]) -> Floats:
+        """Learn the means by category of each output; the inputs of these rows."""
+        outputs = target.reshape(len(target), -1).T
+        self._encoders = [self._unfitted() for _ in outputs]
+        made = [one.fit_transform(categories, y) for one, y in zip(self._encoders, outputs, strict=True)]
+        self._scaler = StandardScaler().fit(np.hstack(made))
+        return np.asarray(self._scaler.transform(np.hstack(made)))
+
+    def __call__(self, categories: Floats) -> Floats:
+        """The inputs of other rows."""
+        made = [one.transform(categories) for one in self._encoders]
+        return np.asarray(self._scaler.transform(np.hstack(made)))
+
+    def _unfitted(self) -> TargetEncoder:
+        """With seeded folds; scikit-learn takes these as ``cv`` from 1.9 on, and no seed any more."""
+        made = TargetEncoder(target_type=self._target_type)
+        if made.random_state != "deprecated":
+            return made.set_params(random_state=0)
+        folds = KFold if self._target_type == "continuous" else StratifiedKFold
+        return made.set_params(cv=folds(5, shuffle=True, random_state=0))
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """How a model did on validation rows."""
+
+    losses: Floats
+    """Row by row."""
+    curve: Floats = field(default_factory=lambda: np.empty(0))
+    """Of boosting: its loss by number of trees, up to the best."""
+
+    @property
+    def loss(self) -> float:
+        return float(self.losses.mean())
+
+
+def _together(tried: Sequence[_Tried]) -> _Tried:
+    """Of all folds; boosting has as many trees as are best for all of them."""
+    losses = np.concatenate([one.losses for one in tried])
+    longest = max(len(one.curve) for one in tried)
+    if not longest:
+        return _Tried(losses)
+    padded = [np.append(one.curve, np.full(longest - len(one.curve), one.curve[-1])) for one in tried]
+    mean = np.mean(padded, axis=0)
+    return _Tried(losses, mean[: int(np.argmin(mean)) + 1])
+
+
+def _best(candidates: Sequence[Candidate], tried: Sequence[_Tried]) -> int:
+    """The candidate with the lowest loss; a linear model within one standard error of it is taken instead.
+
+    Of many settings of boosting one is the best by chance in a small table, and predicts worse.
+    """
+    order = sorted(range(len(tried)), key=lambda place: tried[place].loss)
+    first = order[0]
+    linear = next((place for place in order if candidates[place].name == NAMES[0]), first)
+    worse = tried[linear].losses - tried[first].losses
+    return linear if worse.mean() <= worse.std() / np.sqrt(len(worse)) else first
 
 
 def _splits(labels: Labels, seed: int) -> list[tuple[Positions, Positions]]:
-    """Rows to fit and rows to judge on, with the same mix of classes."""
+    """Rows to fit and validation rows, with the same mix of classes."""
     n = len(labels.y)
     rng = np.random.default_rng(seed)
     if n < SMALL:
-        rows = assign_rows(n, rng, n_parts=min(PARTS, n), groups=labels.groups)
+        rows = assign_rows(n, rng, n_parts=min(FOLDS, n), groups=labels.groups)
         parts = [rows.without(part) for part in range(rows.n_parts)]
         return [(one.fit, one.validation) for one in parts]
     drawn = np.sort(rng.permutation(n)[:ENOUGH])
     groups = None if labels.groups is None else labels.groups[drawn]
-    rows = assign_rows(len(drawn), rng, validation_fraction=1 / PARTS, groups=groups)
+    share = min(0.2, VALIDATION / len(drawn))
+    rows = assign_rows(len(drawn), rng, validation_fraction=share, groups=groups)
     return [(drawn[rows.fit], drawn[rows.validation])]
 
 
@@ -459,3 +439,12 @@ def _fit_quietly(model: Any, table: Floats, target: NDArray[Any]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return model.fit(table, target)
+
+
+def _fit_and_stop(model: Any, fit: tuple[Floats, NDArray[Any]], check: tuple[Floats, NDArray[Any]]) -> Any:
+    """Fit boosting until these validation rows get no better; their classes must occur in the fit rows."""
+    table, target = check
+    if hasattr(model, "predict_proba"):
+        known = np.isin(target, fit[1])
+        table, target = table[known], target[known]
+    return model.fit(*fit, X_val=table, y_val=target)

@@ -25,6 +25,24 @@ VERDICT_WORDS = {
 
 
 @dataclass(frozen=True)
+class Base:
+    """A value at which an axis should begin, lest differences look larger than they are."""
+
+    value: float
+    words: str
+
+    def note(self, first: float, last: float) -> str:
+        """What to say of an axis from ``first`` to ``last``; nothing where the value is on it.
+
+        >>> Base(0.5, "chance (0.5)").note(0.7, 0.9)
+        'The axis does not begin at chance (0.5).'
+        """
+        if first <= self.value <= last:
+            return ""
+        return f"The axis does not {'begin at' if first > self.value else 'reach'} {self.words}."
+
+
+@dataclass(frozen=True)
 class Dots:
     """Values by name, with their intervals, one below the other."""
 
@@ -36,6 +54,8 @@ class Dots:
     cells: Cells
     zero: bool = False
     """Whether 0 is in the picture, with a line."""
+    base: Base | None = None
+    """Where the axis should begin; it says so where it does not."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +90,8 @@ class Curves:
     """Whether both axes go from 0 to 1."""
     whole: bool = False
     """Whether the axis across counts."""
+    base: Base | None = None
+    """Where the axis up should begin; it says so where it does not."""
 
 
 Chart = Dots | Curves
@@ -85,7 +107,9 @@ def charts_of(facts: ReportFacts) -> dict[str, Chart]:
     found: list[Chart | None] = [
         levels_chart(facts),
         None if facts.shares is None else contributions_chart(facts.shares, facts.measure, facts.worth),
-        None if facts.shares is None else coalitions_chart(facts.shares, facts.measure),
+        None
+        if facts.shares is None or facts.verdict == "nothing"
+        else coalitions_chart(facts.shares, facts.measure),
         rounds_chart(facts.curves, facts.loss),
     ]
     if facts.quality is not None:
@@ -101,7 +125,8 @@ def levels_chart(facts: ReportFacts) -> Dots | None:
     said = "; ".join(f"{one.name} {_with_interval(one)}" for one in facts.levels)
     cells = Cells(["", facts.measure, "95 % confidence"], [_level_row(one) for one in facts.levels])
     axis = f"{facts.measure} (lower is better)" if facts.lower_is_better else facts.measure
-    return Dots("scores", "How well", f"{axis}: {said}.", axis, facts.levels, cells)
+    base = Base(0.0, "0") if facts.chance is None else Base(facts.chance, f"chance ({facts.chance:.3g})")
+    return Dots("scores", "How well", f"{axis}: {said}.", axis, facts.levels, cells, base=base)
 
 
 def contributions_chart(shares: Shares, measure: str, worth: object = None) -> Dots | None:
@@ -116,10 +141,12 @@ def contributions_chart(shares: Shares, measure: str, worth: object = None) -> D
         [*_level_row(one), *([f"{money[one.name]:,.0f}"] if money else []), VERDICT_WORDS[verdicts[one.name]]]
         for one in dots
     ]
-    header = ["organization", "earned", "95 % confidence", *(["worth"] if money else []), "in a word"]
+    header = ["organization", "adds", "95 % confidence", *(["worth"] if money else []), "in a word"]
     said = "; ".join(f"{one.name} {_with_interval(one)}, {verdicts[one.name]}" for one in dots)
-    title = f"Who earned what of the gain of {number(shares.gain)}"
-    axis = f"part of the gain ({measure})"
+    if shares.told_from_chance:
+        title, axis = f"Who added what to the gain of {number(shares.gain)}", f"part of the gain ({measure})"
+    else:
+        title, axis = "What each organization adds may be chance", f"part of the difference ({measure})"
     return Dots("contributions", title, f"{title}: {said}.", axis, dots, Cells(header, rows), zero=True)
 
 
@@ -164,7 +191,8 @@ def rounds_chart(curves: Sequence[LearningCurve], loss: str = "loss") -> Curves 
     header = ["round", f"fitted rows{mean}", *([f"rows that validate{mean}"] if validated else [])]
     up = f"{loss}{'' if validated else ' of fitted rows'} (lower is better)"  # one line has no legend
     cells = Cells(header, rows)
-    return Curves("rounds", "Learning, round by round", f"{alt}.", "round", up, traces, cells, whole=True)
+    title, base = "Learning, round by round", Base(0.0, "0")
+    return Curves("rounds", title, f"{alt}.", "round", up, traces, cells, whole=True, base=base)
 
 
 def roc_chart(quality: Quality) -> Curves | None:
@@ -179,14 +207,13 @@ def roc_chart(quality: Quality) -> Curves | None:
         [f"{share:.0%}", *(f"{np.interp(share, *_columns(one.points)):.0%}" for one in traces)]
         for share in at
     ]
-    cells = Cells(["wrongly marked", *(one.name for one in traces)], rows)
+    cells = Cells(["false positive rate", *(f"true positive rate, {one.name}" for one in traces)], rows)
     said = ", ".join(f"{one.name} {np.interp(0.1, *_columns(one.points)):.0%}" for one in traces)
     positive = quality.positive
-    alt = f"ROC curves. Where 10 % of the other rows are wrongly marked, rows of {positive} found: {said}."
-    across, up = "other rows wrongly marked", f"rows of {positive} found"
-    return Curves(
-        "roc", f"Finding rows of {positive}", alt, across, up, traces, cells, diagonal=True, unit=True
-    )
+    alt = f"ROC curves. True positive rate where the false positive rate is 10 %: {said}."
+    across, up = "false positive rate", "true positive rate"
+    title = f"ROC curve: finding rows of {positive}"
+    return Curves("roc", title, alt, across, up, traces, cells, diagonal=True, unit=True)
 
 
 def calibration_chart(quality: Quality, subject: str = "the label") -> Curves | None:
@@ -291,6 +318,7 @@ def _columns(points: Points) -> tuple[list[float], list[float]]:
 
 
 __all__ = [
+    "Base",
     "Chart",
     "Curves",
     "Dots",

@@ -72,9 +72,20 @@ def draw(chart: Chart, ax: Axes, *, resize: bool = True) -> None:
     else:
         _draw_curves(chart, ax)
         height = 4.4
+    _note_base(chart, ax)
     figure: Any = ax.get_figure()
     if resize:
         figure.set_size_inches(6.8, height)
+
+
+def _note_base(chart: Chart, ax: Axes) -> None:
+    """Say beside the axis where it does not begin at chance or 0."""
+    along_x = isinstance(chart, Dots)
+    note = "" if chart.base is None else chart.base.note(*(ax.get_xlim() if along_x else ax.get_ylim()))
+    if note and along_x:
+        ax.set_xlabel(f"{ax.get_xlabel()}\n{note}")
+    elif note:
+        ax.set_ylabel(f"{ax.get_ylabel()}\n{note}")
 
 
 def _plain(words: str) -> str:

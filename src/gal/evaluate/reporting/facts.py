@@ -11,6 +11,9 @@ from gal.engine.observing import LearningCurve
 from gal.evaluate.profile import Remark
 from gal.evaluate.quality import Quality
 
+ReportVerdict = Literal["helps", "hurts", "unclear", "nothing"]
+"""How the answer looks; "nothing": not even pooling brings anything that can be told from chance."""
+
 
 @dataclass(frozen=True)
 class Cells:
@@ -38,12 +41,14 @@ class ReportFacts:
     question: str
     answer: str
     """One sentence, with an interval where there is one."""
-    verdict: Literal["helps", "hurts", "unclear"]
+    verdict: ReportVerdict
     more: Sequence[str] = ()
     """Further sentences below the answer."""
     measure: str
     """What scores are called: "AUC", "log loss"."""
     lower_is_better: bool = False
+    chance: float | None = None
+    """The score of a model that knows nothing, where that is known."""
     levels: Sequence[Level]
     judged: str
     """Which rows judged, and how."""
@@ -82,4 +87,4 @@ MEASURES = {
 }
 
 
-__all__ = ["MEASURES", "Cells", "Level", "ReportFacts"]
+__all__ = ["MEASURES", "Cells", "Level", "ReportFacts", "ReportVerdict"]

@@ -52,7 +52,18 @@ def page_of(facts: ReportFacts, written: str, *, for_machines: bool = True) -> s
 def _head(facts: ReportFacts) -> str:
     answer = f'<p class="answer {facts.verdict}">{escape(facts.answer)}</p>'
     more = "".join(map(_p, facts.more))
-    return f"<header><h1>{escape(facts.question)}</h1></header>{answer}{more}"
+    return f"<header><h1>{escape(facts.question)}</h1></header>{answer}{_remarks(facts)}{more}"
+
+
+def _remarks(facts: ReportFacts) -> str:
+    """What is wrong with the table, beside the answer that depends on it."""
+    if not facts.remarks:
+        return ""
+    items = "".join(
+        f"<li><strong>{escape(one.kind)}</strong>: {escape(_named(one.columns))}{escape(one.words)}</li>"
+        for one in facts.remarks
+    )
+    return f'<div class="remarks"><h2>Look at the table first</h2><ul>{items}</ul></div>'
 
 
 def _for_machines(plain: Mapping[str, object]) -> str:
@@ -117,6 +128,13 @@ def _partners(facts: ReportFacts, charts: Mapping[str, Chart]) -> list[str]:
     intervals = [*shares.by_organization.values(), *(one.gain for one in shares.coalitions)]
     if all(one.value == one.low == one.high == 0 for one in intervals):
         return [_p("No organization helped as far as these rows can tell: the others add nothing.")]
+    if facts.verdict == "nothing":
+        return [
+            _p(
+                "No organization adds anything that can be told from chance: these differences may be chance."
+            ),
+            _figure(charts, "contributions"),
+        ]
     estimated = any(not one.measured for one in shares.coalitions) and len(shares.by_organization) > 1
     return [
         _p(
@@ -157,6 +175,7 @@ def _quality(facts: ReportFacts, charts: Mapping[str, Chart]) -> list[str]:
     return [
         _p(f"{facts.quality.rows:,} rows that were not fitted, in groups with similar predictions.", "dim"),
         _figure(charts, "roc", title=True),
+        _p("The dotted line of the ROC curve is chance.", "dim") if "roc" in charts else "",
         _figure(charts, "calibration", title=True),
         _p(said, "dim"),
         _figure(charts, "classes", title=True),
@@ -174,13 +193,7 @@ def _privacy(facts: ReportFacts) -> list[str]:
 
 def _table(facts: ReportFacts) -> list[str]:
     parts = ["" if facts.table is None else _cells(facts.table)]
-    if facts.remarks:
-        items = "".join(
-            f"<li><strong>{escape(one.kind)}</strong>: {escape(_named(one.columns))}{escape(one.words)}</li>"
-            for one in facts.remarks
-        )
-        parts.append(f'<h3>Look at this first</h3><ul class="remarks">{items}</ul>')
-    elif facts.remarked:
+    if facts.remarked and not facts.remarks:
         parts.append(
             _p(
                 "Nothing stands out: no constant, empty or id-like column, no dates that cannot be read, no "

@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gal.engine.options import MOST_ROUNDS, ROUNDS, is_auto
+from gal.evaluate.comparing.verdict import Verdict
 from gal.evaluate.evidence import Exchange
-from gal.evaluate.metrics import metric_named
-from gal.evaluate.reporting.facts import MEASURES, Cells, Level, ReportFacts
-from gal.evaluate.simulation import Interval, Simulation
-from gal.evaluate.wording import bytes_in_words, names_in_words, number, way_in_words
+from gal.evaluate.reporting.facts import Cells, Level, ReportFacts, ReportVerdict
+from gal.evaluate.reporting.outcome import (
+    answer_in_words,
+    compared_lines,
+    details_in_words,
+    measure_of,
+)
+from gal.evaluate.simulation import Simulation
+from gal.evaluate.wording import bytes_in_words, names_in_words
 from gal.privacy.statements import statement
 
 NAMES_SHOWN = 12
 
 
+STYLES: Mapping[Verdict, ReportVerdict] = {
+    Verdict.GAIN: "helps",
+    Verdict.NO_GAIN: "nothing",
+    Verdict.UNCLEAR: "unclear",
+    Verdict.HARM: "hurts",
+}
+
+
 def facts_of_simulation(found: Simulation) -> ReportFacts:
     """Everything that was found."""
-    measure = MEASURES.get(found.metric, found.metric.replace("_", " "))
     return ReportFacts(
         title=f"Would assistance help {found.label_holder}?",
         question=f"Would assistance help {found.label_holder} to predict {found.target}?",
-        answer=_answer(found, measure),
-        verdict="helps" if found.gain.low > 0 else "hurts" if found.gain.high < 0 else "unclear",
-        more=_more(found),
-        measure=measure,
-        levels=[
-            _level(f"{found.label_holder} alone", found.alone),
-            _level("with assistance", found.assisted),
-            _level("all columns in one place", found.pooled),
-        ],
-        judged=(
-            f"{found.predicted_rows:,} of {found.rows:,} rows, each predicted by models that had not "
-            "seen it. Intervals are 95 % bootstraps over these rows."
-        ),
+        answer=answer_in_words(found),
+        verdict=STYLES[found.verdict],
+        more=details_in_words(found),
+        measure=measure_of(found),
+        chance=_chance(found),
+        levels=[Level(name, one.value, one.low, one.high) for _, name, one in compared_lines(found)],
+        judged=_judged(found),
         holder=found.label_holder,
         shares=found.shares,
         worth=found.worth(),
@@ -52,56 +59,22 @@ def facts_of_simulation(found: Simulation) -> ReportFacts:
     )
 
 
-def _level(name: str, one: Interval) -> Level:
-    return Level(name, one.value, one.low, one.high)
+def _chance(found: Simulation) -> float | None:
+    """The score of a model that knows nothing; None where that is not known."""
+    if found.metric == "accuracy" and found.quality is not None:
+        rows = [one.rows for one in next(iter(found.quality.classes.values()))]
+        return max(rows) / sum(rows)
+    return {"auc": 0.5, "r2": 0.0}.get(found.metric)
 
 
-def _answer(found: Simulation, measure: str) -> str:
-    gain = found.gain
-    if gain.value == gain.low == gain.high == 0 and not any(found.assistance_used):
-        return (
-            "No: no organization helped on the rows that validate, so assistance is not used, and "
-            f"{measure} stays {number(found.alone.value)}."
-        )
-    start = {
-        True: "Yes: with assistance",
-        False: "No clear difference: with assistance",
-    }[gain.low > 0]
-    if gain.high < 0:
-        start = "No, it would hurt: with assistance"
-    how = f"{start}, {measure} is {number(found.assisted.value)} instead of {number(found.alone.value)}"
+def _judged(found: Simulation) -> str:
+    repeats = int(found.setting.get("repeats", 1))
+    often = "" if repeats == 1 else f", in each of {repeats} cross-validations"
     return (
-        f"{how}, a gain of {number(gain.value)} (95 % confidence: {number(gain.low)} to {number(gain.high)})."
+        f"{found.predicted_rows:,} of {found.rows:,} rows, each predicted by models that had not seen it"
+        f"{often}. Intervals are of 95 %: they hold the chance of rows and that of training. The gain is "
+        "paired row by row, so its interval is narrower than those of the scores."
     )
-
-
-def _more(found: Simulation) -> list[str]:
-    metric = metric_named(found.metric)
-    said = [
-        f"Alone, the model of {found.label_holder} {metric.said(found.alone.value)}. "
-        f"With assistance it {metric.said(found.assisted.value)}.{which_is_positive(found)}"
-    ]
-    if found.covered is not None and found.gain.value > 0:
-        said.append(
-            f"That is {way_in_words(found.covered)} to pooling all data, and no column would leave its "
-            "organization."
-        )
-    unused = sum(not one for one in found.assistance_used)
-    if unused and len(found.organizations) > 1:
-        said.append(
-            f"In {unused} of {len(found.assistance_used)} parts of the cross-validation no organization "
-            "helped on the rows that validate: assistance is not used there."
-        )
-    if found.interaction_probes is not None:
-        said.append(found.interaction_probes.sentence())
-    return said
-
-
-def which_is_positive(found: Simulation) -> str:
-    """Which class the words of the metric are about, where they are about one."""
-    if metric_named(found.metric).needs != "positive" or found.quality is None:
-        return ""
-    return f" A positive case is a row of {found.quality.positive}."
 
 
 def _left(found: Simulation, moved: Exchange | None) -> Cells | None:
@@ -127,7 +100,7 @@ def _left_words(moved: Exchange | None) -> Sequence[str]:
     if moved is None or not moved.fitted:
         return ["Nobody else takes part: nothing would leave the house."]
     return [
-        "This was computed in one place: nothing has left anybody's house. If the organizations did the same "
+        "This was computed on one machine: nothing has left any organization. If they did the same "
         "as nodes of their own, this is what would leave each house while they learn.",
         f"Sizes were counted in the first part of the evaluation: {moved.rows:,} rows, {moved.trips} round "
         "trips, without what a network adds. Columns, column names, models and labels would stay.",
@@ -162,12 +135,18 @@ def _some(columns: Sequence[str]) -> str:
 
 def _computed(found: Simulation) -> list[tuple[str, str]]:
     given = found.setting
-    parts = int(given.get("parts", 0))
-    how = f"cross-validation in {parts} parts" if parts > 1 else "one test part, a fifth of the rows"
+    folds, repeats = int(given.get("parts", 0)), int(given.get("repeats", 1))
+    often = "" if repeats == 1 else f", {repeats} times"
+    how = f"cross-validation in {folds} folds{often}" if folds > 1 else "one test part, a fifth of the rows"
     said = [
-        ("compared", f"alone, assisted and pooled ({found.pooled_model}), {how}"),
-        ("rounds", f"{_most(given.get('rounds'))}; used by part: {', '.join(map(str, found.rounds_used))}"),
-        ("coalitions", "learned with each" if given.get("relearned") else "estimated from what all say"),
+        ("verdict", found.verdict.value),
+        ("compared", how),
+        ("models", "; ".join(name for _, name, _ in compared_lines(found))),
+        ("rounds", f"{_most(given.get('rounds'))}; used by split: {', '.join(map(str, found.rounds_used))}"),
+        (
+            "coalitions",
+            "learned with each" if given.get("relearned") else "estimated from stored fitted values",
+        ),
         ("metric", found.metric),
         ("seed", str(given.get("seed"))),
         ("time", f"{found.seconds:.1f} s"),
@@ -180,4 +159,4 @@ def _most(rounds: Any) -> str:
     return f"at most {ROUNDS}, or {MOST_ROUNDS} while they help" if is_auto(rounds) else f"at most {rounds}"
 
 
-__all__ = ["facts_of_simulation", "which_is_positive"]
+__all__ = ["facts_of_simulation"]

@@ -49,7 +49,10 @@ tbody th{color:var(--ink);overflow-wrap:break-word;min-width:5rem}
 details{margin:.35rem 0 0}
 summary{cursor:pointer;color:var(--dim);font-size:.88rem}
 summary:focus-visible{outline:2px solid var(--c0);outline-offset:2px}
-ul.remarks{padding-left:1.1rem}
+.remarks{border:1px solid var(--open);border-left-width:5px;padding:.6rem 1.1rem;margin:1.2rem 0;
+font-size:.95rem}
+.remarks h2{font-size:1rem;margin:0;padding:0;border:0;color:var(--open)}
+.remarks ul{padding-left:1.1rem;margin:.3rem 0}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.3rem 1rem;font-size:.92rem}
 dt{color:var(--dim)}dd{margin:0}
 footer{margin-top:3rem;color:var(--dim);font-size:.85rem}

@@ -120,7 +120,14 @@ def _dots(chart: Dots) -> tuple[str, int]:
         for tick, words in zip(ticks, tick_words(ticks), strict=True)
     ]
     parts.append(_text(WIDTH / 2, bottom + 33, chart.axis, "axis", "middle"))
-    return "".join(parts), bottom + 42
+    noted = _noted(chart, ticks, WIDTH / 2, bottom + 33)
+    return "".join([*parts, noted]), bottom + 42 + (LINE if noted else 0)
+
+
+def _noted(chart: Chart, ticks: Sequence[float], x: float, y: float) -> str:
+    """That an axis does not begin where one would expect it to, in a line below this place."""
+    note = "" if chart.base is None else chart.base.note(ticks[0], ticks[-1])
+    return _text(x, y + LINE, note, "axis", "middle") if note else ""
 
 
 def _limits(chart: Curves) -> tuple[list[float], list[float]]:
@@ -152,8 +159,10 @@ def _curves(chart: Curves) -> tuple[str, int]:
     for one in drawing_order(chart.traces):
         parts += _trace(one, across, up)
     across_words = shorten(chart.across, AXIS, placeholder=" …")
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, PLOT + 43, across_words, "axis", "middle"))
-    return "".join(parts), PLOT + 52
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(_text(middle, PLOT + 43, across_words, "axis", "middle"))
+    noted = _noted(chart, y_ticks, middle, PLOT + 43)
+    return "".join([*parts, noted]), PLOT + 52 + (LINE if noted else 0)
 
 
 def _trace(one: Trace, across: _Scale, up: _Scale) -> list[str]:
