@@ -82,9 +82,8 @@ class Shares:
     def verdicts(self) -> dict[str, Verdict]:
         """In a word, by organization; one hurt where without it much more would be gained.
 
-        Nobody helped where the gain of all may be chance.
-
-        Who was never there, or none of whose answers counts, earned exactly nothing: it is no free rider.
+        Where the gain of all may be chance, nobody helped, and only its own interval says that one hurt. Who
+        was never there, or none of whose answers counts, earned exactly nothing: it is no free rider.
         """
         sure = self.told_from_chance
         small = SMALL_GAIN * self.gain if sure else SMALL_WHOLE * (self.own + self.gain)
@@ -92,7 +91,7 @@ class Shares:
         everybody = set(self.by_organization)
         for one in self.coalitions:
             left_out = everybody - set(one.organizations)
-            if len(left_out) == 1 and one.gain.value - self.gain > max(small, 0.0):
+            if sure and len(left_out) == 1 and one.gain.value - self.gain > max(small, 0.0):
                 found[left_out.pop()] = "hurt"
         if not sure:
             found = {name: "unclear" if one == "helped" else one for name, one in found.items()}
