@@ -5,9 +5,8 @@ python benchmarks/noise_partners.py --partner 0.25      # one of its columns cou
 python benchmarks/noise_partners.py --rows 200 --tables 100
 
 Tables are made up. The label holder's columns carry nothing, lines, products or curves; the partner's
-columns are numbers, heavy tails, codes or categories. With `--partner` its last column is added to the
-target. Then all tables of a size and kind are drawn alike, and the mean gain over them is what their intervals
-should hold.
+columns are numbers, heavy tails, codes or categories. With `--partner` its last column counts in the target.
+Then all tables of a size and kind are drawn alike, and their intervals should hold the mean gain over them.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ def test_metrics_follow_it(y: Any, classes: bool) -> None:
 
 
 @pytest.mark.parametrize(("y", "classes"), TELLING)
-def test_gal_simulate_follows_it(y: Any, classes: bool, fast: None) -> None:
+@pytest.mark.usefixtures("few_trees")
+def test_gal_simulate_follows_it(y: Any, classes: bool) -> None:
     table = columns().assign(y=y)
     metric = simulate(table, "y", {"bank": ["a"], "shop": ["b"]}, folds=2, rounds=1).metric
     assert (metric in {"auc", "accuracy"}) == classes
@@ -103,12 +104,6 @@ def test_gal_simulate_follows_it(y: Any, classes: bool, fast: None) -> None:
 def test_rehearsals_of_privacy_follow_it(y: Any, classes: bool) -> None:
     found = rehearse(columns(), y, rounds=1, cross_validation=0)
     assert (found.metric == "accuracy") == classes
-
-
-@pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch, few_trees: None) -> None:
-    """Few resamples: not the intervals are looked at here."""
-    monkeypatch.setattr("gal.evaluate.simulation.RESAMPLES", 5)
 
 
 @pytest.fixture(scope="module")
