@@ -20,7 +20,7 @@ from sklearn.linear_model import Ridge
 import gal
 from gal import GALClassifier, GALRegressor, Organization
 from gal.alignment import row_ids
-from gal.cli.evaluating.tables import read_table
+from gal.cli.evaluating.tables import read_frame
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
 from gal.engine.labels import are_classes
 from gal.evaluate.simulation import assisted_model
@@ -73,6 +73,16 @@ def truths(rng: np.random.Generator, n: int) -> Columns:
     return {"a": rng.random(n) < 0.5, "b": np.ones(n), "c": rng.integers(5, size=n), "d": rng.random(n) < 0.2}
 
 
+def as_people_write(rng: np.random.Generator, n: int) -> Columns:
+    days = pd.Timestamp("2019-01-01") + pd.to_timedelta(rng.integers(1500, size=n), unit="D")
+    return {
+        "a": pd.Series([f"${one:,.2f}" for one in rng.uniform(1000, 9000, n)]),
+        "b": pd.Series(np.where(rng.random(n) < 0.5, "Yes", "no ")),
+        "c": pd.Series(days.strftime("%d.%m.%Y")),
+        "d": _some_missing(rng, pd.Series([f"{one:.1f}%" for one in rng.uniform(10, 99, n)])),
+    }
+
+
 def _signal(columns: Columns) -> Any:
     """A number that hangs on all columns, and on what they say together."""
     codes = [pd.Series(columns[name]).rank().fillna(0).to_numpy() for name in "abcd"]
@@ -121,6 +131,8 @@ TABLES: dict[str, tuple[Callable[..., Columns], Callable[[Any], Any], int]] = {
     "missing values, yes and no": (gaps, yes_no, 150),
     "dates": (dates, number, 150),
     "dates and times": (moments, three, 200),
+    "as people write": (as_people_write, number, 150),
+    "as people write, three classes": (as_people_write, three, 200),
     "truths and a constant": (truths, number, 150),
     "many rows, closed": (numbers, number, MANY),
     "many rows with dates, three classes, closed": (dates, three, MANY),
@@ -158,7 +170,7 @@ def by_parts(table: pd.DataFrame, y: Any, rounds: Rounds, *, probed: bool) -> tu
 
 def by_simulation(path: Path, table: pd.DataFrame, y: Any, rounds: Rounds) -> tuple[Any, Any]:
     table.assign(**{LABEL: y}).to_csv(path, index=False)
-    found = read_table(path, LABEL)
+    found = read_frame(path)
     model = assisted_model(found, LABEL, PARTS, rounds=rounds)
     rows = found.drop(columns=LABEL)
     said = model.predict_proba(rows) if hasattr(model, "predict_proba") else model.predict(rows)[:, None]

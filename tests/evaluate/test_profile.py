@@ -49,9 +49,9 @@ def test_columns_that_name_rows() -> None:
 def test_dates_that_are_text() -> None:
     mixed = ["2020-01-02", "31/12/2020", "soon"] * (N // 3)
     times = ["3:04 PM", "11:15 AM"] * (N // 2)
-    assert found(when=mixed, at=times)["date-like"].columns == ("when", "at")
+    assert found(when=mixed, at=times)["date-like"].columns == ("when",)
     words = ["31/12/2020", "Jan 05, 2021", "March 5 2021"] * (N // 3)
-    assert found(when=words)["date-like"].columns == ("when",)
+    assert "date-like" not in found(when=words)
     assert "date-like" not in found(what=["Jan sold 5, later 2021 more", "to 12 houses", "May"] * (N // 3))
 
 

@@ -10,6 +10,9 @@ from typing import Any, Literal
 import pandas as pd
 
 from gal.engine.labels import are_classes
+from gal.evaluate.understood import UsedColumn, understood
+from gal.models.reading.column_reading import ColumnReading
+from gal.models.reading.deciding import ID_NAME
 
 Kind = Literal[
     "constant",
@@ -28,7 +31,6 @@ RARE = 10
 SAMPLED = 1000
 """So many values of a text column are looked at for dates."""
 
-ID_NAME = re.compile(r"(^|[_\W])(id|uuid|guid|key|no|nr|number)$", re.IGNORECASE)
 DATE = re.compile(
     r"\d{1,4}[-/. ](\d{1,2}|[A-Za-z]{3,9})[-/. ]\d{1,4}([ T]\d{1,2}:\d{2}.*)?"
     r"|[A-Za-z]{3,9}\.? \d{1,2},? \d{4}"
@@ -50,11 +52,13 @@ def profile_of(
     table: pd.DataFrame,
     target: str,
     organizations: Mapping[str, Sequence[str]],
+    columns: Sequence[UsedColumn] | None = None,
     *,
     classes: bool | None = None,
 ) -> list[Remark]:
     """Constant, empty, id-like and date-like columns, duplicated ids, rare classes; empty if all is well.
 
+    ``columns``: what was understood of them; None: it is found out.
     ``classes``: whether the target is learned as classes; None: as its values say.
 
     >>> table = pd.DataFrame({"id": range(40), "a": 1, "b": [0.5, 0.1] * 20, "y": [0] * 38 + [1, 1]})
@@ -63,8 +67,9 @@ def profile_of(
     """
     used = list(dict.fromkeys(name for names in organizations.values() for name in names))
     found: dict[Kind, list[str]] = {}
-    for name in used:
-        kind = _kind(name, table[name])
+    read = understood(table, organizations) if columns is None else columns
+    for name, one in {one.column.name: one.column for one in read}.items():
+        kind = _kind(one, table[name])
         if kind is not None:
             found.setdefault(kind, []).append(name)
     rest = [name for name in table.columns if name not in used and name != target]
@@ -75,37 +80,32 @@ def profile_of(
 
 
 WORDS: Mapping[Kind, str] = {
-    "empty": "no value at all: leave it out",
-    "constant": "one value in every row: it says nothing",
-    "id-like": "a value of its own in (nearly) every row: it names rows and cannot help; leave it out",
+    "empty": "no value at all: it is left out",
+    "constant": "one value in every row: it is left out",
+    "id-like": "a value of its own in (nearly) every row: it names rows, cannot help and is left out",
     "date-like": "text that looks like dates or times, not all of it readable: write all of them in one way",
 }
 
 
-def _kind(name: str, column: pd.Series[Any]) -> Kind | None:
-    known = column.dropna()
-    if len(known) == 0:
+def _kind(one: ColumnReading, column: pd.Series[Any]) -> Kind | None:
+    if one.kind == "empty":
         return "empty"
-    distinct = int(known.map(str).nunique()) if known.dtype == object else int(known.nunique())
-    if distinct == 1 and len(known) == len(column):
+    if one.kind == "id":
+        return "id-like"
+    if one.kind == "constant" or (one.missing == 0 and one.done.startswith("left out: one value")):
         return "constant"
-    text = not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column))
-    if text and not isinstance(column.dtype, pd.CategoricalDtype) and _dates(known):
-        return "date-like"
-    alone = distinct >= 0.95 * len(known) and len(known) >= 20
-    whole = pd.api.types.is_integer_dtype(column) and (ID_NAME.search(name) or _counts(known))
-    return "id-like" if alone and (text or whole) else None
+    unread = one.kind in {"category", "text"} and not one.declared
+    return "date-like" if unread and not _declared_category(column) and _dates(column.dropna()) else None
+
+
+def _declared_category(column: pd.Series[Any]) -> bool:
+    return isinstance(column.dtype, pd.CategoricalDtype)
 
 
 def _dates(known: pd.Series[Any]) -> bool:
     """Whether most of this text looks like dates or times."""
     some = known.iloc[:SAMPLED].map(str).str.strip()
     return bool(some.str.fullmatch(DATE).mean() > 0.5)
-
-
-def _counts(known: pd.Series[Any]) -> bool:
-    """Whether whole numbers go up by one: they count rows."""
-    return len(known) > 1 and bool((known.diff().iloc[1:] == 1).all())
 
 
 def _duplicates(table: pd.DataFrame, used: Sequence[str], rest: Sequence[str]) -> list[Remark]:

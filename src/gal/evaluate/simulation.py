@@ -4,6 +4,12 @@ Models are compared on the same splits of a repeated cross-validation: *alone* (
 columns), *assisted* (GAL over all organizations), *alone, tuned* and *pooled* (the best tuned model on the
 label holder's and on all columns). Every row is predicted by models that never saw it. The verdict follows
 from the intervals of paired differences (``comparing``).
+
+>>> from sklearn.datasets import load_diabetes
+>>> parts = {"clinic": ["age", "sex"], "insurer": ["bmi", "bp"]}
+>>> found = simulate(load_diabetes(as_frame=True).frame, "target", parts, folds=2)
+>>> found.verdict.value
+'gain'
 """
 
 from __future__ import annotations
@@ -37,6 +43,7 @@ from gal.evaluate.probe_gain import ProbeGain, probe_gain
 from gal.evaluate.profile import Remark, profile_of
 from gal.evaluate.quality import Quality
 from gal.evaluate.spreading import Spread, with_one_core
+from gal.evaluate.understood import OnColumns, UsedColumn, readable_target, told_models, understood
 from gal.models.tabular.frames import as_frame
 from gal.warnings import InterruptedWarning
 
@@ -89,6 +96,8 @@ class Simulation:
     """By split: whether assistance was better than alone on rows that validate; else it is not used there."""
     profile: Sequence[Remark] = ()
     """What should be looked at in the table first."""
+    columns: Sequence[UsedColumn] = ()
+    """What was understood of each column."""
     worth_per_point: float | None = None
     """What a point of the metric is worth to the label holder (see ``point_of``)."""
     log_losses: Mapping[str, float] | None = None
@@ -156,6 +165,7 @@ class Simulation:
     def to_json(self) -> dict[str, Any]:
         """Plain values; ``alone``, ``assisted`` and ``pooled`` are numbers at the top."""
         facts = asdict(self)
+        facts["columns"] = [one.to_json() for one in self.columns]
         names = ["alone", "assisted", "pooled", "gain", "pooling_gain"]
         if self.alone_tuned is not None:
             names.append("alone_tuned")
@@ -191,24 +201,19 @@ def simulate(
     worth_per_point: float | None = None,
     spread: Spread | None = None,
     on_step: OnStep | None = None,
+    kinds: Mapping[str, str] | None = None,
+    on_columns: OnColumns | None = None,
 ) -> Simulation:
     """Cross-validate alone, assisted and pooled on this table.
 
-    What some organizations would bring is estimated; ``relearn`` learns with each coalition instead.
-    ``worth_per_point``: what a point of the metric is worth; ``spread`` computes parts side by side.
-
-    >>> from sklearn.datasets import load_diabetes
-    >>> table = load_diabetes(as_frame=True).frame
-    >>> parts = {"clinic": ["age", "sex"], "insurer": ["bmi", "bp"]}
-    >>> found = simulate(table, "target", parts, folds=2)
-    >>> found.assisted.value > found.alone.value
-    True
+    ``relearn`` learns with each coalition instead of estimating. ``kinds``: of what kind columns are, where a
+    guess is wrong; ``on_columns`` gets what was understood. ``spread`` computes splits side by side.
     """
     started, say = time.perf_counter(), on_step or _say_nothing
     asked = table, target, organizations, metric, label_holder, local_models, rounds, seed
     X, y, chosen, setting = _question(*asked)
     frame = as_frame(table).rename(columns=str)
-    _refuse_rare(frame[target].to_numpy(), chosen, target)
+    X, columns = _understood(X, frame, setting, kinds, on_columns)
     evidence = Evidence(chosen, setting.pop("class_names"), setting["label_holder"])
     splits = splits_of(y, classes=chosen.classes, folds=folds, seed=seed, once=relearn)
     joining = _joining(setting, chosen, relearn=relearn)
@@ -229,7 +234,8 @@ def simulate(
         alone_tuned_model=picked.get("alone_tuned"),
         rounds_used=joining.rounds,
         assistance_used=joining.used,
-        profile=profile_of(frame, target, setting["organizations"], classes=chosen.classes),
+        profile=profile_of(frame, target, setting["organizations"], columns, classes=chosen.classes),
+        columns=columns,
         worth_per_point=worth_per_point,
         setting=_how(splits, rounds=rounds, seed=seed, relearned=relearn),
         interaction_probes=probes,
@@ -281,6 +287,8 @@ def assisted_model(
         table, target, organizations, "auto", label_holder, local_models, rounds, seed
     )
     del setting["class_names"]
+    frame = as_frame(table).rename(columns=str)
+    X, _ = _understood(X, frame, setting)
     return METHODS["gal"](**setting).fit(X, y)
 
 
@@ -297,6 +305,7 @@ def _question(
     """Columns, labels (classes as codes), how they are judged, and what every method is made with."""
     X, y, names = _read(table, target, organizations)
     chosen = metric_for(metric, y)
+    _refuse_rare(y, chosen, target)
     found, codes = np.unique(y, return_inverse=True) if chosen.classes else (None, y)
     setting = {
         "class_names": None if found is None else found.tolist(),
@@ -308,6 +317,19 @@ def _question(
         "random_state": seed,
     }
     return X, codes, chosen, setting
+
+
+def _understood(
+    X: pd.DataFrame,
+    frame: pd.DataFrame,
+    setting: dict[str, Any],
+    kinds: Mapping[str, str] | None = None,
+    on_columns: OnColumns | None = None,
+) -> tuple[pd.DataFrame, list[UsedColumn]]:
+    """What was understood of the columns; models and methods are told."""
+    columns = understood(frame, setting["organizations"], kinds, on_columns)
+    X, setting["local_models"] = told_models(X, columns, setting["local_models"])
+    return X, columns
 
 
 def _left_out_outputs(
@@ -412,7 +434,7 @@ def target_column(frame: pd.DataFrame, target: str) -> pd.Series[Any]:
             f"no column {target!r} to predict.{did_you_mean(target, frame.columns)} "
             f"The table has {', '.join(frame.columns[:20])}"
         )
-    y = frame[target]
+    y = readable_target(frame[target])
     if y.isna().any():
         raise InvalidLabelsError(
             f"{int(y.isna().sum())} of {len(y)} values of {target!r} are missing: remove these rows"

@@ -98,6 +98,7 @@ def test_a_new_node_with_data_is_fine(home: Path) -> None:
         "clock": True,
         "configuration": True,
         "data": True,
+        "columns": True,
         "sandbox": True if landlock_version() else None,
         "label": True,
         "model": True,

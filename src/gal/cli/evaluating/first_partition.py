@@ -6,15 +6,14 @@ import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from gal.cli.evaluating.tables import read_table
+from gal.cli.evaluating.tables import read_frame
 from gal.errors import InvalidInputError
+from gal.models.reading.column_reading import column_readings
 
 WIDTH = 100
 
@@ -26,13 +25,11 @@ def first_partition(table: Path, target: str, path: Path) -> dict[str, list[str]
     """
     if path.exists():
         raise InvalidInputError(f"{str(path)!r} is there already: edit it, or name another file")
-    read = read_table(table, target)
+    read = read_frame(table)
     names = [str(name) for name in read.columns]
     if target not in names:
         raise InvalidInputError(f"{str(table)!r} has no column {target!r}; it has {', '.join(names)}")
-    left_out = [
-        name for place, name in enumerate(names) if name != target and _names_rows(read.iloc[:, place])
-    ]
+    left_out = [one.name for one in column_readings(read) if one.kind == "id" and one.name != target]
     columns = [name for name in names if name != target and name not in left_out]
     if len(columns) < 2:
         raise InvalidInputError(
@@ -57,13 +54,6 @@ def print_next(table: Path, target: str, path: Path, parts: dict[str, list[str]]
     Console().print(escape(said), highlight=False, soft_wrap=True)
     words = ["gal", "simulate", str(table), "--target", target, "--organizations", str(path)]
     typer.echo(f"  {shlex.join(words)}")
-
-
-def _names_rows(column: pd.Series[Any]) -> bool:
-    """Whole numbers or text, and another in every row."""
-    whole = pd.api.types.is_integer_dtype(column.dtype)
-    text = pd.api.types.is_object_dtype(column.dtype) or pd.api.types.is_string_dtype(column.dtype)
-    return bool((whole or text) and len(column) > 1 and column.notna().all() and column.is_unique)
 
 
 def _text(table: Path, target: str, parts: dict[str, list[str]], left_out: Sequence[str]) -> str:

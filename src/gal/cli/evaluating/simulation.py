@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from gal.cli.evaluating.columns_report import kinds_said, print_columns
 from gal.cli.evaluating.first_partition import first_partition, print_next
 from gal.cli.evaluating.organizations import read_organizations
 from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.evaluating.simulation_report import print_simulation
-from gal.cli.evaluating.tables import read_table
+from gal.cli.evaluating.tables import read_frame
 from gal.cli.options import AsJson, Rounds, Scheduler
 from gal.cli.screen.printing import ProgressLine, Screen
 from gal.errors import InvalidInputError
 from gal.evaluate import Simulation, simulate
 from gal.evaluate.comparing.verdict import EXIT_CODES
 from gal.evaluate.spreading import Spread
+from gal.models.tabular.readings import DECLARED
 
 if TYPE_CHECKING:
     from gal.evaluate.reporting.facts import ReportFacts
+    from gal.evaluate.understood import UsedColumn
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,26 @@ class WhoJoins:
             show_default=False,
         ),
     ] = None
+
+
+@dataclass(frozen=True)
+class HowToRead:
+    """What columns are, where a guess is wrong."""
+
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            metavar="NAME=KIND",
+            help=f"What a column is, where the guess is wrong: {', '.join(DECLARED)}. May be repeated.",
+            show_default=False,
+        ),
+    ] = None
+
+    def said(self, *, quiet: bool) -> dict[str, Any]:
+        """As the simulation takes it, which shows what it understood unless it is ``quiet``."""
+        show = partial(print_columns, out=Screen())
+        return {"quiet": quiet, "kinds": kinds_said(self.column or []), "show": show}
 
 
 @dataclass(frozen=True)
@@ -93,6 +118,7 @@ def simulate_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0,
     *,
+    reading: HowToRead,
     coalitions: WhoJoins,
     place: WhereItRuns,
     writing: ReportOptions,
@@ -110,7 +136,7 @@ def simulate_command(
         )
     parts = read_organizations(organizations)
     found = run_simulation(
-        read_table(table, target),
+        read_frame(table),
         target,
         parts.columns,
         label_holder=label_holder or parts.label_holder,
@@ -119,10 +145,9 @@ def simulate_command(
         metric=metric,
         folds=folds,
         seed=seed,
-        relearn=coalitions.relearn,
-        worth_per_point=coalitions.worth_per_point,
         spread=place.spread(),
-        quiet=as_json,
+        **vars(coalitions),
+        **reading.said(quiet=as_json),
     )
     _end(found, writing, as_json)
 
@@ -141,12 +166,20 @@ def _facts_of(found: Simulation) -> ReportFacts:
     return facts_of_simulation(found)
 
 
-def run_simulation(table: Any, target: str, organizations: Any, *, quiet: bool, **options: Any) -> Simulation:
-    """Simulate, and say what is done and how long it may take."""
+def run_simulation(
+    table: Any,
+    target: str,
+    organizations: Any,
+    *,
+    quiet: bool,
+    show: Callable[[Sequence[UsedColumn]], None],
+    **options: Any,
+) -> Simulation:
+    """Simulate, and say what was understood, what is done and how long it may take."""
     with ProgressLine(quiet=quiet) as progress:
-        return simulate(
-            table, target, organizations, on_step=lambda step: progress(step, share_done(step)), **options
-        )
+        told: dict[str, Any] = {"on_step": lambda step: progress(step, share_done(step))}
+        told["on_columns"] = lambda columns: None if quiet else progress.above(partial(show, columns))
+        return simulate(table, target, organizations, **told, **options)
 
 
 def share_done(step: str) -> float | None:

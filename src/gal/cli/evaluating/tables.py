@@ -2,11 +2,12 @@
 is rehearsed is what will run.
 
 A CSV file has no types. Where every value of a column is written as a date or a time it becomes days (since
-1970 where there is a date), as on a node and as from a Parquet file (``gal.engine.reading.written_dates``).
+1970 where there is a date), as on a node and as from a Parquet file (``gal.models.reading.written_dates``).
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +16,51 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gal.engine.reading.spreadsheets import is_spreadsheet, read_spreadsheet
-from gal.engine.reading.text_files import Written, written
-from gal.engine.reading.written_dates import days_of_text
-from gal.errors import InvalidInputError, MissingExtraError
+from gal.engine.reading.text_files import (
+    Written,
+    leading_zeros,
+    names_in_header,
+    refuse_ragged,
+    written,
+)
+from gal.errors import GALError, InvalidInputError, MissingExtraError
+from gal.models.reading.written_dates import days_of_text
+from gal.models.reading.written_numbers import THOUSANDTH
 
 Floats = NDArray[np.float64]
+
+FIRST_LINES = 1000
+"""So many lines are counted through before a file is read."""
 
 
 def read_table(path: Path, target: str | None = None) -> pd.DataFrame:
     """A CSV, Parquet or Excel file as a table; dates and times as days, but for the column to predict."""
+    table = read_frame(path)
+    for place, name in enumerate(table.columns):
+        days = None if str(name) == target else _as_days(table.iloc[:, place])
+        if days is not None:
+            table.isetitem(place, days)
+    return table
+
+
+def read_frame(path: Path) -> pd.DataFrame:
+    """A CSV, Parquet or Excel file as a table, as it is written there."""
     if not path.exists():
         raise InvalidInputError(f"there is no file {str(path)!r}")
     if path.is_dir():
         raise InvalidInputError(f"{str(path)!r} is a folder: name a CSV, Parquet or Excel file")
     try:
-        table = _read(path)
+        return _read(path)
     except ImportError as error:
         raise MissingExtraError("node", "pyarrow", "reading Parquet files") from error
     except pd.errors.EmptyDataError as error:
         raise InvalidInputError(
             f"{str(path)!r} cannot be read as a table, it is empty: the first line names the columns"
         ) from error
+    except GALError:
+        raise
     except (ValueError, OSError) as error:
         raise InvalidInputError(f"{str(path)!r} cannot be read as a table: {error}") from error
-    for place, name in enumerate(table.columns):
-        days = None if str(name) == target else _as_days(table.iloc[:, place])
-        if days is not None:
-            table.isetitem(place, days)
-    return table
 
 
 def _read(path: Path) -> pd.DataFrame:
@@ -57,12 +75,28 @@ def _read_csv(path: Path) -> pd.DataFrame:
         return _read_as(path, written(path))
     except UnicodeDecodeError:  # only its beginning is UTF-8
         return _read_as(path, written(path, whole=True))
+    except pd.errors.ParserError as error:
+        refuse_ragged(path, written(path, whole=True))
+        row = re.search(r"EOF inside string starting at row (\d+)", str(error))
+        what = (
+            f", line {int(row[1]) + 1}: a double quote opens there and never closes" if row else f": {error}"
+        )
+        raise InvalidInputError(f"{str(path)!r} cannot be read as a table{what}. Correct the line") from error
 
 
 def _read_as(path: Path, how: Written) -> pd.DataFrame:
-    return pd.read_csv(
-        path, skipinitialspace=True, sep=how.delimiter, encoding=how.encoding, decimal=how.decimal
-    )
+    names_in_header(path, how)
+    refuse_ragged(path, how, most=FIRST_LINES)
+    given: dict[str, Any] = {"sep": how.delimiter, "encoding": how.encoding, "skipinitialspace": True}
+    table: pd.DataFrame = pd.read_csv(path, decimal=how.decimal, index_col=False, **given)
+    if len(table) > FIRST_LINES and table.iloc[:, -1].isna().any():  # lines that are too short end so
+        refuse_ragged(path, how)
+    whole = [name for name in table.columns if pd.api.types.is_numeric_dtype(table[name])]
+    if whole and leading_zeros(path, how):
+        texts = pd.read_csv(path, usecols=whole, dtype=str, index_col=False, **given)
+        codes = [name for name in whole if texts[name].str.fullmatch(r"0\d+").mean() > THOUSANDTH]
+        table[codes] = texts[codes]
+    return table
 
 
 def _as_days(column: pd.Series[Any]) -> Floats | None:

@@ -267,6 +267,14 @@ class ProgressLine:
             self._said = time.monotonic()
             self._console.print(said)
 
+    def above(self, show: Callable[[], None]) -> None:
+        """Print something else above the line."""
+        if self._live:
+            self._status.stop()
+        show()
+        if self._live:
+            self._status.start()
+
     def _left(self, share: float) -> str:
         gone = time.monotonic() - self._started
         return f"{span(gone)} so far, about {span(gone * (1 - share) / share)} left"

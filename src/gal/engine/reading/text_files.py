@@ -7,17 +7,27 @@ and latin-1.
 from __future__ import annotations
 
 import codecs
+import csv
+import gzip
+import io
 import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
-from gal.errors import InvalidInputError
+from gal.errors import InvalidColumnsError, InvalidInputError
 
 LOOKED_AT = 1 << 20
 """Bytes from which the encoding is guessed where they suffice."""
 
 EXCEL = {".xls", ".xlsb", ".ods"}
 """Spreadsheets that are not read; those of ``spreadsheets.py`` are."""
+
+
+NO_LETTERS, NOT_OF_WINDOWS = bytes(range(0x80, 0xA0)), b"\x81\x8d\x8f\x90\x9d"
+"""Bytes that are letters or signs in cp1252 only, and those that are not even there."""
 
 
 class Written(NamedTuple):
@@ -33,10 +43,67 @@ def written(path: Path, *, whole: bool = False) -> Written:
     """How a text file is written, by its beginning; its encoding by all of it if ``whole``."""
     refuse_spreadsheet(path)
     encoding = _encoding(path, whole=whole)
-    with path.open(encoding=encoding, errors="replace", newline="") as file:
-        header, *lines = file.read(LOOKED_AT).splitlines() or [""]
-    delimiter = max(",;\t|", key=header.count)
+    with opened_bytes(path) as file:
+        text = file.read(LOOKED_AT).decode(encoding, errors="replace")
+    header, *lines = text.splitlines() or [""]
+    bare = re.sub(r'"[^"]*"', "", header)  # a name in quotes may have anything in it
+    delimiter = max(",;\t|", key=bare.count)
     return Written(encoding, delimiter, _decimal(lines, delimiter))
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a text file is packed by gzip, by its name."""
+    return path.suffix.lower() == ".gz"
+
+
+@contextmanager
+def opened_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a text file, unpacked where it is packed."""
+    try:
+        with gzip.open(path) if is_packed(path) else path.open("rb") as file:
+            yield file  # type: ignore[misc]
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise InvalidInputError(
+            f"{str(path)!r} is no whole file of gzip ({error}): pack it again, or give it unpacked"
+        ) from error
+
+
+@contextmanager
+def opened_text(path: Path, how: Written) -> Iterator[IO[str]]:
+    """The text of a file that is written so."""
+    with opened_bytes(path) as raw, io.TextIOWrapper(raw, encoding=how.encoding, newline="") as file:
+        yield file
+
+
+def names_in_header(path: Path, how: Written) -> list[str]:
+    """Column names as they are there; an error where one is there twice."""
+    with opened_text(path, how) as file:
+        names = next(csv.reader(file, delimiter=how.delimiter, skipinitialspace=True), [])
+    twice = [name for name, count in Counter(names).items() if count > 1 and name]
+    if twice:
+        raise InvalidColumnsError(
+            f"{str(path)!r}: column{'s' if len(twice) > 1 else ''} {', '.join(map(repr, twice[:10]))} "
+            f"{'are' if len(twice) > 1 else 'is'} there twice: rename one of them in line 1"
+        )
+    return names
+
+
+def refuse_ragged(path: Path, how: Written, *, most: int | None = None) -> None:
+    """An error where a line has more or fewer values than line 1 has names, with its number."""
+    with opened_text(path, how) as file:
+        lines = csv.reader(file, delimiter=how.delimiter, skipinitialspace=True)
+        names = len(next(lines, []))
+        for count, values in enumerate(lines):
+            if len(values) == names + 1 and not values[-1]:  # a separator ends the line
+                continue
+            if values and len(values) != names and (len(values) > 1 or values[0].strip()):
+                raise InvalidInputError(
+                    f"{str(path)!r}, line {lines.line_num}: {len(values)} values; line 1 has {names} "
+                    f"names, separated by {how.delimiter!r}. Correct the line; text with it in "
+                    "stands in double quotes"
+                )
+            if count == most:
+                return
 
 
 def refuse_spreadsheet(path: Path) -> None:
@@ -54,28 +121,65 @@ def refuse_spreadsheet(path: Path) -> None:
 
 def _encoding(path: Path, *, whole: bool) -> str:
     decoder = codecs.getincrementaldecoder("utf-8")()
-    with path.open("rb") as file:
+    with opened_bytes(path) as file:
         block = file.read(LOOKED_AT)
         if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return "utf-16"
         if b"\0" in block[:1000]:
             raise InvalidInputError(
-                f"{str(path)!r} is no CSV file in UTF-8, UTF-16 with a mark, or latin-1: save it as CSV UTF-8"
+                f"{str(path)!r} is no CSV file in UTF-8, UTF-16 with a mark, or of Windows: save it "
+                "as CSV UTF-8"
             )
         try:
             while block:
                 decoder.decode(block)
                 block = file.read(LOOKED_AT) if whole else b""
         except UnicodeDecodeError:
-            return "latin-1"
+            return _of_windows(path)
     return "utf-8-sig"
 
 
+def _of_windows(path: Path) -> str:
+    """Of Western Europe: latin-1, or what Windows made of it, with € and dashes where latin-1 has nothing."""
+    with opened_bytes(path) as file:
+        while block := file.read(LOOKED_AT):
+            if block.translate(None, NO_LETTERS) != block:
+                return "cp1252" if _all_of_windows(path) else "latin-1"
+    return "latin-1"
+
+
+def _all_of_windows(path: Path) -> bool:
+    with opened_bytes(path) as file:
+        while block := file.read(LOOKED_AT):
+            if block.translate(None, NOT_OF_WINDOWS) != block:
+                return False
+    return True
+
+
 def _decimal(lines: list[str], delimiter: str) -> str:
-    """A comma where numbers are written 1,5 and none 1.5; only where no comma separates values."""
+    """A comma where numbers are written 1,5 and none 1.5; only where no comma separates values. Where all are
+    like 1,234 the comma may stand between thousands: columns are text then, and each is read for itself.
+    """
     if delimiter == ",":
         return "."
     values = [value.strip().strip('"') for line in lines[:1000] for value in line.split(delimiter)]
-    commas = any(re.fullmatch(r"[+-]?\d+,\d+", value) for value in values)
+    numbers = [value for value in values if re.fullmatch(r"[+-]?\d+,\d+", value)]
+    commas = any(not re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", value) for value in numbers)
     points = any(re.fullmatch(r"[+-]?\d*\.\d+", value) for value in values)
     return "," if commas and not points else "."
+
+
+def leading_zeros(path: Path, how: Written) -> bool:
+    """Whether digits with a zero before them, such as a postal code of 01067, stand anywhere in a file."""
+    code = re.compile(
+        rf'(?:^|["{re.escape(how.delimiter)}])[ ]?0\d+(?=["{re.escape(how.delimiter)}\r\n]|$)'.encode(), re.M
+    )
+    if how.encoding == "utf-16":
+        return True
+    with opened_bytes(path) as file:
+        rest = b""
+        while block := file.read(LOOKED_AT):
+            if code.search(rest + block):
+                return True
+            rest = block[-100:]
+    return False

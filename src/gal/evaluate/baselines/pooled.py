@@ -8,7 +8,7 @@ pooled model would make assistance look better than it is.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -47,6 +47,7 @@ from gal.evaluate.baselines.method import (
     check_label_holder,
     options_used,
 )
+from gal.evaluate.understood import kinds_told
 from gal.models.tabular.frames import as_table
 from gal.models.tabular.many_categories import read_columns
 from gal.threads import at_most
@@ -90,7 +91,7 @@ def pooled(
     classes: bool,
     organizations: OrganizationsColumns,
     label_holder: str | None = None,
-    local_models: Any = None,  # noqa: ARG001
+    local_models: Any = None,
     rounds: str | int = "auto",  # noqa: ARG001
     random_state: Any = None,
     **options: Any,
@@ -98,12 +99,13 @@ def pooled(
     """The best of several tuned models on all columns, chosen on training rows.
 
     Uses the options ``loss`` and ``preset``, which say by what loss to choose, and ``candidates``
-    (default: all). It has no local models and no rounds: these and all other options are ignored.
+    (default: all), and what local models were told of columns. It has no local models and no rounds: these
+    and all other options are ignored.
     """
     check_label_holder(organizations, label_holder)
     used = options_used(options, ("loss", "preset", "candidates"))
     made: Estimator = (PooledClassifier if classes else PooledRegressor)(
-        all_columns(organizations), random_state=random_state, **used
+        all_columns(organizations), random_state=random_state, kinds=kinds_told(local_models), **used
     )
     return made
 
@@ -158,7 +160,9 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         loss: Any = "auto",
         preset: str = "default",
         random_state: Any = None,
+        kinds: Mapping[Any, str] | None = None,
     ) -> None:
+        self.kinds = kinds
         self.columns = columns
         self.candidates = candidates
         self.loss = loss
@@ -180,7 +184,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         organizations: Any = None if self.columns is None else {"pooled": self.columns}
         (self._positions,) = columns_by_organization(organizations, X, self._names).values()
         view = as_table(self._view(X))
-        self.encoder_, self.many_ = read_columns(view, None)
+        self.encoder_, self.many_ = read_columns(view, None, self.kinds)
         codes = self._codes(view)
         candidates, splits = self._chosen_candidates(seed, labels), _splits(labels, seed)
         tried = [
@@ -242,7 +246,9 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
     def _codes(self, view: Any) -> Floats:
         """Codes; then, of each column with many categories, which one a row has."""
         codes = self.encoder_.codes(view)
-        return codes if self.many_ is None else np.hstack([codes, self.many_.places(view)])
+        return (
+            codes if self.many_ is None else np.hstack([codes, self.many_.places(self.encoder_.read(view))])
+        )
 
     def _fit_inputs(
         self, codes: Floats, target: NDArray[Any], wants: str

@@ -69,6 +69,8 @@ class ReportFacts:
     """What attacks found out, where they were tried."""
     table: Cells | None = None
     """Who holds what."""
+    columns: Cells | None = None
+    """What was understood of each column, with examples of its values."""
     remarks: Sequence[Remark] = ()
     """What to look at in the table."""
     remarked: bool = False

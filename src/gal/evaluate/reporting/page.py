@@ -27,6 +27,9 @@ PIECES = re.compile(rf".{{1,{WORD}}}(?<=[_./-])|.{{1,{WORD}}}", re.DOTALL)
 def page_of(facts: ReportFacts, written: str, *, for_machines: bool = True) -> str:
     """The whole file; ``written`` says when, ``for_machines`` adds what ``--json`` prints."""
     charts = charts_of(facts)
+    kept = "No row of any table is in this file" + (
+        "." if facts.columns is None else ", but examples of values are."
+    )
     sections = [
         _section("How well", *([_figure(charts, "scores"), _p(facts.judged, "dim")] if facts.levels else [])),
         _section("Who brings what", *_partners(facts, charts)),
@@ -35,6 +38,7 @@ def page_of(facts: ReportFacts, written: str, *, for_machines: bool = True) -> s
         _section(facts.left_title, *_left(facts)),
         _section("Privacy: what others could learn", *_privacy(facts)),
         _section("What was in the table", *_table(facts)),
+        _section("How the columns were read", "" if facts.columns is None else _cells(facts.columns)),
         _section("Versions", "" if facts.versions is None else _cells(facts.versions)),
         _section("How it was computed", _computed(facts)),
     ]
@@ -44,7 +48,7 @@ def page_of(facts: ReportFacts, written: str, *, for_machines: bool = True) -> s
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(facts.title)}</title><style>{STYLE}</style></head>\n<body><main>\n"
         f"{_head(facts)}\n{''.join(sections)}"
-        f"<footer>{_p(f'Written by gal-learn, {written}. No row of any table is in this file.')}</footer>\n"
+        f"<footer>{_p(f'Written by gal-learn, {written}. {kept}')}</footer>\n"
         f"</main>{_for_machines(facts.plain) if for_machines else ''}</body></html>\n"
     )
 

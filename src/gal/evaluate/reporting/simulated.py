@@ -8,6 +8,7 @@ from typing import Any
 from gal.engine.options import MOST_ROUNDS, ROUNDS, is_auto
 from gal.evaluate.comparing.verdict import Verdict
 from gal.evaluate.evidence import Exchange
+from gal.evaluate.reporting.columns import columns_in_cells
 from gal.evaluate.reporting.facts import Cells, Level, ReportFacts, ReportVerdict
 from gal.evaluate.reporting.outcome import (
     answer_in_words,
@@ -52,6 +53,7 @@ def facts_of_simulation(found: Simulation) -> ReportFacts:
         left_words=_left_words(found.exchange),
         privacy=_privacy(found),
         table=_table(found),
+        columns=columns_in_cells(found.columns) if found.columns else None,
         remarks=found.profile,
         remarked=True,
         computed=_computed(found),

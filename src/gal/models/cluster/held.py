@@ -11,6 +11,7 @@ from gal.errors import InvalidOptionError
 from gal.models.cluster.placement import Cluster, Here
 from gal.models.parted import Floats32, PartColumn, PartedView, in_parts
 from gal.models.tabular import TableEncoder
+from gal.models.tabular.column_values import columns_of, frequent, is_number
 from gal.models.tabular.frames import as_table
 
 Place = Cluster | Here
@@ -50,7 +51,8 @@ def hold(X: Any, place: Callable[[], Place]) -> tuple[HeldView, TableEncoder]:
         held = X if isinstance(X, HeldView) else HeldView(X, place())
         return held, _encoder_of(held.view.features)
     table = as_table(X)
-    texts = [()] * table.shape[1] if isinstance(table, np.ndarray) else TableEncoder().fit(table).categories_
+    every = np.ones(len(table))
+    texts = [[] if is_number(column) else frequent(column, every) for column in columns_of(table)]
     columns = [PartColumn(str(j), tuple(categories) or None) for j, categories in enumerate(texts)]
     encoder = _encoder_of(columns)
     return HeldView(in_parts(_numbers(table, encoder), columns), place()), encoder

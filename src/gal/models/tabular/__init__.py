@@ -6,15 +6,24 @@ from gal.on_demand import on_demand as _on_demand
 
 if _TYPE_CHECKING:
     from gal.models.tabular.many_categories import ManyCategories
+    from gal.models.tabular.readings import HowRead
     from gal.models.tabular.table_encoder import TableEncoder
     from gal.models.tabular.tabular_model import TabularModel, default_model, takes_missing_values
 
-__all__ = ["ManyCategories", "TableEncoder", "TabularModel", "default_model", "takes_missing_values"]
+__all__ = [
+    "HowRead",
+    "ManyCategories",
+    "TableEncoder",
+    "TabularModel",
+    "default_model",
+    "takes_missing_values",
+]
 
 __getattr__, __dir__ = _on_demand(
     __name__,
     globals(),
     {
+        "HowRead": "readings",
         "ManyCategories": "many_categories",
         "TableEncoder": "table_encoder",
         "TabularModel": "tabular_model",

@@ -30,6 +30,8 @@ def columns_of(table: Table) -> Iterator[Column]:
     """One after another."""
     if isinstance(table, np.ndarray):
         yield from table.T
+    elif isinstance(table.columns, list):  # as they were read
+        yield from table.columns
     else:
         for _, column in table.items():
             yield column

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -34,14 +34,21 @@ class KnownTable:
     """
 
     def __init__(
-        self, table: Table, whole: KnownTable | None = None, rows: NDArray[np.intp] | None = None
+        self,
+        table: Table,
+        whole: KnownTable | None = None,
+        rows: NDArray[np.intp] | None = None,
+        kinds: Mapping[Any, str] | None = None,
     ) -> None:
         self.table = table
+        self.kinds: Mapping[Any, str] | None = kinds if whole is None else whole.kinds
+        """What a user says columns are."""
         self.named: Table = table if whole is None else whole.named
         self._whole, self.rows = None if whole is None else ref(whole), rows
         """The table that it is a part of, and which of its rows these are; None where it is whole."""
         self.shape: tuple[int, ...] = tuple(table.shape)
         self._parts: list[KnownTable] = []
+        self._tables: list[tuple[list[Any], Any]] = []
         self._codes: dict[int, tuple[TableEncoder, Floats]] = {}
         self._wide: dict[int, Floats] = {}
         self._short: dict[int, Floats32] = {}
@@ -79,7 +86,7 @@ class KnownTable:
     @cached_property
     def columns(self) -> tuple[TableEncoder, ManyCategories | None]:
         """What was learned of the columns, from all rows alike."""
-        return read_columns(self.table, None)
+        return read_columns(self.table, None, self.kinds)
 
     @property
     def encoder(self) -> TableEncoder:
@@ -90,19 +97,29 @@ class KnownTable:
         """As this encoder has them."""
         if id(encoder) not in self._codes:
             whole = self._in_one_block(encoder)
-            found = encoder.codes(self.table) if whole is None else whole.codes(encoder)[self.rows]
+            found = encoder.codes(self._read(encoder)) if whole is None else whole.codes(encoder)[self.rows]
             self._codes[id(encoder)] = encoder, found
         return self._codes[id(encoder)][1]
 
-    def places(self, many: ManyCategories) -> Places:
+    def places(self, many: ManyCategories, encoder: TableEncoder) -> Places:
         """Where values stand among these categories."""
         if id(many) not in self._places:
-            self._places[id(many)] = many, many.places(self.table)
+            self._places[id(many)] = many, many.places(self._read(encoder))
         return self._places[id(many)][1]
 
     def holds(self, other: KnownTable | None) -> bool:
         """Whether the other one is this table, or a part of it."""
         return other is not None and (other is self or any(part is other for part in self._parts))
+
+    def _read(self, encoder: TableEncoder) -> Any:
+        """The table as this encoder reads it; stored models of several rounds read alike, each for itself."""
+        if encoder.readings_ is None:
+            return self.table
+        for readings, table in self._tables:
+            if readings == encoder.readings_:
+                return table
+        self._tables.append((encoder.readings_, encoder.read(self.table)))
+        return self._tables[-1][1]
 
     def _in_one_block(self, encoder: TableEncoder) -> KnownTable | None:
         """The table that this is a part of, where what is made of it is small, and of each row by itself: a

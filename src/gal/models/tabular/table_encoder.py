@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.models.reading.converting import ReadTable, read_with, readings_of
 from gal.models.tabular.column_values import as_numbers, columns_of, frequent, is_number, positions
 from gal.models.tabular.frames import Table
+from gal.models.tabular.readings import HowRead
 
 Floats = NDArray[np.float64]
 
@@ -29,11 +31,25 @@ class TableEncoder:
 
     __module__ = "gal.models.tabular"  # where stored models look for it
 
-    def fit(self, table: Table, sample_weight: Floats | None = None) -> TableEncoder:
-        """Learn the categories of a column, or its scale; a column without either says nothing.
+    readings_: list[HowRead | None] | None = None
+    """How each column is read; None where all are taken as they are, as in models of the version before."""
+    sizes_: list[float] | None = None
+    """By code: how large its wide columns are; None: all are as large as they come."""
+    origins_: list[int] | None = None
+    """By code: which column of the table it is of; None: each column has one."""
 
-        ``table``: a pandas frame, or an array (n, d) of numbers.
+    def fit(
+        self, table: Any, sample_weight: Floats | None = None, *, kinds: Mapping[Any, str] | None = None
+    ) -> TableEncoder:
+        """Learn how a column is read, and its categories or its scale; one without either says nothing.
+
+        ``table``: a pandas frame, or an array (n, d) of numbers. ``kinds``: as `readings_of` takes them.
         """
+        self.readings_ = readings_of(table, kinds)
+        table = self.read(table)  # columns of numbers and categories
+        self.origins_ = self.sizes_ = None
+        if self.readings_ is not None:
+            self.origins_, self.sizes_ = table.origins, table.sizes
         n_columns = table.shape[1]
         self.categories_: list[list[str]] = [[] for _ in range(n_columns)]
         self.center_, self.scale_ = np.zeros(n_columns), np.ones(n_columns)
@@ -63,10 +79,17 @@ class TableEncoder:
             self.bends_[j] = _bends((numbers - self.center_[j]) / self.scale_[j], counts)
         return True
 
-    def codes(self, table: Table) -> Floats:
+    def read(self, table: Table | ReadTable) -> Any:
+        """The table with columns that are numbers and categories."""
+        if self.readings_ is None or isinstance(table, ReadTable):
+            return table
+        return read_with(table, self.readings_)
+
+    def codes(self, table: Table | ReadTable) -> Floats:
         """Numbers as they are, categories as codes; missing, infinite and unknown ones are NaN."""
-        codes = np.zeros(table.shape)  # trees fail on a column without any known value: it stays 0
-        for j, column in enumerate(columns_of(table)):
+        columns: Any = self.read(table)
+        codes = np.zeros(columns.shape)  # trees fail on a column without any known value: it stays 0
+        for j, column in enumerate(columns_of(columns)):
             if self.is_category_[j]:
                 codes[:, j] = positions(column, self.categories_[j])
             elif not self.says_nothing_[j]:
@@ -86,6 +109,8 @@ class TableEncoder:
             wide[known, start] = line
             for column, (knot, level, slope, size) in zip(range(start + 1, end), self.bends_[j], strict=True):
                 wide[known, column] = (np.maximum(line - knot, 0.0) - level - slope * line) * (BEND / size)
+        if self.sizes_ is not None:
+            wide *= np.repeat(self.sizes_, np.diff(self._edges))
         return wide
 
     @property

@@ -61,9 +61,12 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         (beyond the rounds 10 and 0.1), for three or more outputs 2 and 0.25.
         A tree has at most one leaf for 200 rows.
     min_rows: tables with fewer rows get no trees.
+    kinds: by column, of what kind it is, where a guess is wrong: "number", "date", "category" ...
     """
 
     __module__ = "gal.models.tabular"  # where stored models look for it
+
+    kinds: Mapping[Any, str] | None = None  # of models that the version before stored
 
     many_: ManyCategories | None = None
     """Columns with many categories: None where there are none, and in stored models of earlier versions."""
@@ -80,6 +83,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         max_leaf_nodes: int = 15,
         min_rows: int = 500,
         random_state: int | None = None,
+        kinds: Mapping[Any, str] | None = None,
     ) -> None:
         self.alpha = alpha
         self.max_iter = max_iter
@@ -87,6 +91,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self.max_leaf_nodes = max_leaf_nodes
         self.min_rows = min_rows
         self.random_state = random_state
+        self.kinds = kinds
 
     def goes_beyond(self, n_outputs: int, *, random: bool) -> None:
         """What comes is no residual of a round: random numbers, or a crossed residual, fitted once."""
@@ -100,7 +105,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 
     def prepare(self, view: Any) -> Any:
         """The table with what is computed of it once: all rounds of a task fit the same columns."""
-        return view if isinstance(view, KnownTable) else KnownTable(self._table(view, reset=True))
+        return view if isinstance(view, KnownTable) else self._known(view)
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TabularModel:
         """Fit residuals ``y`` of shape (n,) or (n, K).
@@ -108,7 +113,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         A large prepared table is encoded with every row counting the same, whatever its weight: weights
         change from round to round, and the columns do not. In a small one a row of weight 2 is two rows.
         """
-        known = X if isinstance(X, KnownTable) else KnownTable(self._table(X, reset=True))
+        known = X if isinstance(X, KnownTable) else self._known(X)
         target = _target(y, known.shape[0])
         self.single_output_ = target.ndim == 1
         target = target.reshape(len(target), -1)
@@ -117,9 +122,11 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             self.__dict__.pop("feature_names_in_", None)
             self.__dict__.update(known.noted)
         if known is X and weight is not None and len(target) < WEIGHED_ROWS:
-            known = KnownTable(known.table)
+            known = KnownTable(known.table, kinds=known.kinds)
         self.encoder_: TableEncoder
-        self.encoder_, self.many_ = known.columns if known is X else read_columns(known.table, weight)
+        self.encoder_, self.many_ = (
+            known.columns if known is X else read_columns(known.table, weight, known.kinds)
+        )
         codes = known.codes(self.encoder_)
         self.coef_, self.intercept_ = ridge(known, self.encoder_, target, weight, self.alpha)
         self.trees_: list[HistGradientBoostingRegressor] = []
@@ -151,6 +158,9 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             fitted[:, k] += predict_tree(tree, known, self.encoder_)
         return np.asarray(fitted[:, 0] if self.single_output_ else fitted)
 
+    def _known(self, X: Any) -> KnownTable:
+        return KnownTable(self._table(X, reset=True), kinds=self.kinds)
+
     def _linear(self, known: KnownTable) -> Floats:
         fitted = np.empty((known.shape[0], len(self.intercept_)))
         for block, wide in known.wide_blocks(self.encoder_):
@@ -162,13 +172,13 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     ) -> Floats:
         """What categories add to the fitted rows, after their effects were fitted to what the ridge left."""
         left_over = target - self._linear(known)
-        self.effects_, added = fit_effects(many, known.places(many), left_over, weight)
+        self.effects_, added = fit_effects(many, known.places(many, self.encoder_), left_over, weight)
         self._added = (ref(X), added) if isinstance(X, KnownTable) else None
         return added
 
     def _effects_of(self, many: ManyCategories, known: KnownTable) -> Floats:
         """What categories add to these rows: to rows that were just fitted, by the other rows."""
-        found = effects_of(self.effects_, known.places(many))
+        found = effects_of(self.effects_, known.places(many, self.encoder_))
         table, added = (None, None) if self._added is None else (self._added[0](), self._added[1])
         if table is not None and known.holds(table):
             found[slice(None) if table is known else table.rows] = added

@@ -9,11 +9,11 @@ import pandas as pd
 
 from gal.engine.organization import Organization
 from gal.errors import InvalidInputError
-from gal.models.registry import make_model
 from gal.node.agreement.invitations import TaskTerms
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import read_source, view_of_table
+from gal.node.source.told_columns import told_model
 from gal.node.work.answer_noise import answer_noise, noise_facts
 from gal.privacy.leakage.own_columns import (
     LONGEST,
@@ -64,5 +64,5 @@ def _on_some_rows(configuration: NodeConfiguration, seed: int) -> Organization:
     taken = np.random.default_rng(seed).permutation(len(table))[:MOST_ROWS]
     view = view_of_table(table, taken)
     named = view if isinstance(view, pd.DataFrame) else pd.DataFrame(view, columns=list(table.features))
-    model = make_model(configuration.name, chosen.use, chosen.options)
+    model = told_model(configuration, named, table.features, table.dates)
     return Organization(configuration.name, named, model, local_loss=chosen.local_loss)

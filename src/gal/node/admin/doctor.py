@@ -182,6 +182,7 @@ def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findin
         f"{'the first ' if streams else ''}{len(found)} rows with {found.ids.kind} ids, "
         f"{len(found.features)} features ({texts} of text)",
     )
+    yield from _columns(configuration, found)
     if configuration.data.label is not None:
         try:
             labels_of(found)
@@ -190,6 +191,19 @@ def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findin
             yield Finding(
                 "label", None, str(error), "rows without a label can be predicted, not learned from"
             )
+
+
+def _columns(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
+    """What the default model understands of columns that are no plain numbers, by the first rows."""
+    if configuration.model.use != "tabular":
+        return
+    from gal.node.admin.columns_found import columns_found
+
+    try:
+        for said in columns_found(configuration, table, LOOKED_AT):
+            yield Finding("columns", True, said)
+    except GALError as error:
+        yield Finding("columns", False, str(error), f"correct data.columns in {FILE}")
 
 
 def _model(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:

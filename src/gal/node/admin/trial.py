@@ -17,9 +17,9 @@ from gal.core.requests import FitRequest, Terms
 from gal.core.rows import Rows
 from gal.engine.organization import Organization
 from gal.errors import GALError
-from gal.models.registry import make_model
 from gal.node.admin.doctor import Finding
 from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration
+from gal.node.source.told_columns import told_model
 from gal.node.store.views import load_view
 from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.confinement import confine
@@ -29,7 +29,7 @@ def try_model(configuration: NodeConfiguration, view: Any) -> Finding:
     """Whether the local model can be made, and learns from made-up rows like ours."""
     name, chosen = configuration.name, configuration.model
     try:
-        model = make_model(name, chosen.use, chosen.options)
+        model = told_model(configuration, view, (), ())
         organization = Organization(name, view, model, local_loss=chosen.local_loss)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -251,6 +251,15 @@ class NodeFile(Section):
     traces: TracesSection = TracesSection()
     worker: WorkerSection = WorkerSection()
 
+    @model_validator(mode="after")
+    def _columns_of_the_default_model(self) -> Self:
+        if self.data is not None and self.data.columns and self.model.use != "tabular":
+            raise ValueError(
+                f'data.columns is for the model "tabular", which reads columns as they are; {self.model.use} takes '
+                "them as the source has them: leave data.columns out"
+            )
+        return self
+
 
 class NodeConfiguration(NodeFile):
     """All of ``node.toml`` and the folder in which it is; paths are complete, sizes are bytes."""
@@ -382,6 +391,7 @@ def _data_text(
 {store}{off}row_id = {_quoted(row_id or "id")}                # the column that names a row, the same at all organizations
 # row_id_type = "text"             # "text" keeps leading zeros; "integer" makes whole numbers of text
 # features = ["age", "bp"]         # columns that the local model uses; default: all but row_id and label
+# columns = {{ zip = "category" }}   # what a column is, where gal doctor shows a wrong guess
 {no_label}label = {_quoted(label or "target")}             # the column that you want to predict, for tasks of your own
 # secret_file = "alignment.secret" # a file with the secret that the parties share, for keyed hashes of row ids
 """

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -21,6 +22,9 @@ from pydantic import (
     ValidationInfo,
     model_validator,
 )
+
+from gal.errors import did_you_mean
+from gal.models.tabular.readings import DECLARED
 
 PASSWORD_VARIABLE = "GAL_DATA_PASSWORD"
 """Of the environment: the password of a database."""
@@ -39,8 +43,10 @@ DRIVERS = {
 LAKES = ("s3",)
 """Schemes of object stores."""
 
-FILES = {".csv", ".parquet", ".pq", ".xlsx", ".xlsm"}
+FILES = {".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx", ".xlsm"}
 """How files of rows end."""
+PACKED = {".csv", ".tsv", ".txt"}
+"""Those of them that may be packed by gzip, such as rows.csv.gz."""
 OPTION = re.compile(r"(?:^|[\s;])([A-Za-z_]{3,40})\s*=")
 """Where an option begins in the words that some databases have instead of an address."""
 SECRET_WORDS = re.compile(r"pass(word|wd|phrase)?|secret|token|credential|private_key|access_key", re.I)
@@ -113,6 +119,22 @@ def _features(value: object) -> object:
     return tuple(value)
 
 
+def _is_named_as_file(path: Path) -> bool:
+    kinds = [one.lower() for one in path.suffixes[-2:]]
+    packed = len(kinds) == 2 and kinds[1] == ".gz" and kinds[0] in PACKED
+    return packed or path.suffix.lower() in FILES
+
+
+def _column_kind(value: str) -> str:
+    if value not in DECLARED:
+        raise ValueError(
+            f"no kind of column is called {value!r:.40}.{did_you_mean(value, DECLARED)} "
+            f"Choose one of {', '.join(DECLARED)}"
+        )
+    return value
+
+
+ColumnKind = Annotated[str, AfterValidator(_column_kind)]
 FilePath = Annotated[Path, BeforeValidator(_inside_home)]
 Filled = Annotated[str, Field(min_length=1)]
 
@@ -141,6 +163,8 @@ class DataSource(Section):
     row_id: Filled
     row_id_type: Literal["text", "integer"] | None = None
     features: Annotated[tuple[str, ...] | Literal["all"], BeforeValidator(_features)] = "all"
+    columns: Mapping[str, ColumnKind] = Field(default_factory=dict)
+    """Of what kind columns are, where the default model would guess wrong."""
     label: Filled | None = None
     secret_file: FilePath | None = None
     _of_new_node: bool = PrivateAttr(default=False)
@@ -191,7 +215,7 @@ class DataSource(Section):
     def file(self) -> Path | None:
         """The path, where its name is that of a file; a folder may have such a name, too."""
         path = self.path
-        return path if path is not None and path.suffix.lower() in FILES else None
+        return path if path is not None and _is_named_as_file(path) else None
 
     @property
     def stays_where_it_is(self) -> bool:
@@ -227,9 +251,10 @@ class DataSource(Section):
                 "give either source (a .csv, .parquet or .xlsx file, a folder of Parquet files, s3://bucket/folder or a "
                 "database such as postgresql://host/name) or sql (a query), and not both"
             )
-        if self.path is not None and self.path.suffix.lower() not in {*FILES, ""} and not self.path.is_dir():
+        named = self.path is None or self.path.suffix == "" or _is_named_as_file(self.path)
+        if self.path is not None and not named and not self.path.is_dir():
             raise ValueError(
-                f"source must end in .csv, .parquet or .xlsx, got {self.path.name!r}; another spreadsheet is "
+                f"source must end in .csv, .parquet or .xlsx (or .csv.gz), got {self.path.name!r}; another spreadsheet is "
                 "saved as .xlsx or as CSV UTF-8 first"
             )
 

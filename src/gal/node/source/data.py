@@ -6,7 +6,7 @@ date); text becomes categories. Nothing here is sent anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +37,9 @@ Kind = Literal["number", "text"]
 TRUTHS = {"true": True, "false": False}
 """A text column of these only, in upper or lower case, is boolean, as in pandas."""
 
+IS_DATE = b"date"
+"""What the schema of a table says of a column that was dates."""
+
 LARGE_COLUMN = 1 << 20
 """Bytes of a column whose pieces are given back to the operating system as soon as it is whole."""
 
@@ -63,6 +66,13 @@ class Table:
     def kinds(self) -> Mapping[str, Kind]:
         """What each feature is: what a fitted local model expects to get again."""
         return {field.name: kind_of(field.type) for field in self.columns.schema}
+
+    @property
+    def dates(self) -> frozenset[str]:
+        """The features that are dates, as days since 1970."""
+        return frozenset(
+            one.name for one in self.columns.schema if (one.metadata or {}).get(IS_DATE) is not None
+        )
 
     @cached_property
     def is_numeric(self) -> bool:
@@ -268,7 +278,9 @@ def _table_of(reader: SourceReader, columns: Any, ids: RowIds, stamp: Stamp | No
     found = _label(columns.column(columns.num_columns - 1)) if reader.label else None
     features = list(columns.columns[1 : 1 + len(reader.features)])
     del columns
-    return Table(organization, ids, _compact(reader.features, features, reader.texts), found, stamp)
+    return Table(
+        organization, ids, _compact(reader.features, features, reader.texts, reader.dates), found, stamp
+    )
 
 
 def stamp_of(configuration: NodeConfiguration) -> Stamp | None:
@@ -404,21 +416,35 @@ def _typed_ids(column: Any, data: DataSource, organization: str) -> Any:
     return pc.utf8_ltrim(pc.utf8_trim_whitespace(column), "+").cast(pa.int64())
 
 
-def _compact(names: Sequence[str], columns: list[Any], texts: frozenset[str]) -> Any:
+def _compact(names: Sequence[str], columns: list[Any], texts: frozenset[str], dates: Collection[str]) -> Any:
     """Each column in one piece, so that one row is found at once; text as codes of sorted values.
 
     Takes the columns out of the list, letting go of each: there are never two copies of all.
     """
     import pyarrow as pa
 
-    made = []
+    made, fields = [], []
     for name in names:
         chunked = columns.pop(0)
         column = _in_one_piece(chunked)
         if column.nbytes > LARGE_COLUMN:  # what is free is not always given back
             pa.default_memory_pool().release_unused()
-        made.append(_as_categories(column, name in texts) if pa.types.is_string(column.type) else column)
-    return pa.table(made, names=list(names))
+        was_text = pa.types.is_string(column.type)
+        made.append(_as_categories(column, name in texts) if was_text else column)
+        dated = name in dates or (was_text and _has_dates(column, made[-1]))
+        fields.append(pa.field(name, made[-1].type, metadata={IS_DATE: b""} if dated else None))
+    return pa.table(made, schema=pa.schema(fields))
+
+
+def _has_dates(text: Any, made: Any) -> bool:
+    """Whether text that became numbers was dates, and no times of a day or booleans."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_float64(made.type) or made.null_count == len(made):
+        return False
+    first = text[pc.index(pc.is_valid(text), True).as_py()].as_py()
+    return any(mark in first for mark in "-/. ") and ":" not in first[:3]
 
 
 def _in_one_piece(chunked: Any) -> Any:
@@ -463,7 +489,7 @@ def _days(coded: Any) -> Any:
         return None
     import pandas as pd
 
-    from gal.engine.reading.written_dates import days_of_text
+    from gal.models.reading.written_dates import days_of_text
 
     if days_of_text(pd.Series(some, dtype=object)) is None:  # before all of them are looked at
         return None

@@ -50,6 +50,8 @@ class JoinedRows:
         self.known = np.zeros(len(asked), dtype=np.bool_)
         self._ids: NDArray[Any] = np.zeros(len(asked), dtype=np.int64)
         self.kinds: Mapping[str, Kind] = {}
+        self.dates: frozenset[str] = frozenset()
+        """Features that are days since 1970."""
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -101,6 +103,7 @@ def _join(reader: StreamedReader, asked: AskedRows, folder: Path, forgotten: For
                 places[forgotten.among(ids.values)] = -1
                 kept = np.flatnonzero(places >= 0)
                 joined.put(places[kept], ids.take(kept), batch.take(kept))
+            joined.dates = frozenset(reader.dates)
             if n_rows == 0:
                 raise InvalidInputError(f"{reader.whose}: there are no rows; put data into it")
         except BaseException:

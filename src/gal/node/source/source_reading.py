@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gal.engine.reading.spreadsheets import is_spreadsheet, read_spreadsheet
-from gal.engine.reading.text_files import Written, written
+from gal.engine.reading.text_files import Written, leading_zeros, opened_text, written
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidLabelsError
+from gal.models.reading.written_numbers import THOUSANDTH
 from gal.node.config.data_source import DataSource
-from gal.node.source.unnamed_files import table_of_batches
+from gal.node.source.unnamed_files import as_utf_8, table_of_batches
 
 NUMBERS = {
     *("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint"),
@@ -27,6 +28,9 @@ TIMES = {
     *("date", "time", "interval", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"),
     *("timestamp with time zone", "time with time zone"),
 }
+
+CLOCKS = {"time", "interval", "time with time zone"}
+"""Those of them without a date."""
 
 TEXTS = {"varchar", "enum", "uuid"}
 """Types of DuckDB by their ids, and what becomes of them."""
@@ -67,18 +71,22 @@ class SourceReader:
         home: Path,
         *,
         with_label: bool,
-        texts: frozenset[str] = frozenset(),
+        texts: frozenset[str] | None = None,
         only_ids: bool = False,
     ) -> None:
-        """``texts``: features that are text whatever their values look like."""
+        """``texts``: features that are text whatever their values look like; None: that is found out."""
         self.organization, self.data, self.home = organization, data, home
-        self.texts, self.only_ids = texts, only_ids
+        self.texts, self.only_ids = texts or frozenset(), only_ids
+        self._zeros_looked_for = texts is not None or only_ids
         self.label = data.label if with_label else None
         self.features: list[str] = []
+        self.dates: set[str] = set()
+        """Features that the source has as dates."""
         self.what = "sql" if data.path is None else repr(str(data.path))
         self.whose = f"organization {organization!r}, {self.what}"
         self._written: Written | None = None
         self._sheet: Any = None
+        self._rewritten: IO[bytes] | None = None
 
     def read(self) -> Any:
         """A pyarrow Table: row id, features, and the label if there is one."""
@@ -99,19 +107,9 @@ class SourceReader:
             raise self._unreadable(self._broken_row() or error) from error
 
     def _broken_row(self) -> Exception | None:
-        """What DuckDB says of the rows themselves, with the line, where all columns are text."""
-        import duckdb
-
-        columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._header())
-        try:
-            with self._connected() as connection:
-                options = f"{self._csv_options()}, auto_detect = false, columns = {{{columns}}}"
-                query = f"SELECT * FROM read_csv({options})"
-                connection.sql(f"SELECT count(*) FROM ({query})").fetchall()
-        except duckdb.Error as error:
-            found: Exception = error
-            return found
-        return None
+        """What DuckDB says of the rows themselves, with the line."""
+        with self._connected() as connection:
+            return _wrong_with(connection, _all_as_text(self._header(), self._csv_options()))
 
     def _read(self, sniffed: int) -> Any:
         return _frugally(self.data.path, partial(self._read_with, sniffed))
@@ -128,6 +126,9 @@ class SourceReader:
                     f"organization {self.organization!r}: sql is no query that returns rows"
                 )
             types = self.checked_types(relation)
+            if codes := self._codes_among(connection, types):
+                self.texts |= codes
+                types = self.checked_types(relation := connection.sql(self._query(sniffed)))
             batches = relation.project(", ".join(self.selected(types))).to_arrow_reader(BATCH)
             rows = table_of_batches(batches, batches.schema, self.home)
         if rows.num_rows == 0:
@@ -135,6 +136,17 @@ class SourceReader:
                 f"organization {self.organization!r}: {self.what} has no rows; put data into it"
             )
         return rows
+
+    def _codes_among(self, connection: Any, types: Mapping[str, Any]) -> frozenset[str]:
+        """Features of a CSV file that are digits with leading zeros, such as postal codes: no numbers."""
+        path, said = self.data.path, self.data.columns
+        if self._zeros_looked_for or path is None or not _is_csv(path):
+            return frozenset()
+        self._zeros_looked_for = True
+        asked = [name for name in self.features if types[name].id in NUMBERS and said.get(name) != "number"]
+        if not asked or not leading_zeros(path, self._how()):
+            return frozenset()
+        return _with_leading_zeros(connection, _all_as_text(self._header(), self._csv_options()), asked)
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
@@ -174,7 +186,11 @@ class SourceReader:
 
     def _csv_options(self) -> str:
         """The file and how it is written. DuckDB guesses only types: it skips first rows that look odd."""
-        return f"{_text(str(self.data.path))}, {csv_options(self._how())}"
+        assert self.data.path is not None
+        if self._rewritten is None and self._how().encoding == "cp1252":  # which DuckDB does not know
+            self._rewritten = as_utf_8(self.data.path, self._how(), self.home)
+        path = str(self.data.path) if self._rewritten is None else self._rewritten.name
+        return f"{_text(path)}, {csv_options(self._how())}"
 
     def _read_as_text(self) -> list[str]:
         """Columns whose leading zeros are kept; only those that exist can be asked for."""
@@ -219,7 +235,7 @@ class SourceReader:
         source = self.data.path
         assert source is not None
         try:
-            with source.open(encoding=self._how().encoding, newline="") as file:
+            with opened_text(source, self._how()) as file:
                 return next(csv.reader(file, delimiter=self._how().delimiter), [])
         except (UnicodeDecodeError, csv.Error) as error:
             raise InvalidInputError(
@@ -267,7 +283,7 @@ class SourceReader:
         for name in self.features:
             yield f"{self._as_feature(name, types[name])} AS {_quoted(name)}"
         if self.label:
-            yield f"{self._as_label(self.label, types[self.label])} AS label_of_rows"
+            yield f"{_as_label(self.whose, self.label, types[self.label])} AS label_of_rows"
 
     def _becomes_text(self, kind: Any) -> bool:
         """Ids that are to be text; floats must be whole first, or 7 would become "7.0"."""
@@ -278,6 +294,8 @@ class SourceReader:
         if kind.id in NUMBERS:
             return f"CAST({column} AS {'VARCHAR' if name in self.texts else 'DOUBLE'})"
         if kind.id in TIMES:
+            if kind.id not in CLOCKS:
+                self.dates.add(name)
             return f"epoch({column}) / 86400.0"
         if kind.id in TEXTS and str(kind) != "JSON":
             return f"CAST({column} AS VARCHAR)"
@@ -286,23 +304,49 @@ class SourceReader:
             "feature. Leave it out of data.features, or make numbers or text of it with sql"
         )
 
-    def _as_label(self, name: str, kind: Any) -> str:
-        column = _quoted(name)
-        if kind.id in {"boolean", "tinyint", "smallint", "integer", "bigint", "float", "double"}:
-            return column
-        if kind.id in {"enum", "uuid", "varchar"}:
-            return f"CAST({column} AS VARCHAR)"
-        if kind.id in NUMBERS:
-            return f"CAST({column} AS DOUBLE)"
-        raise InvalidLabelsError(
-            f"{self.whose}: the label {name!r} has the type {kind}; a label is a number, a boolean or text"
-        )
-
     def _unreadable(self, error: Exception) -> InvalidInputError:
         todo = "Correct the query" if self.data.path is None else "Correct the file"
         return InvalidInputError(
             f"organization {self.organization!r}: {self.what} cannot be read: {first_words(error)}. {todo}"
         )
+
+
+def _as_label(whose: str, name: str, kind: Any) -> str:
+    column = _quoted(name)
+    if kind.id in {"boolean", "tinyint", "smallint", "integer", "bigint", "float", "double"}:
+        return column
+    if kind.id in {"enum", "uuid", "varchar"}:
+        return f"CAST({column} AS VARCHAR)"
+    if kind.id in NUMBERS:
+        return f"CAST({column} AS DOUBLE)"
+    raise InvalidLabelsError(
+        f"{whose}: the label {name!r} has the type {kind}; a label is a number, a boolean or text"
+    )
+
+
+def _all_as_text(header: Sequence[str], options: str) -> str:
+    """A CSV file as DuckDB reads it where all columns are text."""
+    columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in header)
+    return f"read_csv({options}, auto_detect = false, columns = {{{columns}}})"
+
+
+def _wrong_with(connection: Any, rows: str) -> Exception | None:
+    """What DuckDB says of these rows; None where they can be read."""
+    import duckdb
+
+    try:
+        connection.sql(f"SELECT count(*) FROM (SELECT * FROM {rows})").fetchall()
+    except duckdb.Error as error:
+        found: Exception = error
+        return found
+    return None
+
+
+def _with_leading_zeros(connection: Any, rows: str, asked: Sequence[str]) -> frozenset[str]:
+    """Those of the columns asked for that are digits with leading zeros in enough rows."""
+    shares = ", ".join(f"avg(regexp_full_match(trim({_quoted(name)}), '0[0-9]+')::INT)" for name in asked)
+    (found,) = connection.sql(f"SELECT {shares} FROM {rows}").fetchall()
+    return frozenset(name for name, share in zip(asked, found, strict=True) if (share or 0) > THOUSANDTH)
 
 
 def csv_options(how: Written) -> str:

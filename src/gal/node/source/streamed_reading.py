@@ -173,7 +173,7 @@ def reader_of(
     home: Path,
     *,
     with_label: bool,
-    texts: frozenset[str] = frozenset(),
+    texts: frozenset[str] | None = None,
     only_ids: bool = False,
 ) -> SourceReader:
     """Whatever reads this kind of source."""

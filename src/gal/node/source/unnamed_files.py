@@ -15,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.engine.reading.text_files import Written, opened_text
 from gal.errors import InvalidInputError
 
 LARGE = 50_000_000
@@ -138,6 +139,21 @@ class _InFile:
             known[np.concatenate(self._gaps)] = False
             there = pa.py_buffer(np.packbits(known, bitorder="little"))
         return pa.chunked_array([pa.Array.from_buffers(self._kind, self._n, [there, pa.py_buffer(numbers)])])
+
+
+def as_utf_8(path: Path, how: Written, home: Path) -> IO[bytes]:
+    """A text file once more in UTF-8, for as long as what is returned is there."""
+    place = home / "tmp"
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        made = tempfile.NamedTemporaryFile(dir=place, suffix=".csv")  # noqa: SIM115
+        with opened_text(path, how) as file:
+            while block := file.read(1 << 20):
+                made.write(block.encode())
+        made.flush()
+    except OSError as error:
+        raise _no_room(home, error) from error
+    return made
 
 
 def _unnamed(home: Path) -> IO[bytes]:

@@ -35,6 +35,8 @@ class Saved(NamedTuple):
     """What each feature is."""
     view: Any
     """The same rows again: an array, or what has ``iloc`` as a frame does."""
+    dates: frozenset[str] = frozenset()
+    """Features that are days since 1970."""
 
 
 class Found(Protocol):
@@ -91,9 +93,9 @@ class FoundInTable:
         ids, kinds = self.table.ids.values[there], self.table.kinds
         if parts:
             save_parts(part_columns(self.table), view_in_parts(self.table, there), path)
-            return Saved(ids, kinds, RowsOfTable(self.table, there))
+            return Saved(ids, kinds, RowsOfTable(self.table, there), self.table.dates)
         save_view(view_in_blocks(self.table, there), path)
-        return Saved(ids, kinds, load_view(path))
+        return Saved(ids, kinds, load_view(path), self.table.dates)
 
 
 @dataclass
@@ -114,7 +116,7 @@ class FoundInStream:
         view = load_view(path)
         if parts:  # the file that is read here stays until all parts are there
             save_parts(*parts_of_view(view, tuple(self.joined.kinds)), path)
-        return Saved(self.joined.ids, self.joined.kinds, view)
+        return Saved(self.joined.ids, self.joined.kinds, view, self.joined.dates)
 
 
 @contextmanager

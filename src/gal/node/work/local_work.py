@@ -34,6 +34,7 @@ from gal.node.agreement.request_arrays import (
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import Table, check_kinds, read_like, view_of_table
+from gal.node.source.told_columns import model_for, remember_columns
 from gal.node.source.unnamed_files import on_disk
 from gal.node.store.files import map_file, write_whole
 from gal.node.store.views import load_view
@@ -131,6 +132,7 @@ class LocalWork:
                 check_exchanged(message, known, self.configuration.name)
             saved = found.save(folder / "view", parts=takes_parts(self.new_model()))
         del found  # where the rows are takes as much memory as their ids
+        remember_columns(folder, tuple(saved.kinds), saved.dates)
         remember_rows(saved.ids, saved.view, tuple(saved.kinds), folder)
         answer = encode(
             Message(
@@ -178,9 +180,9 @@ class LocalWork:
         rows = replace(rows, fit=fit, search=fit, validation=fit[:0])
         give_back_memory()  # what aligning the rows took
         chosen, fields = self.configuration.model, begin.fields
-        organization = Organization(
-            fields["organization"], load_view(folder / "view"), self.new_model(), local_loss=chosen.local_loss
-        )
+        view = load_view(folder / "view")
+        model = model_for(self.configuration, view, folder)
+        organization = Organization(fields["organization"], view, model, local_loss=chosen.local_loss)
         return organization, Terms(rows, fields["n_outputs"], fields["rounds"], fields["seed"])
 
     def fit(

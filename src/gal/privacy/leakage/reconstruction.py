@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -286,13 +287,14 @@ def columns_as_numbers(view: Any) -> tuple[Floats, list[slice], list[str]]:
     """
     encoder = TableEncoder().fit(as_table(view))
     codes = encoder.codes(as_table(view))
-    blocks, places, start = [], [], 0
-    for j, categories in enumerate(encoder.categories_):
+    origins = encoder.origins_ or range(codes.shape[1])
+    blocks, widths = [], [0] * np.shape(view)[1]
+    for j, (origin, categories) in enumerate(zip(origins, encoder.categories_, strict=True)):
         column = codes[:, [j]]
         block = (column == np.arange(len(categories))).astype(np.float64) if categories else _filled(column)
         blocks.append(block)
-        places.append(slice(start, start + block.shape[1]))
-        start += block.shape[1]
+        widths[origin] += block.shape[1]
+    places = [slice(start, end) for start, end in pairwise([0, *accumulate(widths)])]
     names = [str(name) for name in getattr(view, "columns", range(len(places)))]
     return np.hstack(blocks), places, names
 

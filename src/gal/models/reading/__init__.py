@@ -1,0 +1,1 @@
+"""What columns of a table mean as people write them: numbers, dates, booleans, durations, text."""

@@ -1,0 +1,236 @@
+"""What was understood of a table, column by column, for people to look at before anything is learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gal.errors import InvalidColumnsError, InvalidInputError, did_you_mean
+from gal.models.reading.converting import names_of_parts, parts_of, reading_of
+from gal.models.reading.deciding import ALONE, ENOUGH, ID_NAME
+from gal.models.reading.text_measures import MEASURES
+from gal.models.reading.texts import Texts, texts_of
+from gal.models.reading.written_numbers import stands_for_nothing
+from gal.models.tabular.column_values import as_numbers, is_number
+from gal.models.tabular.readings import DECLARED, LEFT_OUT, HowRead, Kind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EXAMPLES, EXAMPLE_LENGTH = 3, 24
+FEW_ROWS = 50_000
+"""Of a larger table so many rows say how many values are missing."""
+FIRST_ROWS = 10_000
+"""Examples are among these."""
+
+
+@dataclass(frozen=True)
+class ColumnReading:
+    """One column: what it was read as, and what was done to it."""
+
+    name: str
+    kind: Kind
+    missing: float
+    """Share of the rows without a value, also of those whose value could not be read."""
+    examples: tuple[str, ...]
+    """Some of its values as text."""
+    done: str
+    """What was done to it, in a few words."""
+    declared: bool = False
+    """Whether somebody said what it is."""
+    reading: HowRead | None = field(default=None, repr=False)
+    """All that is needed to read new rows in the same way; None where the column is taken as it is."""
+
+    @property
+    def left_out(self) -> bool:
+        """Whether no model sees it."""
+        return self.kind in LEFT_OUT
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a number and was one already: there is nothing to look at."""
+        return self.reading is None and self.kind == "number"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        facts = asdict(self)
+        del facts["reading"], facts["declared"]
+        return {**facts, "examples": list(self.examples), "said": self.declared}
+
+
+def column_readings(frame: pd.DataFrame, kinds: Mapping[str, str] | None = None) -> list[ColumnReading]:
+    """What each column of a table is; ``kinds`` says it of some.
+
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"income": ["$1,234.50", "$900.00", "unknown"], "member": ["yes", "no", "Yes"]})
+    >>> [(one.name, one.kind, one.examples[0]) for one in column_readings(table)]
+    [('income', 'number', '$1,234.50'), ('member', 'boolean', 'yes')]
+    """
+    said = checked_kinds(kinds or {}, [str(name) for name in frame.columns])
+    return [
+        _read(frame.iloc[:, place], str(name), said.get(str(name)))
+        for place, name in enumerate(frame.columns)
+    ]
+
+
+def checked_kinds(kinds: Mapping[str, str], names: list[str]) -> dict[str, str]:
+    """What is said of columns; an error where there is no such column, or no such kind."""
+    for name, kind in kinds.items():
+        if kind not in DECLARED:
+            raise InvalidInputError(
+                f"column {name!r}: no kind is called {kind!r}.{did_you_mean(kind, DECLARED)} "
+                f"Choose one of {', '.join(DECLARED)}"
+            )
+        if name not in names:
+            raise InvalidColumnsError(
+                f"no column is called {name!r}.{did_you_mean(name, names)} There are {', '.join(names[:20])}"
+            )
+    return dict(kinds)
+
+
+def _read(column: pd.Series[Any], name: str, declared: str | None) -> ColumnReading:
+    reading = reading_of(column, name, declared)
+    if reading is None:
+        return _as_it_is(column, name, declared)
+    looked_at = column.iloc[:: -(-len(column) // FEW_ROWS)] if len(column) else column
+    missing = _share_missing(looked_at, reading)
+    if declared is not None and missing == 1 and reading.kind not in LEFT_OUT and column.notna().any():
+        raise InvalidColumnsError(
+            f"column {name!r} cannot be read as {declared}: none of its values is one, such as "
+            f"{_examples(column)[0]!r}. Name another kind, or none"
+        )
+    done = _done(reading, looked_at)
+    return ColumnReading(name, reading.kind, missing, _examples(column), done, declared is not None, reading)
+
+
+def _as_it_is(column: pd.Series[Any], name: str, declared: str | None) -> ColumnReading:
+    """A column of numbers, or of categories that are such already."""
+    import pandas as pd
+
+    kind: Kind = "number"
+    missing, distinct = float(column.isna().mean()), int(column.nunique()) if column.dtype != object else 3
+    done, reading = "as it is", None
+    if missing == 1:
+        kind, done = "empty", "left out: no value"
+    elif not is_number(column):
+        kind, done = "category", "as it is" if distinct > 1 or missing else "left out: one value in every row"
+    elif pd.api.types.infer_dtype(column, skipna=True) == "boolean":
+        kind = "boolean"
+    elif distinct == 1 and missing == 0:
+        kind, done = "constant", "left out: one value in every row"
+    elif declared is None and _numbers_rows(column, name, distinct):
+        kind, done, reading = "id", "left out: it names rows", HowRead("id")
+    elif declared is not None and declared in {"boolean", "duration", "time", "range"}:
+        kind = declared  # type: ignore[assignment]
+    return ColumnReading(name, kind, missing, _examples(column), done, declared is not None, reading)
+
+
+def _numbers_rows(column: pd.Series[Any], name: str, distinct: int) -> bool:
+    """Whether whole numbers name rows: each is there once, and their name says so or they count up by one."""
+    import pandas as pd
+
+    known = column.dropna()
+    named = ID_NAME.search(name) is not None
+    if len(known) < (2 if named else ENOUGH) or distinct < ALONE * len(known):
+        return False
+    if not pd.api.types.is_integer_dtype(column) and not bool((as_numbers(known) % 1 == 0).all()):
+        return False
+    return named or bool((np.diff(as_numbers(known)) == 1).all())
+
+
+def _share_missing(column: pd.Series[Any], reading: HowRead) -> float:
+    if reading.kind in LEFT_OUT or reading.kind in {"category", "text"}:
+        return float(column.isna().mean()) if reading.kind != "empty" else 1.0
+    return float(np.isnan(as_numbers(parts_of(column, reading)[0])).mean())
+
+
+def _examples(column: pd.Series[Any]) -> tuple[str, ...]:
+    """Some distinct values, the first ones that are there."""
+    known = column.iloc[:FIRST_ROWS].dropna().drop_duplicates() if _comparable(column) else column.dropna()
+    texts = [_text(one) for one in known.iloc[: EXAMPLES * 4].tolist()]
+    told = [one for one in texts if not stands_for_nothing(one)]
+    if len(told) < EXAMPLES:
+        told = list(dict.fromkeys([*told, *texts]))
+    return tuple(shown(one) for one in told[:EXAMPLES])
+
+
+def _text(value: Any) -> str:
+    text = str(value).removesuffix(" 00:00:00")
+    return text.removesuffix(".0") if isinstance(value, float) else text
+
+
+def _comparable(column: pd.Series[Any]) -> bool:
+    return not any(isinstance(one, list | dict | set | np.ndarray) for one in column.iloc[:3])
+
+
+def shown(text: str, most: int = EXAMPLE_LENGTH) -> str:
+    """Text on one line: control characters are written as what they are, and what is long is cut.
+
+    >>> shown("a\\x1b[31mb")
+    'a\\\\x1b[31mb'
+    """
+    plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return plain if len(plain) <= most else f"{plain[: most - 1]}…"
+
+
+def _done(reading: HowRead, column: pd.Series[Any]) -> str:
+    """What was done, in a few words."""
+    texts = None if is_number(column) else texts_of(column)
+    said = {
+        "id": "left out: it names rows",
+        "constant": "left out: one value in every row",
+        "empty": "left out: no value",
+        "boolean": "yes is 1, no is 0",
+        "time": "hours of the day",
+        "duration": "made numbers",
+        "range": "the middle of each range",
+        "pair": "two numbers, a column each",
+        "category": "as it is",
+    }.get(reading.kind)
+    if reading.kind == "date":
+        said = " + ".join(names_of_parts(reading))
+    elif reading.kind == "text":
+        words = len(reading.how["words"])
+        said = f"measures ({', '.join(MEASURES[:3])} ...)" + (f" and {words} frequent words" if words else "")
+    elif reading.kind == "number":
+        said = _done_to_numbers(reading)
+    assert said is not None
+    if texts is not None and reading.kind not in LEFT_OUT | {"category", "text"}:
+        said += _unread(texts, reading)
+    return said
+
+
+def _done_to_numbers(reading: HowRead) -> str:
+    how, said = reading.how, "made numbers"
+    if how.get("names"):
+        return f"{said}, and each a category"
+    if how["decimal"] == ",":
+        said += ", decimal comma"
+    if how["larger"]:
+        said += ", k and M multiplied"
+    if len(how["units"]) == 1:
+        said += f", unit {shown(how['units'][0])}"
+    elif how["units"]:
+        said += f"; units ({', '.join(map(shown, how['units'][:4]))}) are a category beside"
+    if how["words"]:
+        said += f"; words ({', '.join(map(shown, how['words'][:4]))}) are a category beside"
+    return said
+
+
+def _unread(texts: Texts, reading: HowRead) -> str:
+    """Which values count as missing: those that stand for it, and those that could not be read."""
+    import pandas as pd
+
+    first = as_numbers(parts_of(pd.Series(texts.values, dtype=object), reading)[0])
+    words = set(reading.how.get("words", ()))
+    lost = [
+        one for one, value in zip(texts.values, first.tolist(), strict=True) if value != value and one.strip()
+    ]
+    lost = list(dict.fromkeys(shown(one, 16) for one in lost if one.strip().casefold() not in words))
+    if not lost:
+        return ""
+    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    return f"; {', '.join(map(repr, lost[:3]))}{more} count as missing"

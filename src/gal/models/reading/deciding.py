@@ -1,0 +1,286 @@
+"""What a column is, by its values: numbers, dates and so on, whatever they are written like.
+
+A decision (`HowRead`) holds all that is needed to read a row that comes later in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.models.reading.text_measures import frequent_words
+from gal.models.reading.texts import Texts
+from gal.models.reading.written_dates import ReadMoments, read_moments
+from gal.models.reading.written_durations import seconds_of, units_in
+from gal.models.reading.written_numbers import (
+    COMPACT_DATE,
+    MOST_UNITS,
+    PAIR,
+    QUICK,
+    RANGE,
+    NumberForm,
+    TakenApart,
+    are_codes,
+    cleaned,
+    decimal_of,
+    number_form,
+    range_of,
+    taken_apart,
+    unit_beside,
+)
+from gal.models.tabular.readings import HowRead
+
+TRUE = frozenset(
+    {
+        *("1", "1.0", "j", "ja", "o", "on", "oui", "pos", "positive", "present", "s", "si", "sim", "sì"),
+        *("sí", "t", "true", "verdadero", "vero", "vrai", "wahr", "x", "y", "yes", "✓"),
+    }
+)
+FALSE = frozenset(
+    {
+        *("0", "0.0", "absent", "f", "falsch", "false", "falso", "faux", "n", "neg", "negative", "nein"),
+        *("nej", "no", "non", "não", "off"),
+    }
+)
+
+READ = 0.9
+"""Share of rows with a value that must be a date or a duration; the others are missing then."""
+NUMBERS, BROKEN = 0.5, 0.03
+"""Share of them that must be numbers, and share that may be something else with digits in it."""
+BESIDE_DATES = 0.3
+"""Share of them that may be something else than a date, such as "never"."""
+DATES = 20_000
+"""So many distinct dates say which number is the day."""
+FIRST_DAY, LAST_DAY = -150_000, 84_006
+"""Since 1970: about the years 1560 to 2200."""
+KEPT_WORD, KEPT_WORDS = 0.01, 16
+"""A word among numbers is a category where it is in such a share of the rows; at most so many are."""
+ALONE, ENOUGH = 0.95, 20
+"""Share of distinct values from which on a column may name rows; of fewer rows that says nothing."""
+
+ID_NAME = re.compile(
+    r"(^|[_\W])(id|ids|uuid|guid|key|no|nr|nbr|num|number|nummer|mrn|iban|ssn)$|[a-z]I[Dd]$", re.IGNORECASE
+)
+MAIL, PHONE = re.compile(r"[^@\s]+@[^@\s]+"), re.compile(r"\+?[\d(][\d\s()./-]{6,}")
+POSTAL_NAME = re.compile(
+    r"(^|[_\W])(zip|zip_?code|plz|post_?(al)?_?code|postleitzahl|cap)([_\W]|$)", re.IGNORECASE
+)
+CODE_NAME = re.compile(
+    r"(^|[_\W])(zip|zip_?code|plz|post_?(al)?_?code|postleitzahl|cap|phone|tel|telefon|telephone|mobile|fax|icd\w*"
+    r"|iban|ssn|code|sku|ean|isbn)([_\W]|$)",
+    re.IGNORECASE,
+)
+
+
+def how_to_read(texts: Texts, name: str, declared: str | None = None) -> HowRead:
+    """What a column of text is. ``declared``: of what kind a user says that it is."""
+    known = texts.known()
+    if declared is not None and declared != "auto":
+        return _as_declared(known, declared)
+    if not known.values:
+        return HowRead("empty")
+    if len(known.values) == 1 and (texts.codes >= 0).all() and len(texts.values) == 1:
+        return HowRead("constant")
+    some = known.some()
+    names_rows = _names_rows(known, some, name)
+    found = None if names_rows == "id" else _boolean(some) or _moment(known, some) or _quantity(some, name)
+    if found is not None:
+        return _also_category(found, known, some) if len(known.values) == len(texts.values) else found
+    if names_rows is not None:
+        return HowRead("id") if names_rows == "id" else _text(known)
+    return _text(known) if _is_prose(known, some) else HowRead("category")
+
+
+def _as_declared(known: Texts, declared: str) -> HowRead:
+    some = known.some()
+    clean = [cleaned(one) for one in some.values]
+    if declared in {"date", "time"}:
+        return _dates_of(read_moments(_series(known)), [])
+    if declared == "text":
+        return _text(known)
+    if declared in {"number", "range"}:
+        parts = [taken_apart(one) for one in clean]
+        if declared == "number":
+            return _number(some, parts)
+        return HowRead("range", asdict(number_form([one for one in _ends(clean) + parts if one is not None])))
+    return HowRead(declared)  # type: ignore[arg-type]
+
+
+def _boolean(some: Texts) -> HowRead | None:
+    values = {cleaned(one).casefold() for one in some.values}
+    both = values & TRUE and values & FALSE
+    return HowRead("boolean") if both and values <= TRUE | FALSE else None
+
+
+def _series(texts: Texts) -> Any:
+    import pandas as pd
+
+    return pd.Series(texts.values, dtype=object).map(cleaned)
+
+
+def _moment(known: Texts, some: Texts) -> HowRead | None:
+    """Dates, times of a day, or durations."""
+    clean = _series(some)
+    if not some.share(clean.str.contains(r"\d").to_numpy(dtype=bool)) > NUMBERS:
+        return None
+    plain = np.array([any(quick.fullmatch(one) for _, quick in QUICK.values()) for one in clean])
+    compact = clean.str.fullmatch(COMPACT_DATE).to_numpy(dtype=bool)
+    if some.share(plain & ~compact) > 0.05 and some.share(plain) > 1 - READ:
+        return None
+    moments = read_moments(clean)
+    near, nothing = is_near(moments.days), np.isnan(moments.days)
+    broken = clean.str.contains(r"\d").to_numpy(dtype=bool) & nothing
+    if some.share(near) >= 1 - BESIDE_DATES and some.share(broken) <= 1 - READ:
+        words = _words_beside(some, ~near)
+        return _dates_of(moments if some is known else read_moments(_series(known.some(DATES))), words)
+    spans = np.array([np.isfinite(seconds_of(one)) for one in clean])
+    units = set().union(
+        *(units_in(one) for one, here in zip(clean, spans.tolist(), strict=True) if here), set()
+    )
+    return HowRead("duration") if some.share(spans) >= READ and (len(units) > 1 or 0.0 in units) else None
+
+
+def _dates_of(moments: ReadMoments, words: list[str]) -> HowRead:
+    if moments.clocks:
+        return HowRead("time")
+    return date_reading(moments.days, orders=moments.orders, words=words)
+
+
+def _words_beside(some: Texts, which: NDArray[np.bool_]) -> list[str]:
+    """Words that stand in enough rows instead of a number or a date, in lower case."""
+    counts = Counter[str]()
+    for text, count, here in zip(some.values, some.counts.tolist(), which.tolist(), strict=True):
+        if here:
+            counts[cleaned(text).casefold()] += count
+    least = KEPT_WORD * float(some.counts.sum())
+    return sorted(word for word, count in counts.most_common(KEPT_WORDS) if count >= least)
+
+
+def is_near(days: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether days since 1970 are dates of people: 9999-12-31 stands for one that never came."""
+    return np.asarray((days > FIRST_DAY) & (days < LAST_DAY))
+
+
+def date_reading(days: NDArray[np.float64], **how: Any) -> HowRead:
+    """Dates, and what of their day, month and hour there is to tell apart."""
+    known = days[is_near(days)]
+    whole = np.unique(np.floor(known))
+    first = (
+        whole - whole.astype("datetime64[D]").astype("datetime64[M]").astype("datetime64[D]").astype(float)
+    ) == 0
+    return HowRead(
+        "date",
+        {
+            **how,
+            "weekdays": bool(len(whole) >= 14 and not first.all()),
+            "months": bool(len(whole) >= 14 and whole[-1] - whole[0] > 60),
+            "hours": bool(len(known) and (known % 1 > 1e-9).mean() > 0.01),
+        },
+    )
+
+
+def _quantity(some: Texts, name: str) -> HowRead | None:
+    """Numbers, ranges of numbers, or pairs of them."""
+    clean = [cleaned(one) for one in some.values]
+    if are_codes(clean, some.counts) or (CODE_NAME.search(name) and all(one.isdigit() for one in clean)):
+        return None
+    if some.share(np.array([PAIR.fullmatch(one) is not None for one in clean])) >= READ and len(clean) > 2:
+        return HowRead("pair")
+    parts = [taken_apart(one) for one in clean]
+    parts = [one if one is not None and decimal_of(one.digits) != "!" else None for one in parts]
+    is_number = np.array([one is not None for one in parts])
+    ends = _ends(clean)
+    is_range = np.array([low is not None for low in ends[: len(clean)]]) & ~is_number
+    if some.share(is_range) > 0.3 and some.share(is_range | is_number) >= READ and len(clean) <= 200:
+        form = number_form([one for one in ends + parts if one is not None])
+        bounds = [range_of(one, form) for one, here in zip(clean, is_range.tolist(), strict=True) if here]
+        if all(one is not None and one[0] <= one[1] for one in bounds):
+            return HowRead("range", asdict(form))
+    digits = np.array([any(map(str.isdigit, one)) for one in clean])
+    enough = some.share(is_number) >= NUMBERS and some.share(digits & ~is_number) <= BROKEN
+    values = {one.digits for one in parts if one is not None}
+    if not enough or (len(values) < 3 and not is_number.all()):
+        return None
+    found = _number(some, parts)
+    units = {unit for unit in found.how["units"] if unit}
+    letters = [unit for unit in units if len(unit) == 1 and unit.isalpha()]
+    return None if len(units) > MOST_UNITS or len(letters) > 2 else found
+
+
+def _ends(clean: list[str]) -> list[TakenApart | None]:
+    """The lower ends of ranges, then the upper ones; None where there is none."""
+    found = [RANGE.fullmatch(one) for one in clean]
+    both = [
+        [None if one is None else taken_apart(one[end].strip()) for one in found] for end in ("low", "high")
+    ]
+    return both[0] + both[1]
+
+
+def _number(some: Texts, parts: list[TakenApart | None]) -> HowRead:
+    """Numbers, with the units and words beside them that are in enough rows."""
+    form = number_form([one for one in parts if one is not None])
+    units = Counter[str]()
+    for one, count in zip(parts, some.counts.tolist(), strict=True):
+        if one is not None:
+            units[unit_beside(one, form)] += count
+    least = KEPT_WORD * float(some.counts.sum()) / 2
+    several = [unit for unit, count in units.most_common() if unit and count >= least]
+    words = _words_beside(some, np.array([one is None for one in parts], dtype=bool))
+    how = {"words": words, "units": sorted(several) if len(several) > 1 else several}
+    return HowRead("number", {**asdict(form), **how})
+
+
+def _also_category(found: HowRead, known: Texts, some: Texts) -> HowRead:
+    """Digits that are text though nothing else stands among them may be names, such as those of shops: their
+    numbers are read, and each is a category as well.
+    """
+    again = len(known.values) <= 0.5 * float(known.counts.sum())
+    names = found.kind == "number" and again and all(one.isdigit() for one in some.values)
+    return HowRead("number", {**found.how, "names": True}) if names else found
+
+
+def number_form_of(how: Mapping[str, Any]) -> NumberForm:
+    """As a reading holds it."""
+    return NumberForm(how["decimal"], how["larger"])
+
+
+def _text(known: Texts) -> HowRead:
+    return HowRead("text", {"words": list(frequent_words(known.values, known.counts))})
+
+
+def _names_rows(known: Texts, some: Texts, name: str) -> Literal["id", "prose"] | None:
+    """Whether (nearly) every row has a value of its own: an id, or text that is too long to be a category."""
+    if (
+        POSTAL_NAME.search(name)
+        or known.counts.sum() < ENOUGH
+        or len(known.values) < ALONE * known.counts.sum()
+    ):
+        return None
+    clean = [cleaned(one) for one in some.values]
+    numbers = [one.replace(".", "", 1).isdigit() for one in clean]
+    if ID_NAME.search(name) and (all(one.isdigit() for one in clean) or not any(numbers)):
+        return "id"
+    has_digit = [any(map(str.isdigit, one)) for one in clean]
+    token = np.array([here and " " not in one for one, here in zip(clean, has_digit, strict=True)])
+    forms = Counter(re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "9", one)) for one in clean)
+    alike = sum(
+        count for form, count in forms.most_common(3) if "9" in form and "a" in form and form.count(" ") < 3
+    )
+    mail = np.array([bool(MAIL.fullmatch(one) or PHONE.fullmatch(one)) for one in clean])
+    quantity = _moment(known, some) or _quantity(some, name)
+    if quantity is not None:
+        return None
+    return "id" if max(token.mean(), mail.mean(), alike / len(clean)) >= READ else "prose"
+
+
+def _is_prose(known: Texts, some: Texts) -> bool:
+    """Whether values are sentences: many of them, of several words each."""
+    words = np.array([len(one.split()) for one in some.values])
+    many = len(known.values) > max(50.0, 0.1 * float(known.counts.sum()))
+    return bool(many and words.mean() >= 4)
