@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from gal.cli.app import app
 from gal.errors import InvalidInputError
 from gal.evaluate import simulate
-from gal.evaluate.comparing.verdict import EXIT_CODES
 from gal.evaluate.understood import kinds_told, readable_target, told_models, understood
 from gal.models import TabularModel
 
@@ -119,7 +118,7 @@ def test_plain_numbers_are_one_line_and_control_characters_are_escaped(tmp_path:
     (tmp_path / "o.toml").write_text(f'[organizations]\nme = ["x0"]\nyou = {columns}\n')
     options = ["--target", "y", "--organizations", str(tmp_path / "o.toml"), "--folds", "1", "--rounds", "1"]
     result = CliRunner().invoke(app, ["simulate", str(tmp_path / "t.csv"), *options])
-    assert result.exit_code in EXIT_CODES.values(), result.output
+    assert "predicting 'y'" in result.output, result.output
     assert "\x1b[31m" not in result.output
     assert "\x07" not in result.output
     assert "bad\\x1b[31mname" in result.output

@@ -63,12 +63,12 @@ def texts_of(column: Any) -> Texts:
         codes, distinct = np.asarray(column.cat.codes, dtype=np.intp), column.cat.categories
     else:
         codes, distinct = pd.factorize(column)
-    written = [_written(one) for one in distinct]
-    place = {text: at for at, text in enumerate(dict.fromkeys(written))}  # 7 and "7" are written alike
-    if len(place) < len(written):
-        codes = np.array([*(place[one] for one in written), -1], dtype=np.intp)[codes]
-    counts = np.bincount(codes[codes >= 0], minlength=len(place)).astype(np.float64)
-    return Texts(codes, list(place), counts)
+    values = [_written(one) for one in distinct]
+    if len(set(values)) < len(values):  # the number 5 and the text "5" are one
+        at, once = pd.factorize(np.array(values, dtype=object))
+        codes, values = np.append(at, -1)[codes], list(once)
+    counts = np.bincount(codes[codes >= 0], minlength=len(values)).astype(np.float64)
+    return Texts(codes, values, counts)
 
 
 def _written(value: Any) -> str:
