@@ -122,7 +122,9 @@ class AnyTable:
         if self.weights == "none":
             return None
         count = {"any": 1.0, "some": 0.7, "few": 0.1}[self.weights]
-        return rng.exponential(size=self.rows) * (rng.random(self.rows) < count)
+        weight = rng.exponential(size=self.rows) * (rng.random(self.rows) < count)
+        weight[0] = 1.0  # scikit-learn has a sentence of its own where all are 0
+        return weight
 
     @property
     def parts(self) -> dict[str, list[int]]:
