@@ -245,10 +245,9 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
 
     def _codes(self, view: Any) -> Floats:
         """Codes; then, of each column with many categories, which one a row has."""
-        codes = self.encoder_.codes(view)
-        return (
-            codes if self.many_ is None else np.hstack([codes, self.many_.places(self.encoder_.read(view))])
-        )
+        read = self.encoder_.read(view)
+        codes = self.encoder_.codes(read)
+        return codes if self.many_ is None else np.hstack([codes, self.many_.places(read)])
 
     def _fit_inputs(
         self, codes: Floats, target: NDArray[Any], wants: str
