@@ -43,6 +43,7 @@ SMALLEST = {
     "lightgbm_dask": "--workers 2 --rows 600 --fits 1",
     "many_splits": "Wine --splits 2 --models Ridge",
     "mutants": "",
+    "noise_partners": "--rows 60 --kinds numbers --tables 1",
     "nodes": "bytes --rows 300",
     "pooled_splits": "Iris Diabetes --splits 2",
     "privacy": "canaries --seeds 1 --sets Wine",

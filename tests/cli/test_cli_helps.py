@@ -468,7 +468,7 @@ def test_figures_of_rounds_are_explained_once(terminal: bool) -> None:
     assert all(len(line) <= 80 for line in lines) is terminal
     said = " ".join(lines)
     assert said.startswith(
-        "Each round: loss (log loss of the rows that are learned from, lower is better), rate ("
+        "Each round: loss (log loss of the rows that are learned from, lower is better), weights ("
     )
     assert said.count("lower is better") == 1
     assert said.index("lower is better") < said.index("round  1: loss 0.5")

@@ -206,7 +206,7 @@ def test_observers_hear_of_each_round_once_in_order(driver: str) -> None:
     assert [one.rate for one in heard[-1].rounds] == [one.rate for one in ensemble.rounds]
 
 
-def test_the_progress_bar_shows_round_loss_rate_and_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_progress_bar_shows_round_loss_and_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = io.StringIO()
     heard: list[Progress] = []
@@ -218,11 +218,7 @@ def test_the_progress_bar_shows_round_loss_rate_and_weights(monkeypatch: pytest.
     assert "3/3" in shown
     last = heard[-1].rounds[-1]
     assert describe_progress(heard[-1]) in " ".join(shown.split())
-    for part in (
-        f"loss {last.train_loss:.4g}",
-        f"validation {last.validation_loss:.4g}",
-        f"rate {last.rate:.3g}",
-    ):
+    for part in (f"loss {last.train_loss:.4g}", f"validation {last.validation_loss:.4g}"):
         assert part in describe_progress(heard[-1])
     assert f"bank {last.weights['bank']:.2f}" in describe_progress(heard[-1])
 

@@ -525,7 +525,7 @@ def test_versions_are_compared_on_labelled_rows_that_are_sent(network: Network, 
         "/v1/compare?task=gone": "gone",
         "/v1/compare?task=risk&version=99": "asked for [99]",
         "/v1/compare?task=untouched": "no finished version yet",
-        "/v1/compare?task=risk&name=rows.txt": "must end in",
+        "/v1/compare?task=risk&name=rows.pdf": "must end in",
     }.items():
         status, refused = site.raw(path, rows)[:2]
         assert status == 400
