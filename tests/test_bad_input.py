@@ -78,6 +78,17 @@ def test_names_need_a_table_with_names() -> None:
         regressor().fit(X.to_numpy(), y)
 
 
+def test_columns_of_one_name_are_named() -> None:
+    X, y = health()
+    table = pd.DataFrame(np.asarray(X)[:, :3], columns=["age", "weight", "weight"])
+    model = regressor({"clinic": ["age"], "lab": ["weight"]})
+    with pytest.raises(InvalidColumnsError, match=r"several columns of one name: weight\. Rename"):
+        model.fit(table, y)
+    model.fit(table.iloc[:, :2], y)
+    with pytest.raises(InvalidColumnsError, match="several columns of one name: weight"):
+        model.predict(table)
+
+
 def test_a_table_without_columns_or_rows() -> None:
     X, y = health()
     with pytest.raises(InvalidColumnsError, match=r"0 feature\(s\) \(shape=\(120, 0\)\)"):

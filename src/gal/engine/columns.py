@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,7 @@ def check_table(
     ``lenient``: columns may be missing.
     """
     if hasattr(X, "columns") and hasattr(X, "shape"):
+        _check_names_differ(X)
         if not lenient or getattr(estimator, "feature_names_in_", None) is None:
             validate_data(estimator, X, reset=reset, skip_check_array=True)
         if X.shape[0] == 0:
@@ -73,6 +75,15 @@ def check_table(
         dtype=None if has_text and text else "numeric",
         ensure_all_finite=False if lenient else finite,
     )
+
+
+def _check_names_differ(X: Any) -> None:
+    twice = [str(name) for name, count in Counter(X.columns).items() if count > 1]
+    if twice:
+        raise InvalidColumnsError(
+            f"the table has several columns of one name: {', '.join(twice)}. Rename them, or leave all "
+            "but one out"
+        )
 
 
 def columns_by_organization(
