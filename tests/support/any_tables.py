@@ -34,7 +34,7 @@ OF_LINEAR, OF_TREES = ("numbers", "whole", "constant"), ("numbers", "gaps", "who
 
 OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "closing": (False, True),
-    "interactions": ("off", 1, 5),
+    "interactions": (False, 1, 5),
     "cross_validation": (0, 2, 3, "always"),
     "validation_fraction": (0.0, 0.3),
     "fitted": ("in-sample", "held-out", "out-of-fold"),
