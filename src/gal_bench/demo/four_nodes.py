@@ -157,12 +157,12 @@ def run_demo(
     homes = {name: folder / name for name in PARTS}
     with Processes(program, homes) as processes:
         _make_nodes(processes, patients, say)
-        say("Their nodes start. Three join the task (gal serve, gal invite, gal join).")
+        say("Nodes start. Three join the task (gal serve, gal invite, gal join).")
         serving = {name: processes.start(name, "serve", "--level", "warning") for name in PARTS}
         _invite(processes)
         learned, killed = _learn_with_a_kill(processes, serving, say)
         predictions, facts = _predict(processes, patients, say)
-        say("The nodes stop. The audit logs are verified (gal audit), and all claims.")
+        say("Nodes stop. Audit logs (gal audit) and all claims are verified.")
         processes.end(list(serving.values()))
         printed = processes.together({name: [["audit", "--json"]] for name in PARTS})
         audits = {name: json.loads(one[0]) for name, one in printed.items()}
@@ -206,7 +206,7 @@ def _make_nodes(processes: Processes, patients: Patients, say: Say) -> None:
     """Each organization gets its folder and data, makes its own key, and takes in
     the cards of those it works with.
     """
-    say("Four organizations make keys and exchange cards (gal init, gal cards add).")
+    say("Four organizations exchange cards of their keys (gal init, gal cards).")
     for name, home in processes.homes.items():
         home.mkdir(mode=0o700, parents=True)
         patients.rows_of(name).to_csv(home / "rows.csv")
@@ -269,7 +269,7 @@ def _learn_with_a_kill(
             processes.kill_all()  # the pool waits for its thread, and that for the node
             raise
     if learned["rounds"] < learned["rounds_learned"]:
-        say(f"  The model keeps {learned['rounds']} rounds: later ones did not help in cross-validation.")
+        say(f"  The model keeps {learned['rounds']} rounds: later ones did not help validation rows.")
     return learned, killed
 
 
