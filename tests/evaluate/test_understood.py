@@ -150,3 +150,15 @@ def test_a_target_that_is_written_like_money_is_numbers() -> None:
     assert readable_target(money).tolist() == [one * 1234.5 for one in range(30)]
     for classes in (["yes", "no"] * 15, ["$1", "$2"] * 15, [1, 2, 3], [f"c{one}" for one in range(30)]):
         assert readable_target(pd.Series(classes)).tolist() == classes
+
+
+def test_numbers_of_shops_that_are_text_are_learned_as_they_are_shown() -> None:
+    rng = np.random.default_rng(0)
+    at, x = rng.integers(0, 120, 1500), rng.normal(size=1500)
+    shop = rng.choice(9000, 120, replace=False)[at] + 1000
+    y = rng.normal(size=120)[at] + 0.3 * x + 0.3 * rng.normal(size=1500)
+    for shops in (shop, shop.astype(str)):
+        table = pd.DataFrame({"x": x, "shop": shops, "y": y})
+        found = simulate(table, "y", {"bank": ["x"], "chain": ["shop"]}, folds=2)
+        assert found.assisted.value > 0.7
+        assert found.columns[1].column.done == "numbers, and each a category"

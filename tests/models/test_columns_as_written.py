@@ -320,7 +320,7 @@ def test_digits_that_are_text_on_purpose_may_be_names_and_numbers() -> None:
     shops = rng.integers(0, 30, 1000)
     table = pd.DataFrame({"shop": shops.astype(str)})
     (reading,) = column_readings(table)
-    assert (reading.kind, reading.done) == ("number", "made numbers, and each a category")
+    assert (reading.kind, reading.done) == ("number", "numbers, and each a category")
     for effect in (rng.normal(size=30)[shops], shops / 10):
         y = effect + rng.normal(0, 0.2, 1000)
         model = TabularModel(max_iter=0).fit(table[:500], y[:500])
@@ -395,3 +395,37 @@ def test_any_text_is_read_without_an_error(values: list[str | None], name: str) 
         assert all(len(part) == len(values) for part in parts_of(column, reading))
         assert len(parts_of(column.iloc[:0], reading)) == len(parts_of(column, reading))
     column_readings(pd.DataFrame({name: column}))
+
+
+def numbers_of_shops(rng: np.random.Generator, name: str = "shop") -> tuple[pd.DataFrame, Floats]:
+    """Shops called by whole numbers, each with an effect of its own."""
+    shops, effects = rng.choice(9000, 120, replace=False) + 1000, rng.normal(size=120)
+    at = rng.integers(0, 120, 3000)
+    return pd.DataFrame({name: shops[at]}), effects[at] + 0.3 * rng.normal(size=3000)
+
+
+@pytest.mark.parametrize("name", ["shop", "column"])
+def test_whole_numbers_that_are_names_of_shops_are_categories_as_well(name: str) -> None:
+    table, y = numbers_of_shops(np.random.default_rng(0), name)
+    (read,) = column_readings(table)
+    assert (read.kind, read.done) == ("number", "numbers, and each a category")
+    model = GALRegressor({"bank": [name]}, random_state=0)
+    for written in (table, table.astype(str), table.astype(float)):
+        model.fit(written[:2000], y[:2000])
+        assert r2_score(y[2000:], model.predict(written[2000:])) > 0.85
+    assert np.isfinite(model.predict(pd.DataFrame({name: [5, None, 10**9]}))).all()
+
+
+def test_whole_numbers_that_count_or_measure_are_no_categories() -> None:
+    rng = np.random.default_rng(0)
+    skewed = rng.exponential(200, 3000).round()
+    table = pd.DataFrame(
+        {
+            "age": rng.normal(45, 15, 3000).round().clip(18, 99),
+            "score": rng.normal(600, 80, 3000).round(),
+            "income": (rng.normal(4000, 900, 3000) / 50).round() * 50,
+            "seconds": np.where(rng.random(3000) < 0.4, 0, skewed),
+            "born": rng.integers(1925, 2007, 3000),
+        }
+    )
+    assert [one.done for one in column_readings(table)] == ["as it is"] * 5

@@ -84,9 +84,15 @@ def told_models(
 
 def _told(model: TabularModel | None, read: Iterable[ColumnReading]) -> TabularModel:
     made = TabularModel() if model is None else clone(model)
-    kinds = {one.name: one.kind for one in read if one.reading is not None}
+    kinds = {one.name: _kind_told(one) for one in read if one.reading is not None}
     made.kinds = {**kinds, **(made.kinds or {})} or None
     return made
+
+
+def _kind_told(one: ColumnReading) -> str:
+    """Numbers that may be names are found again: said to be numbers, they would be nothing else."""
+    assert one.reading is not None
+    return "auto" if one.reading.how.get("names") else one.kind
 
 
 def _is_one_number(one: ColumnReading) -> bool:

@@ -206,7 +206,7 @@ def _done(reading: HowRead, column: pd.Series[Any]) -> str:
 def _done_to_numbers(reading: HowRead) -> str:
     how, said = reading.how, "made numbers"
     if how.get("names"):
-        return f"{said}, and each a category"
+        return "numbers, and each a category"
     if how["decimal"] == ",":
         said += ", decimal comma"
     if how["larger"]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gal.models.reading.deciding import (
     FALSE,
+    THING_NAME,
     TRUE,
     date_reading,
     how_to_read,
@@ -29,7 +30,7 @@ from gal.models.reading.written_numbers import (
     taken_apart,
     unit_beside,
 )
-from gal.models.tabular.column_values import TIMES, as_numbers, columns_of, is_number
+from gal.models.tabular.column_values import MAX_CATEGORIES, TIMES, as_numbers, columns_of, is_number
 from gal.models.tabular.frames import Table
 from gal.models.tabular.readings import LEFT_OUT, HowRead
 
@@ -42,6 +43,8 @@ WEEKDAYS = ["0 Monday", "1 Tuesday", "2 Wednesday", "3 Thursday", "4 Friday", "5
 MONTHS = [f"{month:02}" for month in range(1, 13)]
 OF_CALENDAR, OF_TEXT = 0.05, 0.03
 """Sizes beside a standardised column: the ridge shrinks them 400 times as much, or 1,100 times."""
+SEVERAL_ROWS = 3
+"""In so many rows is each of the numbers that are names, at least half of them."""
 EXCEL_1970 = 25569
 """The day 1970-01-01 as spreadsheets count days."""
 
@@ -79,6 +82,9 @@ def reading_of(column: Column, name: Any, declared: str | None = None) -> HowRea
         return _of_numbers(column, declared)
     import pandas as pd
 
+    if declared in {None, "auto"} and _are_names(column, str(name)):
+        return HowRead("number", {"decimal": ".", "larger": False, "words": [], "units": [], "names": True})
+
     types = pd.api.types
     if types.is_datetime64_any_dtype(column) or (
         types.is_object_dtype(column) and types.infer_dtype(column, skipna=True) in TIMES
@@ -97,6 +103,26 @@ def _of_numbers(column: Column, declared: str | None) -> HowRead | None:
         unit = "days" if declared == "days" else _unit_of_dates(numbers)
         return date_reading(_days_of(numbers, unit), unit=unit)
     return HowRead("category") if declared == "category" else None
+
+
+def _are_names(column: pd.Series[Any], name: str) -> bool:
+    """Whether whole numbers are names, such as those of shops, and no quantity: each is in several rows, and
+    their column is called so, or most numbers between the first and the last one are nobody's.
+    """
+    import pandas as pd
+
+    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+        return False
+    numbers = as_numbers(column)
+    numbers = numbers[np.isfinite(numbers)]
+    if len(numbers) <= SEVERAL_ROWS * MAX_CATEGORIES or numbers.min() < 0 or (numbers % 1 != 0).any():
+        return False
+    values, counts = np.unique(numbers, return_counts=True)
+    if len(values) <= MAX_CATEGORIES or np.median(counts) < SEVERAL_ROWS:
+        return False
+    sparse = len(values) < 0.5 * (values[-1] - values[0] + 1)
+    rounded = any((values % size == values[0] % size).mean() > 0.5 for size in (5, 10))
+    return THING_NAME.search(name) is not None or bool(sparse and not rounded)
 
 
 def _unit_of_dates(numbers: Floats) -> str:
@@ -130,17 +156,13 @@ def readings_of(table: Table, kinds: Mapping[Any, str] | None = None) -> list[Ho
     looked at as the text that they were in a file, and "days" are dates as days since 1970.
     """
     said = kinds or {}
-    if not said and all(one.kind in "fiub" for one in _types_in(table)):
+    if not said and isinstance(table, np.ndarray) and table.dtype.kind in "fiub":
         return None
     found = [
         reading_of(column, name, said.get(name, said.get(str(name))))
         for name, column in zip(names_in(table), columns_of(table), strict=True)
     ]
     return found if any(one is not None for one in found) else None
-
-
-def _types_in(table: Table) -> set[Any]:
-    return {table.dtype} if isinstance(table, np.ndarray) else set(table.dtypes)
 
 
 def read_with(table: Table, readings: Sequence[HowRead | None]) -> ReadTable:

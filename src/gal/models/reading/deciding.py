@@ -71,6 +71,14 @@ MAIL, PHONE = re.compile(r"[^@\s]+@[^@\s]+"), re.compile(r"\+?[\d(][\d\s()./-]{6
 POSTAL_NAME = re.compile(
     r"(^|[_\W])(zip|zip_?code|plz|post_?(al)?_?code|postleitzahl|cap)([_\W]|$)", re.IGNORECASE
 )
+THING_NAME = re.compile(
+    r"(^|[_\W])(id|nr|nbr|nummer|zip|zip_?code|plz|postcode|postal_?code|postleitzahl|shop|store|branch|filiale"
+    r"|outlet|agency|agent|broker|dealer|vendor|supplier|merchant|hospital|clinic|ward|provider|doctor|physician"
+    r"|school|plant|warehouse|product|item|article|artikel|sku|code)(_?(id|no|nr|num|number|nummer|code|key))?$"
+    r"|[a-z]I[Dd]$",
+    re.IGNORECASE,
+)
+"""Of columns whose whole numbers are names."""
 CODE_NAME = re.compile(
     r"(^|[_\W])(zip|zip_?code|plz|post_?(al)?_?code|postleitzahl|cap|phone|tel|telefon|telephone|mobile|fax|icd\w*"
     r"|iban|ssn|code|sku|ean|isbn)([_\W]|$)",
