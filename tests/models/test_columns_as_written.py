@@ -429,3 +429,49 @@ def test_whole_numbers_that_count_or_measure_are_no_categories() -> None:
         }
     )
     assert [one.done for one in column_readings(table)] == ["as it is"] * 5
+
+
+DAYS = pd.date_range("2015-01-03", "2022-12-30", periods=400).normalize()
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%y", "%d-%b-%y", "%d/%m/%y", "%m/%d/%y", "%y-%m-%d", "%d.%m.%Y"])
+def test_years_of_two_digits_are_where_people_write_them(form: str) -> None:
+    """12.10.22 is in 2022, though the 22nd of October 2012 is a day, too."""
+    column = pd.Series(DAYS.strftime(form), name="since")
+    reading = reading_of(column, "since")
+    assert reading is not None
+    expected = (DAYS - pd.Timestamp(0)).days.to_numpy(dtype=np.float64)
+    np.testing.assert_array_equal(parts_of(column, reading)[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "days"),
+    [
+        ("{days} days {rest}", 1.0),
+        ("{days} day, {rest}", 1.0),
+        ("PT{n}M", 1 / 1440),
+        ("{years}yrs {months}mon", 30.4375),
+    ],
+)
+def test_durations_of_one_unit_and_a_clock_are_no_ids(value: str, days: float) -> None:
+    texts = [
+        value.format(
+            days=n // 24 + 1, rest=f"{n % 24:02}:{n * 7 % 60:02}:11", n=n, years=n // 12, months=n % 12
+        )
+        for n in range(1, 301)
+    ]
+    (read,) = column_readings(pd.DataFrame({"talked": texts}))
+    assert read.kind == "duration"
+    assert read.reading is not None
+    found = parts_of(pd.Series(texts), read.reading)[0]
+    assert found[-1] / found[0] > 5
+    assert (np.diff(found) > 0).all()
+    assert days / 2 < found[0] < 3 * days
+
+
+def test_stars_at_numbers_and_dates_of_zeros_are_understood() -> None:
+    marked = [f"{n / 7:.1f}*" if n % 5 == 0 else f"{n / 7:.1f}" for n in range(1, 301)]
+    dated = ["0000-00-00" if n % 4 == 0 else str(DAYS[n])[:10] for n in range(300)]
+    lab, ended = column_readings(pd.DataFrame({"lab": marked, "ended": dated}))
+    assert (lab.kind, lab.missing) == ("number", 0)
+    assert (ended.kind, ended.missing) == ("date", 0.25)

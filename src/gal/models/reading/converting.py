@@ -35,6 +35,8 @@ from gal.models.tabular.frames import Table
 from gal.models.tabular.readings import LEFT_OUT, HowRead
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from gal.models.tabular.column_values import Column
 
 Floats = NDArray[np.float64]

@@ -245,11 +245,24 @@ def _possible(parts: pd.DataFrame) -> tuple[str, ...]:
     )
     if (first == 4 and third == 4) or 3 in (first, third):
         return ()
+    if first <= 2 and third <= 2:
+        orders = tuple(sorted(orders, key=lambda order: _unlikely(parts, order)))
     if parts["second"].str[0].str.isalpha().all():
         return tuple(order for order in orders if order[1] == "m")
     if parts["half"].notna().any():  # where clocks have halves, months come first
         return tuple(sorted(orders, key=lambda order: order != "mdy"))
     return orders
+
+
+def _unlikely(parts: pd.DataFrame, order: str) -> int:
+    """How much speaks against an order of rows whose years have two digits: 0 where nothing does.
+
+    Years come last where there are points or words; else where the last numbers are fewer than the first.
+    """
+    worded = bool(parts["second"].str[0].str.isalpha().any())
+    last = worded or parts["between"].str.strip().iloc[0] == "."
+    last = last or parts["third"].nunique() < parts["first"].nunique()
+    return int((order == "ymd") == last)
 
 
 def _dates_alike(parts: pd.DataFrame, given: str | None) -> tuple[str | None, Floats]:

@@ -24,7 +24,8 @@ UNITS: Mapping[str, float] = {
         ("w", "wk", "wks", "week", "weeks", "woche", "wochen", "semaine", "semaines"), 7 * 86400.0
     ),
     **dict.fromkeys(
-        ("mo", "mos", "mth", "mths", "month", "months", "monat", "monate", "mois"), 30.4375 * 86400.0
+        ("mo", "mos", "mon", "mons", "mth", "mths", "month", "months", "monat", "monate", "mois"),
+        30.4375 * 86400.0,
     ),
     **dict.fromkeys(("y", "yr", "yrs", "year", "years", "jahr", "jahre", "j", "an", "ans"), 365.25 * 86400.0),
 }
@@ -68,8 +69,9 @@ def seconds_of(text: str) -> float:
 
 
 def units_in(text: str) -> set[float]:
-    """Which units a duration names, in seconds; a clock is one, too (0)."""
-    return {UNITS.get(unit.casefold(), -1.0) for _, unit in PIECE.findall(text)} or {0.0}
+    """Which units a duration names, in seconds; a clock is one, too (0), and so is ISO 8601."""
+    clock = {0.0} if ":" in text or text[:1] == "P" else set[float]()
+    return clock | {UNITS.get(unit.casefold(), -1.0) for _, unit in PIECE.findall(text)} or {0.0}
 
 
 def durations_of(texts: Iterable[str]) -> Floats:

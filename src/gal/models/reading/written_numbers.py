@@ -48,7 +48,7 @@ NUMBER = re.compile(
     rf"(?P<open>\()? ?(?P<bound>{BOUND})? ?(?P<sign>[-+])? ?(?P<before>{CURRENCY})? ?(?P<again>[-+])?"
     rf" ?(?P<digits>{DIGITS})(?P<power>[eE][-+]?\d{{1,3}}(?![\w]))? ?(?P<more>{MORE})? ?(?P<unit>{UNIT}?)?"
     rf"(?P<after>(?<![-\w])[{SYMBOLS}]|(?<=[\d ])[{SYMBOLS}])? ?(?P<later>{MORE})?"
-    rf"(?P<back>-)? ?(?P<close>\))?",
+    rf"(?P<back>-)? ?(?P<close>\))?(?P<star> ?\*{{1,3}})?",
     re.IGNORECASE,
 )
 GROUPED = re.compile(
@@ -101,7 +101,7 @@ MISSING = frozenset(
         *("n / a", "no answer", "no data", "no info", "no value", "non renseigné", "not applicable"),
         *("not available", "not done", "not given", "not known", "not measured", "not provided"),
         *("not recorded", "not reported", "not specified", "not stated", "not tested", "to be determined"),
-        *("weiß nicht",),
+        *("weiß nicht", "0000-00-00", "0000-00-00 00:00:00", "00.00.0000", "00/00/0000"),
     }
 )
 """What stands for a value that is not there, in lower case."""
@@ -161,7 +161,7 @@ def taken_apart(text: str) -> TakenApart | None:
     digits = found["digits"].strip()
     if digits[-1:] in {",", "'"}:
         return None
-    unit = _unit(found["unit"] or "")
+    unit = _unit(found["unit"] or "") + (found["star"] or "").strip()
     currency = (found["before"] or found["after"] or "").casefold().strip(". ")
     negative = opened or "-" in (sign, again, back)
     below = (found["bound"] or "").casefold().strip(".") in BELOW
