@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import r2_score
+from typer.testing import CliRunner
 
+from gal.cli.app import app
 from gal.cli.evaluating.tables import read_frame
 from gal.errors import GALError, InvalidInputError
 from gal.node.admin.columns_found import columns_found
@@ -155,3 +157,14 @@ def test_a_node_toml_that_says_nonsense_of_columns_is_refused(tmp_path: Path, mo
     (tmp_path / "rows.csv").write_text("id,a\n1,2\n")
     with pytest.raises(GALError, match=words):
         node_of(tmp_path, "rows.csv", more)
+
+
+def test_names_of_columns_steer_no_terminal(tmp_path: Path) -> None:
+    rows = "\n".join(f"{n % 7},1,{n % 2}" for n in range(60))
+    (tmp_path / "t.csv").write_text(f"a,\x1b[31mcol,y\n{rows}\n", encoding="utf-8")
+    organizations = 'label_holder = "o"\n[organizations]\no = ["a"]\np = ["\\u001b[31mcol"]\n'
+    (tmp_path / "o.toml").write_text(organizations, encoding="utf-8")
+    arguments = ["simulate", str(tmp_path / "t.csv"), "--target", "y"]
+    found = CliRunner().invoke(app, [*arguments, "--organizations", str(tmp_path / "o.toml")])
+    assert "constant: \\x1b[31mcol" in found.output
+    assert "\x1b" not in found.output

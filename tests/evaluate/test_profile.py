@@ -75,7 +75,7 @@ def test_numbers_that_are_learned_as_numbers_have_no_rare_class() -> None:
     frame = pd.DataFrame({"a": [0.1, 0.7, 0.3, 0.2, 0.9], "y": [151, 75, 141, 206, 135]})
     assert [one.kind for one in profile_of(frame, "y", {"bank": ["a"]})] == ["rare classes"]
     assert profile_of(frame, "y", {"bank": ["a"]}, classes=False) == []
-    frame = pd.DataFrame({"a": range(0, 80, 2), "y": [float(one) / 7 for one in range(40)]})
+    frame = pd.DataFrame({"a": [2, 1] * 20, "y": [float(one) / 7 for one in range(40)]})
     assert profile_of(frame, "y", {"bank": ["a"]}) == []
 
 
@@ -85,3 +85,23 @@ def test_columns_that_nobody_holds() -> None:
     assert one.words == "no organization holds it"
     (one,) = profile_of(sound(), "y", {"bank": ["age"]})
     assert one.words == "no organization holds them"
+
+
+def test_a_column_that_is_the_target_under_another_name() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=200)
+    table = pd.DataFrame({"a": rng.normal(size=200), "copy": [f"${one:.6f}" for one in y], "y": y.round(6)})
+    (found,) = profile_of(table, "y", {"bank": ["a", "copy"]})
+    assert (found.kind, found.columns) == ("tells the target", ("copy",))
+    table = pd.DataFrame({"a": rng.normal(size=200), "left": np.where(y > 0, "gone", None), "y": y > 0})
+    assert profile_of(table, "y", {"bank": ["a", "left"]}) == []
+    table["left"] = np.where(y > 0, "gone", "here")
+    assert [one.kind for one in profile_of(table, "y", {"bank": ["a", "left"]})] == ["tells the target"]
+
+
+def test_classes_that_are_written_in_several_ways() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(size=120), "y": ["Yes", "yes ", "No"] * 40})
+    (found,) = profile_of(table, "y", {"bank": ["a"]})
+    assert found.kind == "classes written in several ways"
+    assert "'Yes', 'yes '" in found.words

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from gal.engine.labels import are_classes
 from gal.evaluate.understood import UsedColumn, understood
 from gal.models.reading.column_reading import ColumnReading
+from gal.models.reading.converting import parts_of
 from gal.models.reading.deciding import ID_NAME
+from gal.models.tabular.column_values import as_numbers
 
 Kind = Literal[
     "constant",
@@ -22,6 +25,8 @@ Kind = Literal[
     "duplicated ids",
     "duplicated rows",
     "rare classes",
+    "classes written in several ways",
+    "tells the target",
     "not used",
 ]
 
@@ -76,7 +81,8 @@ def profile_of(
     y = table[target]
     rare = _rare(y, target) if (are_classes(y.to_numpy()) if classes is None else classes) else []
     findings = [Remark(kind, tuple(found[kind]), words) for kind, words in WORDS.items() if kind in found]
-    return [*findings, *_duplicates(table, used, rest), *rare, *_unused(rest)]
+    said = [*_tells(table, y, read), *_alike(y, target)]
+    return [*findings, *said, *_duplicates(table, used, rest), *rare, *_unused(rest)]
 
 
 WORDS: Mapping[Kind, str] = {
@@ -125,6 +131,47 @@ def _duplicates(table: pd.DataFrame, used: Sequence[str], rest: Sequence[str]) -
         words = f"{same:,} rows are there a second time, target and all: they flatter every model"
         found.append(Remark("duplicated rows", (), words))
     return found
+
+
+def _tells(table: pd.DataFrame, y: pd.Series[Any], read: Sequence[UsedColumn]) -> list[Remark]:
+    """Columns that are the target under another name: its classes called otherwise, or all in its order."""
+    try:
+        copies = [one.column.name for one in read if _is_copy(table[one.column.name], one.column, y)]
+    except TypeError:  # cells that cannot be compared
+        return []
+    words = "it is the target under another name: leave it out unless it is known before the target is"
+    return [Remark("tells the target", tuple(dict.fromkeys(copies)), words)] if copies else []
+
+
+def _is_copy(column: pd.Series[Any], one: ColumnReading, y: pd.Series[Any]) -> bool:
+    codes, classes = pd.factorize(column)[0], pd.factorize(y)[0]
+    known = (codes >= 0) & (classes >= 0)
+    if one.left_out or known.sum() < max(20, 0.5 * len(codes)):
+        return False
+    codes, classes = codes[known], classes[known]
+    n_codes, n_classes = len(np.unique(codes)), len(np.unique(classes))
+    if not 1 < n_codes == n_classes == len(np.unique(codes * (int(classes.max()) + 1) + classes)):
+        return False
+    if 2 * n_codes < len(codes):
+        return True
+    if one.kind in {"category", "text"} or not pd.api.types.is_numeric_dtype(y):
+        return False
+    numbers = column if one.reading is None else parts_of(column, one.reading)[0]
+    order = np.diff(as_numbers(y)[known][np.argsort(np.asarray(numbers, dtype=np.float64)[known])])
+    return bool((order >= 0).all() or (order <= 0).all())
+
+
+def _alike(y: pd.Series[Any], target: str) -> list[Remark]:
+    """Classes that differ by capitals and spaces only."""
+    names = [one for one in y.dropna().unique() if isinstance(one, str)]
+    if len(names) > len(y) / 2:
+        return []
+    ways: dict[str, list[str]] = {}
+    for one in names:
+        ways.setdefault(" ".join(one.split()).casefold(), []).append(one)
+    several = [", ".join(map(repr, sorted(group))) for group in ways.values() if len(group) > 1]
+    words = f"{'; '.join(several[:3])} are learned as different classes: write each class in one way"
+    return [Remark("classes written in several ways", (target,), words)] if several else []
 
 
 def _rare(y: pd.Series[Any], target: str) -> list[Remark]:

@@ -13,6 +13,7 @@ from gal.cli.screen.shares_report import point_in_words, print_coalitions, print
 from gal.evaluate import Simulation, Verdict
 from gal.evaluate.profile import Remark
 from gal.evaluate.reporting.outcome import answer_in_words, compared_lines, details_in_words
+from gal.models.reading.column_reading import shown
 
 COLOURS: Mapping[Verdict, str] = {
     Verdict.GAIN: "green",
@@ -70,7 +71,8 @@ def print_profile(findings: Sequence[Remark], out: Console) -> None:
         named = ", ".join(one.columns[:6]) + (
             f" and {len(one.columns) - 6} more" if len(one.columns) > 6 else ""
         )
-        out.print(f"  {one.kind}: " + escape(f"{named}: {one.words}" if named else one.words))
+        words = f"{named}: {one.words}" if named else one.words
+        out.print(f"  {one.kind}: " + escape(shown(words, len(words) * 10)))
 
 
 def _number(value: float) -> str:
