@@ -475,3 +475,22 @@ def test_stars_at_numbers_and_dates_of_zeros_are_understood() -> None:
     lab, ended = column_readings(pd.DataFrame({"lab": marked, "ended": dated}))
     assert (lab.kind, lab.missing) == ("number", 0)
     assert (ended.kind, ended.missing) == ("date", 0.25)
+
+
+def test_an_amount_paid_is_no_id() -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.permutation(200_000)[:500]
+    table = pd.DataFrame({"paid": numbers, "PAID": numbers, "grid": [f"{one}.5 €" for one in numbers]})
+    assert [one.kind for one in column_readings(table)] == ["number"] * 3
+    table = pd.DataFrame(dict.fromkeys(("Kundennr", "customerid", "CustomerID", "policy_no"), numbers))
+    assert [one.kind for one in column_readings(table)] == ["id"] * 4
+
+
+@pytest.mark.parametrize(("zone", "hours"), [("EST", -5), ("CEST", 2), ("pdt", -7), ("UTC", 0)])
+def test_time_zones_by_name(zone: str, hours: int) -> None:
+    column = pd.Series(DAYS.strftime(f"%Y-%m-%d 12:30:00 {zone}"), name="seen")
+    reading = reading_of(column, "seen")
+    assert reading is not None
+    assert reading.kind == "date"
+    expected = (DAYS - pd.Timestamp(0)).days.to_numpy(dtype=np.float64) + (12.5 - hours) / 24
+    np.testing.assert_allclose(parts_of(column, reading)[0], expected)

@@ -65,7 +65,9 @@ ALONE, ENOUGH = 0.95, 20
 """Share of distinct values from which on a column may name rows; of fewer rows that says nothing."""
 
 ID_NAME = re.compile(
-    r"(^|[_\W])(id|ids|uuid|guid|key|no|nr|nbr|num|number|nummer|mrn|iban|ssn)$|[a-z]I[Dd]$", re.IGNORECASE
+    r"(^|[_\W]|customer|client|patient|member|policy|account|order|kunden|patienten|vertrags|konto|policen)"
+    r"(id|ids|uuid|guid|key|no|nr|nbr|num|number|nummer|mrn|iban|ssn)$|(?-i:[a-z]I[Dd])$",
+    re.IGNORECASE,
 )
 MAIL, PHONE = re.compile(r"[^@\s]+@[^@\s]+"), re.compile(r"\+?[\d(][\d\s()./-]{6,}")
 POSTAL_NAME = re.compile(
@@ -75,7 +77,7 @@ THING_NAME = re.compile(
     r"(^|[_\W])(id|nr|nbr|nummer|zip|zip_?code|plz|postcode|postal_?code|postleitzahl|shop|store|branch|filiale"
     r"|outlet|agency|agent|broker|dealer|vendor|supplier|merchant|hospital|clinic|ward|provider|doctor|physician"
     r"|school|plant|warehouse|product|item|article|artikel|sku|code)(_?(id|no|nr|num|number|nummer|code|key))?$"
-    r"|[a-z]I[Dd]$",
+    r"|(?-i:[a-z]I[Dd])$",
     re.IGNORECASE,
 )
 """Of columns whose whole numbers are names."""

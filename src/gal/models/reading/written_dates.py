@@ -32,7 +32,23 @@ CLOCK = (
     r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<after>\d{2}(?:[.,]\d{1,9})?))?"
     r"(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?"
 )
-ZONE = r" ?(?P<zone>Z|UTC|GMT|[+-]\d{2}(?::?\d{2})?)?"
+ZONES = {
+    **{"EST": -5, "EDT": -4, "CST": -6, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7},
+    **{
+        "CET": 1,
+        "CEST": 2,
+        "MEZ": 1,
+        "MESZ": 2,
+        "WET": 0,
+        "WEST": 1,
+        "EET": 2,
+        "EEST": 3,
+        "MSK": 3,
+        "JST": 9,
+    },
+}
+"""Hours ahead of UTC of zones by name."""
+ZONE = rf" ?(?P<zone>Z|UTC|GMT|{'|'.join(ZONES)}|[+-]\d{{2}}(?::?\d{{2}})?)?"
 WEEKDAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun|mo|di|mi|do|fr|sa|so)[a-z]*\.?,? )?"
 TIME, DATED = CLOCK, f"{WEEKDAY}{DAY}(?:(?:[ T]|, ){CLOCK}{ZONE})?"
 COMPACT = re.compile(r"(?P<year>(?:18|19|20|21)\d{2})(?P<month>\d{2})(?P<day>\d{2})")
@@ -318,7 +334,9 @@ def _since_1970(year: Any, month: Any, day: Any) -> Floats:
 
 def _seconds_east(zone: pd.Series[Any]) -> Floats:
     """How far clocks there are ahead of UTC; 0 where nobody says where they are."""
-    clock = zone.fillna("Z").str.upper().str.replace("UTC|GMT|Z", "+00", regex=True).str.replace(":", "")
+    named = zone.fillna("Z").str.upper()
+    named = named.map({name: f"{hours:+03}" for name, hours in ZONES.items()}).fillna(named)
+    clock = named.str.replace("UTC|GMT|Z", "+00", regex=True).str.replace(":", "")
     signs = np.where(clock.str[0] == "-", -1.0, 1.0)
     plain = clock.str[1:].str.ljust(4, "0").astype(int)
     return np.asarray(signs * (plain // 100 * 3600 + plain % 100 * 60), dtype=np.float64)
