@@ -11,7 +11,7 @@ import pytest
 from sklearn.metrics import r2_score
 from typer.testing import CliRunner
 
-from gal.cli.app import app
+from gal.cli.app import _fail, app
 from gal.cli.evaluating.tables import read_frame
 from gal.errors import GALError, InvalidInputError
 from gal.node.admin.columns_found import columns_found
@@ -168,3 +168,10 @@ def test_names_of_columns_steer_no_terminal(tmp_path: Path) -> None:
     found = CliRunner().invoke(app, [*arguments, "--organizations", str(tmp_path / "o.toml")])
     assert "constant: \\x1b[31mcol" in found.output
     assert "\x1b" not in found.output
+
+
+def test_errors_steer_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _fail("there is no column; there are a, \x1b[31mcol", 2)
+    assert "\\x1b[31mcol" in (said := capsys.readouterr().err)
+    assert "\x1b[31mcol" not in said

@@ -494,3 +494,14 @@ def test_time_zones_by_name(zone: str, hours: int) -> None:
     assert reading.kind == "date"
     expected = (DAYS - pd.Timestamp(0)).days.to_numpy(dtype=np.float64) + (12.5 - hours) / 24
     np.testing.assert_allclose(parts_of(column, reading)[0], expected)
+
+
+@pytest.mark.parametrize(("first", "last"), [(1940, 2002), (1931, 2012), (1975, 2022), (2001, 2035)])
+def test_two_digits_of_years_of_birth_are_of_one_lifetime(first: int, last: int) -> None:
+    days = pd.date_range(f"{first}-01-03", f"{last}-12-30", periods=500).normalize()
+    column = pd.Series(days.strftime("%d.%m.%y"), name="born")
+    reading = reading_of(column, "born")
+    assert reading is not None
+    expected = (days - pd.Timestamp(0)).days.to_numpy(dtype=np.float64)
+    np.testing.assert_array_equal(parts_of(column, reading)[0], expected)
+    np.testing.assert_array_equal(parts_of(column[:3], reading)[0], expected[:3])

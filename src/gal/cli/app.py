@@ -157,7 +157,8 @@ def root(
 def _fail(message: str, code: int) -> None:
     from gal.cli.screen.printing import Screen
 
-    Screen(stderr=True).print(f"[bold red]error:[/] {escape(message)}")
+    plain = message.replace("\x1b", "\\x1b")  # names of columns may hold what steers a terminal
+    Screen(stderr=True).print(f"[bold red]error:[/] {escape(plain)}")
     sys.exit(code)
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # who has numbers only does without pandas
 
 Floats = NDArray[np.float64]
 Orders = dict[str, str]
-"""By how dates are written: which number is which, such as "dmy"."""
+"""By how dates are written: which number is which, such as "dmy"; behind it the first year of two digits that
+is in the last century, where it is not 69."""
 
 WORD = r"[^\W\d_]{3,10}\.?"
 DAY = (
@@ -58,6 +59,9 @@ MONTHLY = re.compile(
     rf"(\d{{4}})[-/.](\d{{1,2}})|(\d{{1,2}})[-/.](\d{{4}})|({WORD})[-/. ']{{1,2}}(\d{{2}}|\d{{4}})"
 )
 
+THIS_CENTURY, FAR, OLDEST = 69, 40, 30
+"""Years of two digits below the first are in this century; after the second one they hardly are; who is born
+in the third one or later is no child."""
 ORDERS = ("ymd", "dmy", "mdy")
 """Which number is which; the first that suits most rows that are written alike, as DuckDB has it."""
 
@@ -289,9 +293,10 @@ def _dates_alike(parts: pd.DataFrame, given: str | None) -> tuple[str | None, Fl
     for order in orders:
         year, month, day = (numbers[order.index(one)] for one in "ymd")
         short = (parts["first" if order[0] == "y" else "third"].str.len() <= 2).to_numpy(dtype=bool)
-        values = _since_1970(_long(year, short), month, day)
+        first = int(order[3:] or THIS_CENTURY) if given is not None else _first_of_last_century(year[short])
+        values = _since_1970(_long(year, short, first), month, day)
         if best is None or np.isnan(values).sum() < np.isnan(days).sum():
-            best, days = order, values
+            best, days = order[:3] + (f"{first}" if first != THIS_CENTURY else ""), values
         if not np.isnan(days).any():
             break
     return best, days
@@ -319,8 +324,20 @@ def _months(second: pd.Series[Any]) -> NDArray[np.int64]:
     return np.asarray(numbers.fillna(words).fillna(0), dtype=np.int64)
 
 
-def _long(year: NDArray[np.int64], short: NDArray[np.bool_]) -> NDArray[np.int64]:
-    return np.where(short, year + np.where(year < 69, 2000, 1900), year)
+def _long(year: NDArray[np.int64], short: NDArray[np.bool_], first: int = THIS_CENTURY) -> NDArray[np.int64]:
+    return np.where(short, year + np.where(year < first, 2000, 1900), year)
+
+
+def _first_of_last_century(years: NDArray[np.int64]) -> int:
+    """The first year of two digits that is in the last century: 69, or less where that would put many rows
+    after 2040. Those are dates of birth, and the longest stretch without any is where a century ends.
+    """
+    if len(years) == 0 or ((years > FAR) & (years < THIS_CENTURY)).mean() < 0.01:
+        return THIS_CENTURY
+    there = np.unique(years[years < THIS_CENTURY])
+    early = np.concatenate(([-1], there))
+    gaps = np.where(there <= FAR + 10, np.diff(early), 0)
+    return int(there[np.argmax(gaps)]) if gaps.max() > 2 else OLDEST
 
 
 def _since_1970(year: Any, month: Any, day: Any) -> Floats:
