@@ -21,6 +21,7 @@ COLUMNS = {
     "either": ["01/02/2020", "03/04/2021"],
     "dots": ["31.12.2020", "01.02.2021"],
     "short years": ["31/12/20", "01/02/21"],
+    "short years and dots": ["12.10.22", "05.01.23", "28.02.21"],
     "old and far": ["1600-01-01", "9999-12-31"],
     "leap": ["2020-02-29", "2021-02-28"],
     "seconds": ["2020-01-02 03:04:05", "2021-12-31 00:00:00"],
@@ -78,6 +79,8 @@ def test_dates_are_the_days_of_a_node(tmp_path: Path, name: str) -> None:
     assert isinstance(there, np.ndarray)  # numbers there
     here = read_table(tmp_path / "rows.csv")["it"].to_numpy(dtype=np.float64)
     np.testing.assert_array_equal(here, there[:, 0])
+    if name == "short years and dots":
+        assert here[0] == (pd.Timestamp("2022-10-12") - pd.Timestamp(0)).days
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])

@@ -123,3 +123,12 @@ def test_intervals_hold_what_is_true_about_as_often_as_they_say(spread: float) -
         found = interval_of(Scored(float(rows.mean()), rows, split_means(rows, splits)), splits)
         held += found.low <= 0 <= found.high
     assert held / 300 >= 0.93
+
+
+def test_no_interval_is_above_the_best_score() -> None:
+    y = np.arange(100) % 2
+    splits = splits_of(y, classes=True, folds=None, seed=0)
+    wrong = np.where(np.arange(100) < 3, 1 - y, y).astype(float)[splits.rows]
+    score = scored(METRICS["auc"], y[splits.rows], [wrong] * len(splits.repeats), splits)
+    assert interval_of(score, splits).high > 1
+    assert interval_of(score, splits, METRICS["auc"].best).high == 1

@@ -93,7 +93,9 @@ def test_a_column_that_is_the_target_under_another_name() -> None:
     table = pd.DataFrame({"a": rng.normal(size=200), "copy": [f"${one:.6f}" for one in y], "y": y.round(6)})
     (found,) = profile_of(table, "y", {"bank": ["a", "copy"]})
     assert (found.kind, found.columns) == ("tells the target", ("copy",))
-    table = pd.DataFrame({"a": rng.normal(size=200), "left": np.where(y > 0, "gone", None), "y": y > 0})
+    table = pd.DataFrame(
+        {"a": rng.normal(size=200), "left": ["gone" if one > 0 else None for one in y], "y": y > 0}
+    )
     assert profile_of(table, "y", {"bank": ["a", "left"]}) == []
     table["left"] = np.where(y > 0, "gone", "here")
     assert [one.kind for one in profile_of(table, "y", {"bank": ["a", "left"]})] == ["tells the target"]

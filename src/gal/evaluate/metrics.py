@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import warnings
 from collections.abc import Callable
@@ -28,6 +29,11 @@ class Metric:
 
     needs: str = "predictions"
     """Of a model: its predictions, the positive class's probability, or all probabilities."""
+
+    @property
+    def best(self) -> float:
+        """The highest score that there is; infinite where that is not known."""
+        return {"auc": 1.0, "accuracy": 1.0, "r2": 1.0, "neg_mae": 0.0}.get(self.name, math.inf)
 
     def said(self, score: float) -> str:
         """What the model does, for people: "explains 17.8% of the differences between rows"."""

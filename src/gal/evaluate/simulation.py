@@ -263,7 +263,7 @@ def _decided(
     shares = joining.shares(truth, splits, alone, assisted, gain)
     better = assisted.value > best_alone.value
     verdict = Verdict.NO_GAIN if shares is None else verdict_of(gain, pooling_gain, beats_tuned=better)
-    return {name: interval_of(one, splits) for name, one in scores.items()} | {
+    return {name: interval_of(one, splits, metric.best) for name, one in scores.items()} | {
         "gain": gain,
         "pooling_gain": pooling_gain,
         "verdict": verdict,

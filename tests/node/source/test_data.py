@@ -250,7 +250,7 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "missing ids": ("id,x\n1,2\n,3\n", 'source = "rows.csv"\nrow_id = '
                                        '"id"', "1 row has no id, the first is row 2"),
     "a date as label": ("id,x,y\n1,2,2020-01-01\n", 'source = "rows.csv"\nrow_id = "id"\nlabel = '
-                                                    '"y"', "label 'y' has the type DATE"),
+                                                    '"y"', "label 'y' is a date or a time"),
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ Nadeau and Bengio (2003, "Inference for the generalization error") add the ratio
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,10 +74,10 @@ def split_means(rows: Floats, splits: Splits) -> Floats:
     return np.concatenate(each)
 
 
-def interval_of(one: Scored, splits: Splits) -> Interval:
-    """The score with its interval, by both variances."""
+def interval_of(one: Scored, splits: Splits, best: float = math.inf) -> Interval:
+    """The score with its interval, by both variances; no score is above the ``best``."""
     reach, _ = reaches(one, splits)
-    return Interval(one.value, one.value - reach, one.value + reach)
+    return Interval(one.value, one.value - reach, min(one.value + reach, best))
 
 
 def reaches(one: Scored, splits: Splits) -> tuple[float, float]:

@@ -2,8 +2,7 @@
 
 A CSV file has no types. Several ways of writing may stand in one column. Which of two numbers is the day is
 asked of all rows that are written alike: the first order that suits most of them. What was found (``orders``)
-is kept, so that a row that comes later is read in the same way. On a node DuckDB reads what is written in one
-way that it knows; this reads the rest, and as DuckDB would (``tests/cli/test_tables.py`` compares).
+is kept, so that a row that comes later is read in the same way. Nodes and ``gal simulate`` read with this.
 """
 
 from __future__ import annotations

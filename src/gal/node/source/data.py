@@ -275,7 +275,7 @@ def _table(reader: SourceReader) -> Table:
 
 def _table_of(reader: SourceReader, columns: Any, ids: RowIds, stamp: Stamp | None = None) -> Table:
     organization = reader.organization
-    found = _label(columns.column(columns.num_columns - 1)) if reader.label else None
+    found = _label(reader, columns.column(columns.num_columns - 1)) if reader.label else None
     features = list(columns.columns[1 : 1 + len(reader.features)])
     del columns
     return Table(
@@ -481,7 +481,7 @@ def categories_of(coded: Any, *, stays_text: bool) -> Any:
 
 
 def _days(coded: Any) -> Any:
-    """Text of dates or times that DuckDB left as they are, as days; None for other text."""
+    """Text of dates or times as days; None for other text."""
     import pyarrow as pa
 
     some = coded.dictionary[:20].to_pylist()
@@ -507,12 +507,18 @@ def _truths(coded: Any) -> Any:
     return None if None in values or not values else pa.array(values, pa.bool_()).take(coded.indices)
 
 
-def _label(column: Any) -> Any:
-    """The label in one piece; "true" and "false" are booleans."""
+def _label(reader: SourceReader, column: Any) -> Any:
+    """The label in one piece; "true" and "false" are booleans. Dates are no label."""
     import pyarrow as pa
 
     whole = _in_one_piece(column)
-    truths = _truths(whole.dictionary_encode()) if pa.types.is_string(whole.type) else None
+    coded = whole.dictionary_encode() if pa.types.is_string(whole.type) else None
+    if coded is not None and len(coded.dictionary) and _days(coded) is not None:
+        raise InvalidLabelsError(
+            f"{reader.whose}: the label {reader.label!r} is a date or a time; a label is a number, a boolean "
+            "or text"
+        )
+    truths = None if coded is None else _truths(coded)
     return pa.chunked_array([whole if truths is None else truths])
 
 

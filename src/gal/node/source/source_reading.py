@@ -41,8 +41,9 @@ MISSING = (
 )
 """What stands for a missing value in a CSV file; the same as in pandas, and so in ``gal simulate``."""
 
-GUESSED = ("BIGINT", "DOUBLE", "TIME", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "VARCHAR")
-"""Types that a column of a CSV file may turn out to have. DuckDB's own booleans would make true of "yes"."""
+GUESSED = ("BIGINT", "DOUBLE", "VARCHAR")
+"""Types that a column of a CSV file may turn out to have. DuckDB's own booleans would make true of "yes", and
+its dates 2012-10-22 of 12.10.22."""
 
 SNIFFED = 100_000
 """Rows of a CSV file from which types are guessed; all rows, at several times the
