@@ -52,7 +52,7 @@ def figures(folder: Path) -> pd.DataFrame:
     return table.drop(columns="seconds")
 
 
-def test_a_simulation_is_the_same_on_every_backend(tmp_path: Path, scheduler: str, few_trees: None) -> None:
+def test_a_simulation_is_the_same_on_every_backend(tmp_path: Path, scheduler: str) -> None:
     found = [simulated(tmp_path, *where) for where in (("loky",), ("dask", "--scheduler", scheduler))]
     assert found[0] == found[1]
 
