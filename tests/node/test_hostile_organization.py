@@ -238,7 +238,10 @@ def test_only_the_first_answer_counts(net: Network) -> None:
         other = replace(answer, arrays={"fitted": answer.arrays["fitted"] * np.float32(-100)})
         return [answer, other, other]
 
-    terms, honest = net.invite("twice", net.lab, net.mallory, **USED), net.ensemble("honest-mallory")
+    honest_terms = net.invite("once", net.lab, net.mallory, **USED)
+    with assisting(net, honest_terms):
+        honest = net.learn("once", patience=SOON)
+    terms = net.invite("twice", net.lab, net.mallory, **USED)
     since = net.mark("clinic")
     with assisting(net, terms, twice) as peer:
         ensemble = net.learn("twice", patience=SOON)
