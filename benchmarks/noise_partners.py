@@ -56,8 +56,8 @@ def made_up(n: int, kind: str, seed: int, partner: float) -> tuple[pd.DataFrame,
 
 def of_partner(found: Simulation) -> bool:
     """Whether anything is claimed of any partner."""
-    assert found.shares is not None
-    return any(one.low > 0 for one in found.shares.by_organization.values())
+    assert found.contributions is not None
+    return any(one.low > 0 for one in found.contributions.by_organization.values())
 
 
 def main() -> None:

@@ -5,7 +5,7 @@
 The real small tables, and drawn ones of 60 to 1,900 rows with two to eight organizations: exact sums, columns
 and noise with heavy tails, rare values and rare classes; with four kinds of local models. Printed: how many
 organizations, how many of them were named, and the largest differences of correlations between the part that
-is learned first and the others, in standard errors (see ``gal.core.guards.judged_first``).
+is learned first and the others, in standard errors (see ``gal.core.guards.sentinel_fold``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 import gal
-from gal.core.guards import judged_first
+from gal.core.guards import sentinel_fold
+from gal.core.outcome import Decision, TaskOutcome
 from gal.engine.organization import Organization
 from gal.models import LinearModel, TabularModel
 from gal_bench.adversaries.running import drawn
@@ -63,21 +64,21 @@ def drawn_tables(n_tables: int, seed: int) -> Iterator[Table]:
         yield "rare class", np.split(X, m, axis=1), (y > np.quantile(y, 0.93)).astype(int), True
 
 
-def looked_at(table: Table, model: str) -> tuple[list[tuple[float, float]], bool]:
-    """What was found of each organization, and whether somebody was named."""
+def looked_at(table: Table, model: str) -> tuple[list[float], TaskOutcome | None, int]:
+    """What was found of each organization and of all together; the outcome; how many have no part."""
     _, views, y, classes = table
-    found: list[tuple[float, float]] = []
-    plain = judged_first.closer_later
+    found: list[float] = []
+    plain = sentinel_fold.closer
 
-    def noting(added: Any, lacking: Any) -> tuple[float, float]:
+    def noting(added: Any, lacking: Any) -> float:
         found.append(plain(added, lacking))
         return found[-1]
 
     members = [Organization(f"o{m}", view, MODELS[model]()) for m, view in enumerate(views)]
     kind: Any = "classification" if classes else "regression"
-    with patch.object(judged_first, "closer_later", noting):
+    with patch.object(sentinel_fold, "closer", noting):
         ensemble = gal.learn(y, members, kind=kind, label_holder="o0")
-    return found, "looks like" in ensemble.stopped
+    return found, ensemble.outcome, len(views) - len(ensemble.asked())
 
 
 def main() -> None:
@@ -90,21 +91,25 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=300, help="the first seed")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| local models | learnings | organizations | learnings with one named | largest, in errors |")
-    print("|---|---:|---:|---:|---|")
+    print(
+        "| local models | learnings | named | worse on the sentinel fold | without a part | largest errors |"
+    )
+    print("|---|---:|---:|---:|---:|---|")
     for model in given.models:
         tables = [
             *real_tables(given.sets, given.seeds, given.first, given.data),
             *drawn_tables(given.tables, given.first),
         ]
         seen = [(table[0], *looked_at(table, model)) for table in tables]
-        count = sum(len(found) for _, found, _ in seen)
-        far = sorted(
-            ((errors, name) for name, found, _ in seen for errors, by in found if by > judged_first.CLOSER),
-            reverse=True,
+        named = sum(outcome is not None and bool(outcome.memorizers) for _, _, outcome, _ in seen)
+        worse = sum(
+            outcome is not None and outcome.decision is Decision.WORSE_ON_SENTINEL
+            for _, _, outcome, _ in seen
         )
-        largest = ", ".join(f"{errors:.1f} ({name})" for errors, name in far[:3])
-        print(f"| {model} | {len(seen)} | {count} | {sum(one for *_, one in seen)} | {largest} |", flush=True)
+        far = sorted(((errors, name) for name, found, _, _ in seen for errors in found), reverse=True)
+        largest = ", ".join(f"{errors:.1f} ({name})" for errors, name in far[:5])
+        idle = sum(one for *_, one in seen)
+        print(f"| {model} | {len(seen)} | {named} | {worse} | {idle} | {largest} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -19,4 +19,5 @@ for name in ("alone", "assisted", "pooled"):
     score = getattr(found, name)
     print(f"{name:9s} {found.metric} {score.value:.2f}  (95 % from {score.low:.2f} to {score.high:.2f})")
 print(f"verdict   {found.verdict}")
-print(", ".join(f"{name} brought {share:.0%}" for name, share in found.contributions.items()))
+for name, one in found.contributions.by_organization.items():
+    print(f"{name} contributes {one.value:.3f} ({one.low:.3f} to {one.high:.3f}): {one.verdict}")

@@ -115,16 +115,10 @@ def few_trees() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def small_forests() -> Iterator[None]:
-    """Few trees in closing models and behind crossed residuals, and short lessons for networks, where not how
-    much they hear is looked at.
-    """
+    """Few trees in stackers, where not how good they are is looked at."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gal.engine.stacking.TREES", 10)
-        patch.setattr("gal.engine.stacking.TREES_OF_TWO", 10)
-        patch.setattr("gal.engine.stacking.TREES_OF_NUMBERS", 10)
-        patch.setattr("gal.engine.interactions.TREES", 12)
-        patch.setattr("gal.models.answer_network.VISITS", 10)
-        patch.setattr("gal.models.answer_network.VISITS_OF_NUMBERS", 10)
+        for name in ("TREES", "MOST_TREES"):
+            patch.setattr(f"gal.engine.stacking.{name}", 10)
         yield
 
 

@@ -145,6 +145,15 @@ def test_labels_must_be_finite(bad: float) -> None:
         gal.learn(y, [Organization("bank", X)])
 
 
+def test_rows_to_predict_must_be_finite() -> None:
+    X, y = health()
+    model = GALRegressor({"bank": [0], "lab": [1, 2]}, rounds=1).fit(np.asarray(X)[:, :3], y)
+    with pytest.raises(ValueError, match="Input X contains infinity"):
+        model.predict(np.array([[np.inf, 0.0, 1.0]]))
+    with pytest.raises(ValueError, match="X has 2 features"):
+        model.predict(np.ones((1, 2)))
+
+
 def test_labels_whose_squares_are_no_numbers() -> None:
     X, y = health()
     with pytest.raises(
@@ -238,7 +247,8 @@ def test_constant_features_do_no_harm() -> None:
         model = regressor(local_models=local).fit(constant, y)
         alone = regressor({"bank": PARTS["bank"]}, local_models=local).fit(X, y)
         assert model.score(constant, y) == pytest.approx(alone.score(X, y), abs=0.02)
-        assert abs(model.contributions_["lab"]) < 1e-6
+        assert model.contributions_ is not None
+        assert abs(model.contributions_.by_organization["lab"].value) < 1e-6
 
 
 def test_nothing_but_constants_leaves_the_mean() -> None:
@@ -255,7 +265,8 @@ def test_one_organization_is_plain_boosting() -> None:
     np.testing.assert_allclose(
         model.fit(X, y).predict(X), LinearRegression().fit(X, y).predict(X), rtol=1e-3, atol=1e-4
     )
-    assert model.contributions_["bank"] == pytest.approx(
+    assert model.contributions_ is not None
+    assert model.contributions_.own == pytest.approx(
         model.ensemble_.initial_train_loss - model.rounds_[0].train_loss
     )
 
@@ -369,7 +380,8 @@ def test_unusable_answers_are_named_and_left_out(spoil: Any, reason: str) -> Non
     assert all(set(one.left_out) == {"lab"} and one.weights["lab"] == 0 for one in model.rounds_)
     alone = regressor({"bank": PARTS["bank"]}, cross_validation=0).fit(X, y)
     np.testing.assert_array_equal(model.predict(X), alone.predict(X))
-    assert model.contributions_["lab"] == 0
+    assert model.contributions_ is not None
+    assert model.contributions_.by_organization["lab"].value == 0
 
 
 def test_who_comes_back_takes_part_again() -> None:
@@ -393,7 +405,8 @@ def test_a_model_that_fails_in_a_later_round_keeps_its_first() -> None:
     local = {"bank": Ridge(), "lab": Raising(RuntimeError("disk full"), Counter(2))}
     with pytest.warns(LeftOutWarning, match=r"'lab' was left out of round 2, 3: .*Raising failed: disk full"):
         model = regressor(local_models=local, cross_validation=0).fit(X, y)
-    assert model.contributions_["lab"] > 0
+    assert model.contributions_ is not None
+    assert model.contributions_.by_organization["lab"].value > 0
     assert model.score(X, y) > 0.5
 
 

@@ -20,12 +20,12 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from gal import GALClassifier, GALRegressor
 from gal.core.requests import FitRequest, Target, Terms
-from gal.core.rows import all_rows, with_crossing
+from gal.core.rows import all_rows, with_probes
 from gal.engine.organization import fit_locally
 from gal.models import TabularModel, check_local_model
 from gal.models.tabular import TableEncoder, table_encoder, tabular_model, wide_ridge
 from gal.models.tabular.column_values import MAX_CATEGORIES
-from gal.models.tabular.grown_trees import fit_tree, fitted_mapper
+from gal.models.tabular.grown_trees import fit_tree, fitted_mapper, predict_tree
 from gal.models.tabular.known_table import KnownTable
 from gal.models.tabular.table_encoder import BEND
 from gal.models.tabular.wide_ridge import ridge
@@ -360,16 +360,18 @@ class TestKnownTables:
         with pytest.raises(ValueError, match="3 features"):
             unnamed.predict(TabularModel().prepare(numbers))
 
-    def test_bins_say_what_codes_say(self) -> None:
+    def test_trees_say_of_new_rows_what_scikit_learn_says(self) -> None:
         X, y = mixed_table()
+        X.loc[560:, "city"] = "Zug"  # a category that no fitted row has
         known, rows = TabularModel().prepare(X), slice_of(560)
         models = [self.fitted(known, rows, target, None) for target in (y, y**2, y**3)]
         foreign = TabularModel().prepare(X.sample(frac=1.0, random_state=0))
-        for one in models:  # the second and third time from bins, also of rows that nobody fitted
-            np.testing.assert_array_equal(one.predict(known), one.predict(X))
-            np.testing.assert_array_equal(one.predict(foreign), one.predict(foreign.table))
-        (bins,) = (kept for _, kept in foreign._bins.values())
-        assert bins is not None
+        for one in models:
+            (tree,), codes = one.trees_, foreign.codes(one.encoder_)
+            theirs = tree._bin_mapper.transform(tree._preprocess_X(codes, reset=False))
+            np.testing.assert_array_equal(foreign.bins(tree, one.encoder_), theirs)
+            np.testing.assert_array_equal(predict_tree(tree, foreign, one.encoder_), tree.predict(codes))
+        assert len(foreign._bins) == 1  # all rounds share them
 
 
 def slice_of(n: int) -> Any:
@@ -490,12 +492,12 @@ class TestTrees:
     @pytest.mark.parametrize("wrapped", [False, True], ids=["as it is", "in a pipeline"])
     @pytest.mark.parametrize(("outputs", "trees"), [(1, 10), (2, 10), (3, 2)])
     def test_beyond_the_rounds_there_are_more(self, outputs: int, trees: int, *, wrapped: bool) -> None:
-        """A crossed residual is fitted once: nobody hears what was missed. A random target asks for a coarse
-        function.
+        """An interaction probe is fitted once: no later one finds what it misses. A random target asks for
+        a coarse function.
         """
         view, residual = np.random.default_rng(0).normal(size=(2, 1200, outputs)).astype(np.float32)
-        terms = Terms(with_crossing(all_rows(1200), np.random.default_rng(0)), outputs, 3, 0)
-        targets: dict[Target, int] = {"residual": 2 if outputs > 2 else 5, "random": 1, "crossed": trees}
+        terms = Terms(with_probes(all_rows(1200), np.random.default_rng(0)), outputs, 3, 0)
+        targets: dict[Target, int] = {"residual": 2 if outputs > 2 else 5, "random": 1, "probe": trees}
         for target, expected in targets.items():
             for given in (TabularModel(), TabularModel(max_iter=4), TabularModel(learning_rate=0.3)):
                 model = make_pipeline(given) if wrapped else given
@@ -510,7 +512,7 @@ class TestTrees:
                     assert fitted.n_iter_ == 1 + (own if told else expected)
                     coarse = target == "random" and not told
                     assert coarse == (fitted.max_leaf_nodes == 8)
-            assert len(models) == (2 if target == "crossed" else 1)
+            assert len(models) == (2 if target == "probe" else 1)
 
     def test_a_coarse_target_does_not_make_larger_trees(self) -> None:
         model = TabularModel(max_leaf_nodes=4)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SAID = {
     "own_models_and_losses.py": "without lab  mean error",
     "save_and_explain.py": "of the patients that nobody learned from",
-    "would_it_help.py": "lab brought",
+    "would_it_help.py": "lab contributes",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,3 +172,35 @@ else:
         one.endswith("needs the package 'grpcio': pip install 'gal-learn[node]'.") for one in sentences
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_sizes_are_those_of_what_each_extra_adds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``make sizes``, in an environment of four distributions."""
+    needs = {
+        "gal-learn": ["numbers", 'Large[fast]; extra == "node"', 'absent; extra == "deep"'],
+        "numbers": ['unused; sys_platform == "nowhere"'],
+        "large": ["numbers", 'quick; extra == "fast"'],
+        "quick": [],
+    }
+    for size, (name, wanted) in enumerate(needs.items(), 1):
+        folder = tmp_path / f"{name.replace('-', '_')}-1.dist-info"
+        folder.mkdir()
+        lines = [
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1",
+            *(f"Requires-Dist: {one}" for one in wanted),
+        ]
+        extras = "Provides-Extra: node\nProvides-Extra: deep\n" if name == "gal-learn" else ""
+        (folder / "METADATA").write_text("\n".join(lines) + "\n" + extras)
+        for file in ("data.bin", "one.pyc"):  # only what is there counts, from Python 3.12 on
+            (tmp_path / f"{name}-{file}").touch()
+        (folder / "RECORD").write_text(f"{name}-data.bin,,{size}000000\n{name}-one.pyc,,\n")
+    script = runpy.run_path(str(ROOT / ".ci" / "install_sizes.py"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    script["main"]()
+    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
+        "base 3 MB in 2 distributions: numbers 2, gal-learn 1",
+        "node 7 MB in 2 distributions: quick 4, large 3",
+        "deep not installed: absent",
+    ]

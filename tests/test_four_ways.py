@@ -138,7 +138,7 @@ TABLES: dict[str, tuple[Callable[..., Columns], Callable[[Any], Any], int]] = {
     "many rows with dates, three classes, closed": (dates, three, MANY),
     "many rows with gaps, yes and no, closed": (gaps, yes_no, MANY),
     "many rows, three classes, more rounds, closed": (numbers, three, MANY),
-    "many rows, crossed and closed": (numbers, product, MANY),
+    "many rows, probed and closed": (numbers, product, MANY),
 }
 
 
@@ -217,15 +217,14 @@ def typed(table: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.usefixtures("small_forests")
 @pytest.mark.parametrize("name", TABLES)
 def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    signs = 4 if "crossed" in name else 1  # enough to compare, and less time
-    monkeypatch.setattr("gal.engine.task_making.SIGNS", signs)
-    monkeypatch.setattr("gal.engine.task_making.SIGNS_FOR_THREE", 1)
+    signs = 4 if "probed" in name else 1  # enough to compare, and less time
+    monkeypatch.setattr("gal.engine.task_making.PROBES", signs)
+    monkeypatch.setattr("gal.engine.task_making.PROBES_FOR_THREE", 1)
     monkeypatch.setattr("gal.engine.task_making.LARGE", MANY - 50)
     monkeypatch.setattr("gal.engine.task_making.LARGER", MANY - 50)
-    monkeypatch.setattr("gal.engine.task_making.ROUNDS", ROUNDS - 1)
     monkeypatch.setattr("gal.engine.task_making.MOST_ROUNDS", ROUNDS + 1)
     rounds = "auto" if "more rounds" in name else ROUNDS
-    (table, y), probed = made(name), "crossed" in name
+    (table, y), probed = made(name), "probed" in name
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ways = {
@@ -238,7 +237,7 @@ def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytes
     ensemble, expected = ways["estimator"]
     assert ensemble.n_rounds > 0  # else all would agree on a constant
     assert (ensemble.closing is not None) == name.endswith("closed")
-    assert (ensemble.crossing is not None) == probed
+    assert (ensemble.probes is not None) == probed
     assert (ensemble.n_rounds > ROUNDS) == ("more rounds" in name)
     for way, (found, said) in ways.items():
         assert found.coefficients == ensemble.coefficients, way

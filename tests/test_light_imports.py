@@ -134,6 +134,30 @@ def test_learning_and_predicting_with_arrays_needs_nothing_else() -> None:
     assert errors_of(DATA + PARTS + ESTIMATORS + LEARNERS) == ""
 
 
+HELP = """
+import sys
+import gal
+COMPUTING = {"scipy.stats", "sklearn", "pandas", "joblib", "pyarrow", "grpc", "duckdb", "torch", "matplotlib"}
+assert not (COMPUTING | {"numpy", "rich"}) & set(sys.modules)
+from gal.cli import main
+from gal.cli.app import COMMANDS
+for words in (["--version"], ["--help"], *([name, "--help"] for name in COMMANDS)):
+    sys.argv = ["gal", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, (words, end.code)
+    found = COMPUTING & set(sys.modules)
+    assert not found, f"gal {' '.join(words)} imported {', '.join(sorted(found))}"
+"""
+
+
+def test_importing_gal_and_printing_help_imports_nothing_that_computes() -> None:
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert "Usage: gal bench" in done.stdout.replace("\x1b[1m", "")
+
+
 MISSING: dict[str, list[Any]] = {
     "numbers": [1.0, np.nan, 2.0],
     "text": ["a", None, "b"],

@@ -23,7 +23,10 @@ def test_it_tells_what_was_learned(table: pd.DataFrame) -> None:
     card = model.card()
     assert card.startswith("# GALRegressor of clinic\n")
     assert "with the help of lab" in card
-    assert f"| lab | 2 | c, d | {model.contributions_['lab']:.4g} |" in card
+    assert model.contributions_ is not None
+    lab = model.contributions_.by_organization["lab"]
+    assert f"| lab | 2 | c, d | {lab.value:.4g} ({lab.low:.4g} to {lab.high:.4g}): helped |" in card
+    assert f"{model.contributions_.own:.4g} alone |" in card
     assert f"| clinic alone | {model.ensemble_.alone_validation_loss:.6g} |" in card
     assert f"| with assistance | {model.ensemble_.assisted_validation_loss:.6g} |" in card
     assert "- `rounds = 3`" in card

@@ -49,14 +49,12 @@ def test_a_progress_of_other_rows_is_refused() -> None:
         gal.learn(y[:60], organizations(X[:60]), progress=seen[0])
 
 
-def test_contributions_are_those_of_the_model_that_is_returned() -> None:
+def test_the_train_loss_is_that_of_the_model_that_is_returned() -> None:
     X, y = table()
     model = GALRegressor(PARTS, random_state=0, local_models=DecisionTreeRegressor()).fit(X, y)
     assert model.ensemble_.trust < 1
     loss = float(np.square(model.predict(X) - y).mean() / 2)
     assert model.ensemble_.train_loss == pytest.approx(loss, rel=1e-5)
-    fall = model.ensemble_.initial_train_loss - model.ensemble_.train_loss
-    assert sum(model.ensemble_.contributions.values()) == pytest.approx(fall, rel=1e-12)
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "quantile"])

@@ -1,8 +1,8 @@
 """Gradient Assisted Learning: learn together without sharing data, models or objectives."""
 
-from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
+
+from gal.on_demand import on_demand as _on_demand
 
 if _TYPE_CHECKING:
     from gal.core.state import Ensemble, Progress, Round
@@ -24,27 +24,18 @@ __all__ = [
     "predict",
 ]
 
-_WHERE = {
-    "Ensemble": "core.state",
-    "GALClassifier": "estimators",
-    "GALRegressor": "estimators",
-    "Organization": "engine.organization",
-    "Prediction": "functional",
-    "Progress": "core.state",
-    "Round": "core.state",
-    "learn": "functional",
-    "predict": "functional",
-}
-
-
-def __getattr__(name: str) -> _Any:
-    """Import a public name when it is first used: a node that only carries messages needs no scikit-learn."""
-    if name not in _WHERE:
-        raise AttributeError(f"module 'gal' has no attribute {name!r}")
-    value = getattr(_import_module(f"gal.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+__getattr__, __dir__ = _on_demand(
+    __name__,
+    globals(),
+    {
+        "Ensemble": "core.state",
+        "GALClassifier": "estimators",
+        "GALRegressor": "estimators",
+        "Organization": "engine.organization",
+        "Prediction": "functional",
+        "Progress": "core.state",
+        "Round": "core.state",
+        "learn": "functional",
+        "predict": "functional",
+    },
+)

@@ -26,7 +26,6 @@ from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missin
 from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
 from gal.engine.drivers import Driver, Traffic, drive_learning, drive_own, fitted_now, open_driver
 from gal.engine.initial import check_initial
-from gal.engine.interactions import FurtherAnswers
 from gal.engine.labels import (
     Labels,
     check_class_labels,
@@ -38,7 +37,6 @@ from gal.engine.model_card import model_card
 from gal.engine.observing import Clock, finished_rounds, show_progress, warn_of
 from gal.engine.options import Options, local_losses_by_name, option_by_name
 from gal.engine.organization import Organization
-from gal.engine.stacking import Closing
 from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, StoredModelError
 from gal.models import PaperLinear, default_model, takes_missing_values
@@ -68,15 +66,6 @@ if TYPE_CHECKING:  # learning and predicting with arrays do without pandas
 Floats = NDArray[np.float64]
 
 
-def _with_closing(ensemble: Ensemble, fitted: dict[str, Any]) -> Ensemble:
-    """The ensemble with its closing model, which files of 0.1 have among what was ``fitted``."""
-    before = fitted.pop("closing_", None)
-    if before is None:
-        return ensemble
-    own = (before.model, before.share, before.validation_loss)
-    return replace(ensemble, closing=Closing(*own, fitted["_loss"]))
-
-
 class _GAL(BaseEstimator):  # type: ignore[misc]
     """What both estimators share; the parameters are described in ``docs/ref-options.md``."""
 
@@ -98,8 +87,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         cross_validation: str | int = "auto",
         held_out_fraction: str | float = "auto",
         n_folds: int = 5,
-        fully_corrective: bool = False,
-        closing: Any = "auto",
+        closing: bool | str = "auto",
         interactions: bool | int = False,
         curvature: str | bool = "auto",
         scale_residual: str | bool = "auto",
@@ -125,7 +113,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             held_out_fraction,
             n_folds,
         )
-        self.fully_corrective, self.closing = fully_corrective, closing
+        self.closing = closing
         self.interactions, self.curvature, self.scale_residual = interactions, curvature, scale_residual
         self.min_rate, self.patience, self.plateau = min_rate, patience, plateau
         self.preset, self.privacy, self.secrecy = preset, privacy, secrecy
@@ -187,18 +175,19 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         ``true_labels``, where the task learns from protected ones: for the private refit.
         """
         clock = Clock(self.on_round)
-        further = FurtherAnswers(self.on_message, keeps=true_labels is not None)
         with (
             open_driver("joblib", self.n_jobs) as run,
             show_progress(task.rounds, clock, show=bool(self.verbose)) as observer,
         ):
-            told: dict[str, Any] = {"on_round": observer, "on_message": further, "traffic": asking.traffic}
+            told: dict[str, Any] = {
+                "on_round": observer,
+                "on_message": self.on_message,
+                "traffic": asking.traffic,
+            }
             ensemble = drive_learning(task, members, run, asking=asking, **told)
             if true_labels is not None and clock.reached is not None:
                 ensemble = all_rounds(ensemble, clock.reached)
-                self.private_refit_ = _private_refit(
-                    task, members, run, ensemble, clock.reached, true_labels, further
-                )
+                self.private_refit_ = _private_refit(task, members, run, ensemble, clock.reached, true_labels)
         return replace(asking.concluded(ensemble), judged=None), clock.seconds
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:
@@ -225,10 +214,9 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         """Public facts about the fit."""
         self.rounds_ = finished_rounds(self.ensemble_, self._seconds)
         self.n_rounds_ = self.ensemble_.n_rounds
-        self.contributions_ = dict(self.ensemble_.earned)
-        self.shares_ = self.ensemble_.shares
+        self.contributions_ = self.ensemble_.contributions
         self.closing_ = self.ensemble_.closing
-        self.crossing_ = self.ensemble_.crossing
+        self.probes_ = self.ensemble_.probes
 
     @property
     def local_models_(self) -> dict[str, dict[int, tuple[Any, ...]]]:
@@ -263,7 +251,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 
         In link space (log-odds for two classes). ``base`` is the average output; an organization's
         part is its deviation from its own average, so a useless one has about 0. Where a closing model or
-        crossed residuals take part, ``closing model`` is what they add to their sum; ``private refit``
+        interaction probes take part, ``closing model`` is what they add to their sum; ``private refit``
         likewise. With several outputs the columns are pairs (organization, output).
         """
         model, table, answers = self._ask(X)
@@ -301,7 +289,6 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         facts, ensemble, objects = read_archive(path, trusted)
         if facts["class"] != cls.__name__ or ensemble is None:
             raise StoredModelError(f"{str(path)!r} holds a {facts['class']}: use {facts['class']}.load")
-        ensemble = _with_closing(ensemble, objects["fitted"])
         loaded = cls(**objects["parameters"])
         for name, value in {"_seconds": [], **objects["fitted"]}.items():
             setattr(loaded, name, value)
@@ -349,11 +336,9 @@ def _private_refit(
     ensemble: Ensemble,
     reached: Progress,
     labels: Labels,
-    further: FurtherAnswers,
 ) -> PrivateRefit | None:
     """What predicts under a guarantee, from the true labels: nothing of it is sent."""
-    crossed = ensemble.crossing is not None  # its answers are known in sample only
-    own = None if crossed else drive_own(task, members, run, learn_own(task, labels))
+    own = drive_own(task, members, run, learn_own(task, labels))
     judged, parts, summed = ensemble.judged, task.rows.parts, from_sums(ensemble)
     if own is not None and judged is not None and parts is not None:
         if summed:
@@ -361,7 +346,8 @@ def _private_refit(
         return stack_privately(labels, reached, judged, parts, own, seed=task.seed)
     if not ensemble.asked():
         return None
-    fitted, counts = further.added(ensemble, fitted_now(task, ensemble, reached, members))
+    fitted = fitted_now(task, ensemble, reached, members)
+    counts: Sequence[Mapping[str, float]] = ensemble.coefficients
     if summed:
         fitted, counts = added_fitted(fitted, counts)
     first, among = task.first_output, never_sent(task)

@@ -14,9 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from joblib import parallel_config
 
 import forked
 from benchmark_scripts import BENCHMARKS, load_benchmark
@@ -29,14 +27,12 @@ SMALLEST = {
     "averaged_parts": "Iris --splits 2 --models Ridge",
     "camera_views": "",
     "cluster": "--rows 3000 --columns 4 --rounds 1",
-    "choices": "Adult --seeds 2 --rows 300 --choices today for_two_classes,_ten_trees_at_0.1",
+    "cost": "predict imports --quick --rows 120 --kinds regression",
     "contributions": "--rows 60 --seeds 1",
     "deep_speed": "--rows 32 --batch 8 --organizations 2",
     "default_model": "--quick --sets Wine --candidates no_trees",
     "endpoint": "--rows 300 --clients 2 --single 3 --each 3",
-    "engine": "--rows 1000 --fit-seconds 0.01 --times 1",
     "fusion": "--organizations 2 --views patches --schedules constant step --epochs 3",
-    "growth": 'point --point {"rows":500,"rounds":2}',
     "growth_nodes": 'point --point ["learned",300,2,2]',
     "handshakes": "--handshakes 5 --turns 1",
     "interactions": "--rows 300 --tasks xor --signs 2 --seeds 1",
@@ -45,6 +41,7 @@ SMALLEST = {
     "mutants": "",
     "noise_partners": "--rows 60 --kinds numbers --tables 1",
     "nodes": "bytes --rows 300",
+    "pieces": "run --tables Wine --splits 2 --pieces 9_trust_(shrinkage_of_all_steps)",
     "pooled_splits": "Iris Diabetes --splits 2",
     "privacy": "canaries --seeds 1 --sets Wine",
     "private_training": "--sets Diabetes --seeds 1 --rows 200",
@@ -52,8 +49,6 @@ SMALLEST = {
     "remembered_labels": "--sets Diabetes --seeds 100",
     "results_pages": "",
     "wrongly_named": "--sets Diabetes --seeds 1 --tables 1 --models linear",
-    "stages": "CreditDefault --no-pooled",
-    "threads": "--rows 300 --times 1 --busy 1",
     "sum_weights": "--sets Wine --models ridge --idle 1 --organizations 2 --seeds 1",
     "sums": "--rows 100 --organizations 3 --rounds 1 --seeds 1",
     "sources": "--rows 2000 --columns 3 --kinds folder",
@@ -70,6 +65,7 @@ FEWER: dict[str, dict[str, Any]] = {
 NEEDS = {
     "answer_times": ["grpc", "duckdb"],
     "camera_views": ["torch"],
+    "cost": ["lightgbm"],
     "deep_speed": ["torch"],
     "endpoint": ["grpc", "duckdb", "fastapi"],
     "fusion": ["torch"],
@@ -110,14 +106,15 @@ def test_every_script_is_here() -> None:
     [
         ("pooled_splits", r"\| SVR \| Iris \| 2 \| \d+\.\d\d \| \d+\.\d\d \| \d+\.\d\d \| [+-]\d"),
         ("averaged_parts", r"\| Ridge \| Iris \| 2 \| \d+\.\d\d \| [+-]\d"),
-        ("contributions", r"60 rows, sum +noise earns"),
+        ("cost", r"regression, 120 rows +\d.*\(aim 3\) +\S+ CPU s beside \d(.|\n)*gal --help +\d"),
+        ("contributions", r"60 rows, sum +noise has"),
         ("deep_speed", r"2 (one by one|side by side), one step: \d+\.\d+ ms"),
         ("default_model", r"Wine +accuracy no trees"),
-        ("growth", r'"cpu_seconds": \d'),
         ("interactions", r"xor +2 +0\.\d+ +\d"),
         ("many_splits", r"Wine"),
         ("remembered_labels", r"\| Diabetes \| validation rows \| \d+"),
         ("wrongly_named", r"linear . 5 . \d+ . 0 ."),
+        ("pieces", r"\| 9 trust \(shrinkage of all steps\) \| \d / \d of 1 \|"),
         ("nodes", r"from an organization +\d"),
         ("private_training", r"\| Diabetes \| 200 \|"),
         ("privacy", r"Wine: 26 canaries over 1 seeds"),
@@ -135,7 +132,7 @@ def test_it_runs(
         monkeypatch.setattr(constant, value)
     if name == "interactions":  # which wants more rows, unless it is told how many of them validate
         monkeypatch.setattr(script, "learned", partial(script.learned, validation_fraction=0.2))
-    starting = {"nodes": sys.modules.get("node_parts.network"), "sources": script}.get(name)
+    starting = {"nodes": sys.modules.get("node_parts.network"), "sources": script, "cost": script}.get(name)
     with forking(*([] if starting is None else [starting])):
         script.main()
     assert re.search(said, capsys.readouterr().out)
@@ -169,43 +166,10 @@ def test_every_part_of_privacy_runs(
     assert re.search(said, capsys.readouterr().out)
 
 
-@pytest.mark.usefixtures("small_forests")
-def test_choices_are_judged(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
-    if "GAL_DATA" not in os.environ:
-        pytest.skip("GAL_DATA names no folder with Adult")
-    start("choices").main()
-    assert re.search(r"Adult, by name: today 0\.\d+, log loss 0\.\d+", capsys.readouterr().out)
-
-
 def as_a_process(name: str, *words: str) -> subprocess.CompletedProcess[str]:
     """What a script says that is run by Python itself."""
     command = [sys.executable, str(BENCHMARKS / f"{name}.py"), *SMALLEST[name].split(), *words]
     return forked.run(command, capture_output=True, text=True, timeout=LONGEST)
-
-
-def test_stages_are_told_apart() -> None:
-    """As a process: it counts inside functions of the package, which stay as they are here."""
-    if "GAL_DATA" not in os.environ:
-        pytest.skip("GAL_DATA names no folder with CreditDefault")
-    done = as_a_process("stages")
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"CreditDefault, by name: GAL \d.* CPU s", done.stdout)
-    assert re.search(r"%  closing forest, judged", done.stdout)
-
-
-def test_what_crossing_costs_is_told(
-    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("gal.engine.task_making.LARGE", 200)
-    script = start("stages", "Made --crossing 1")
-    rng = np.random.default_rng(0)
-    X = pd.DataFrame(rng.normal(size=(300, 2)), columns=["one", "two"])
-    y = rng.integers(2, size=300)
-    table = script.PeerTable("Made", "by name", {"a": ["one"], "b": ["two"]}, X, y, X, y)
-    monkeypatch.setattr(script, "peer_tables", lambda *_: iter([table]))
-    script.main()
-    said = r"Made, by name: \d.* MB without crossing; with it \+\d.* CPU s, \+\d.* MB, not followed"
-    assert re.search(said, capsys.readouterr().out)
 
 
 def test_the_endpoint_is_asked(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,14 +177,6 @@ def test_the_endpoint_is_asked(start: Start, capsys: pytest.CaptureFixture[str])
     with forking(script, sys.modules["node_parts.network"]):
         script.main()
     assert re.search(r"2 clients: degraded rows +0\b", capsys.readouterr().out)
-
-
-def test_the_engine_is_measured(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two jobs are threads here: processes would import everything for a hundredth of a second."""
-    script = start("engine")
-    with parallel_config(backend="threading"):
-        script.main()
-    assert re.search(r"two jobs speed up +\d", capsys.readouterr().out)
 
 
 @pytest.mark.slow

@@ -517,7 +517,7 @@ def test_what_protects_labels_is_explained_once() -> None:
     facts = {
         **{"task": "risk", "version": 1, "rounds": 1, "rounds_learned": 1, "n_rows": 3, "seconds": 1.0},
         **{"initial_train_loss": 1.0, "train_loss": 0.5, "track": "assisted", "privacy": privacy},
-        **{"contributions": {}, "missed": {}, "known_rows": {}, "stopped": "all done"},
+        **{"contributions": None, "missed": {}, "known_rows": {}, "stopped": "all done"},
     }
     print_version(facts, Console(file=text, width=200))
     assert "A whole paragraph." not in text.getvalue()

@@ -58,7 +58,7 @@ class TestForPeople:
             found = rehearse_all(*given, **options)
             return [replace(one, utility=few, unprotected=few, alone=few) for one in found]
 
-        monkeypatch.setattr("gal.cli.evaluating.leakage.rehearse_all", nearly_nothing)
+        monkeypatch.setattr("gal.evaluate.rehearsal.rehearse_all", nearly_nothing)
         one = leakage(files, target="spent").stdout
         assert "R2 is 0.000; without a mechanism 0.000, without any assistance 0.000" in one
         assert "-0.000" not in one

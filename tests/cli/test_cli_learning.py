@@ -24,7 +24,7 @@ FACTS: dict[str, Any] = {
     "initial_train_loss": 9.0,
     "train_loss": 2.0,
     "track": "assisted",
-    "contributions": {"clinic": 1.0},
+    "contributions": None,
     "missed": {},
     "known_rows": {"clinic": 100},
     "stopped": "all rounds are done",

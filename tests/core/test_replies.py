@@ -92,7 +92,7 @@ def ensemble() -> Ensemble:
     """Two rounds; ``b`` missed the second."""
 
     def round(t: int, means: dict[str, tuple[float, ...]]) -> Round:
-        return Round(t, {"a": 0.5, "b": 0.5}, 1.0, 1.0, 0.0, 0.0, {}, means)
+        return Round(t, {"a": 0.5, "b": 0.5}, 1.0, 1.0, 0.0, 0.0, means)
 
     return Ensemble(
         organizations=("a", "b"),

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from gal.core.passes import blocks
 from gal.core.rows import (
-    CROSSING_FOLDS,
     FITTED_VALUES,
+    PROBE_FOLDS,
     FittedValues,
     Rows,
     all_rows,
     assign_rows,
-    with_crossing,
+    with_probes,
 )
 from gal.errors import InvalidOptionError
 
@@ -119,14 +119,25 @@ def test_blocks_cover_the_rows_in_order(n: int, n_outputs: int) -> None:
     assert all((part.stop - part.start) * n_outputs <= max(1 << 16, n_outputs) for part in parts)
 
 
-def test_a_class_with_few_rows_is_in_every_fold_of_crossed_residuals() -> None:
+def test_a_class_with_few_rows_is_in_every_fold_of_interaction_probes() -> None:
     groups = np.zeros(2000, dtype=np.intp)
     groups[::250] = 1
-    rows = all_rows(2000)
     for seed in range(20):
-        found = with_crossing(rows, np.random.default_rng(seed), groups=groups).crossing
+        found = with_probes(all_rows(2000), np.random.default_rng(seed), groups).probes
         assert found is not None
-        assert set(np.bincount(found[groups == 1])) == {8 // CROSSING_FOLDS}
-        plain = with_crossing(rows, np.random.default_rng(seed)).crossing
-        assert plain is not None
-        np.testing.assert_array_equal(found[groups == 0], plain[groups == 0])
+        assert found.min() == 1
+        assert set(np.bincount(found[groups == 1])[1:]) == {8 // PROBE_FOLDS}
+
+
+def test_a_sample_is_of_all_roles_and_validation_rows_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gal.core.rows.PROBE_ROWS", 100)
+    monkeypatch.setattr("gal.core.rows.PROBE_VALIDATION", 20)
+    rows = assign_rows(1000, np.random.default_rng(0), fitted="held-out", validation_fraction=0.3)
+    probed = with_probes(rows, np.random.default_rng(1))
+    roles, sample = probed.of_probes, probed.sample
+    assert (len(sample), roles.n, len(roles.validation)) == (100, 100, 20)
+    assert np.isin(sample[roles.validation], rows.validation).all()
+    assert np.isin(sample[roles.fit], rows.fit).all()
+    assert roles.folds is not None
+    assert set(roles.folds) == set(range(PROBE_FOLDS))
+    assert len(roles.fit) + 20 < 100  # rows that choose weights are in it, and not fitted

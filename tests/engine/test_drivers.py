@@ -161,7 +161,7 @@ def test_other_numbers_are_another_fit() -> None:
         (plain, replace(plain, track="alone"), True),
         (asked, replace(asked, round=2), False),
         (asked, replace(asked, part=0), False),
-        (asked, replace(asked, target="crossed"), False),
+        (asked, replace(asked, target="probe"), False),
         (asked, replace(asked, residual=-residual), False),
         (asked, plain, False),
         (plain, asked, False),
@@ -238,7 +238,7 @@ def test_without_show_the_observer_is_handed_through() -> None:
 # --- resuming
 
 
-@pytest.mark.parametrize("options", [{}, {"fully_corrective": True}, {"validation_fraction": 0.2}])
+@pytest.mark.parametrize("options", [{}, {"validation_fraction": 0.2}])
 def test_a_resumed_task_gives_the_same_ensemble(options: dict[str, Any]) -> None:
     settings: dict[str, Any] = {"rounds": 4, "seed": 4, "cross_validation": "auto", **options}
     organizations, y = members()

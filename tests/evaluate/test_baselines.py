@@ -424,11 +424,9 @@ def test_assisted_learning_counts_its_traffic() -> None:
     assert traffic.sent == traffic.received == 3 * 2 * len(X) * 3 * 4  # three outputs, four bytes
 
 
-def test_contributions_of_turns_add_up() -> None:
+def test_turns_explain_a_prediction() -> None:
     X, y = health()
     model = make("assisted_learning").fit(X, y)
-    fall = model.ensemble_.initial_train_loss - model.rounds_[-1].train_loss
-    assert sum(model.contributions_.values()) == pytest.approx(fall)
     base = model.explain(X)
     np.testing.assert_allclose(base.sum(axis=1), model.predict(X), atol=1e-6)
 

@@ -33,7 +33,6 @@ def test_repeats_have_folds_of_their_own_and_classes_of_the_same_mix() -> None:
     splits = splits_of(y, classes=True, folds=None, seed=0)
     assert len({tuple(one.test) for one in splits}) == 20
     assert {int(y[one.test].sum()) for one in splits} == {5}
-    assert len(splits_of(y, classes=True, folds=None, seed=0, once=True).repeats) == 1
 
 
 def test_gathered_rows_are_in_their_order() -> None:

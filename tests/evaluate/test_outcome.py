@@ -50,8 +50,8 @@ def test_of_noise_nothing_is_claimed_in_any_line(noise: Simulation) -> None:
     assert noise.covered is None
     assert noise.covered_by_log_loss is None
     assert noise.worth() is None
-    assert noise.shares is not None
-    for one in noise.shares.by_organization.values():
+    assert noise.contributions is not None
+    for one in noise.contributions.by_organization.values():
         assert one.low <= 0
     for said in (printed(noise), page(noise).words):
         assert NOTHING in said
@@ -60,12 +60,12 @@ def test_of_noise_nothing_is_claimed_in_any_line(noise: Simulation) -> None:
         assert "as good as pooled" not in said
         assert NUMBER_OF_PERCENT.search(said) is None
         assert "Worth" not in said
-        assert "only some joined" not in said
         assert "may be chance" in said
     facts = page(noise).facts
     assert facts["verdict"] == "no gain"
     assert facts["covered"] is facts["covered_by_log_loss"] is facts["worth"] is None
-    assert "helped" not in facts["verdicts"].values()
+    found = facts["contributions"]["by_organization"]
+    assert "helped" not in {one["verdict"] for one in found.values()}
 
 
 @pytest.mark.parametrize(

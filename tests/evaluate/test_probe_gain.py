@@ -86,7 +86,7 @@ def test_models_that_have_no_probes_are_not_looked_at() -> None:
 class Predicts:
     """Stands in for a fitted estimator: what it predicts is a column."""
 
-    crossing_ = SimpleNamespace(share=1.0)
+    probes_ = SimpleNamespace(share=1.0)
 
     def __init__(self, column: str) -> None:
         self.column = column
@@ -121,7 +121,7 @@ def test_what_nobody_follows_is_learned_once() -> None:
 
     def unfollowed(model: Any, *_: Any) -> Any:
         asked.append(model.interactions)
-        return SimpleNamespace(crossing_=None)
+        return SimpleNamespace(probes_=None)
 
     assert probe_gain(columns(), np.zeros(N), setting(), METRICS["r2"], unfollowed, print) is None
     assert asked == [True]
@@ -134,7 +134,7 @@ def test_a_large_table_is_sampled_and_rare_classes_are_left_out() -> None:
 
     def noted(model: Any, X: pd.DataFrame, y: Any) -> Any:
         seen.append((len(X), set(y.tolist())))
-        return SimpleNamespace(crossing_=None)
+        return SimpleNamespace(probes_=None)
 
     assert probe_gain(columns(n), y, setting(classes=True), METRICS["accuracy"], noted, print) is None
     assert seen[0] == (MOST_ROWS, {0, 1})

@@ -15,9 +15,9 @@ from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 
 from gal import GALClassifier, GALRegressor
-from gal.core.contributing.shares import Coalition, Earned, Shares
+from gal.core.contributions import NOTHING, Contribution, Contributions
+from gal.core.outcome import Decision, Ended, TaskOutcome
 from gal.core.state import plain
-from gal.core.steps import NOTHING_HOLDS, REMEMBERED
 from gal.engine.observing import LearningCurve
 from gal.errors import InvalidInputError, InvalidOptionError, MissingExtraError
 from gal.evaluate import (
@@ -81,9 +81,9 @@ def test_a_report_has_the_facts_of_json(found: Simulation, tmp_path: Path) -> No
     for one in (found.alone, found.assisted, found.pooled, found.gain):
         for value in (one.value, one.low, one.high):
             assert number(value) in page.words
-    assert found.shares is not None
-    for name, earned in found.shares.by_organization.items():
-        assert f"{name} {number(earned.value)} {number(earned.low)} to {number(earned.high)}" in page.words
+    assert found.contributions is not None
+    for name, part in found.contributions.by_organization.items():
+        assert f"{name} {number(part.value)} {number(part.low)} to {number(part.high)}" in page.words
     assert found.exchange is not None
     assert bytes_in_words(found.exchange.fitted["telecom"]) in page.words
 
@@ -105,9 +105,9 @@ def test_a_report_of_any_scorer_says_what_it_reaches(tmp_path: Path) -> None:
     assert f"with assistance, average precision is {number(asked.assisted.value)}" in page.text
     assert f"With assistance it reaches {asked.assisted.value:.4g} in average precision." in page.text
     worth = asked.worth()
-    assert asked.shares is not None
+    assert asked.contributions is not None
     assert worth is not None
-    for name, one in asked.shares.by_organization.items():  # a point of a score is a hundredth
+    for name, one in asked.contributions.by_organization.items():  # a point of a score is a hundredth
         assert worth[name] == pytest.approx(1000 * one.value)
     assert steps[-1] == "confidence intervals"
 
@@ -116,7 +116,7 @@ def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) ->
     page = read(found, tmp_path)
     wanted = [
         *("to predict", "95 % confidence:", "How well", "pooled (tuned", "Who brings what"),
-        *("What if only some joined", "only telecom", "Learning, round by round", "rows that validate"),
+        *("Contributions to the gain", "Learning, round by round", "rows that validate"),
         *("How predictions fit the truth", "What would leave each house", "residuals:", "fitted values:"),
         *("Privacy: what others could learn", "can know every training label", "What was in the table"),
         *("How it was computed", "seed", "scikit-learn"),
@@ -151,10 +151,10 @@ def test_every_picture_has_words_and_a_table(found: Simulation, tmp_path: Path) 
 
 
 def test_long_names_are_whole_in_pictures_and_tables(found: Simulation) -> None:
-    assert found.shares is not None
-    one, long = found.shares.by_organization["telecom"], "laboratory_" * 9 + "of the north"
-    shares = replace(found.shares, by_organization={long: one})
-    page = page_of(replace(gathered(found), shares=shares, worth=None), "now")
+    assert found.contributions is not None
+    one, long = found.contributions.by_organization["telecom"], "laboratory_" * 9 + "of the north"
+    contributions = replace(found.contributions, by_organization={long: one})
+    page = page_of(replace(gathered(found), contributions=contributions, worth=None), "now")
     start = page.index('aria-labelledby="contributions-title')
     drawn = re.findall(r'class="name">([^<]*)<', page[start : page.index("</svg>", start)])
     assert max(map(len, drawn)) <= NAME
@@ -190,23 +190,19 @@ def test_hurting_and_unclear_are_said(found: Simulation) -> None:
 
 
 def test_assistance_that_is_not_used_is_a_plain_no(found: Simulation) -> None:
-    nothing = Earned(0.0, 0.0, 0.0)
-    assert found.shares is not None
-    shares = replace(
-        found.shares,
-        gain=0.0,
-        by_organization=dict.fromkeys(found.shares.by_organization, nothing),
-        coalitions=tuple(replace(one, gain=nothing) for one in found.shares.coalitions),
-    )
+    assert found.contributions is not None
+    nothing = dict.fromkeys(found.contributions.by_organization, NOTHING)
+    contributions = replace(found.contributions, gain=NOTHING, by_organization=nothing)
     gain = replace(found.gain, value=0.0, low=0.0, high=0.0)
-    unused = replace(found, assisted=found.alone, gain=gain, shares=shares, assistance_used=[False, False])
+    unused = replace(found, assisted=found.alone, gain=gain, contributions=contributions)
+    unused = replace(unused, assistance_used=[False, False])
     unused = replace(unused, verdict=Verdict.NO_GAIN)
     facts = gathered(unused)
     assert facts.answer.startswith("No gain: no partner adds anything that can be told from chance.")
     page = page_of(facts, "now")
     assert "the others add nothing" in page
     assert "gain of 0.000" not in page
-    assert "Who added what" in page_of(gathered(found), "now")
+    assert "Contributions to the gain" in page_of(gathered(found), "now")
 
 
 def test_sentences_name_classes_and_organizations(found: Simulation) -> None:
@@ -266,7 +262,7 @@ def test_a_model_with_and_without_rows(tmp_path: Path) -> None:
     page = read(model, tmp_path, X[120:], y[120:])
     check_harmless(page)
     check_accessible(page)
-    assert page.facts["shares"] == json.loads(json.dumps(plain(model.shares_)))
+    assert page.facts["contributions"] == json.loads(json.dumps(plain(model.contributions_)))
     assert "80 rows that were not fitted" in page.words
     assert "ROC curve: finding rows of well" in page.words
     assert "Finding" not in read(model, tmp_path).words
@@ -305,8 +301,8 @@ VERSION: dict[str, Any] = {
     "privacy": {"mechanism": "none", "words": "No privacy mechanism: as they are."},
     **{"missed": {"lab": [3]}, "classes": ["no", BAD]},
 }
-EVERYBODY = Coalition(("lab",), Earned(0.15, 0.1, 0.2), measured=True)
-SHARES = Shares(90, "validation rows", 0.09, True, 0.15, {"lab": Earned(0.15, 0.1, 0.2)}, (EVERYBODY,))
+GAIN = Contribution(0.15, 0.1, 0.2, "helped")
+FOUND = Contributions({"lab": GAIN}, own=0.09, gain=GAIN, rows="validation", n_rows=90)
 
 
 def test_a_version_says_what_left_and_what_attacks_found() -> None:
@@ -317,7 +313,7 @@ def test_a_version_says_what_left_and_what_attacks_found() -> None:
     ]
     guessed = {"with": {"share": 0.75, "low": 0.7, "high": 0.8, "of": 90}}
     leak = {"attacks": [{"name": "sign", "note": "", "ordinary": guessed}], "verdict": "It gives much away."}
-    facts = VERSION | {"shares": plain(SHARES), "leak": leak}
+    facts = VERSION | {"contributions": plain(FOUND), "leak": leak}
     versions = versions_cells(
         2, {1: {"status": "begun", "n_rows": 80}, 2: {"status": "finished", "n_rows": 90}}
     )
@@ -346,21 +342,21 @@ def test_a_single_line_says_what_it_is() -> None:
 
 def test_a_loss_above_its_curve_is_explained() -> None:
     """A cross-validation keeps a share of all steps: the final model is not where the curve ends."""
-    judged = {"shares": plain(replace(SHARES, judged_by="cross-validation"))}
+    judged = {"contributions": plain(replace(FOUND, rows="cross-validation"))}
     [said, *_] = facts_of_version(VERSION | judged | {"train_loss": 0.55}).more
     assert "went from 0.700 to 0.550. With whole steps it would be 0.400" in said
-    for same in (VERSION | judged, VERSION | {"shares": plain(SHARES), "train_loss": 0.55}):
+    for same in (VERSION | judged, VERSION | {"contributions": plain(FOUND), "train_loss": 0.55}):
         assert "whole steps" not in facts_of_version(same).more[0]
 
 
 def test_a_version_that_nothing_validates_says_so() -> None:
     names = ("initial_validation_loss", "alone_validation_loss", "assisted_validation_loss")
-    facts = VERSION | dict.fromkeys(names) | {"shares": None}
+    facts = VERSION | dict.fromkeys(names) | {"contributions": plain(replace(FOUND, rows="training"))}
     facts["learning"] = {"train": [0.7, 0.5], "validation": [None, None], "used": 1}
     page = ReadPage(page_of(facts_of_version(facts), "now"))
     assert "Nobody can tell: no rows were kept apart" in page.words
     assert "rows that validate" not in page.words
-    worse = facts_of_version(VERSION | {"shares": plain(SHARES), "track": "alone"})
+    worse = facts_of_version(VERSION | {"contributions": plain(FOUND), "track": "alone"})
     assert worse.verdict == "hurts"
 
 
@@ -371,7 +367,7 @@ def test_a_private_version_says_what_predicts_on_the_true_labels() -> None:
         "private_true_loss": 0.2345,
         "refit_words": "It helps.",
     }
-    facts = VERSION | refit | {"shares": plain(SHARES), "alone_validation_loss": None}
+    facts = VERSION | refit | {"contributions": plain(FOUND), "alone_validation_loss": None}
     facts["learning"] = {"train": [0.7, 0.5, 0.4], "validation": [0.7, 0.5, 0.6], "used": 2}
     page = ReadPage(page_of(facts_of_version(facts), "now"))
     assert "0.432, and 0.234 after the private refit, which predicts. It helps." in page.words
@@ -401,7 +397,7 @@ def test_a_picture_that_there_is_not_is_said(found: Simulation) -> None:
     with pytest.raises(InvalidInputError, match="pass X and y"):
         plot_calibration(model)
     with pytest.raises(InvalidInputError, match="nobody else takes part"):
-        replace(found, shares=None).plot_contributions()
+        replace(found, contributions=None).plot_contributions()
 
 
 def test_roc_and_calibration_are_those_of_the_rows() -> None:
@@ -444,7 +440,9 @@ def test_ticks_are_few_and_around_everything(low: float, high: float) -> None:
 
 
 def test_why_she_stays_alone_is_said_with_names() -> None:
-    named = f"{REMEMBERED} (lab)"
-    facts = {"stopped": f"all 3 rounds are done; {named}; {NOTHING_HOLDS}", "assisted_validation_loss": None}
-    assert why_alone(facts).startswith(f"{named}. So the cross-validation is not believed")
-    assert "alone was better" in why_alone(facts | {"assisted_validation_loss": 2.0})
+    outcome = TaskOutcome(Ended.ROUNDS, 3, decision=Decision.MEMORIZATION, memorizers=("lab",))
+    assert why_alone({"outcome": plain(outcome)}).startswith("lab gives back residuals")
+    worse = replace(outcome, decision=Decision.WORSE_ON_SENTINEL, memorizers=())
+    assert "sentinel fold" in why_alone({"outcome": plain(worse)})
+    for facts in ({}, {"outcome": plain(replace(worse, decision=Decision.NO_BETTER))}):
+        assert why_alone(facts).startswith("on rows that were not fitted, the label holder alone was better")

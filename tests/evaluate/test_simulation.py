@@ -61,14 +61,14 @@ def test_useful_columns_help_and_useless_ones_do_not() -> None:
     assert useful.alone.low <= useful.alone.value <= useful.alone.high
     assert useful.covered is not None
     assert 0.8 < useful.covered <= 1
-    assert useful.contributions["theirs"] > useful.contributions["mine"]
+    assert useful.contributions is not None
+    assert useful.contributions.by_organization["theirs"].verdict == "helped"
     useless = simulate(table(), "y", {"mine": ["a", "b"], "theirs": ["c"]}, folds=3, worth_per_point=9.0)
     assert useless.verdict is Verdict.NO_GAIN
     assert useless.to_json()["verdict"] == "no gain"
     assert (useless.covered, useless.worth()) == (None, None)
-    assert useless.contributions == {"mine": 1.0, "theirs": 0.0}
-    assert useless.shares is not None
-    assert set(useless.shares.verdicts().values()) <= {"unclear", "free rider"}
+    assert useless.contributions is not None
+    assert useless.contributions.by_organization["theirs"].verdict in {"unclear", "no gain"}
 
 
 def test_a_share_is_for_gains_that_are_there() -> None:
@@ -252,8 +252,9 @@ def test_pure_noise_is_hardly_ever_a_gain(classes: bool) -> None:
         frame["y"] = np.where(y > y.median(), "yes", "no") if classes else y
         found = simulate(frame, "y", {"mine": ["a", "b"], "one": ["c", "d"], "two": ["e", "f"]}, seed=seed)
         claimed += found.verdict is Verdict.GAIN
-        assert found.shares is not None
+        assert found.contributions is not None
         if found.verdict is not Verdict.GAIN:
-            assert "helped" not in found.shares.verdicts().values()
+            partners = found.contributions.by_organization.values()
+            assert all(one.verdict != "helped" for one in partners)
             assert found.covered is None
     assert claimed <= 1

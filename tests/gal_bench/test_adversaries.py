@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
-from gal.core.interactions.crossed_answers import SEEDS
+from gal.core.probes.kept_probes import SEEDS
 from gal.core.requests import FitRequest, PredictRequest
 from gal.engine.labels import read_labels
 from gal.engine.options import Options
@@ -94,7 +94,7 @@ def test_rounds_of_crossed_residuals_are_attacked_too(attack: str) -> None:
     assert said.shape == honest.shape
 
 
-def test_who_gives_back_crossed_residuals_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_gives_back_probes_has_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answers are perfect on rows whose residual it has, and nothing on the others."""
     monkeypatch.setattr("gal.engine.task_making.LARGE", 900)
     rng = np.random.default_rng(0)
@@ -109,8 +109,8 @@ def test_who_gives_back_crossed_residuals_is_not_heard(monkeypatch: pytest.Monke
     }
     ensemble = drive(task, members)
     assert max(hostile.said) > 1 + SEEDS  # it was asked
-    assert ensemble.crossing is not None
-    assert {one.organization for one in ensemble.crossing.crossings.vectors} == {"a", "b"}
+    assert ensemble.probes is not None
+    assert {one.organization for one in ensemble.probes.vectors} == {"a", "b"}
 
 
 def test_a_trigger_is_not_found(trial: Trial) -> None:

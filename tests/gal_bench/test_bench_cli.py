@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
-from gal.cli.benching import bench as bench_module
+from gal.cli.benching import running
 from gal.cli.screen.printing import ProgressLine
 from gal.errors import InvalidInputError
 
@@ -109,13 +109,13 @@ def test_progress_in_a_pipe_is_whole_lines(
 ) -> None:
     """Nobody sees a bar there, and at its end a name was cut."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(bench_module, "ProgressLine", partial(ProgressLine, every=0.0))
+    monkeypatch.setattr(running, "ProgressLine", partial(ProgressLine, every=0.0))
     what = "progression, 4 organizations, per seed, seed 3: " + "a long name " * 6
-    with bench_module._progress(quiet=False) as say:
+    with running._progress(quiet=False) as say:
         say(1, 4, what)
         say(4, 4, "the last")
     said = capsys.readouterr().err.splitlines()
     assert said == [f"1 of 4 runs: {what}", "4 of 4 runs: the last"]
-    with bench_module._progress(quiet=True) as say:
+    with running._progress(quiet=True) as say:
         say(1, 4, what)
     assert capsys.readouterr().err == ""

@@ -165,7 +165,7 @@ def test_images_are_neither_bent_nor_crossed_however_many_rows(monkeypatch: pyte
     monkeypatch.setattr(deep_cells, "make_task", noted)
     run(options=WITHOUT, rounds=1)
     assert len(made[0].rows.validation) > 0
-    assert made[0].crossing is None
+    assert made[0].probes is None
     assert not made[0].curved
 
 

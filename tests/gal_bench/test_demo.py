@@ -24,6 +24,8 @@ from rich.console import Console
 import forked
 import gal
 from gal.cli.demo import demo, print_demo
+from gal.core.contributions import Contribution, Contributions
+from gal.core.state import plain
 from gal.errors import InvalidInputError, NodeError
 from gal.node.work.sandbox import landlock_version
 from gal_bench.demo.confined import can_reach
@@ -44,6 +46,7 @@ from gal_bench.demo.kill import Killed, RoundPrinter
 from gal_bench.demo.processes import Processes
 from patience import patient
 
+GAIN = Contribution(512.3, 400.0, 600.0, "helped")
 PROGRAM = [sys.executable, "-c", "from gal.cli import main; main()"]
 
 
@@ -164,7 +167,7 @@ def facts() -> DemoFacts:
         seconds=30.0,
         learning_seconds=9.5,
         bytes={"sent": 12345, "received": 54321},
-        contributions={"clinic": 0.25, "lab": 0.75},
+        contributions=plain(Contributions({"lab": GAIN}, own=9.0, gain=GAIN, rows="validation", n_rows=90)),
         left={"lab": what_left(audit)},
         killed=Killed("lab", 3, 2, 2.5),
         missed={},
@@ -229,6 +232,7 @@ def test_the_facts_in_words(facts: DemoFacts) -> None:
     for words in (
         "gains 0.250 (95 % interval 0.100 to 0.400), 83% of the pooling gain",
         "fitted values to clinic",
+        "The gain came from lab 100%.",
         "7 messages, 1.1 kB",
         "can work out all 332 labels",
         "can work out 6 of 7 columns",
@@ -413,7 +417,7 @@ def test_the_demo(kept: tuple[Path, dict[str, Any]]) -> None:
         "known_rows": 40,
     }
     assert 0 < facts["gain"][0] < facts["assisted"] - facts["alone"] < facts["gain"][1]
-    assert sum(facts["contributions"].values()) == pytest.approx(1)
+    assert set(facts["contributions"]["by_organization"]) == set(PARTS) - {"clinic"}
     assert set(facts["left"]) == set(PARTS)
     assert all(one["to"] == ["clinic"] for name, one in facts["left"].items() if name != "clinic")
     if landlock_version():

@@ -134,7 +134,7 @@ def test_small_groups_are_not_probed(link: Peer, task: Asker, net: Network) -> N
 
 @pytest.mark.parametrize(
     ("task", "role", "further"),
-    [({"folds": 2}, "folds", 0), ({"signs": 4, "rounds": 1}, "crossing", 4)],
+    [({"folds": 2}, "folds", 0), ({"signs": 4, "rounds": 1}, "probes", 4)],
     indirect=["task"],
 )
 def test_small_groups_are_not_probed_in_one_of_the_folds(
@@ -142,8 +142,8 @@ def test_small_groups_are_not_probed_in_one_of_the_folds(
 ) -> None:
     """Each model is fitted without a fold: it must not rest on one row because the fold has all the others."""
     folds = np.arange(N, dtype=np.int32) % 2
-    assert link.ask(task.begin(arrays={role: folds}, further=further)).kind == "begun"
-    beyond = {"target": "crossed", "round": task.terms.rounds + 1} if further else {"round": 1}
+    assert link.ask(task.begin(arrays={role: folds + (role == "probes")}, further=further)).kind == "begun"
+    beyond = {"target": "probe", "round": task.terms.rounds + 1} if further else {"round": 1}
     heavy, sole = np.ones(N), np.ones((N, 1))
     heavy[folds == 1], sole[folds == 1] = 2e-6, 1e-3
     heavy[1] = sole[1] = 1.0

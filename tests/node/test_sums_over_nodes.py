@@ -96,7 +96,7 @@ def test_the_same_as_in_one_process_and_no_single_answer_is_hers(
     facts = network.learn("risk", on_event=searched.read_files)
     found = predicted(network, network.tables["clinic"][[ROW_ID]])
     searched.read_files({"round": "the end"})
-    assert facts["contributions"].keys() == {"clinic", SUM}
+    assert facts["contributions"]["by_organization"].keys() == {SUM}
     assert (found["degraded"], found["missing"], found["unknown"]) == (0, {}, {})
     assert len(searched.answers) == 3 * 3 + 3, "three rounds, and one prediction for all of them"
     for values, written, unit in zip(searched.answers, searched.written, searched.units, strict=True):

@@ -162,10 +162,10 @@ def test_weights_and_rates_follow_the_residual_without_noise() -> None:
     output = np.full((N, 1), 0.25)
     noisy = LaplaceLabels(1.0, -1.0, 1.0, SeededNoise(0), **COLUMNS)
     release = protect(noisy, Labels(task.y, task.loss), Options(rounds=2), seed=0).release
-    sent, seen, scale, _, _ = broadcast(replace(task, release=release), output, 2, "assisted", None)
-    np.testing.assert_allclose(scale * seen, task.y - output, atol=1e-5)
-    assert float(np.abs(scale * sent - (task.y - output)).mean()) > 1.0
-    assert float(np.sqrt(np.mean(np.square(sent)))) == pytest.approx(1.0, rel=1e-3)
+    found = broadcast(replace(task, release=release), output, 2, "assisted")
+    np.testing.assert_allclose(found.scale * found.residual, task.y - output, atol=1e-5)
+    assert float(np.abs(found.scale * found.sent - (task.y - output)).mean()) > 1.0
+    assert float(np.sqrt(np.mean(np.square(found.sent)))) == pytest.approx(1.0, rel=1e-3)
 
 
 def test_learning_in_parts_has_it_too() -> None:

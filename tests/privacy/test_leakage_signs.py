@@ -10,23 +10,28 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from gal.core.requests import FitRequest
-from gal.core.rows import all_rows
+from gal.core.rows import Rows, all_rows, with_probes
 from gal.evaluate.rehearsal import canary_leak
 from gal.privacy.leakage import Transcript, measure_signs, recovered_signs
 
 N = 4000
 
 
+def roles(n: int = N) -> Rows:
+    """All rows are fitted, and probes are about all of them."""
+    return with_probes(all_rows(n), np.random.default_rng(0))
+
+
 def heard(columns: Any, *signs: Any, sampled: bool = False) -> Transcript:
-    """A transcript of one round, and of residuals that were crossed with these signs for Bob."""
+    """A transcript of one round, and of probes with these sign bits for Bob."""
     residual = np.random.default_rng(1).normal(size=(len(columns), 2)).astype(np.float32)
     rows = np.arange(0, len(columns), 2) if sampled else None
-    transcript = Transcript(roles=all_rows(len(columns)), rows=rows)
+    transcript = Transcript(roles=roles(len(columns)), rows=rows)
     transcript([FitRequest(1, residual, ("alice", "bob"))], [{}])
     transcript([FitRequest(2, residual, ("alice", "bob"), target="random")], [{}])
     for number, sign in enumerate(signs):
-        crossed = residual * sign[:, None].astype(np.float32)
-        transcript([FitRequest(3 + number, crossed, ("bob",), target="crossed")], [{}])
+        probe = residual * sign[:, None].astype(np.float32)
+        transcript([FitRequest(3 + number, probe, ("bob",), target="probe")], [{}])
     return transcript
 
 
@@ -34,8 +39,8 @@ def test_a_sign_is_read_and_tells_of_a_normal_column_what_it_must() -> None:
     columns = np.random.default_rng(0).normal(size=(N, 2))
     sign = np.sign(columns[:, 0])
     transcript = heard(columns, sign)
-    np.testing.assert_array_equal(recovered_signs(transcript, "bob")[:, 0], sign)
-    leak = measure_signs(transcript, "bob", columns)
+    np.testing.assert_array_equal(recovered_signs(transcript, "bob", roles())[:, 0], sign)
+    leak = measure_signs(transcript, "bob", columns, roles())
     assert (leak.vectors, leak.organization) == (1, "bob")
     assert leak.bits == pytest.approx(1, abs=0.01)
     assert leak.columns[0] == pytest.approx(2 / np.pi, abs=0.03)  # E[|x|]^2 of a standard normal x
@@ -46,20 +51,22 @@ def test_more_signs_tell_more_and_turned_ones_less() -> None:
     rng = np.random.default_rng(0)
     columns = rng.normal(size=(N, 1))
     signs = [np.where(columns[:, 0] > edge, 1, -1) for edge in (-1, 0, 1)]
-    one, three = (measure_signs(heard(columns, *some), "bob", columns) for some in (signs[1:2], signs))
+    one, three = (
+        measure_signs(heard(columns, *some), "bob", columns, roles()) for some in (signs[1:2], signs)
+    )
     assert three.columns[0] > one.columns[0] + 0.1
     assert one.bits < three.bits < 2
     turned = [np.where(rng.random(N) < 0.25, -sign, sign) for sign in signs]
-    assert measure_signs(heard(columns, *turned), "bob", columns).columns[0] < one.columns[0]
+    assert measure_signs(heard(columns, *turned), "bob", columns, roles()).columns[0] < one.columns[0]
     hidden = [np.where(rng.random(N) < 0.5, -sign, sign) for sign in signs]
-    assert measure_signs(heard(columns, *hidden), "bob", columns).columns[0] < 0.02
+    assert measure_signs(heard(columns, *hidden), "bob", columns, roles()).columns[0] < 0.02
 
 
 def test_who_received_none_reads_none_and_a_sample_is_read_as_well() -> None:
     columns = np.random.default_rng(0).normal(size=(N, 1))
     transcript = heard(columns, np.sign(columns[:, 0]), sampled=True)
-    assert measure_signs(transcript, "carol", columns[::2]).vectors == 0
-    assert measure_signs(transcript, "bob", columns[::2]).columns[0] > 0.5
+    assert measure_signs(transcript, "carol", columns, roles()).vectors == 0
+    assert measure_signs(transcript, "bob", columns, roles()).columns[0] > 0.5
     assert set(transcript.messages) == {(1, None)}  # what is attacked for labels are the residuals of rounds
 
 

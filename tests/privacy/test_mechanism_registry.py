@@ -127,7 +127,7 @@ class TestMadeUp:
             compared.extend(mechanisms)
             return []
 
-        monkeypatch.setattr("gal.cli.evaluating.leakage.rehearse_all", only_names)
+        monkeypatch.setattr("gal.evaluate.rehearsal.rehearse_all", only_names)
         assert gal(*common, "--compare").exit_code == 0
         assert f"{NAME} epsilon 0.25" in compared
 

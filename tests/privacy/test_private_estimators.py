@@ -109,7 +109,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"validation_fraction": 0.2},
     {"cross_validation": 3},
     {"preset": "paper"},
-    {"fully_corrective": True, "plateau": 0.01, "rounds": 4},
+    {"plateau": 0.01, "rounds": 4},
 ]
 
 
@@ -126,7 +126,7 @@ def test_two_label_vectors_with_the_same_noisy_copy_give_byte_identical_traffic(
         how = {"rounds": 2} | options
         model = classifier(RandomisedResponse(1.0, CLASSES, Fixed()), on_message=sent, **how)
         model.fit(X, labels)
-        told = plain(model.shares_), model.contributions_  # a partner may be told what it earned
+        told = plain(model.contributions_)  # a partner may be told its contribution
         heard.append((sent.traffic, model.ensemble_.asked(), model.n_rounds_, model.traffic_, told))
     assert heard[0] == heard[1] == heard[2]
     assert len(heard[0][0]) >= 1
@@ -168,7 +168,7 @@ def test_whatever_others_answer_nothing_more_of_the_labels_is_sent(how: str) -> 
         privacy = RandomisedResponse(1.0, [0, 1], Fixed())
         options: dict[str, Any] = {"rounds": 3, "random_state": 0, "on_message": sent}
         model = GALClassifier(PARTS, local_models=models, privacy=privacy, **options).fit(X, labels)
-        told = plain(model.shares_), model.contributions_, model.ensemble_.coefficients
+        told = plain(model.contributions_), model.ensemble_.coefficients
         heard.append((sent.traffic, model.ensemble_.asked(), model.n_rounds_, told))
     assert heard[0] == heard[1]
 
@@ -491,48 +491,14 @@ class Copy(Fixed):
         return self.codes
 
 
-def crossed_under(privacy: Any, y: Values, X: Values) -> tuple[GALClassifier, list[Any]]:
-    sent = Sent()
-    model = GALClassifier(
-        PARTS, rounds=2, privacy=privacy, interactions=6, random_state=0, on_message=sent
-    ).fit(X, y)
-    return model, sent.traffic
-
-
-@pytest.mark.usefixtures("few_penalties")
-def test_which_residuals_are_crossed_follows_from_the_noisy_copy_alone() -> None:
-    """Other true labels, the same copy: the same signs, passes and requests, in prediction too."""
-    X, y = together(1500)
-    noisy = np.where(np.random.default_rng(1).random(len(y)) < 0.1, 1 - y, y)
-    found = [
-        crossed_under(RandomisedResponse(2.0, classes=[0, 1], source=Copy(noisy)), labels, X)
-        for labels in (y, 1 - y, np.random.default_rng(2).integers(0, 2, len(y)))
-    ]
-    (first, traffic), *others = found
-    assert first.crossing_ is not None
-    assert len(traffic) > 2 + 4 + 6
-    for model, same in others:
-        assert same == traffic
-        assert model.crossing_ == first.crossing_
-        assert (model.ensemble_.asked(), model.ensemble_.asked_rounds) == (
-            first.ensemble_.asked(),
-            first.ensemble_.asked_rounds,
-        )
-
-
-def test_the_private_refit_hears_what_is_known_only_together() -> None:
-    X, y = together()
+def test_labels_with_noise_cannot_be_probed() -> None:
+    X, y = together(600)
     noise = RandomisedResponse(2.0, classes=[0, 1], source=SeededNoise(1))
-    model, _ = crossed_under(noise, y, X)
-    assert model.private_refit_ is not None
-    new, truth = together(seed=1)
-    assert model.score(new, truth) > 0.9
-    plain = GALClassifier(PARTS, rounds=2, privacy=clone(noise, safe=False), random_state=0).fit(X, y)
-    assert plain.crossing_ is None  # only on request
-    assert plain.score(new, truth) < 0.6
+    with pytest.raises(InvalidOptionError, match=r"need true labels \(label differential privacy"):
+        GALClassifier(PARTS, rounds=1, privacy=noise, interactions=4, validation_fraction=0.1).fit(X, y)
 
 
-def test_noise_on_residuals_cannot_be_crossed() -> None:
+def test_noise_on_residuals_cannot_be_probed() -> None:
     X, y = together(600)
     for given in (GaussianResiduals(2.0, 1e-6, classes=[0, 1]), PaperLaplace(1.0)):
         with pytest.raises(InvalidOptionError, match="residuals without noise"):

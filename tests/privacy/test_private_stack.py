@@ -70,8 +70,6 @@ def test_where_the_others_help_both_predict() -> None:
     validated = [done.validation_loss for done in ensemble.rounds]
     assert ensemble.n_rounds == len(validated) > 1 + int(np.argmin(validated)), "fewer are best validated"
     assert ensemble.train_loss == ensemble.rounds[-1].train_loss, "of all rounds, as all are asked"
-    gained = sum(ensemble.contributions.values())
-    assert gained == pytest.approx(ensemble.initial_train_loss - ensemble.train_loss)
 
 
 @pytest.mark.slow
@@ -260,16 +258,6 @@ def test_in_large_tables_her_own_model_is_closed_as_it_is_alone(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("small_forests")
-def test_her_own_model_is_closed_where_that_gains_more_than_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = steps()
-    gained = part(of_three(X, y)).alone_loss
-    monkeypatch.setattr("gal.engine.stacking.BEYOND_CHANCE", 1e9)
-    own = part(of_three(X, y))
-    assert own.ensemble.closing is None
-    assert own.alone_loss > gained + 0.2
-
-
-@pytest.mark.usefixtures("small_forests")
 def test_what_is_sent_does_not_show_that_her_own_model_is_closed() -> None:
     X, y = steps()
     chance = np.random.default_rng(5).integers(0, 3, len(y))
@@ -290,10 +278,10 @@ def test_what_is_sent_does_not_show_that_her_own_model_is_closed() -> None:
 def test_a_closing_model_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever goes wrong: an end that never comes would show."""
 
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise FloatingPointError("these labels are too hard")
 
-    monkeypatch.setattr("gal.engine.stacking.AnswerNetwork.fit", fails)
+    monkeypatch.setattr("gal.engine.stacking.ExtraTreesClassifier.fit", fails)
     own = part(of_three(*steps()))
     assert own.ensemble.closing is None
 

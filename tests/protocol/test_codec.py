@@ -66,7 +66,7 @@ FIELDS: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
         "round": positive,
         "track": tracks,
         "part": st.one_of(st.none(), st.integers(0, 1000)),
-        "target": st.sampled_from(["residual", "random", "crossed"]),
+        "target": st.sampled_from(["residual", "random", "probe"]),
     },
     "fitted": {"answers": digests, "rows": digests, "round": positive},
     "predict": asked | {"track": tracks, "rounds": rounds},

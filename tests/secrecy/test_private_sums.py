@@ -110,7 +110,7 @@ def all_heard(heard: list[Any], model: Any, X: Values) -> tuple[Any, ...]:
     del heard[:]
     model = model()
     model.predict(X)
-    told = plain(model.shares_), model.contributions_, model.traffic_.trips, model.n_rounds_
+    told = plain(model.contributions_), model.traffic_.trips, model.n_rounds_
     return list(heard), told, model
 
 

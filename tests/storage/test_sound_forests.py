@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
 from gal.errors import StoredModelError
@@ -21,6 +21,23 @@ def forest(kind: Any = ExtraTreesRegressor) -> Any:
 @pytest.mark.parametrize("kind", [ExtraTreesRegressor, ExtraTreesClassifier])
 def test_what_was_fitted_is_sound(kind: Any) -> None:
     check_forest(forest(kind))
+
+
+def boosted() -> Any:
+    X = np.random.default_rng(0).normal(size=(600, 3))
+    return HistGradientBoostingRegressor(max_iter=3).fit(X, X[:, 0] * X[:, 1])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("left", 10**6), ("right", 10**6), ("left", 0), ("right", 0), ("feature_idx", 3), ("feature_idx", -1)],
+)
+def test_histogram_trees_are_looked_through_likewise(field: str, value: int) -> None:
+    made = boosted()
+    check_forest(made)
+    made._predictors[1][0].nodes[field][0] = value
+    with pytest.raises(StoredModelError, match="leads outside of itself"):
+        check_forest(made)
 
 
 @pytest.mark.parametrize(

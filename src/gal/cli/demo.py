@@ -104,6 +104,8 @@ def print_demo(facts: DemoFacts, out: Console) -> None:
 
 
 def _print_brought(facts: DemoFacts, out: Console) -> None:
+    from gal.cli.screen.contributions_report import gained_by
+
     out.print(f"\n[bold]What it brought[/]: R2 on {facts.predicted_rows} patients that no model has seen")
     rows = {
         "clinic alone": facts.alone,
@@ -114,7 +116,7 @@ def _print_brought(facts: DemoFacts, out: Console) -> None:
     for name, score in rows.items():
         out.print(f"  {escape(name.ljust(wide))} {score:z.3f}")
     out.print(f"  {_gain(facts)}")
-    out.print(f"  Contributions: {_contributions(facts)}.")
+    out.print(f"  The gain came from {gained_by(facts.contributions)}.")
 
 
 def _gain(facts: DemoFacts) -> str:
@@ -127,11 +129,6 @@ def _gain(facts: DemoFacts) -> str:
     if gained >= to_gain:
         return f"{said}, [bold]as good as pooled[/]."
     return f"{said}, [bold]{gained / to_gain:.0%}[/] of the pooling gain."
-
-
-def _contributions(facts: DemoFacts) -> str:
-    ranked = sorted(facts.contributions.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{escape(name)} {share:.0%}" for name, share in ranked)
 
 
 def _print_left(facts: DemoFacts, out: Console) -> None:

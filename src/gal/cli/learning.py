@@ -17,7 +17,6 @@ from rich.table import Table
 from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.options import AsJson, Home, TaskName
 from gal.cli.screen.printing import EVERY, Screen, print_table, span
-from gal.core.contributing.shares import shares_of
 
 if TYPE_CHECKING:
     from gal.evaluate.reporting.facts import ReportFacts
@@ -235,13 +234,15 @@ def _privacy(event: Mapping[str, Any]) -> str:
 
 
 def worth_of_facts(facts: Mapping[str, Any], worth_per_point: float | None) -> dict[str, float] | None:
-    """What the others' shares of the validated gain are worth; None where nobody says what a point is."""
-    shares = shares_of(facts.get("shares"))
-    if shares is None or worth_per_point is None:
-        return None
-    from gal.evaluate.coalition_scores import worth_of
+    """What contributions are worth; None where nobody says what a point is."""
+    from gal.core.contributions import contributions_of
 
-    return worth_of(shares, worth_per_point, facts["loss"])
+    found = contributions_of(facts.get("contributions"))
+    if found is None or worth_per_point is None:
+        return None
+    from gal.evaluate.contribution_scores import worth_of
+
+    return worth_of(found, worth_per_point, facts["loss"])
 
 
 def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float | None = None) -> None:
@@ -261,40 +262,40 @@ def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float
         out.print(f"[yellow]{escape(said[:1].upper() + said[1:])}[/]")
     if facts.get("closing") is not None:
         out.print(f"A closing model on all answers takes part: its share is {facts['closing']:.0%}.")
-    if facts.get("crossed") is not None:
-        out.print(f"What was asked for after the rounds takes part: its share is {facts['crossed']:.0%}.")
+    if facts.get("probes") is not None:
+        out.print(f"Interaction probes take part: their share is {facts['probes']:.0%}.")
     _print_privacy(facts, out)
-    table = Table("organization", "contribution", "rows it knows", "rounds missed")
-    for name, share in facts["contributions"].items():
+    table = Table("organization", "rows it knows", "rounds missed")
+    for name in _who_took_part(facts):
         missed = facts["missed"].get(name, [])
         known = facts["n_rows"] if name == SUM else facts["known_rows"].get(name)  # all know all rows
         table.add_row(
             escape(name),
-            f"{share:.0%}",
             "none" if known is None else f"{known:,}",
             ", ".join(map(str, missed)) or "none",
         )
     print_table(table, out)
-    _print_earned(facts, out, worth_per_point)
+    _print_contributions(facts, out, worth_per_point)
     out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
     _print_acceptance(facts, out)
 
 
-def _print_earned(facts: Mapping[str, Any], out: Console, worth_per_point: float | None) -> None:
-    """Who earned the validated gain, and what if only some had joined."""
-    from gal.cli.screen.shares_report import point_in_words, print_coalitions, print_shares
+def _who_took_part(facts: Mapping[str, Any]) -> list[str]:
+    others = (facts.get("contributions") or {}).get("by_organization") or facts["known_rows"]
+    holder = facts.get("label_holder")
+    return sorted({*others, *([] if holder is None else [holder])})
 
-    shares = shares_of(facts.get("shares"))
-    if shares is None:
-        if facts.get("contributions_on") == "fitted rows":
-            out.print(
-                "[yellow]Contributions are of the fitted rows, where noise earns something, too: nothing "
-                "validates here. Do not pay by them.[/]"
-            )
+
+def _print_contributions(facts: Mapping[str, Any], out: Console, worth_per_point: float | None) -> None:
+    """Who brought how much of the gain."""
+    from gal.cli.screen.contributions_report import point_in_words, print_contributions
+    from gal.core.contributions import contributions_of
+
+    found = contributions_of(facts.get("contributions"))
+    if found is None or not found.by_organization:
         return
     worth = worth_of_facts(facts, worth_per_point)
-    print_shares(shares, facts.get("label_holder"), facts["loss"], out, worth)
-    print_coalitions(shares, facts["loss"], out, worth_per_point)
+    print_contributions(found, facts.get("label_holder"), facts["loss"], out, worth)
     if worth_per_point is not None:
         out.print(f"[dim]{point_in_words(facts['loss'], worth_per_point)}[/]")
     if facts.get("privacy", {}).get("mechanism", "none") != "none":

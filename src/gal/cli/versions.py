@@ -13,8 +13,8 @@ from rich.table import Table
 
 from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.options import AsJson, Home, TaskName
+from gal.cli.screen.contributions_report import gained_by
 from gal.cli.screen.printing import Screen, print_table
-from gal.core.contributing.shares import shares_of
 from gal.errors import TaskError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def versions(task: TaskName, *, writing: ReportOptions, home: Home = None, as_js
             str(facts.get("rounds", "")),
             _number(facts.get("train_loss")),
             _number(facts.get("validation_loss")),
-            _gained(facts),
+            gained_by(facts.get("contributions")),
             _privacy(facts),
         )
     screen = Screen()
@@ -78,22 +78,6 @@ def _report(home: Path, task: str, active: int | None, found: Mapping[int, Any])
         raise TaskError(f"{task!r} has no finished version to report on yet: gal learn {task}")
     chosen = active if active in finished else finished[-1]
     return report_of_version(home, found[chosen], found)
-
-
-def _gained(facts: Mapping[str, Any]) -> str:
-    """Who earned what of the validated gain; nothing where nothing validates, or for versions of before."""
-    shares = shares_of(facts.get("shares"))
-    if shares is None:
-        return ""
-    if not shares.gain > 0:
-        return "[yellow]nobody[/]"
-    ranked = sorted(shares.by_organization.items(), key=lambda pair: -pair[1].value)
-    verdicts = shares.verdicts()
-    return ", ".join(
-        f"{escape(name)} {one.value / shares.gain:.0%}"
-        + ("" if verdicts[name] == "helped" else f" ({verdicts[name]})")
-        for name, one in ranked
-    )
 
 
 def _privacy(facts: Mapping[str, Any]) -> str:

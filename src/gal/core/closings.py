@@ -47,24 +47,8 @@ class LearnsClosing(Protocol):
         task: Task,
         coefficients: Sequence[Mapping[str, float]],
         fitted: Sequence[Mapping[str, Floats32]],
-        rival: float | None = None,
     ) -> ClosingModel | None:
-        """Of the rounds that are used: what counts how much, and all replies. None where it helps nobody.
-
-        ``rival``: the validation loss of a model that this one is to be compared with. Where more work would
-        hardly change what is missing to it, it may be saved.
-        """
-
-    def whole(
-        self,
-        closing: ClosingModel,
-        task: Task,
-        coefficients: Sequence[Mapping[str, float]],
-        fitted: Sequence[Mapping[str, Floats32]],
-    ) -> ClosingModel:
-        """The same model followed as far, fitted on the validation rows too: they have nothing left to
-        judge.
-        """
+        """Of the rounds that are used: what counts how much, and all replies. None where it gains nothing."""
 
     def cross_validated(
         self,

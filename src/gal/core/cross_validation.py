@@ -5,26 +5,30 @@ learning runs once more for each part without it; the outputs for the rows left 
 They decide the number of rounds and the *trust*: what share (at most 1) of all steps is kept,
 because rates that were searched in-sample go too far with local models that overfit.
 
-Where assistance has to beat learning alone, one part goes first (see ``guards/judged_first.py``).
+Where assistance has to beat learning alone, the sentinel fold is learned first (see ``guards``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.line_search import ExactSearch, Line
-from gal.core.rows import FIRST
-from gal.core.state import Progress
-from gal.core.stopping import NO_MORE, Stopping, still_falls
+from gal.core.outcome import Ended, TaskOutcome
+from gal.core.rows import SENTINEL
+from gal.core.state import ByName, Progress
+from gal.core.stopping import Stopping
 from gal.core.task import Task
 
 Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
 
+IN_SENTINEL = "(in the sentinel fold, by which answers are judged)"
 AHEAD = 2
-"""The part that is learned first goes on for so many times the patience: the others cannot go further."""
+"""The learning without the sentinel fold goes on for so many times the patience: others cannot go further."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +40,95 @@ class Judgement:
     stages: tuple[Floats, ...] = ()
     """F^0, F^1, ... of all rows, by learnings that did not see them."""
     reached: tuple[Progress | None, ...] = ()
-    """By part: the rounds of the learning without it."""
+    """By fold: the rounds of the learning without it."""
+    rows: tuple[NDArray[np.intp], ...] = ()
+    """By fold: its rows."""
 
     @property
     def best(self) -> int:
         """How many rounds to keep."""
         return int(np.argmin(self.losses))
+
+    def output(self, rounds: int) -> Floats:
+        """F^t of all rows with the trust of that stage."""
+        first, last = self.stages[0], self.stages[rounds]
+        return np.asarray(first + self.trusts[rounds] * (last - first))
+
+    def fitted(self, fold: int) -> list[Mapping[str, Floats32]]:
+        """By round and organization: what the learning without a fold predicted of its rows."""
+        reached, rows = self.reached[fold], self.rows[fold]
+        return [
+            {name: values if len(values) == len(rows) else values[rows] for name, values in replies.items()}
+            for replies in (() if reached is None else reached.fitted)
+        ]
+
+    def added(self, fold: int, name: str | None, rounds: int) -> Floats:
+        """What an organization adds to F^0 of the rows of a fold in the first rounds of the learning without
+        them.
+        """
+        reached, found = self.reached[fold], np.zeros((len(self.rows[fold]), self.stages[0].shape[1]))
+        counted = () if reached is None else reached.coefficients[:rounds]
+        for counts, fitted in zip(counted, self.fitted(fold), strict=False):
+            if name is not None and name in counts:
+                found += counts[name] * fitted[name].astype(np.float64)
+        return found
+
+    def without(self, task: Task, names: Collection[str]) -> Judgement:
+        """The same where these organizations add nothing."""
+        stages = [stage.copy() for stage in self.stages]
+        for fold, rows in enumerate(self.rows):
+            for rounds, stage in enumerate(stages):
+                for name in names:
+                    stage[rows] -= self.added(fold, name, rounds)
+        losses, trusts = zip(
+            *(loss_and_trust(task, stages[0], one) for one in stages[: len(self.losses)]), strict=True
+        )
+        reached = tuple(one and _without(one, names) for one in self.reached)
+        return replace(self, losses=losses, trusts=trusts, stages=tuple(stages), reached=reached)
+
+
+def _without(progress: Progress, names: Collection[str]) -> Progress:
+    counted = (
+        ByName({name: count for name, count in counts.items() if name not in names})
+        for counts in progress.coefficients
+    )
+    return replace(progress, coefficients=tuple(counted))
+
+
+def loss_and_trust(
+    task: Task, first: Floats, stage: Floats, rows: NDArray[np.intp] | slice = slice(None)
+) -> tuple[float, float]:
+    """The loss of outputs with the trust that suits them best."""
+    weight = None if task.sample_weight is None else task.sample_weight[rows]
+    line = Line(task.loss, task.y[rows], first[rows], stage[rows] - first[rows], weight)
+    trust = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+    return line.value(trust), trust
+
+
+@dataclass(frozen=True)
+class Sentinel:
+    """The learning without the sentinel fold."""
+
+    progress: Progress
+    outcome: TaskOutcome
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds others can have: as many as can be judged."""
+        return max(len(self.progress.rounds), 1)
+
+
+def asked(task: Task, sentinel: Sentinel | None, round: int) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Which organizations get a request of this round: once the sentinel fold is learned, those that answered
+    there. Which ones do not, and why not.
+    """
+    if sentinel is None:
+        return task.organizations, {}
+    done = sentinel.progress.rounds[round - 1 : round]
+    there, why = (done[0].mean_fitted, done[0].left_out) if done else ({}, {})
+    away = [name for name in task.organizations if name not in there]
+    members = tuple(name for name in task.organizations if name in there)
+    return members, {name: f"{why.get(name, 'did not answer')} {IN_SENTINEL}" for name in away}
 
 
 class LeftOut:
@@ -53,8 +140,8 @@ class LeftOut:
         self._reached = [0] * task.rows.n_parts  # rounds that each part has finished
         self._progress: list[Progress | None] = [None] * task.rows.n_parts
         self._judged: list[tuple[float, float]] = []  # loss and trust of stages that all parts have reached
-        self._ahead: list[float] = []  # of the part that goes first: losses of its own rows
-        self._why = ""
+        self._ahead: list[float] = []  # losses of the sentinel fold's own rows
+        self._outcome: TaskOutcome | None = None
         for part in range(task.rows.n_parts):
             rows = task.rows.without(part).validation
             first = self.task_without(part).first_output
@@ -79,54 +166,41 @@ class LeftOut:
         for later in self._stages[stage:]:
             later[rows] = output
 
-    def reason(self) -> str:
-        """Why learning should end now: no better for so many rounds that all parts have finished."""
-        patience, usual = self.task.stopping.patience, self.task.stopping.usual
-        if patience is None or not self._reached or self._why:
-            return self._why
-        while len(self._judged) <= min(self._reached) and not self._why:
+    def ended(self) -> TaskOutcome | None:
+        """Why learning should end now: no better for so many rounds that all folds have finished."""
+        patience = self.task.stopping.patience
+        if patience is None or not self._reached or self._outcome is not None:
+            return self._outcome
+        while len(self._judged) <= min(self._reached) and self._outcome is None:
             self._judged.append(self._judge(self._stages[len(self._judged)]))
-            losses, rounds = [loss for loss, _ in self._judged], len(self._judged) - 1
-            if rounds - int(np.argmin(losses)) >= patience:
-                self._why = f"no better in the cross-validation for {patience} rounds"
-            elif usual is not None and rounds >= usual and not still_falls(losses):
-                self._why = f"in the cross-validation {NO_MORE}"
-        return self._why
+            if self.task.stopping.impatient([loss for loss, _ in self._judged]):
+                done = len(self._judged) - 1
+                self._outcome = TaskOutcome(Ended.PATIENCE, done, patience, "cross-validation")
+        return self._outcome
 
-    def reason_ahead(self) -> str:
-        """Why the part that goes first should end: it has been no better on its own rows for long enough
-        that the others will not go further.
+    def sentinel_ended(self) -> TaskOutcome | None:
+        """Why the learning without the sentinel fold should end: it has been no better on the fold's own rows
+        for long enough that the others will not go further.
         """
-        patience, usual = self.task.stopping.patience, self.task.stopping.usual
-        if patience is None:
-            return ""
-        rows = self.task.rows.without(FIRST).validation
-        while len(self._ahead) <= self._reached[FIRST]:
+        if self.task.stopping.patience is None:
+            return None
+        rows = self.task.rows.without(SENTINEL).validation
+        while len(self._ahead) <= self._reached[SENTINEL]:
             self._ahead.append(self._judge(self._stages[len(self._ahead)], rows)[0])
-        losses, rounds = self._ahead, len(self._ahead) - 1
-        if rounds - int(np.argmin(losses)) >= AHEAD * patience:
-            return f"no better in the cross-validation for {AHEAD * patience} rounds"
-        if usual is not None and rounds >= usual and not still_falls(losses, AHEAD):
-            return f"in the cross-validation {NO_MORE}"
-        return ""
+        if not self.task.stopping.impatient(self._ahead, AHEAD):
+            return None
+        number = AHEAD * self.task.stopping.patience
+        return TaskOutcome(Ended.PATIENCE, len(self._ahead) - 1, number, "sentinel fold")
 
     def judge(self) -> Judgement | None:
         """The loss of every stage, each with the trust that suits it best; None without any part."""
         if not self._stages:
             return None
         # Where patience ended it, parts that were a round ahead have outputs that nobody waited for.
-        judged = self._judged if self._why else [self._judge(stage) for stage in self._stages]
+        judged = self._judged if self._outcome is not None else [self._judge(stage) for stage in self._stages]
         losses, trusts = zip(*judged, strict=True)
-        return Judgement(losses, trusts, tuple(self._stages), tuple(self._progress))
+        rows = tuple(self.task.rows.without(fold).validation for fold in range(self.task.rows.n_parts))
+        return Judgement(losses, trusts, tuple(self._stages), tuple(self._progress), rows)
 
     def _judge(self, stage: Floats, rows: NDArray[np.intp] | slice = slice(None)) -> tuple[float, float]:
-        first, weight = self._stages[0][rows], self.task.sample_weight
-        line = Line(
-            self.task.loss,
-            self.task.y[rows],
-            first,
-            stage[rows] - first,
-            None if weight is None else weight[rows],
-        )
-        trust = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-        return line.value(trust), trust
+        return loss_and_trust(self.task, self._stages[0], stage, rows)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.contributing.coalitions import OwnModels
-from gal.core.interactions.crossed_answers import Answered, CrossedModel
+from gal.core.probes.kept_probes import Probes, ReplyKey
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
 from gal.threads import at_most
@@ -44,52 +43,44 @@ def final_output(ensemble: Ensemble, answers: Answers, initial: Floats | None = 
 
 @at_most(1)
 def closed_output(ensemble: Ensemble, answers: Answers, output: Floats) -> Floats:
-    """F^T as far as the closing model and crossed residuals move it, shape (n, K); ``output`` is F^T.
+    """F^T as far as the stacker and interaction probes move it, shape (n, K); ``output`` is F^T.
 
     Rows with a missing answer stay where the rounds put them: the mean that stands
     in says nothing about the row.
     """
-    if (ensemble.closing is None and ensemble.crossing is None) or answers.degraded.all():
+    if (ensemble.closing is None and ensemble.probes is None) or answers.degraded.all():
         return output
     used = [
         {name: answers.values[name][index] for name in counts}
         for index, counts in enumerate(ensemble.coefficients)
     ]
     closed = output if ensemble.closing is None else ensemble.closing.output(output, used)
-    if ensemble.crossing is not None:
-        parts, said = _crossed_answers(ensemble, ensemble.crossing, answers)
-        closed = ensemble.crossing.output(closed, output, parts, said, used)
+    if ensemble.probes is not None:
+        closed = ensemble.probes.output(closed, output, *_probed(ensemble, ensemble.probes, answers))
     return np.where(answers.degraded[:, None], output, closed)
 
 
-def _crossed_answers(
-    ensemble: Ensemble, crossing: CrossedModel, answers: Answers
-) -> tuple[dict[str, Floats], dict[Answered, Floats32]]:
-    """What each organization added to F^T, and the answers to crossed residuals that are needed."""
+def _probed(
+    ensemble: Ensemble, probes: Probes, answers: Answers
+) -> tuple[dict[str, Floats], dict[ReplyKey, Floats32]]:
+    """What each organization added to F^T, and the replies to probes that are needed."""
     place = {round: index for index, round in enumerate(ensemble.asked_rounds)}
-    needed = crossing.crossings.answered
-    said = {(round, name): answers.values[name][place[round]] for round, name in needed}
+    said = {(round, name): answers.values[name][place[round]] for round, name in probes.needed}
     counted = {name for counts in ensemble.coefficients for name in counts}
     parts = outputs_by_organization(ensemble, answers)
     return {name: parts[name] for name in counted}, said
 
 
-def own_models(ensemble: Ensemble, answers: Answers) -> OwnModels:
-    """The label holder's own models, with what they need of these answers beside the rounds'."""
-    crossing = ensemble.crossing
-    said = {} if crossing is None else _crossed_answers(ensemble, crossing, answers)[1]
-    return OwnModels(ensemble.closing, crossing, said)
+def probe_answers(ensemble: Ensemble, answers: Answers) -> dict[ReplyKey, Floats32]:
+    """The replies to interaction probes that are needed."""
+    return {} if ensemble.probes is None else _probed(ensemble, ensemble.probes, answers)[1]
 
 
 def answers_by_round(ensemble: Ensemble, answers: Answers) -> list[dict[str, Floats32]]:
-    """By round that is used: all answers, for a private refit; crossed ones come as one round more."""
-    rounds = [
+    """By round that is used: all answers, for a private refit."""
+    return [
         {name: values[index] for name, values in answers.values.items()} for index in range(ensemble.n_rounds)
     ]
-    if ensemble.crossing is None:
-        return rounds
-    parts, said = _crossed_answers(ensemble, ensemble.crossing, answers)
-    return [*rounds, ensemble.crossing.crossings.products(parts, said)]
 
 
 def outputs_by_organization(ensemble: Ensemble, answers: Answers) -> dict[str, Floats]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -13,8 +13,8 @@ from gal.core.rows import Rows
 Track = Literal["assisted", "alone"]
 """Which of the label holder's two models a request belongs to; other organizations see only the first."""
 
-Target = Literal["residual", "random", "crossed"]
-"""A residual; random numbers, with no label in them; or a residual times signs, to be fitted out of fold."""
+Target = Literal["residual", "random", "probe"]
+"""A residual; random numbers, with no label in them; or a residual times sign bits, fitted out of fold."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,15 @@ class Terms:
     seed: int
 
     def rows_for(self, request: FitRequest) -> Rows:
-        """Row roles of a request: of the task itself, of its cross-validation without a part, or of rounds
-        beyond the task's.
+        """Row roles of a request: of the task itself, of its cross-validation without a part, or of the
+        sample that probes are about, numbered within it.
         """
         if request.part is not None:
             return self.rows.without(request.part)
-        return self.rows if request.target == "residual" else self.rows.further(request.target == "crossed")
+        if request.target == "residual":
+            return self.rows
+        sample = self.rows.of_probes
+        return sample if request.target == "probe" else replace(sample, folds=None)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class FitRequest:
     part: int | None = None
     """The part of the cross-validation that is left out; None in the task itself."""
     target: Target = "residual"
-    """What ``residual`` holds; anything else in a round beyond the task's (see ``interactions``)."""
+    """What ``residual`` holds; anything but a residual is about the sample of rows of probes alone."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ out-of-fold) values, the others with predictions, because they are never fitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -18,10 +17,8 @@ from gal.errors import InvalidOptionError
 
 FittedValues = Literal["in-sample", "held-out", "out-of-fold"]
 FITTED_VALUES: tuple[FittedValues, ...] = ("in-sample", "held-out", "out-of-fold")
-FIRST = 0
-"""The part of a cross-validation whose learning goes first (see ``guards/judged_first.py``)."""
-RARE = 100
-"""Rows of a class: of fewer, chance might put nearly all into one fold."""
+SENTINEL = 0
+"""The fold of a cross-validation that is learned before any of its rows are sent."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +28,8 @@ class Rows:
     ``search`` are the rows on which weights and rate are chosen: the fit rows themselves, or
     held-out ones. ``folds`` (one number per fit row) asks for out-of-fold values: a fit row gets the
     prediction of a model that was not fitted on its fold. ``parts`` (one number per row) asks for a
-    cross-validation: the same learning once more for each part, without its rows. ``crossing`` (one number
-    per fit row) are the folds of crossed residuals, which are always fitted out of fold.
+    cross-validation: the same learning once more for each part, without its rows. ``probes`` (one number
+    per row) tells which rows interaction probes are about, see `with_probes`.
     """
 
     n: int
@@ -41,15 +38,13 @@ class Rows:
     validation: NDArray[np.intp]
     folds: NDArray[np.intp] | None = None
     parts: NDArray[np.intp] | None = None
-    crossing: NDArray[np.intp] | None = None
+    probes: NDArray[np.intp] | None = None
 
     def __post_init__(self) -> None:
         if len(self.fit) == 0:
             raise InvalidOptionError(f"no rows are left to fit: {self.n} rows, all of them held out")
         if self.folds is not None and len(self.folds) != len(self.fit):
             raise InvalidOptionError(f"{len(self.folds)} fold numbers for {len(self.fit)} fit rows")
-        if self.crossing is not None and len(self.crossing) != len(self.fit):
-            raise InvalidOptionError(f"{len(self.crossing)} fold numbers for {len(self.fit)} fit rows")
         if self.parts is not None and (len(self.parts) != self.n or len(self.fit) != self.n):
             raise InvalidOptionError("a cross-validation takes all rows: none can be held out as well")
 
@@ -63,9 +58,21 @@ class Rows:
         """How many parts the cross-validation has; 0 where there is none."""
         return 0 if self.parts is None else int(self.parts.max()) + 1
 
-    def further(self, crossed: bool) -> Rows:
-        """The roles in rounds beyond the task's: only crossed residuals are fitted out of fold."""
-        return replace(self, folds=self.crossing if crossed else None)
+    @cached_property
+    def sample(self) -> NDArray[np.intp]:
+        """The rows that interaction probes are about; they need not travel."""
+        return np.flatnonzero(self._probes >= 0)
+
+    @cached_property
+    def of_probes(self) -> Rows:
+        """The roles of these rows, numbered among themselves: those with a fold are fitted out of fold."""
+        numbers = self._probes[self.sample]
+        fit, validation = np.flatnonzero(numbers > 0), np.flatnonzero(np.isin(self.sample, self.validation))
+        return Rows(len(numbers), fit, fit, validation, numbers[fit] - 1)
+
+    @property
+    def _probes(self) -> NDArray[np.intp]:
+        return np.full(self.n, -1) if self.probes is None else self.probes
 
     def without(self, part: int) -> Rows:
         """The roles when this part is left out: its rows validate, the others are fitted."""
@@ -76,10 +83,10 @@ class Rows:
 
     @property
     def judging(self) -> NDArray[np.bool_]:
-        """Whether each of all rows judges before anything of it is sent: it is never fitted, or in the part
-        of the cross-validation that is learned first.
+        """Whether each of all rows judges before anything of it is sent: it is never fitted, or in the
+        sentinel fold.
         """
-        return ~self.is_fit if self.parts is None else self.parts == FIRST
+        return ~self.is_fit if self.parts is None else self.parts == SENTINEL
 
     @cached_property
     def _without(self) -> dict[int, Rows]:
@@ -94,39 +101,32 @@ class Rows:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_without", "is_fit")}
+        return {name: value for name, value in vars(self).items() if name not in DERIVED}
 
 
-CROSSING_FOLDS = 2
-"""Folds of crossed residuals, unless there are folds already."""
+DERIVED = ("_without", "is_fit", "sample", "of_probes")
+
+PROBE_FOLDS = 2
+"""Folds of interaction probes, which are always fitted out of fold."""
+
+PROBE_ROWS, PROBE_VALIDATION = 50_000, 10_000
+"""Rows that probes are about, at most, and how many of them are validation rows, at most."""
 
 
-def with_crossing(
-    rows: Rows,
-    rng: np.random.Generator,
-    n_folds: int = CROSSING_FOLDS,
-    groups: NDArray[np.intp] | None = None,
-) -> Rows:
-    """The same roles with folds for crossed residuals: those that there are, or drawn at random; of a class
-    (``groups``) with few rows as many are in each.
+def with_probes(rows: Rows, rng: np.random.Generator, groups: NDArray[np.intp] | None = None) -> Rows:
+    """The same roles with a sample of rows for interaction probes, drawn at random: -1 for rows that are not
+    in it, 0 for those that are not fitted, and from 1 on the fold of those that are. ``groups`` (class codes)
+    keep their shares.
     """
-    if rows.folds is not None:
-        return replace(rows, crossing=rows.folds)
-    order = rng.permutation(len(rows.fit))
-    number = np.empty(len(order), dtype=np.intp)
-    number[order] = np.arange(len(order)) * n_folds // len(order)
-    for few in _small_groups(groups, rows.fit[order]):
-        number[order[few]] = np.arange(len(few)) % n_folds
-    return replace(rows, crossing=number)
-
-
-def _small_groups(groups: NDArray[np.intp] | None, rows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
-    """Places of the rows of each group that has few of these rows."""
-    if groups is None:
-        return
-    theirs = groups[rows]
-    for group in np.flatnonzero(np.bincount(theirs) < RARE):
-        yield np.flatnonzero(theirs == group)
+    order = _shuffled(rows.n, rng, groups)
+    validates = np.isin(order, rows.validation)
+    held = order[validates][:PROBE_VALIDATION]
+    others = order[~validates][: PROBE_ROWS - len(held)]
+    fit = others[rows.is_fit[others]]
+    probes = np.full(rows.n, -1, dtype=np.intp)
+    probes[held], probes[others] = 0, 0
+    probes[fit] = 1 + np.arange(len(fit)) * PROBE_FOLDS // len(fit)
+    return replace(rows, probes=probes)
 
 
 def all_rows(n: int) -> Rows:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
-from gal.core.contributing.shares import Shares, shares_of
-from gal.core.interactions.crossed_answers import CrossedModel
+from gal.core.contributions import Contributions, contributions_of
+from gal.core.outcome import TaskOutcome, outcome_of, sentence
+from gal.core.probes.kept_probes import Probes
 from gal.core.requests import Track
+from gal.errors import StoredModelError
 
 if TYPE_CHECKING:
     from gal.core.cross_validation import Judgement
@@ -63,14 +66,10 @@ class Round:
     """Mean loss on the rows that chose weights and rate, after this round."""
     validation_loss: float
     """Mean loss on the validation rows (or cross-validated), after this round; NaN without any."""
-    contributions: Mapping[str, float]
-    """Each organization's share of the fall in train loss; they add up to all of it."""
     mean_fitted: Mapping[str, tuple[float, ...]]
     """Mean answer per output: stands in for an organization that cannot be asked."""
     left_out: Mapping[str, str] = field(default_factory=lambda: ByName({}))
     """Who did not take part, and why."""
-    refit: bool = False
-    """Whether all coefficients so far were refitted after this round."""
     spread: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=lambda: ByName({}))
     """Per output: range and quantiles of the answers, see ``plausible.py``; what
     later answers are compared with.
@@ -102,16 +101,14 @@ class Ensemble:
     """What share of all steps is kept; the coefficients have it in them."""
     train_loss: float = float("nan")
     """Mean loss of this model on the rows that chose weights and rate."""
-    contributions: Mapping[str, float] = field(default_factory=lambda: ByName({}))
-    """Each organization's share of ``initial_train_loss - train_loss``; they add up to all of it."""
-    stopped: str = ""
-    """Why learning ended."""
-    shares: Shares | None = None
-    """Who earned what on the rows that validate; None where none do, or where files of before had none."""
+    outcome: TaskOutcome | None = None
+    """Why learning ended, and which model is used."""
+    contributions: Contributions | None = None
+    """Who brought how much of the gain; None where answers of earlier rounds were not stored."""
     closing: ClosingModel | None = field(default=None, compare=False, metadata={"plain": False})
     """What the label holder's own last model makes of the answers; None: they are only added up."""
-    crossing: CrossedModel | None = field(default=None, compare=False, metadata={"plain": False})
-    """What it makes of answers to crossed residuals; None: there are none, or they do not help."""
+    probes: Probes | None = field(default=None, compare=False, metadata={"plain": False})
+    """Interaction probes and the stacker on their replies; None: there are none, or they do not help."""
     judged: Judgement | None = field(default=None, compare=False, metadata={"plain": False})
     """The cross-validation, where the task keeps its replies; never stored."""
     summed: tuple[str, ...] = ()
@@ -120,30 +117,19 @@ class Ensemble:
     """By round: what the answers to its residual were written in there; none where all came apart."""
 
     @property
-    def earned(self) -> Mapping[str, float]:
-        """By organization: the fall of the validated loss that is its part, the label holder's own with them.
-
-        Of the train loss, ``contributions``, where nothing validates.
-        """
-        if self.shares is None:
-            return self.contributions
-        own = {} if self.label_holder is None else {self.label_holder: self.shares.own}
-        others = {name: one.value for name, one in self.shares.by_organization.items()}
-        return ByName(own | others)
+    def stopped(self) -> str:
+        """The outcome in words."""
+        return "" if self.outcome is None else sentence(self.outcome)
 
     @property
     def closing_share(self) -> float | None:
         """How far a model of her own on the answers of the rounds is followed; None where there is none."""
-        if self.closing is not None:
-            return self.closing.share
-        alone = self.crossing is not None and not self.crossing.crossings.answered
-        return self.crossing.share if self.crossing is not None and alone else None
+        return None if self.closing is None else self.closing.share
 
     @property
-    def crossed_share(self) -> float | None:
-        """How far one is that needs answers beyond the rounds; None where there is none."""
-        needed = self.crossing is not None and self.crossing.crossings.answered
-        return self.crossing.share if self.crossing is not None and needed else None
+    def probes_share(self) -> float | None:
+        """The weight of the stacker on interaction probes; None where there is none."""
+        return None if self.probes is None else self.probes.share
 
     @property
     def n_rounds(self) -> int:
@@ -152,34 +138,33 @@ class Ensemble:
 
     @property
     def asked_rounds(self) -> tuple[int, ...]:
-        """The rounds that prediction asks for: those that are used, and those of crossed residuals."""
-        further = () if self.crossing is None else self.crossing.crossings.rounds
-        return (*range(1, self.n_rounds + 1), *further)
+        """The rounds that prediction asks for: those that are used, and those of probes."""
+        return (*range(1, self.n_rounds + 1), *(() if self.probes is None else self.probes.rounds))
 
     def asked(self, rounds: int | None = None) -> tuple[str, ...]:
-        """Organizations whose answers count in the first ``rounds`` rounds (default: all, and crossed)."""
+        """Organizations whose answers count in the first ``rounds`` rounds (default: all, and probes)."""
         counted = {name for counts in self.coefficients[:rounds] for name in counts}
-        if rounds is None and self.crossing is not None:
-            counted |= set(self.crossing.crossings.organizations)
+        if rounds is None and self.probes is not None:
+            counted |= set(self.probes.organizations)
         return tuple(sorted(counted))
 
     def counts(self, round: int, name: str) -> bool:
         """Whether what an organization says of a round is used."""
         if round <= self.n_rounds:
             return name in self.coefficients[round - 1]
-        return self.crossing is not None and (round, name) in self.crossing.crossings.answered
+        return self.probes is not None and (round, name) in self.probes.needed
 
     def mean_answer(self, round: int, name: str) -> tuple[float, ...]:
         """What stands in for an organization that cannot be asked; 0 where it missed the round."""
         nothing = (0.0,) * self.n_outputs
-        if self.crossing is not None and round > self.n_rounds:
-            return self.crossing.crossings.means.get(f"{round} {name}", nothing)
+        if self.probes is not None and round > self.n_rounds:
+            return self.probes.means.get(f"{round} {name}", nothing)
         return self.rounds[round - 1].mean_fitted.get(name, nothing)
 
     def spread(self, round: int, name: str) -> tuple[tuple[float, ...], ...] | None:
         """What an organization's answers of a round were like in learning; None where nothing is known."""
-        if self.crossing is not None and round > self.n_rounds:
-            return self.crossing.crossings.spreads.get(f"{round} {name}")
+        if self.probes is not None and round > self.n_rounds:
+            return self.probes.spreads.get(f"{round} {name}")
         return self.rounds[round - 1].spread.get(name)
 
 
@@ -191,13 +176,8 @@ class Progress:
     """F^t of all rows, shape (n, K)."""
     rounds: tuple[Round, ...] = ()
     coefficients: tuple[Mapping[str, float], ...] = ()
-    history: tuple[tuple[Mapping[str, float], ...], ...] = ()
-    """``coefficients`` as they were after each round: a refit changes past ones."""
     fitted: tuple[Mapping[str, Floats32], ...] = ()
-    """All replies so far; kept only where the task asks for it, a closing model learns from them,
-    coefficients are refitted, models move or a cross-validation may shrink coefficients."""
-    heard: tuple[Mapping[str, Floats32], ...] = ()
-    """All replies so far of validation rows alone, where no others are kept: who earned what."""
+    """By round and organization: fitted values of the task's ``kept_rows``, shape (rows, K)."""
     initial_train_loss: float = float("nan")
     initial_validation_loss: float = float("nan")
 
@@ -211,11 +191,15 @@ def plain(value: Any) -> Any:
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
-    return value
+    return value.value if isinstance(value, Enum) else value
 
 
 def ensemble_of(facts: Mapping[str, Any]) -> Ensemble:
     """An ensemble from what ``plain`` made of it, without its closing model."""
+    if "outcome" not in facts:
+        raise StoredModelError(
+            "this model was learned by an earlier version of gal-learn: learn a new version"
+        )
     plain = dict(facts)
     rounds = tuple(
         Round(**{name: _restored(value) for name, value in done.items()}) for done in plain.pop("rounds")
@@ -223,14 +207,16 @@ def ensemble_of(facts: Mapping[str, Any]) -> Ensemble:
     coefficients = tuple(ByName(counts) for counts in plain.pop("coefficients"))
     initial = plain.pop("initial")
     organizations = tuple(plain.pop("organizations"))
-    shares = shares_of(plain.pop("shares", None))
+    contributions = contributions_of(plain.pop("contributions", None))
+    outcome = outcome_of(plain.pop("outcome", None))
     summed, units = tuple(plain.pop("summed", ())), tuple(plain.pop("summed_units", ()))
     return Ensemble(
         organizations=organizations,
         initial=None if initial is None else tuple(initial),
         coefficients=coefficients,
         rounds=rounds,
-        shares=shares,
+        contributions=contributions,
+        outcome=outcome,
         summed=summed,
         summed_units=units,
         **plain,

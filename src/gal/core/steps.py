@@ -11,43 +11,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
-from gal.core.contributing.contributions import add_up, aumann_shapley
-from gal.core.contributing.earnings import judging_rows, share_out
-from gal.core.corrective import refit
 from gal.core.cross_validation import Judgement
 from gal.core.curved import curved_residual
-from gal.core.guards.judged_first import contradicted, harm, remembering, unproven
 from gal.core.guards.plausible import spread_of
-from gal.core.interactions.crossed_answers import Answered, Crossed, CrossedModel
+from gal.core.guards.sentinel_fold import guarded, harm
 from gal.core.line_search import FROM_THE_START, Line, largest_curvature, mean_loss
 from gal.core.losses import SquaredError
+from gal.core.outcome import Decision, TaskOutcome
 from gal.core.passes import RowsOf, over_blocks
+from gal.core.probes.kept_probes import Probes, Replies
 from gal.core.replies import Usable
-from gal.core.requests import Track
+from gal.core.requests import FitRequest, Track
 from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.stopping import validation_losses
+from gal.core.stored_answers import measured_contributions
 from gal.core.task import Task
 from gal.core.weights import Fitted, combine
+from gal.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Number = TypeVar("Number", np.float32, np.float64)
-
-ENDED = "ended on request"
-"""How the reason begins when a driver ended the learning."""
-
-NOTHING_HOLDS = "no round was better on the rows that validate, so every prediction is the initial output"
-"""Said where all rounds were for nothing."""
-
-REMEMBERED = "somebody looks like giving back what it was sent: of rows not sent before it knew less"
-"""Said, with names, of who makes the cross-validation look better than it is."""
-
-CONTRADICTED = "rows lose far more where they had not been sent before: somebody gives back what it was sent"
-"""Said where nobody by itself looks like it."""
-
-BETRAYED = "no part in what comes after the rounds, for answers to random targets that tell of labels"
-JUDGED_WORSE = "what was said of rows before these were sent is worse than alone"
-"""Said where the cross-validation is not believed."""
 
 EXACT = 1e-6
 """Rows count as fitted exactly when the residual has shrunk to this fraction of the first."""
@@ -75,6 +59,24 @@ def start(task: Task) -> Progress:
         initial_train_loss=_loss_on(task, task.rows.search, output),
         initial_validation_loss=_loss_on(task, task.rows.validation, output),
     )
+
+
+def check_resumed(task: Task, progress: Progress | None) -> None:
+    """Refuse a progress that belongs to another task."""
+    if progress is None:
+        return
+    shape = task.rows.n, task.loss.n_outputs
+    if progress.output.shape != shape:
+        raise InvalidInputError(
+            f"this progress has outputs of shape {progress.output.shape}, the task needs {shape}: it belongs "
+            "to other rows"
+        )
+    kept = {len(values) for replies in progress.fitted for values in replies.values()}
+    if len(progress.fitted) < len(progress.rounds) or kept - {len(task.kept_rows)}:
+        raise InvalidInputError(
+            f"this progress keeps fitted values of {max(kept, default=0)} rows, the task needs those of "
+            f"{len(task.kept_rows)}, as stateful models and a stacker do: it belongs to another task"
+        )
 
 
 def residual_and_size(task: Task, output: Floats) -> tuple[Floats32, float, float]:
@@ -108,30 +110,50 @@ def residual_and_size(task: Task, output: Floats) -> tuple[Floats32, float, floa
     return residual, scale, size
 
 
-def broadcast(
-    task: Task, output: Floats, round: int, track: Track, part: int | None
-) -> tuple[Floats32, Floats32, float, float, Floats | None]:
-    """What is sent, what weights and rate are found with, what both were divided
-    by, the size of the residual, and how much each row counts in fitting it.
-    """
-    release = task.release
+@dataclass(frozen=True)
+class Broadcast:
+    """The residual of a round, as it is sent and as the label holder uses it."""
+
+    round: int
+    track: Track
+    part: int | None
+    sent: Floats32
+    """What the organizations fit, shape (n, K)."""
+    residual: Floats32
+    """What weights and rate are found with; another one only under a privacy guarantee."""
+    scale: float
+    """What both were divided by."""
+    size: float
+    """The root mean square over the fit rows, weighted as they are."""
+    importance: Floats | None
+    """How much each row counts in fitting."""
+
+    def request(self, task: Task, members: tuple[str, ...]) -> FitRequest:
+        """The request to these organizations."""
+        sent, importance = at(task.rows.fit, self.sent), at(task.rows.fit, self.importance)
+        return FitRequest(self.round, sent, members, importance, self.track, self.part)
+
+
+def broadcast(task: Task, output: Floats, round: int, track: Track, part: int | None = None) -> Broadcast:
+    """r_1^t: the residual of this output."""
+    release, weight = task.release, task.sample_weight
     if task.curved:
-        residual, counts = curved_residual(task.loss, task.y, output, task.sample_weight)
+        residual, counts = curved_residual(task.loss, task.y, output, weight)
         size = _size(residual[task.rows.fit], counts[task.rows.fit])
         scale = size if task.scale_residual and size > 0 else 1.0
         residual /= np.float32(scale)
-        return residual, residual, scale, size, counts
+        return Broadcast(round, track, part, residual, residual, scale, size, counts)
     if release is None or release.takes_scaled:
         residual, scale, size = residual_and_size(task, output)
         sent = residual if release is None else release(residual, round, track, part).astype(np.float32)
-        return sent, residual, scale, size, task.sample_weight
+        return Broadcast(round, track, part, sent, residual, scale, size, weight)
     plain = task.loss.pseudo_residual(task.y, output)
     noised = release(plain, round, track, part)
     size = float(np.sqrt(np.mean(np.square(noised, dtype=np.float64))))
     scale = size if task.scale_residual and size > 0 else 1.0
     sent = (noised / scale).astype(np.float32)
     seen = sent if release.steers else (plain / scale).astype(np.float32)
-    return sent, seen, scale, size, task.sample_weight
+    return Broadcast(round, track, part, sent, seen, scale, size, weight)
 
 
 def _size(residual: Floats32, counts: Floats) -> float:
@@ -140,11 +162,19 @@ def _size(residual: Floats32, counts: Floats) -> float:
     return float(np.sqrt(squares @ counts / (counts.sum() * residual.shape[1])))
 
 
-def weighed(task: Task, chosen: Fitted, counts: Floats | None) -> Fitted:
-    """The replies as the assistance weights see them: rows count as much as in fitting."""
-    if not task.curved:
-        return chosen
-    return Fitted(chosen.values, chosen.residual, at(task.rows.search, counts))
+def on_search_rows(task: Task, residual: Broadcast, fitted: Mapping[str, Floats32]) -> Fitted:
+    """The fitted values and the residual of the rows that choose weights and rate."""
+    search = task.rows.search
+    values = [at(search, one) for one in fitted.values()]
+    return Fitted(values, at(search, residual.residual), at(search, task.sample_weight))
+
+
+def weights_among(task: Task, residual: Broadcast, searched: Fitted) -> Floats:
+    """w^t: rows count as much as in fitting."""
+    if task.curved:
+        importance = at(task.rows.search, residual.importance)
+        searched = Fitted(searched.values, searched.residual, importance)
+    return task.weights(searched.residual, searched, searched.sample_weight)
 
 
 def _fit_weight(task: Task) -> tuple[Floats | NDArray[np.bool_] | None, float]:
@@ -182,38 +212,19 @@ def line_along(task: Task, progress: Progress, chosen: Fitted, weights: Floats, 
 def advance(
     task: Task,
     progress: Progress,
+    residual: Broadcast,
     fitted: Mapping[str, Floats32],
-    chosen: Fitted,
+    searched: Fitted,
     weights: Floats,
     rate: float,
-    scale: float,
     left_out: Mapping[str, str],
-    *,
-    judges: bool = False,
 ) -> Progress:
-    """F^t and the record of the round; of a learning that only judges nobody asks who earned what, nor what
-    answers looked like.
-    """
+    """F^t and the record of the round; without ranges of answers where a fold is left out."""
     counts = {name: float(rate * weight) for name, weight in zip(fitted, weights, strict=True)}
     counts = {name: count for name, count in counts.items() if count != 0}
     output = moved(progress.output, [(counts[name], fitted[name]) for name in counts])
-    kept = (*progress.fitted, dict(fitted)) if task.keeps_fitted else ()
-    coefficients: tuple[Mapping[str, float], ...] = (*progress.coefficients, ByName(counts))
-    steps = {name: [(counts.get(name, 0.0), values)] for name, values in fitted.items()}
-    refitted = _refit(task, kept, coefficients) if task.fully_corrective and len(kept) > 1 else None
-    if refitted is not None:
-        steps = _changes(kept, progress.coefficients, refitted)
-        moves = [piece for pieces in steps.values() for piece in pieces]
-        output, coefficients = moved(progress.output, moves), tuple(ByName(counts) for counts in refitted)
     losses = _loss_on(task, task.rows.search, output), _loss_on(task, task.rows.validation, output)
-    before = progress.rounds[-1].train_loss if progress.rounds else progress.initial_train_loss
-    shares: dict[str, float]
-    if judges:
-        shares = {}
-    elif isinstance(task.loss, SquaredError) and refitted is None:
-        shares = _quadratic_contributions(chosen, list(fitted), weights, rate, scale, before - losses[0])
-    else:
-        shares = _contributions(task, progress.output, steps, before - losses[0])
+    whole = residual.part is None
     ends = fitted.ends if isinstance(fitted, Usable) else {}
     record = Round(
         round=len(progress.rounds) + 1,
@@ -221,34 +232,20 @@ def advance(
             dict.fromkeys(task.organizations, 0.0) | dict(zip(fitted, map(float, weights), strict=True))
         ),
         rate=rate,
-        scale=scale,
+        scale=residual.scale,
         train_loss=losses[0],
         validation_loss=losses[1],
-        contributions=ByName(dict.fromkeys(task.organizations, 0.0) | shares),
-        mean_fitted=ByName(dict(zip(fitted, _means(chosen), strict=True))),
+        mean_fitted=ByName(dict(zip(fitted, _means(searched), strict=True))),
         left_out=ByName(left_out),
-        refit=refitted is not None,
-        spread=ByName({} if judges else {name: spread_of(fitted[name], ends.get(name)) for name in fitted}),
+        spread=ByName({name: spread_of(fitted[name], ends.get(name)) for name in fitted} if whole else {}),
     )
     return replace(
         progress,
         output=output,
         rounds=(*progress.rounds, record),
-        coefficients=coefficients,
-        history=(*progress.history, coefficients),
-        fitted=kept,
-        heard=_heard(task, progress, fitted),
+        coefficients=(*progress.coefficients, ByName(counts)),
+        fitted=(*progress.fitted, {name: at(task.kept_rows, values) for name, values in fitted.items()}),
     )
-
-
-def _heard(
-    task: Task, progress: Progress, fitted: Mapping[str, Floats32]
-) -> tuple[Mapping[str, Floats32], ...]:
-    """What was said of the validation rows, where replies are not kept as a whole."""
-    if task.keeps_fitted or len(task.rows.validation) == 0:
-        return ()
-    rows = judging_rows(task)
-    return (*progress.heard, {name: values.take(rows, axis=0) for name, values in fitted.items()})
 
 
 @dataclass(frozen=True)
@@ -264,95 +261,89 @@ class BestRounds:
     trust: float
     judged: Judgement | None = None
     closing: ClosingModel | None = None
-    crossing: CrossedModel | None = None
-    crossed_answers: Mapping[Answered, Floats32] = field(default_factory=dict)
-    """To crossed residuals, of the task's own rows, where they are followed."""
+    probes: Probes | None = None
+    probe_replies: Replies = field(default_factory=dict)
+    """Of the sample of rows, where there are probes."""
     dropped: frozenset[str] = frozenset()
     """Who has no part in it, whatever it said."""
 
     @property
     def coefficients(self) -> tuple[Mapping[str, float], ...]:
         """Of the rounds that it uses."""
-        counts = _trusted(self.progress.history[self.kept - 1], self.trust) if self.kept else ()
+        counts = _trusted(self.progress.coefficients[: self.kept], self.trust)
         return tuple(_without(one, self.dropped) for one in counts) if self.dropped else counts
 
     @property
     def validated(self) -> float:
         """The loss by which both are compared: of the closed model."""
-        if self.crossing is not None and self.crossing.share > 0:
-            return self.crossing.validation_loss
+        if self.probes is not None:
+            return self.probes.validation_loss
         return min(self.losses) if self.closing is None else self.closing.validation_loss
 
-    def added_up(self, task: Task) -> tuple[Floats, dict[str, Floats]]:
-        """F^T of the task's own rows (n, K), and what each organization that counts added to it."""
-        shape = task.rows.n, task.loss.n_outputs
+    def added_up(self, task: Task, rows: NDArray[np.intp]) -> tuple[Floats, dict[str, Floats]]:
+        """F^T of these rows (n, K), and what each organization that counts added to it."""
+        shape = len(rows), task.loss.n_outputs
         parts: dict[str, Floats] = {}
         for replies, counts in zip(self.progress.fitted, self.coefficients, strict=False):
             for name, count in counts.items():
-                parts[name] = parts.get(name, np.zeros(shape)) + count * replies[name].astype(np.float64)
-        output = np.broadcast_to(task.first_output, shape).copy()
+                added = count * replies[name][rows].astype(np.float64)
+                parts[name] = parts.get(name, np.zeros(shape)) + added
+        first = task.first_output
+        output = np.broadcast_to(first if len(first) == 1 else first[rows], shape).copy()
         for name in sorted(parts):
             output += parts[name]
         return output, {name: parts[name] for name in sorted(parts)}
 
-    def crossed(self, task: Task, crossed: Crossed | None) -> BestRounds:
-        """The same moved by what answers to crossed residuals say, as far as validation rows believe it."""
-        if task.crossing is None or crossed is None or not crossed.answers:
+    def probed(self, task: Task, found: tuple[Probes, Replies] | None) -> BestRounds:
+        """The same with a stacker on the replies to probes, where its gain is significant."""
+        if task.probes is None or found is None:
             return self
-        output, parts = self.added_up(task)
-        closed, used = self._closed(output)
-        model = task.crossing(task, crossed.crossings, closed, output, parts, crossed.answers, used)
-        needed = () if model is None else model.crossings.answered
-        return replace(self, crossing=model, crossed_answers={key: crossed.answers[key] for key in needed})
-
-    def like(self, task: Task, helped: BestRounds) -> BestRounds:
-        """Alone, and moved by a model of the kind that assistance has after the closing one."""
-        if task.crossing is None or helped.crossing is None or not any(self.coefficients):
-            return self
-        closed, used = self._closed(self.added_up(task)[0])
-        return replace(self, crossing=task.crossing.alone(task, closed, used, helped.crossing))
-
-    def _closed(self, output: Floats) -> tuple[Floats, list[dict[str, Floats32]]]:
-        """The closed output of the task's own rows, and the answers by round that count."""
+        probes, replies = found
+        rows = task.rows.sample
+        output, parts = self.added_up(task, rows)
         used = [
-            {name: replies[name] for name in counts}
-            for replies, counts in zip(self.progress.fitted, self.coefficients, strict=False)
+            {name: fitted[name][rows] for name in counts}
+            for fitted, counts in zip(self.progress.fitted, self.coefficients, strict=False)
         ]
-        return output if self.closing is None else self.closing.output(output, used), used
+        closed = output if self.closing is None else self.closing.output(output, used)
+        table = probes.features(output, parts, replies)
+        stacker = task.probes.stacking.of_table(task.sampled, closed, table)
+        if stacker is None:
+            return self
+        probes = replace(probes, stacker=stacker, validation_loss=self.validated - stacker.gain)
+        return replace(self, probes=probes, probe_replies=replies)
 
 
 def conclude(
     task: Task,
     assisted: Progress,
-    alone: Progress | None,
-    judged: Judgement | None,
-    judged_alone: Judgement | None,
-    why: str,
-    crossed: Crossed | None = None,
+    outcome: TaskOutcome,
+    alone: Progress | None = None,
+    judged: Judgement | None = None,
+    own_judged: Judgement | None = None,
+    probed: tuple[Probes, Replies] | None = None,
 ) -> Ensemble:
-    """The best validated rounds, closed; of the label holder alone where assistance does not help there."""
-    if judged is not None and len(judged.losses) <= len(assisted.rounds) and why.startswith(ENDED):
+    """The best validated rounds, closed; the baseline where assistance does not help there."""
+    if judged is not None and len(judged.losses) <= len(assisted.rounds) and outcome.ended.on_request:
         judged, alone = None, None  # ended before the cross-validation had caught up: it cannot judge
-    chosen = helped = _closed(task, best_rounds("assisted", assisted, judged)).crossed(task, crossed)
-    if crossed is not None and crossed.betrayed:
-        why = f"{why}; {BETRAYED} ({', '.join(crossed.betrayed)})"
-    if task.alone is not None:
-        chosen = helped = replace(helped, dropped=unproven(task, helped))
+    dropped: frozenset[str] = frozenset()
+    if judged is not None and own_judged is not None:
+        judged, dropped, memorizing = guarded(task, judged, len(assisted.rounds), min(own_judged.losses))
+        outcome = replace(outcome, memorizers=memorizing)
+    found = replace(best_rounds("assisted", assisted, judged), dropped=dropped)
+    chosen = helped = _closed(task, found).probed(task, probed)
     own, own_loss, helped_loss = None, float("nan"), helped.validated
-    if alone is not None and (judged is None) == (judged_alone is None):
-        own = _closed(task, best_rounds("alone", alone, judged_alone), rival=helped.validated)
-        own = own.like(task, helped)
+    if alone is not None and (judged is None) == (own_judged is None):
+        own = best_rounds("alone", alone, own_judged)
+        if helped.closing is not None or own.validated < helped.validated:
+            own = _closed(task, own)
         own_loss = own.validated
-        if liars := remembering(task, helped):
-            helped_loss, why = float("nan"), f"{why}; {REMEMBERED} ({', '.join(liars)})"
-        elif contradicted(task, helped, own):
-            helped_loss, why = float("nan"), f"{why}; {CONTRADICTED}"
-        elif (harmed := harm(task, helped, own)) > 0:
-            helped_loss, why = own_loss + harmed, f"{why}; {JUDGED_WORSE}"
-        if not helped_loss <= own_loss:
-            chosen = own
+        decision, helped_loss = _compared(task, helped, own)
+        if decision is Decision.NO_BETTER and outcome.memorizers:
+            decision = Decision.MEMORIZATION
+        outcome = replace(outcome, decision=decision)
+        chosen = helped if decision is Decision.HELPS else own
     first, reached = task.first_output, chosen.progress
-    train_loss, shares = _earned(task, chosen)
     return Ensemble(
         organizations=task.organizations,
         label_holder=task.label_holder,
@@ -369,14 +360,23 @@ def conclude(
         alone_validation_loss=own_loss,
         assisted_validation_loss=helped_loss,
         trust=chosen.trust,
-        train_loss=train_loss,
-        contributions=ByName(dict.fromkeys(task.organizations, 0.0) | shares),
-        stopped=f"{why}; {NOTHING_HOLDS}" if chosen.kept == 0 < len(reached.rounds) else why,
-        shares=share_out(task, helped, own, used=chosen is helped),
-        closing=_whole(task, chosen),
-        crossing=chosen.crossing,
+        train_loss=_train_loss(task, chosen),
+        outcome=replace(outcome, no_round_helps=chosen.kept == 0 < len(reached.rounds)),
+        contributions=measured_contributions(task, helped, own, used=chosen is helped),
+        closing=chosen.closing,
+        probes=chosen.probes,
         judged=chosen.judged if task.keep_fitted else None,
     )
+
+
+def _compared(task: Task, helped: BestRounds, own: BestRounds) -> tuple[Decision, float]:
+    """Whether assistance helps, and its loss that says so."""
+    if helped.judged is not None and own.judged is not None:
+        harmed = harm(task, helped.judged, helped.coefficients, own.judged, own.coefficients)
+        if harmed > 0:
+            return Decision.WORSE_ON_SENTINEL, own.validated + harmed
+    helps = helped.validated <= own.validated
+    return Decision.HELPS if helps else Decision.NO_BETTER, helped.validated
 
 
 def best_rounds(track: Track, progress: Progress, judged: Judgement | None) -> BestRounds:
@@ -387,41 +387,25 @@ def best_rounds(track: Track, progress: Progress, judged: Judgement | None) -> B
     return BestRounds(track, progress, losses, kept, trust, judged)
 
 
-def _closed(task: Task, found: BestRounds, rival: float | None = None) -> BestRounds:
-    """The same with the closing model that was learned from its replies; ``rival``: the loss of the model
-    that it is compared with.
-    """
+def _closed(task: Task, found: BestRounds) -> BestRounds:
+    """The same with the stacker that was learned from its fitted values."""
     counts = found.coefficients
     if task.closing is None or not any(counts):
         return found
-    return replace(found, closing=task.closing(task, counts, found.progress.fitted[: found.kept], rival))
+    return replace(found, closing=task.closing(task, counts, found.progress.fitted[: found.kept]))
 
 
-def _whole(task: Task, chosen: BestRounds) -> ClosingModel | None:
-    """Its closing model, fitted on all rows: last of all, since rows that it knows judge nothing."""
-    if task.closing is None or chosen.closing is None:
-        return None
-    return task.closing.whole(
-        chosen.closing, task, chosen.coefficients, chosen.progress.fitted[: chosen.kept]
-    )
-
-
-def _earned(task: Task, chosen: BestRounds) -> tuple[float, dict[str, float]]:
-    """Train loss of the rounds that are used, and who earned its fall."""
+def _train_loss(task: Task, chosen: BestRounds) -> float:
+    """Of the rounds that are used."""
     progress, kept = chosen.progress, chosen.kept
     if kept == 0:
-        return progress.initial_train_loss, {}
+        return progress.initial_train_loss
     if chosen.trust == 1 and not chosen.dropped:
-        shares: dict[str, float] = {}
-        for done in progress.rounds[:kept]:
-            for name, share in done.contributions.items():
-                shares[name] = shares.get(name, 0.0) + share
-        return progress.rounds[kept - 1].train_loss, shares
+        return progress.rounds[kept - 1].train_loss
     first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))
-    steps = _changes(progress.fitted[:kept], ({},) * (kept - 1), chosen.coefficients)
-    output = moved(first, [piece for pieces in steps.values() for piece in pieces])
-    loss = _loss_on(task, task.rows.search, output)
-    return loss, _contributions(task, first, steps, progress.initial_train_loss - loss)
+    pairs = zip(progress.fitted, chosen.coefficients, strict=False)
+    moves = [(count, fitted[name]) for fitted, counts in pairs for name, count in counts.items()]
+    return _loss_on(task, task.rows.search, moved(first, moves))
 
 
 def _validated(progress: Progress, judged: Judgement | None) -> list[float]:
@@ -440,35 +424,6 @@ def _trusted(coefficients: tuple[Mapping[str, float], ...], trust: float) -> tup
 
 def _without(counts: Mapping[str, float], names: frozenset[str]) -> Mapping[str, float]:
     return ByName({name: count for name, count in counts.items() if name not in names})
-
-
-def _refit(
-    task: Task, kept: tuple[Mapping[str, Floats32], ...], coefficients: tuple[Mapping[str, float], ...]
-) -> tuple[Mapping[str, float], ...] | None:
-    return refit(
-        task.loss,
-        task.y,
-        task.first_output,
-        kept,
-        coefficients,
-        search=task.rows.search,
-        validation=task.rows.validation,
-        sample_weight=task.sample_weight,
-    )
-
-
-def _changes(
-    kept: tuple[Mapping[str, Floats32], ...],
-    before: tuple[Mapping[str, float], ...],
-    after: tuple[Mapping[str, float], ...],
-) -> dict[str, list[tuple[float, Floats32]]]:
-    """By organization: how much more each of its fitted values counts than before."""
-    before = (*before, {})
-    steps: dict[str, list[tuple[float, Floats32]]] = {}
-    for replies, old, new in zip(kept, before, after, strict=True):
-        for name, values in replies.items():
-            steps.setdefault(name, []).append((new.get(name, 0.0) - old.get(name, 0.0), values))
-    return steps
 
 
 def moved(output: Floats, moves: list[tuple[float, Floats32]]) -> Floats:
@@ -490,26 +445,6 @@ def moved(output: Floats, moves: list[tuple[float, Floats32]]) -> Floats:
 
     over_blocks(move, *output.shape, light=True)
     return found
-
-
-def _quadratic_contributions(
-    chosen: Fitted, names: list[str], weights: Floats, rate: float, scale: float, reduction: float
-) -> dict[str, float]:
-    """Aumann-Shapley shares for squared error, from the inner products: no pass over the data."""
-    gram, m = chosen.products.gram, len(weights)
-    mass = float(len(chosen.residual)) if chosen.sample_weight is None else float(chosen.sample_weight.sum())
-    pull = scale * gram[:m, m] - 0.5 * rate * (gram[:m, :m] @ weights)
-    return add_up(dict(zip(names, map(float, rate * weights * pull / mass), strict=True)), reduction)
-
-
-def _contributions(
-    task: Task, output: Floats, steps: Mapping[str, list[tuple[float, Floats32]]], reduction: float
-) -> dict[str, float]:
-    search = task.rows.search
-    parts = {name: [(count, at(search, values)) for count, values in steps[name]] for name in steps}
-    return aumann_shapley(
-        task.loss, at(search, task.y), at(search, output), parts, reduction, at(search, task.sample_weight)
-    )
 
 
 def fitted_exactly(task: Task, progress: Progress, size: float) -> bool:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import LearnsClosing
 from gal.core.curved import bends
-from gal.core.interactions.crossed_answers import SEEDS, LearnsCrossed
 from gal.core.line_search import ExactSearch, LineSearch, ReleasedStep
 from gal.core.losses import Loss
+from gal.core.probes.kept_probes import SEEDS, ProbePlan
 from gal.core.releases import Release
 from gal.core.requests import Terms
 from gal.core.rows import Rows
@@ -21,6 +22,9 @@ from gal.core.weights import AssistanceWeights, ExactWeights
 from gal.errors import InvalidInputError, InvalidOptionError
 
 Floats = NDArray[np.float64]
+
+MOST_ROWS = 20_000
+"""More validation rows than this tell nothing new of who contributed what."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,6 @@ class Task:
     """Send residuals by the curve of the loss, and how much each row counts (see ``curved.py``)."""
     scale_residual: bool = True
     """Broadcast residuals with unit RMS, so that no local model meets tiny or huge numbers."""
-    fully_corrective: bool = False
     keep_fitted: bool = False
     """Keep all replies in the progress, for who wants to look at them again after the last round."""
     guard: bool = True
@@ -59,8 +62,8 @@ class Task:
     """Learns, from the labels and all replies, what the label holder makes of them after the last round."""
     own_closing: LearnsClosing | None = None
     """Under a privacy guarantee: the same for the model that she learns by herself from the true labels."""
-    crossing: LearnsCrossed | None = None
-    """Asks for crossed residuals after the last round, and learns from the answers (see ``interactions``)."""
+    probes: ProbePlan | None = None
+    """Sends interaction probes after the last round, and learns from the replies (see ``probes``)."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -83,9 +86,8 @@ class Task:
         if self.release is None or not self.release.steers:  # that a check fails would tell of the labels
             self.loss.check(self.y)
         self._check_sample_weight()
-        judged = self.crossing is None or self.crossing.private or len(self.rows.validation) > 0
-        if not judged or (self.crossing is not None and self.rows.crossing is None):
-            raise InvalidOptionError("crossed residuals need folds and validation rows")
+        if self.probes is not None and (self.rows.probes is None or len(self.rows.validation) == 0):
+            raise InvalidOptionError("interaction probes need a sample of rows, and validation rows")
         if self.initial is not None and (
             self.initial.shape not in {(1, self.loss.n_outputs), (len(self.y), self.loss.n_outputs)}
             or not np.isfinite(self.initial).all()
@@ -119,8 +121,7 @@ class Task:
             "a cross-validation": self.rows.n_parts > 0,
             "a comparison with learning alone": self.alone is not None,
             "a closing model": self.closing is not None,
-            "crossed residuals": self.crossing is not None,
-            "fully corrective steps": self.fully_corrective,
+            "interaction probes": self.probes is not None,
             "models that move": bool(self.moving),
             "sample weights": self.sample_weight is not None,
             "an F^0 other than 0": self.initial is None or bool(self.initial.any()),
@@ -167,11 +168,12 @@ class Task:
         validated = len(self.rows.validation) > 0 or self.rows.n_parts > 0
         if not (self.guard and validated) or self.label_holder is None or len(self.organizations) == 1:
             return None
-        return replace(self.only(self.label_holder), closing=self.closing)
+        own = self.only(self.label_holder)
+        return replace(own, closing=self.closing, keep_fitted=self._keeps_all)
 
     @property
-    def judges_first(self) -> bool:
-        """Whether one part of the cross-validation is learned before anything of its rows is sent: something
+    def needs_sentinel(self) -> bool:
+        """Whether one fold of the cross-validation is learned before any of its rows are sent: something
         of the label holder's own is compared with assistance, here or by a private refit.
         """
         several = self.rows.n_parts > 0 and len(self.organizations) > 1
@@ -187,20 +189,52 @@ class Task:
             moving=moving,
             keep_fitted=False,
             closing=None,
-            crossing=None,
+            probes=None,
         )
 
     @property
-    def keeps_fitted(self) -> bool:
-        """Whether the progress keeps all replies: someone looks at them again."""
-        looked_at = self.fully_corrective or self.keep_fitted
-        looked_at = looked_at or self.closing is not None or self.crossing is not None
+    def sampled(self) -> Task:
+        """The same task of the sample of rows that probes are about."""
+        rows, initial, weight = self.rows.sample, self.first_output, self.sample_weight
+        return replace(
+            self,
+            y=self.y[rows],
+            rows=self.rows.of_probes,
+            initial=initial if len(initial) == 1 else initial[rows],
+            sample_weight=None if weight is None else weight[rows],
+            probes=None,
+        )
+
+    @cached_property
+    def judging_rows(self) -> NDArray[np.intp]:
+        """Rows that tell who contributed what: those that validate, or search where none do. Of more than
+        `MOST_ROWS`, some that are evenly spread among those with a weight above 0.
+        """
+        rows = self.rows.validation if len(self.rows.validation) else self.rows.search
+        if len(rows) <= MOST_ROWS:
+            return rows
+        if self.sample_weight is not None and self.sample_weight[rows].any():
+            rows = rows[self.sample_weight[rows] > 0]
+        return rows[:: -(-len(rows) // MOST_ROWS)]
+
+    @cached_property
+    def kept_rows(self) -> NDArray[np.intp]:
+        """Rows whose fitted values a progress keeps: all, where a later step looks at all; else those that
+        validate; where none do, those that judge.
+        """
+        if self._keeps_all:
+            return np.arange(self.rows.n)
+        return self.rows.validation if len(self.rows.validation) else self.judging_rows
+
+    @property
+    def _keeps_all(self) -> bool:
+        looked_at = self.closing is not None or self.probes is not None or self.keep_fitted
         return looked_at or self.rows.n_parts > 0 or bool(self.moving)
 
     @property
     def further(self) -> int:
-        """How many rounds beyond its own there can be: of random targets, and of crossed residuals."""
-        return 0 if self.crossing is None else SEEDS + self.crossing.signs
+        """How many rounds beyond its own there can be: of random targets, and of probes."""
+        return 0 if self.probes is None else SEEDS + self.probes.probes
 
     @property
     def terms(self) -> Terms:

@@ -8,13 +8,12 @@ closing model or her private refit makes of the same answers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.contributing.coalitions import OwnModels, Spoken, spoken
 from gal.core.losses import Loss
 from gal.core.prediction import (
     answers_by_round,
@@ -22,11 +21,12 @@ from gal.core.prediction import (
     final_output,
     first_output,
     outputs_by_organization,
-    own_models,
+    probe_answers,
     staged_outputs,
 )
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
+from gal.core.stored_answers import StoredAnswers, stored_answers
 from gal.engine.columns import DividedColumns, row_mask
 from gal.engine.drivers import drive_prediction, open_driver
 from gal.engine.initial import FittedModel, InitialOutput
@@ -106,20 +106,23 @@ class AssistedModel:
             part -= average
             base += average
         parts = {"base": base, **added}
-        own = self.ensemble.closing, self.ensemble.crossing, self.refit
+        own = self.ensemble.closing, self.ensemble.probes, self.refit
         if any(one is not None for one in own):
             output = final_output(self.ensemble, answers, self._first(table))
             name = "closing model" if self.refit is None else "private refit"
             parts[name] = self._own(output, answers, table) - output
         return parts
 
-    def spoken(self, table: Any, answers: Answers) -> Spoken:
-        """The outputs in parts, from which those of fewer organizations are estimated."""
+    def stored(self, table: Any, answers: Answers) -> StoredAnswers:
+        """The answers, from which outputs without some of the organizations are estimated."""
         first = first_output(self.ensemble, len(answers.degraded), self._first(table))
         counts = self.ensemble.coefficients
-        said = [{name: answers.values[name][at] for name in one} for at, one in enumerate(counts)]
-        own = own_models(self.ensemble, answers) if self.refit is None else OwnModels()
-        return replace(spoken(first, counts, said, own, seed=0), final=self.output(table, answers))
+        replies = [{name: answers.values[name][at] for name in one} for at, one in enumerate(counts)]
+        if self.refit is not None:
+            return stored_answers(first, counts, replies, refitted=self.output(table, answers))
+        models = {"stacker": self.ensemble.closing, "probes": self.ensemble.probes}
+        probe_replies = probe_answers(self.ensemble, answers)
+        return stored_answers(first, counts, replies, **models, probe_replies=probe_replies)
 
     def _own(self, output: Floats, answers: Answers, table: Any) -> Floats:
         """F^T as far as the label holder's own models move it; with privacy, what the private refit does."""

@@ -14,6 +14,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import validate_data
 
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
+from gal.models.tabular.frames import is_frame, is_plain
 from gal.warnings import SharedColumnsWarning
 
 Columns = Iterable[str] | Iterable[int] | str | int | slice | Callable[[Any], Any]
@@ -34,6 +35,8 @@ class DividedColumns:
 
     def view(self, X: Any, name: str) -> Any:
         """What an organization sees of a table."""
+        if is_frame(X) and X.columns.tolist() == self.names:
+            return X.take(self.positions[name], axis=1)
         own = None if self.names is None else [self.names[position] for position in self.positions[name]]
         lacking = missing_columns(X, own)
         if lacking:
@@ -56,6 +59,8 @@ def check_table(
     ``text``: whether the local models take it. ``finite``: as in scikit-learn.
     ``lenient``: columns may be missing.
     """
+    if not reset and _as_learned(estimator, X):
+        return X
     if hasattr(X, "columns") and hasattr(X, "shape"):
         _check_names_differ(X)
         if not lenient or getattr(estimator, "feature_names_in_", None) is None:
@@ -75,6 +80,14 @@ def check_table(
         dtype=None if has_text and text else "numeric",
         ensure_all_finite=False if lenient else finite,
     )
+
+
+def _as_learned(estimator: Any, X: Any) -> bool:
+    """Whether scikit-learn would say nothing of this table; saying nothing takes it 0.2 ms."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if is_frame(X):
+        return names is not None and len(X) > 0 and X.columns.tolist() == names.tolist()
+    return names is None and is_plain(X) and X.shape[1] == estimator.n_features_in_
 
 
 def _check_names_differ(X: Any) -> None:
@@ -134,7 +147,7 @@ def view_of(X: Any, positions: list[int], column_names: list[str] | None = None)
     """These columns of the table, by name where the table has names."""
     if column_names is not None and hasattr(X, "columns"):
         return _safe_indexing(X, column_names, axis=1)
-    return _safe_indexing(X, positions, axis=1)
+    return X.take(positions, axis=1) if type(X) is np.ndarray else _safe_indexing(X, positions, axis=1)
 
 
 def missing_columns(X: Any, column_names: list[str] | None) -> list[str]:

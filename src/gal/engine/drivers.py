@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from gal.core.algorithm import Observer, learn, predict
 from gal.core.guards.plausible import Outside, screen
+from gal.core.outcome import Ended
 from gal.core.passes import on_one_thread
 from gal.core.replies import Answers
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress
-from gal.core.steps import ENDED
 from gal.core.task import Task
 from gal.engine.organization import Organization, fit_locally, predict_locally, take_rows
 from gal.errors import (
@@ -37,9 +37,6 @@ from gal.threads import at_most
 
 T = TypeVar("T")
 Result = TypeVar("Result")
-UNCLOSED = f"{ENDED} in the label holder's own work: without a closing model"
-"""Why learning ended where Ctrl-C came while nobody was asked anything."""
-
 MessageObserver = Callable[[Sequence[Request], Sequence[Mapping[str, Any]]], None]
 """Told what was asked in a round trip, and every organization's answer to each request."""
 
@@ -225,15 +222,20 @@ def _drive(
             try:
                 requests = steps.send(replies)
             except KeyboardInterrupt:  # in the label holder's own work: go back to the last whole round
-                unclosed = task.closing is not None or task.crossing is not None
-                unfinished = replace(task, closing=None, crossing=None)
+                unclosed = task.closing is not None or task.probes is not None
+                unfinished = replace(
+                    task, closing=None, probes=None, keep_fitted=unclosed or task.keep_fitted
+                )
                 steps = on_one_thread(learn(unfinished, progress=reached))
                 next(steps)
                 requests = steps.throw(EndLearning())
     except StopIteration as end:
-        ensemble: Ensemble = replace(end.value, stopped=UNCLOSED) if unclosed else end.value
-    if not ensemble.rounds and ensemble.stopped.startswith(ENDED):
+        ensemble: Ensemble = end.value
+    outcome = ensemble.outcome
+    if outcome is not None and not ensemble.rounds and outcome.ended.on_request:
         raise NothingLearnedError("learning was interrupted before its first round was finished")
+    if outcome is not None and unclosed:
+        return replace(ensemble, outcome=replace(outcome, ended=Ended.BEFORE_STACKING))
     return ensemble
 
 

@@ -11,6 +11,8 @@ import numpy as np
 import sklearn
 from sklearn.utils.validation import check_is_fitted
 
+from gal.core.contributions import Contribution
+
 NAMED = 12
 """Columns of an organization that are named; more are counted."""
 
@@ -43,12 +45,20 @@ def _what(model: Any) -> Iterator[str]:
 
 
 def _organizations(model: Any) -> Iterator[tuple[str, ...]]:
-    yield "organization", "columns", "which", "earned"
-    earned, names = model.contributions_, getattr(model, "feature_names_in_", None)
+    yield "organization", "columns", "which", "contribution"
+    found, names = model.contributions_, getattr(model, "feature_names_in_", None)
+    brought = {}
+    if found is not None:
+        brought = {name: _contribution(one) for name, one in found.by_organization.items()}
+        brought[model.label_holder_] = f"{found.own:.4g} alone"
     for name, columns in model.columns_.items():
         first = [str(place if names is None else names[place]) for place in columns[:NAMED]]
         named = ", ".join(first) + (" and more" if len(columns) > NAMED else "")
-        yield name, f"{len(columns):,}", named, f"{earned[name]:.4g}" if name in earned else ""
+        yield name, f"{len(columns):,}", named, brought.get(name, "")
+
+
+def _contribution(one: Contribution) -> str:
+    return f"{one.value:.4g} ({one.low:.4g} to {one.high:.4g}): {one.verdict}"
 
 
 def _losses(model: Any) -> Iterator[str]:
@@ -59,17 +69,13 @@ def _losses(model: Any) -> Iterator[str]:
         "with assistance": ensemble.assisted_validation_loss,
     }
     known = {name: loss for name, loss in validated.items() if loss is not None and math.isfinite(loss)}
-    yield f"The loss is {model._loss.name}; lower is better. What organizations earned is told in it."
+    yield f"The loss is {model._loss.name}; lower is better. Contributions are told in it."
     yield ""
     if not known:
         yield f"No rows validated: on those it learned from it is {ensemble.train_loss:.6g}, which flatters."
         return
     losses = [(name, f"{loss:.6g}") for name, loss in known.items()]
     yield from _table([("on rows that were not fitted", "loss"), *losses])
-    verdicts = {} if model.shares_ is None else model.shares_.verdicts()
-    if verdicts:
-        yield ""
-        yield "; ".join(f"{name}: {said}" for name, said in verdicts.items()) + "."
 
 
 def _privacy(model: Any) -> Iterator[str]:
@@ -92,8 +98,8 @@ def _made(model: Any, version: str) -> Iterator[str]:
     yield f"- {ensemble.n_rounds} of {len(ensemble.rounds)} rounds are used; {ensemble.stopped}"
     if (share := ensemble.closing_share) is not None:
         yield f"- A closing model on all answers takes part, with a share of {share:.0%}"
-    if share := ensemble.crossed_share:
-        yield f"- What was asked for after the rounds takes part, with a share of {share:.0%}"
+    if share := ensemble.probes_share:
+        yield f"- Interaction probes take part, with a share of {share:.0%}"
     yield from (f"- `{name} = {value}`" for name, value in _chosen(model).items())
     yield f"- gal-learn {version}, scikit-learn {sklearn.__version__}, numpy {np.__version__}"
     yield f"- Python {platform.python_version()} on {platform.system()}"

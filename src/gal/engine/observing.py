@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gal.core.algorithm import Observer
+from gal.core.outcome import Ended
 from gal.core.state import Ensemble, Progress, Round
-from gal.core.steps import ENDED
-from gal.engine.drivers import UNCLOSED
 from gal.warnings import InterruptedWarning, LeftOutWarning
 
 if TYPE_CHECKING:  # only who looks at a progress bar needs rich
@@ -71,7 +70,6 @@ class FinishedRound:
     train_loss: float
     validation_loss: float
     seconds: float
-    contributions: Mapping[str, float]
     left_out: Mapping[str, str]
 
     def __getitem__(self, name: str) -> Any:
@@ -126,8 +124,8 @@ def curve_of(ensemble: Ensemble) -> LearningCurve:
 def warn_of(ensemble: Ensemble, *, stacklevel: int) -> None:
     """Warnings about what a user must know: it was interrupted, somebody was left out."""
     done = ensemble.rounds
-    if ensemble.stopped.startswith(ENDED):
-        without = ", without a closing model" if ensemble.stopped == UNCLOSED else ""
+    if ensemble.outcome is not None and ensemble.outcome.ended.on_request:
+        without = ", without a closing model" if ensemble.outcome.ended is Ended.BEFORE_STACKING else ""
         warnings.warn(
             f"interrupted: the {len(done)} finished rounds are kept{without}",
             InterruptedWarning,
@@ -152,6 +150,5 @@ def _finished_round(done: Round, seconds: float) -> FinishedRound:
         done.train_loss,
         done.validation_loss,
         seconds,
-        done.contributions,
         done.left_out,
     )

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from gal.core.interactions.crossed_answers import MOST_SIGNS
 from gal.core.line_search import LineSearch
+from gal.core.probes.kept_probes import MOST_PROBES
 from gal.core.residual_losses import LocalLoss
 from gal.core.weights import AssistanceWeights
 from gal.errors import InvalidOptionError
@@ -39,8 +39,7 @@ class Options:
     cross_validation: str | int = "auto"
     held_out_fraction: str | float = "auto"
     n_folds: int = 5
-    fully_corrective: bool = False
-    closing: Any = "auto"
+    closing: bool | str = "auto"
     interactions: bool | int = False
     curvature: str | bool = "auto"
     scale_residual: str | bool = "auto"
@@ -53,14 +52,13 @@ class Options:
         if self.preset not in {"default", "paper"}:
             raise InvalidOptionError(f"preset must be default or paper, got {self.preset!r}")
         self._check_rounds()
-        own = hasattr(self.closing, "fit") and not isinstance(self.closing, type)
-        if not (own or isinstance(self.closing, bool) or is_auto(self.closing)):
-            raise InvalidOptionError(f"closing must be 'auto', True, False or a model, got {self.closing!r}")
+        if not (isinstance(self.closing, bool) or is_auto(self.closing)):
+            raise InvalidOptionError(f"closing must be 'auto', True or False, got {self.closing!r}")
         probes = self.interactions
-        if not isinstance(probes, bool | np.bool_ | int | np.integer) or not 0 <= probes <= MOST_SIGNS:
+        if not isinstance(probes, bool | np.bool_ | int | np.integer) or not 0 <= probes <= MOST_PROBES:
             raise InvalidOptionError(
                 "interactions must be False (no interaction probes), True, or how many probes each "
-                f"organization gets, 1 to {MOST_SIGNS}, got {probes!r}"
+                f"organization gets, 1 to {MOST_PROBES}, got {probes!r}"
             )
 
     def _check_rounds(self) -> None:

@@ -171,8 +171,10 @@ def fit_locally(
     LocalModelError.
     """
     rows = terms.rows_for(request)
-    if view.shape[0] != rows.n:
-        raise InvalidInputError(f"organization {name!r} has {view.shape[0]} rows, the task has {rows.n}")
+    if view.shape[0] != terms.rows.n:
+        raise InvalidInputError(
+            f"organization {name!r} has {view.shape[0]} rows, the task has {terms.rows.n}"
+        )
     template = as_local_model(model, terms.n_outputs, name)
     set_seed(template, local_seed(terms.seed, name, request.round))
     if request.target != "residual":
@@ -180,6 +182,8 @@ def fit_locally(
     try:
         with at_most(threads_of(model, share)):
             view = prepared(template, view)
+            if request.target != "residual":
+                view = _rows(view, terms.rows.sample, terms.rows.n)
             models = _fit_folds(template, view, rows, request, previous)
             values = _own_values(models, view, rows, (request.round,), terms.n_outputs)[0]
     except ClusterError as error:

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from gal.core.curved import bends
 from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
 from gal.core.line_search import LineSearch, line_search
-from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss
+from gal.core.losses import AbsoluteError, MultinomialLogLoss
+from gal.core.probes.kept_probes import ProbePlan
 from gal.core.releases import Release
 from gal.core.residual_losses import LocalLoss
-from gal.core.rows import FittedValues, Rows, assign_rows, with_crossing
+from gal.core.rows import FittedValues, Rows, assign_rows, with_probes
 from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.core.weights import AssistanceWeights, assistance_weights
 from gal.engine.class_weights import weights_of_rows
-from gal.engine.interactions import Interactions
 from gal.engine.labels import Labels
-from gal.engine.options import MOST_ROUNDS, ROUNDS, Options, is_auto
+from gal.engine.options import MOST_ROUNDS, Options, is_auto
 from gal.engine.stacking import Stacking, check_closing, closes
 from gal.errors import InvalidInputError, InvalidOptionError
 
@@ -46,9 +46,9 @@ PARTS = 4
 CLOSING_BYTES = 4 * 2**30
 """Fitted values larger than this together are not kept for a closing model unless asked to."""
 
-SIGNS, SIGNS_FOR_THREE = 12, 4
+PROBES, PROBES_FOR_THREE = 10, 4
 """How many interaction probes each organization gets with ``interactions=True``; and how many more where
-there are three organizations, if no two know anything together.
+there are three organizations, if no two show anything together.
 """
 
 CLOSING_ROWS = 1_000_000
@@ -85,7 +85,7 @@ def make_task(
     apart = private or release is not None
     weight = weights_of_rows(labels, options.class_weight, sample_weight, private=apart)
     members = () if release is not None else sorted(set(organizations) - set(moving))
-    crossing = _crossing(options, labels, rows, members, n_jobs, private=private)
+    probes = _probes(options, labels, rows, members, n_jobs, private=private)
     other = apart or bool(moving) or not tables
     rounds = _most_rounds(options, labels, rows, apart=other)
     closing = _closing(options, labels, rows, (len(organizations), rounds), n_jobs, private=private)
@@ -93,7 +93,7 @@ def make_task(
         y=labels.y,
         loss=labels.loss,
         organizations=tuple(sorted(organizations)),
-        rows=rows if crossing is None else _crossed_rows(rows, labels, seed),
+        rows=rows if probes is None else _with_probes(rows, labels, seed),
         label_holder=label_holder,
         rounds=rounds,
         initial=initial_output(
@@ -102,17 +102,16 @@ def make_task(
         sample_weight=weight,
         weights=_weights(options, local, rows),
         line_search=_line_search(options),
-        stopping=_stopping(options, rounds, soon=not other),
+        stopping=_stopping(options),
         curved=_curved(options, labels, apart=other),
         scale_residual=_scales(options),
-        fully_corrective=options.fully_corrective,
         keep_fitted=private,
         guard=not private,
         moving=tuple(sorted(moving)),
         release=release,
         closing=None if private else closing,
         own_closing=closing if private else None,
-        crossing=crossing,
+        probes=probes,
         seed=seed,
     )
 
@@ -132,12 +131,11 @@ def _most_rounds(options: Options, labels: Labels, rows: Rows, *, apart: bool) -
     return MOST_ROUNDS if free and judged else options.usual_rounds
 
 
-def _stopping(options: Options, rounds: int, *, soon: bool) -> Stopping:
+def _stopping(options: Options) -> Stopping:
     """When learning ends before its last round; the paper's never does."""
     if options.paper:
         return Stopping(None, None, None)
-    usual = ROUNDS if is_auto(options.rounds) and rounds > ROUNDS else None
-    return Stopping(options.min_rate, options.patience, options.plateau, usual, soon)
+    return Stopping(options.min_rate, options.patience, options.plateau)
 
 
 def _scales(options: Options) -> bool:
@@ -159,22 +157,19 @@ def _weights(options: Options, local: Any, rows: Rows) -> AssistanceWeights:
     return GuardedWeights(finder, PROVEN if unseen else 0.0)
 
 
-def _crossing(
+def _probes(
     options: Options, labels: Labels, rows: Rows, members: Sequence[str], n_jobs: int | None, *, private: bool
-) -> Interactions | None:
-    """Which interaction probes follow the rounds; None unless they are asked for: probes reveal columns.
-
-    They need validation rows to say whether they help, two organizations whose models stand still, and a loss
-    that the label holder's own model knows. With noisy labels nothing judges.
-    """
+) -> ProbePlan | None:
+    """Which interaction probes follow the rounds; None unless they are asked for: probes reveal columns."""
     wanted = options.interactions
     if not wanted:
         return None
     needed = {
         "at least two organizations whose models do not move, and residuals without noise": len(members) > 1,
-        "a log loss or squared error": private or closes(labels.loss),
+        "true labels (label differential privacy gives noisy ones)": not private,
+        "a log loss or squared error": closes(labels.loss),
         f"validation rows (there are some by default from {LARGE:,} rows on; with fewer rows pass "
-        "validation_fraction=0.1)": private or len(rows.validation) > 0,
+        "validation_fraction=0.1)": len(rows.validation) > 0,
     }
     missing = [what for what, there in needed.items() if not there]
     if missing:
@@ -182,11 +177,10 @@ def _crossing(
             f"interactions={wanted!r} is not possible here: interaction probes need {'; '.join(missing)}. "
             "Leave interactions away, or see to that"
         )
-    coarse = isinstance(labels.loss, BinaryLogLoss) and not private  # of several classes it was not measured
+    stacking = Stacking(n_jobs)
     if isinstance(wanted, bool | np.bool_):
-        probes = SIGNS + SIGNS_FOR_THREE * (len(members) > 2)
-        return Interactions(probes, SIGNS, n_jobs, coarse=coarse, private=private)
-    return Interactions(int(wanted), n_jobs=n_jobs, coarse=coarse, private=private)
+        return ProbePlan(PROBES + PROBES_FOR_THREE * (len(members) > 2), PROBES, stacking)
+    return ProbePlan(int(wanted), int(wanted), stacking)
 
 
 def _curved(options: Options, labels: Labels, *, apart: bool) -> bool:
@@ -208,8 +202,7 @@ def _closing(
     ``asked``: how many organizations, in how many rounds at most.
     """
     closed = _closes_own(options, labels, rows) if private else _will_close(options, labels, rows, *asked)
-    given = None if isinstance(options.closing, str | bool) else options.closing
-    return Stacking(given, n_jobs) if closed else None
+    return Stacking(n_jobs) if closed else None
 
 
 def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int, rounds: int) -> bool:
@@ -217,7 +210,7 @@ def _will_close(options: Options, labels: Labels, rows: Rows, organizations: int
     validated = len(rows.validation) > 0
     check_closing(options.closing, labels.loss, validated=validated)
     if not isinstance(options.closing, str):
-        return options.closing is not False
+        return bool(options.closing)
     size = 4 * rows.n * labels.loss.n_outputs * organizations * rounds
     wanted = not options.paper and LARGE <= len(labels.y) <= CLOSING_ROWS and size <= CLOSING_BYTES
     return wanted and validated and closes(labels.loss)
@@ -272,8 +265,8 @@ def make_rows(
     )
 
 
-def _crossed_rows(rows: Rows, labels: Labels, seed: int) -> Rows:
-    return with_crossing(rows, np.random.default_rng([seed, SIGNS]), groups=labels.groups)
+def _with_probes(rows: Rows, labels: Labels, seed: int) -> Rows:
+    return with_probes(rows, np.random.default_rng([seed, PROBES]), labels.groups)
 
 
 def initial_output(

@@ -1,7 +1,8 @@
 """Experiments: what assistance would bring, measured on data at hand."""
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
-from typing import Any as _Any
+
+from gal.on_demand import on_demand as _on_demand
 
 if _TYPE_CHECKING:
     from gal.evaluate.reporting.displays import plot_calibration, plot_contributions, plot_rounds
@@ -19,17 +20,8 @@ __all__ = [
     "simulate",
 ]
 
-_HOMES = {"report": "reporting.writing"} | dict.fromkeys(
-    ("plot_calibration", "plot_contributions", "plot_rounds"), "reporting.displays"
+_DISPLAYS = dict.fromkeys(("plot_calibration", "plot_contributions", "plot_rounds"), "reporting.displays")
+_SIMULATION = dict.fromkeys(("Interval", "Simulation", "Verdict", "simulate"), "simulation")
+__getattr__, __dir__ = _on_demand(
+    __name__, globals(), {"report": "reporting.writing"} | _DISPLAYS | _SIMULATION
 )
-
-
-def __getattr__(name: str) -> _Any:
-    """What tables need is imported when it is asked for: deep runs do without pandas."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    home = import_module(f"{__name__}.{_HOMES.get(name, 'simulation')}")
-    value = globals()[name] = getattr(home, name)
-    return value

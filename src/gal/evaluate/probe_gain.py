@@ -84,7 +84,7 @@ def probe_gain(
         InvalidOptionError
     ):  # such as models that move: the simulation itself has learned with these options
         return None
-    if probed.crossing_ is None:  # then nothing differs
+    if probed.probes_ is None:  # then nothing differs
         return None
     without = fit(METHODS["gal"](**setting), X.iloc[learn], own)
     before, after = (_losses(model, X.iloc[judge], truth, metric) for model in (without, probed))

@@ -26,17 +26,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gal.core.contributing.shares import Shares
+from gal.core.contributions import Contributions
 from gal.engine.labels import LARGEST_NUMBER, plain_labels
 from gal.engine.observing import LearningCurve
 from gal.engine.options import is_auto
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError, did_you_mean
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
-from gal.evaluate.coalition_scores import Joining, worth_of
 from gal.evaluate.comparing.intervals import Interval, interval_of, scored
 from gal.evaluate.comparing.splitting import SplitRows, Splits, splits_of
 from gal.evaluate.comparing.verdict import Verdict, verdict_of
+from gal.evaluate.contribution_scores import Joining, worth_of
 from gal.evaluate.evidence import Evidence, Exchange
 from gal.evaluate.metrics import METRICS, Metric, metric_for
 from gal.evaluate.probe_gain import ProbeGain, probe_gain
@@ -68,15 +68,8 @@ class Simulation:
     """pooled - the better model alone, paired row by row."""
     verdict: Verdict
     """What follows from both gains."""
-    contributions: Mapping[str, float]
-    """Of what was learned that holds for rows not seen: the label holder's own part, and what each of
-    the others adds to it; 0 where that cannot be told from chance. They add up to 1, or are all 0 where
-    nothing was learned.
-    """
-    shares: Shares | None
-    """The gain by organization, in the metric, with intervals, and what coalitions would bring; None
-    where the label holder is the only organization.
-    """
+    contributions: Contributions | None
+    """The gain by organization, in the metric; None where the label holder is the only one."""
     label_holder: str
     organizations: Mapping[str, list[str]]
     target: str
@@ -116,12 +109,10 @@ class Simulation:
     """What computed it, with versions."""
 
     def worth(self) -> dict[str, float] | None:
-        """What each of the others' shares is worth; None where there is no gain, or nobody says what a point
-        is.
-        """
-        if self.shares is None or self.worth_per_point is None or self.verdict is not Verdict.GAIN:
+        """What each contribution is worth; None where there is no gain, or nobody says what a point is."""
+        if self.contributions is None or self.worth_per_point is None or self.verdict is not Verdict.GAIN:
             return None
-        return worth_of(self.shares, self.worth_per_point, self.metric)
+        return worth_of(self.contributions, self.worth_per_point, self.metric)
 
     @property
     def covered(self) -> float | None:
@@ -155,7 +146,7 @@ class Simulation:
         return _drawn("plot_rounds", self, ax)
 
     def plot_contributions(self, ax: Any = None) -> Any:
-        """Who earned what of the gain, with intervals; the display has ``ax_`` and ``figure_``."""
+        """Contributions to the gain, with intervals; the display has ``ax_`` and ``figure_``."""
         return _drawn("plot_contributions", self, ax)
 
     def plot_calibration(self, ax: Any = None) -> Any:
@@ -172,7 +163,6 @@ class Simulation:
         facts["intervals"] = {name: [facts[name]["low"], facts[name]["high"]] for name in names}
         for name in names:
             facts[name] = facts[name]["value"]
-        facts["verdicts"] = {} if self.shares is None else self.shares.verdicts()
         facts["worth"] = self.worth()
         facts["verdict"] = self.verdict.value
         facts["covered"] = self.covered
@@ -197,7 +187,6 @@ def simulate(
     metric: str = "auto",
     folds: int | None = None,
     seed: int = 0,
-    relearn: bool = False,
     worth_per_point: float | None = None,
     spread: Spread | None = None,
     on_step: OnStep | None = None,
@@ -206,8 +195,8 @@ def simulate(
 ) -> Simulation:
     """Cross-validate alone, assisted and pooled on this table.
 
-    ``relearn`` learns with each coalition instead of estimating. ``kinds``: of what kind columns are, where a
-    guess is wrong; ``on_columns`` gets what was understood. ``spread`` computes splits side by side.
+    ``kinds``: of what kind columns are, where a guess is wrong; ``on_columns`` gets what was understood.
+    ``spread`` computes splits side by side.
     """
     started, say = time.perf_counter(), on_step or _say_nothing
     asked = table, target, organizations, metric, label_holder, local_models, rounds, seed
@@ -215,8 +204,9 @@ def simulate(
     frame = as_frame(table).rename(columns=str)
     X, columns = _understood(X, frame, setting, kinds, on_columns)
     evidence = Evidence(chosen, setting.pop("class_names"), setting["label_holder"])
-    splits = splits_of(y, classes=chosen.classes, folds=folds, seed=seed, once=relearn)
-    joining = _joining(setting, chosen, relearn=relearn)
+    splits = splits_of(y, classes=chosen.classes, folds=folds, seed=seed)
+    others = [name for name in setting["organizations"] if name != setting["label_holder"]]
+    joining = Joining(chosen, others, seed)
     picked, outputs = _left_out_outputs((X, y), setting, splits, joining, evidence, say, spread)
     probes = probe_gain(X, y, setting, chosen, _fit, say)
     truth = y[splits.rows]
@@ -237,7 +227,7 @@ def simulate(
         profile=profile_of(frame, target, setting["organizations"], columns, classes=chosen.classes),
         columns=columns,
         worth_per_point=worth_per_point,
-        setting=_how(splits, rounds=rounds, seed=seed, relearned=relearn),
+        setting=_how(splits, rounds=rounds, seed=seed),
         interaction_probes=probes,
         **evidence.facts(truth, splits),
     )
@@ -254,21 +244,20 @@ def _decided(
     splits: Splits,
     joining: Joining,
 ) -> dict[str, Any]:
-    """Scores, gains, the verdict and shares, from everybody's outputs of the rows left out."""
+    """Scores, gains, the verdict and contributions, from everybody's outputs of the rows left out."""
     scores = {name: scored(metric, truth, splits.gathered(each), splits) for name, each in outputs.items()}
     alone, assisted = scores["alone"], scores["assisted"]
     best_alone = max(alone, scores.get("alone_tuned", alone), key=lambda one: one.value)
     gain = interval_of(assisted.less(alone), splits)
     pooling_gain = interval_of(scores["pooled"].less(best_alone), splits)
-    shares = joining.shares(truth, splits, alone, assisted, gain)
+    found = joining.contributions(truth, splits, alone, assisted, gain)
     better = assisted.value > best_alone.value
-    verdict = Verdict.NO_GAIN if shares is None else verdict_of(gain, pooling_gain, beats_tuned=better)
+    verdict = Verdict.NO_GAIN if found is None else verdict_of(gain, pooling_gain, beats_tuned=better)
     return {name: interval_of(one, splits, metric.best) for name, one in scores.items()} | {
         "gain": gain,
         "pooling_gain": pooling_gain,
         "verdict": verdict,
-        "shares": shares,
-        "contributions": _contributions(shares, joining.holder, verdict, alone.value),
+        "contributions": found,
     }
 
 
@@ -342,7 +331,7 @@ def _left_out_outputs(
     spread: Spread | None,
 ) -> tuple[dict[str, str], dict[str, list[NDArray[Any]]]]:
     """Which tuned models were chosen most often, and by split everybody's outputs of the rows left out."""
-    X, y = data
+    X, _ = data
     outputs: dict[str, list[NDArray[Any]]] = {}
     picked: dict[str, list[str]] = {}
     fitted = _models(data, setting, splits, evidence, say, spread)
@@ -353,7 +342,7 @@ def _left_out_outputs(
             if COMPARED[name] == "pooled":
                 picked.setdefault(name, []).append(model.chosen_)
         evidence.learned(models["assisted"], len(train))
-        joining.note(models["alone"], models["assisted"], (train, y[split.train]), test)
+        joining.note(models["alone"], models["assisted"], test)
     return {name: Counter(chosen).most_common(1)[0][0] for name, chosen in picked.items()}, outputs
 
 
@@ -506,35 +495,6 @@ def _refuse_rare(labels: NDArray[Any], metric: Metric, target: str) -> None:
             "Leave these rows out, or put rare classes together."
             + (" (Are these numbers? Then --metric r2)" if numbers else "")
         )
-
-
-def _joining(setting: Mapping[str, Any], metric: Metric, *, relearn: bool) -> Joining:
-    """Who could join, and how a coalition is learned where the truth is asked for."""
-    names, holder = setting["organizations"], setting["label_holder"]
-
-    def learn_and_predict(some: list[str], X: Any, y: Any, left_out: Any) -> Any:
-        models = setting["local_models"]
-        chosen = (
-            {name: models[name] for name in some if name in models} if isinstance(models, Mapping) else models
-        )
-        parts = {name: names[name] for name in some}
-        model = METHODS["gal"](**{**setting, "organizations": parts, "local_models": chosen})
-        return metric.output(_fit(model, X, y), left_out)
-
-    others = [name for name in names if name != holder]
-    return Joining(metric, holder, others, setting["random_state"], learn_and_predict if relearn else None)
-
-
-def _contributions(shares: Shares | None, holder: str, verdict: Verdict, alone: float) -> dict[str, float]:
-    """Shares of all that was learned; all 0 where nothing was, and 0 for what may be chance."""
-    if shares is None:
-        return {holder: 1.0 if alone > 0 else 0.0}
-    told = verdict is Verdict.GAIN
-    parts = {holder: max(shares.own, 0.0)} | {
-        name: one.value if told and one.low > 0 else 0.0 for name, one in shares.by_organization.items()
-    }
-    total = sum(parts.values())
-    return {name: value / total if total > 0 else 0.0 for name, value in parts.items()}
 
 
 __all__ = ["METRICS", "Interval", "Simulation", "Verdict", "assisted_model", "simulate"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from gal.core.contributing.shares import Coalition, Shares
+from gal.core.contributions import Verdict
 
-SHOWN = 16
-"""So many coalitions are shown: those of one, those of all but one, and the best; JSON has all of them."""
+VERDICT_WORDS: Mapping[Verdict, str] = {
+    "helped": "helped",
+    "no gain": "no gain: next to nothing",
+    "unclear": "unclear: too few rows to tell",
+    "hurt": "hurt: better without",
+}
 
 
 def number(value: float) -> str:
@@ -20,15 +24,6 @@ def number(value: float) -> str:
         return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.2f}"
     said = f"{value:.3f}" if abs(value) >= 0.1 or value == 0 else f"{value:.4f}"
     return said.removeprefix("-") if float(said) == 0 else said
-
-
-def shown_coalitions(shares: Shares) -> list[Coalition]:
-    """Those of one, those of all but one, all; then others by what they bring, as many as fit."""
-    n = len(shares.by_organization)
-    first = [one for one in shares.coalitions if len(one.organizations) in {1, n - 1, n}]
-    rest = [one for one in shares.coalitions if one not in first]
-    rest = sorted(rest, key=lambda one: -one.gain.value)[: max(SHOWN - len(first), 0)]
-    return sorted([*first, *rest], key=lambda one: (len(one.organizations), -one.gain.value))
 
 
 def bytes_in_words(count: int) -> str:
@@ -62,4 +57,4 @@ def share_in_words(share: float) -> str:
     return "as good as pooled" if share >= 1 or rounded == "100%" else f"{rounded} of the pooling gain"
 
 
-__all__ = ["bytes_in_words", "names_in_words", "number", "share_in_words", "shown_coalitions"]
+__all__ = ["bytes_in_words", "names_in_words", "number", "share_in_words"]

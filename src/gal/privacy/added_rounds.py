@@ -46,7 +46,6 @@ def added_progress(progress: Progress) -> Progress:
         rounds=progress.rounds[: len(fitted)],
         coefficients=tuple(map(ByName, counts)),
         fitted=tuple(fitted),
-        history=(),
     )
 
 

@@ -19,7 +19,7 @@ from gal.core.closings import ClosingModel, Replies
 from gal.core.line_search import ExactSearch
 from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
-from gal.core.state import ByName, Ensemble, Progress
+from gal.core.state import Ensemble, Progress
 from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.engine.labels import Labels
@@ -117,16 +117,11 @@ def all_rounds(ensemble: Ensemble, reached: Progress) -> Ensemble:
     """The ensemble with every round that was learned: what of it counts, the true labels decide, and who is
     asked must not depend on that. Where only noisy labels judged, fewer would be kept by chance.
     """
-    if ensemble.judged is None or ensemble.track != "assisted" or ensemble.crossing is not None:
+    if ensemble.judged is None or ensemble.track != "assisted":
         return ensemble
-    earned = dict.fromkeys(ensemble.contributions, 0.0)
-    for done in reached.rounds:
-        for name, part in done.contributions.items():
-            earned[name] += part
     return replace(
         ensemble,
         coefficients=reached.coefficients,
         trust=1.0,
         train_loss=reached.rounds[-1].train_loss if reached.rounds else reached.initial_train_loss,
-        contributions=ByName(earned),
     )

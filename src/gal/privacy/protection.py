@@ -166,7 +166,6 @@ def private_options(privacy: Any, options: Options) -> Options:
     Fixed where a task is made: what was agreed with others does not change with a later release.
     """
     free = all(map(is_auto, (options.fitted, options.validation_fraction, options.cross_validation)))
-    free = free and not options.interactions  # interaction probes have folds of their own
     if not isinstance(privacy, LabelMechanism) or options.paper or not free:
         return options
     return replace(options, **CROSS_VALIDATED)
@@ -194,7 +193,6 @@ def released_options(options: Options) -> Options:
     public = public_options(options)
     given = {
         "line_search": options.line_search != "auto",
-        "fully_corrective": bool(options.fully_corrective),
         "plateau": options.plateau is not None,
         "cross_validation": bool(public.cross_validation),
         "validation_fraction": bool(public.validation_fraction),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.cross_validation import Judgement
-from gal.core.guards.judged_first import who_remembers
+from gal.core.guards.sentinel_fold import memorizers
 from gal.core.losses import Loss
 from gal.core.state import Progress
 from gal.engine.labels import Labels
@@ -160,8 +160,7 @@ def stack_privately(
         return None
     holder = own.ensemble.label_holder
     others = sorted({name for counts in reached.coefficients for name in counts} - {holder})
-    by_part = [np.flatnonzero(parts == part) for part in range(len(judged.reached))]
-    remembered = who_remembers(others, holder, loss, y, judged, len(reached.rounds), by_part)
+    remembered = memorizers(others, holder, loss, y, judged, len(reached.rounds))
     sums, values = _readings(reached, judged, remembered)
     rng = np.random.default_rng(seed)
     width = max(len(values.features), 1) * loss.n_outputs

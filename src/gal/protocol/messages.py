@@ -112,7 +112,7 @@ class Begin(Fields):
     n_outputs: Positive
     rounds: Positive
     further: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Rounds beyond these, in which random targets and crossed residuals are fitted."""
+    """Rounds beyond these, in which random targets and interaction probes are fitted."""
     seed: Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -131,7 +131,7 @@ class Fit(Fields):
     round: Positive
     track: Track
     part: Annotated[int, Field(ge=0, le=1000)] | None
-    target: Literal["residual", "random", "crossed"] = "residual"
+    target: Literal["residual", "random", "probe"] = "residual"
     """Random numbers or a residual times signs, in rounds beyond the task's; the last out of fold."""
 
 
@@ -278,7 +278,7 @@ KINDS: Mapping[str, Kind] = {
     "leave": Kind(Leave),
     "blind": Kind(Blind, {"bytes": ArrayRule(("uint8",), 1, optional=True)}),
     "blinded": Kind(Done, {"bytes": ArrayRule(("uint8",), 1)}),
-    "begin": Kind(Begin, {**IDS, "fit": FLAGS, "folds": NUMBERS, "parts": NUMBERS, "crossing": NUMBERS}),
+    "begin": Kind(Begin, {**IDS, "fit": FLAGS, "folds": NUMBERS, "parts": NUMBERS, "probes": NUMBERS}),
     "begun": Kind(Begun, {"known": FLAGS}),
     "fit": Kind(
         Fit,

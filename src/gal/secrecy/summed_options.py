@@ -61,11 +61,6 @@ def summed_options(
             "interaction probes go to one organization each, which secrecy='sums' rules out: leave "
             f"interactions away, got interactions={options.interactions!r}"
         )
-    if options.fully_corrective:
-        raise InvalidOptionError(
-            "fully corrective steps find coefficients of each organization, which secrecy='sums' rules out: "
-            "pass fully_corrective=False"
-        )
     moving = sorted(name for name, one in members.items() if one.moves)
     if moving:
         raise InvalidOptionError(

@@ -20,15 +20,14 @@ from gal.core.state import Ensemble, ensemble_of, plain
 from gal.errors import StoredModelError
 from gal.storage.rereading import reread
 
-FORMAT, READABLE = 3, (2, 3)
-"""What is written, and what is read. From 3 on networks may tell numbers, and follow crossed residuals: who
-reads 2 only would predict something else."""
+FORMAT = 4
+"""What is written and read. From 4 on the stacker, contributions and outcomes are others than before."""
 TRUSTED = ("gal.", "sklearn.", "numpy.", "scipy.", "pandas.")
 """Packages whose classes are trusted."""
 BODIES = tuple(
     f"gal.models.deep.networks.{kind}_body" for kind in ("cnn", "residual_cnn", "wide_cnn", "lstm", "mlp")
 )
-OWN = ("closing", "crossing")
+OWN = ("closing", "probes")
 """Models of the label holder's own in an ensemble, each with a file in the archive."""
 HARMLESS = frozenset({"builtins.range", "functools.partial", "sklearn.utils.validation.check_array", *BODIES})
 """What else may come: scikit-learn's trees with categories hold a partial of ``check_array``,
@@ -130,10 +129,10 @@ def read_archive(
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise StoredModelError(f"{str(path)!r} is not a saved GAL model: {error}") from error
     found = content.get("format") if isinstance(content, dict) else None
-    if found not in READABLE:
+    if found != FORMAT:
         raise StoredModelError(
-            f"{str(path)!r} has format {found!r}, this version reads {' and '.join(map(str, READABLE))}: "
-            "read it with the version of gal-learn that wrote it"
+            f"{str(path)!r} has format {found!r}, this version of gal-learn reads {FORMAT}: learn "
+            "again, or read it with the version that wrote it"
         )
     needed = {name: _types_in(path, data, trusted) for name, data in own.items()}
     wanted = _types_in(path, models, trusted)

@@ -16,14 +16,31 @@ LEAF = -1
 
 
 def check_forest(model: Any) -> None:
-    """StoredModelError where this is no forest of scikit-learn's, or one whose trees cannot be followed."""
+    """StoredModelError where this is no model of scikit-learn's trees, or one that cannot be followed."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
     from sklearn.ensemble._forest import BaseForest
 
-    if not isinstance(model, BaseForest):
-        raise StoredModelError(f"a forest is expected, got {type(model).__name__}")
-    for one in model.estimators_:
-        if not _is_sound(one.tree_, int(model.n_features_in_), int(one.n_features_in_)):
-            raise StoredModelError("a tree of the forest leads outside of itself: the file was altered")
+    if isinstance(model, BaseForest):
+        n = int(model.n_features_in_)
+        sound = all(_is_sound(one.tree_, n, int(one.n_features_in_)) for one in model.estimators_)
+    elif isinstance(model, HistGradientBoostingRegressor):
+        trees = [tree.nodes for trees in model._predictors for tree in trees]
+        sound = all(_are_sound(nodes, int(model._n_features)) for nodes in trees)
+    else:
+        raise StoredModelError(f"a model of trees is expected, got {type(model).__name__}")
+    if not sound:
+        raise StoredModelError("a tree of the forest leads outside of itself: the file was altered")
+
+
+def _are_sound(nodes: Any, n_features: int) -> bool:
+    """The same of histogram trees on numbers."""
+    places, inner = np.arange(len(nodes)), nodes["is_leaf"] == 0
+    for child in (nodes["left"][inner].astype(np.int64), nodes["right"][inner].astype(np.int64)):
+        if ((child <= places[inner]) | (child >= len(nodes))).any():
+            return False
+    asked = nodes["feature_idx"][inner]
+    known = ((asked >= 0) & (asked < n_features)).all() and not nodes["is_categorical"].any()
+    return bool(len(nodes) and known)
 
 
 def _is_sound(tree: Any, *n_features: int) -> bool:

@@ -29,7 +29,7 @@ class HostileAnswers:
 
     rng: np.random.Generator
     said: dict[int, Values] = field(default_factory=dict)
-    """What it said in learning, by round; rounds of crossed residuals have numbers after all others."""
+    """What it said in learning, by round; rounds of interaction probes have numbers after all others."""
     seen: dict[int, Values] = field(default_factory=dict)
     """By round: residuals of all rows as far as they were sent; NaN elsewhere."""
 
@@ -58,15 +58,17 @@ class HostileAnswers:
         return view
 
     def _remember(self, request: FitRequest, terms: Terms) -> None:
-        known = self.seen.setdefault(request.round, np.full((terms.rows.n, terms.n_outputs), np.nan))
-        rows = terms.rows_for(request).fit
+        asked = terms.rows_for(request)
+        known = self.seen.setdefault(request.round, np.full((asked.n, terms.n_outputs), np.nan))
+        rows = asked.fit
         gaps = np.isnan(known[rows])
         known[rows] = np.where(gaps, request.residual, known[rows])
 
     def own_residual(self, request: FitRequest, terms: Terms) -> Values:
         """The residual of this request at its fit rows; NaN elsewhere."""
-        whole = np.full((terms.rows.n, terms.n_outputs), np.nan)
-        whole[terms.rows_for(request).fit] = request.residual
+        asked = terms.rows_for(request)
+        whole = np.full((asked.n, terms.n_outputs), np.nan)
+        whole[asked.fit] = request.residual
         return whole
 
 

@@ -111,7 +111,8 @@ class DemoFacts:
     learning_seconds: float
     bytes: Mapping[str, int]
     """``sent`` and ``received`` by the label holder, for everything."""
-    contributions: Mapping[str, float]
+    contributions: Mapping[str, Any]
+    """As ``gal learn --json`` has them."""
     left: Mapping[str, Left]
     killed: Killed | None
     missed: Mapping[str, list[int]]

@@ -16,7 +16,7 @@ federated mode, columns split, plain text), *FedTree vertical* (plain text, all 
 that its bytes are not counted) and *SplitNN* (one hidden layer on each side of the cut) have them divided.
 Boosting stops early on a tenth of the rows; of FedTree these choose among 20 to 100 trees. *Of the way* is
 the share of the way from the better model alone to the best pooled one, by score and by log loss. *GAL* was
-measured with [interaction probes](explanation-algorithm.md#crossed-residuals), which are off by default since
+measured with [interaction probes](explanation-algorithm.md#interaction-probes), off by default since
 November 2026, because they [reveal columns](explanation-privacy.md#interaction-probes). *GAL, not crossed* is
 without them, as by default: its CPU time is to be compared with that of pooled boosting, and the difference
 is what probes cost. CPU time is of one core and of all processes that a peer starts; bytes are between

@@ -70,7 +70,7 @@ def test_the_mean_is_what_stands_in_when_predicting() -> None:
     filled = fill_unknown(values, SharedRows(known, DIGEST), all_rows(4))
     weights = ByName({"lab": 1.0})
     mean = float(filled.mean(dtype=np.float64))
-    done = Round(1, weights, 1.0, 1.0, 0.0, float("nan"), weights, ByName({"lab": (mean,)}))
+    done = Round(1, weights, 1.0, 1.0, 0.0, float("nan"), ByName({"lab": (mean,)}))
     ensemble = Ensemble(("lab",), None, (0.0,), 1, (weights,), (done,), 0.0, float("nan"))
     steps = predict(ensemble, 1)
     next(steps)

@@ -32,7 +32,6 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 from gal.cli.evaluating.tables import read_table  # noqa: E402
-from gal.engine.reading.text_files import LOOKED_AT  # noqa: E402
 from gal.node.source.data import (  # noqa: E402
     Table,
     check_kinds,
@@ -43,6 +42,7 @@ from gal.node.source.data import (  # noqa: E402
     stamp_of,
     view_of_table,
 )
+from gal.storage.text_files import LOOKED_AT  # noqa: E402
 
 PATIENTS = """\
 patient,age,smoker,town,seen,died

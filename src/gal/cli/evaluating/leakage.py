@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.markup import escape
 
 from gal.cli.evaluating.leakage_choices import DELTA, as_classes, chosen_mechanisms, notices
-from gal.cli.evaluating.leakage_report import print_rehearsals
-from gal.cli.evaluating.organizations import OrganizationsFile, read_organizations
-from gal.cli.evaluating.tables import read_table
 from gal.cli.options import AsJson, check_secrecy
 from gal.cli.screen.printing import ProgressLine, Screen
 from gal.engine.labels import classes_from
 from gal.errors import InvalidInputError, InvalidLabelsError
-from gal.evaluate.rehearsal import Rehearsal, rehearse_all
-from gal.evaluate.simulation import target_column
 from gal.privacy.registry import names
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from gal.cli.evaluating.organizations import OrganizationsFile
+    from gal.evaluate.rehearsal import Rehearsal
 
 
 @dataclass(frozen=True)
@@ -144,6 +143,8 @@ def leakage_command(data: Data, mechanisms: Mechanisms, experiment: Experiment, 
     """What could others learn of my labels? Rehearses a task on a table you have,
     and attacks what would be sent.
     """
+    from gal.cli.evaluating.leakage_report import print_rehearsals
+
     if shown.figure is not None:
         from gal.evaluate.leak_figure import check_figure, save_tradeoff
 
@@ -181,6 +182,8 @@ def _rehearsed(
     quiet: bool,
 ) -> list[Rehearsal]:
     """Rehearse, and say what is done."""
+    from gal.evaluate.rehearsal import rehearse_all
+
     lower, upper, first = options["lower"], options["upper"], experiment.seed
     with ProgressLine(quiet=quiet) as progress:
         return rehearse_all(
@@ -203,6 +206,12 @@ def _rehearsed(
 
 def _read(given: Data) -> tuple[Any, NDArray[Any], OrganizationsFile | None]:
     """Columns, labels, and who holds what where that is said."""
+    import numpy as np
+
+    from gal.cli.evaluating.organizations import read_organizations
+    from gal.cli.evaluating.tables import read_table
+    from gal.evaluate.simulation import target_column
+
     target, row_id = given.target, given.row_id
     frame = read_table(given.table, given.target).rename(columns=str)
     y = target_column(frame, target)

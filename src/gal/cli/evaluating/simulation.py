@@ -13,42 +13,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from gal.cli.evaluating.columns_report import kinds_said, print_columns
-from gal.cli.evaluating.first_partition import first_partition, print_next
-from gal.cli.evaluating.organizations import read_organizations
 from gal.cli.evaluating.report_files import ReportOptions
-from gal.cli.evaluating.simulation_report import print_simulation
-from gal.cli.evaluating.tables import read_frame
 from gal.cli.options import AsJson, Rounds, Scheduler
 from gal.cli.screen.printing import ProgressLine, Screen
 from gal.errors import InvalidInputError
-from gal.evaluate import Simulation, simulate
-from gal.evaluate.comparing.verdict import EXIT_CODES
-from gal.evaluate.spreading import Spread
 from gal.models.tabular.readings import DECLARED
 
 if TYPE_CHECKING:
+    from gal.cli.evaluating.organizations import OrganizationsFile
+    from gal.evaluate import Simulation
     from gal.evaluate.reporting.facts import ReportFacts
+    from gal.evaluate.spreading import Spread
     from gal.evaluate.understood import UsedColumn
 
 
-@dataclass(frozen=True)
-class WhoJoins:
-    """What is asked about those who could join."""
-
-    relearn: Annotated[
-        bool,
-        typer.Option(
-            "--relearn", help="Learn with each coalition: the truth instead of estimates; takes long."
-        ),
-    ] = False
-    worth_per_point: Annotated[
-        float | None,
-        typer.Option(
-            help="What a point (0.01 of a score, 1 of an error) is worth, in any currency.",
-            show_default=False,
-        ),
-    ] = None
+WorthPerPoint = Annotated[
+    float | None,
+    typer.Option(
+        help="What a point (0.01 of a score, 1 of an error) is worth, in any currency.", show_default=False
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -67,6 +51,8 @@ class HowToRead:
 
     def said(self, *, quiet: bool) -> dict[str, Any]:
         """As the simulation takes it, which shows what it understood unless it is ``quiet``."""
+        from gal.cli.evaluating.columns_report import kinds_said, print_columns
+
         show = partial(print_columns, out=Screen())
         return {"quiet": quiet, "kinds": kinds_said(self.column or []), "show": show}
 
@@ -86,6 +72,8 @@ class WhereItRuns:
 
     def spread(self) -> Spread | None:
         """As the simulation takes it; None: one part after another, with all cores each."""
+        from gal.evaluate.spreading import Spread
+
         if self.backend is None and self.scheduler is None:
             return None
         return Spread(self.backend or "loky", self.scheduler)
@@ -119,22 +107,20 @@ def simulate_command(
     seed: Annotated[int, typer.Option(help="Same seed, same result.", min=0)] = 0,
     *,
     reading: HowToRead,
-    coalitions: WhoJoins,
+    worth_per_point: WorthPerPoint = None,
     place: WhereItRuns,
     writing: ReportOptions,
     as_json: AsJson = False,
 ) -> None:
     """Would assistance help? Cross-validates alone, assisted and pooled on a table you have."""
+    from gal.cli.evaluating.first_partition import first_partition, print_next
+    from gal.cli.evaluating.tables import read_frame
+
     writing.check()
     if write_organizations is not None:
         print_next(table, target, write_organizations, first_partition(table, target, write_organizations))
         return
-    if organizations is None:
-        raise InvalidInputError(
-            "say who holds which columns: --organizations FILE.toml; --write-organizations FILE.toml makes a "
-            "first one to edit"
-        )
-    parts = read_organizations(organizations)
+    parts = _read_organizations(organizations)
     found = run_simulation(
         read_frame(table),
         target,
@@ -146,14 +132,28 @@ def simulate_command(
         folds=folds,
         seed=seed,
         spread=place.spread(),
-        **vars(coalitions),
+        worth_per_point=worth_per_point,
         **reading.said(quiet=as_json),
     )
     _end(found, writing, as_json)
 
 
+def _read_organizations(path: Path | None) -> OrganizationsFile:
+    """Who holds which columns."""
+    from gal.cli.evaluating.organizations import read_organizations
+
+    if path is None:
+        raise InvalidInputError(
+            "say who holds which columns: --organizations FILE.toml; --write-organizations FILE.toml makes a "
+            "first one to edit"
+        )
+    return read_organizations(path)
+
+
 def _end(found: Simulation, writing: ReportOptions, as_json: bool) -> None:
     """Print and write what was found; the verdict is the exit code."""
+    from gal.evaluate.comparing.verdict import EXIT_CODES
+
     print_found(found, as_json, Screen())
     writing.write(lambda: _facts_of(found))
     raise typer.Exit(EXIT_CODES[found.verdict])
@@ -176,6 +176,8 @@ def run_simulation(
     **options: Any,
 ) -> Simulation:
     """Simulate, and say what was understood, what is done and how long it may take."""
+    from gal.evaluate import simulate
+
     with ProgressLine(quiet=quiet) as progress:
         told: dict[str, Any] = {"on_step": lambda step: progress(step, share_done(step))}
         told["on_columns"] = lambda columns: None if quiet else progress.above(partial(show, columns))
@@ -195,6 +197,8 @@ def share_done(step: str) -> float | None:
 
 def print_found(found: Simulation, as_json: bool, out: Console) -> None:
     """Print what was found, for people or machines."""
+    from gal.cli.evaluating.simulation_report import print_simulation
+
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gal.cli.screen.contributions_report import point_in_words, print_contributions
 from gal.cli.screen.printing import print_table
-from gal.cli.screen.shares_report import point_in_words, print_coalitions, print_shares
 from gal.evaluate import Simulation, Verdict
 from gal.evaluate.profile import Remark
 from gal.evaluate.reporting.outcome import answer_in_words, compared_lines, details_in_words
@@ -29,12 +29,8 @@ def print_simulation(found: Simulation, out: Console) -> None:
     print_table(_scores(found), out)
     out.print(f"[bold {COLOURS[found.verdict]}]{escape(answer_in_words(found))}[/]")
     out.print(escape(" ".join(details_in_words(found))))
-    if found.shares is not None:
-        print_shares(found.shares, found.label_holder, found.metric, out, found.worth())
-        if found.verdict is not Verdict.NO_GAIN:
-            print_coalitions(
-                found.shares, found.metric, out, None if found.worth() is None else found.worth_per_point
-            )
+    if found.contributions is not None:
+        print_contributions(found.contributions, found.label_holder, found.metric, out, found.worth())
     if found.worth() is not None and found.worth_per_point is not None:
         out.print(f"[dim]{point_in_words(found.metric, found.worth_per_point)}[/]")
     repeats = int(found.setting.get("repeats", 1))

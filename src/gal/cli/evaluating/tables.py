@@ -15,17 +15,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gal.engine.reading.spreadsheets import is_spreadsheet, read_spreadsheet
-from gal.engine.reading.text_files import (
+from gal.errors import GALError, InvalidInputError, MissingExtraError
+from gal.models.reading.written_dates import days_of_text
+from gal.models.reading.written_numbers import THOUSANDTH
+from gal.storage.spreadsheets import is_spreadsheet, read_spreadsheet
+from gal.storage.text_files import (
     Written,
     leading_zeros,
     names_in_header,
     refuse_ragged,
     written,
 )
-from gal.errors import GALError, InvalidInputError, MissingExtraError
-from gal.models.reading.written_dates import days_of_text
-from gal.models.reading.written_numbers import THOUSANDTH
 
 Floats = NDArray[np.float64]
 

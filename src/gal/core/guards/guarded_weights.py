@@ -1,7 +1,6 @@
-"""Weights that leave out answers which cannot be meant to help, before the others are weighed.
+"""Weights among organizations whose fitted values go along with the residual, significantly.
 
-An honest answer goes along with the residual, at least a little. One that does not, or that counts only
-because another one cancels it, may be a fault, noise or an attack; whatever it is, nothing is lost.
+Fitted values that do not, or that count only because others cancel them, may be a fault, noise or an attack.
 """
 
 from __future__ import annotations
@@ -10,26 +9,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gal.core.weights import AssistanceWeights, Fitted, Floats, Floats32
 
 CANCELS = 3.0
-"""An answer that moves the output so many times as far as all together is there to be cancelled."""
+"""Fitted values that move the output so many times as far as all together are there to be cancelled."""
 PROVEN = 2.0
-"""Standard errors by which answers must go along with the residual on rows that nobody has fitted."""
+"""Standard errors by which fitted values must go along with the residual on rows that were not fitted."""
+
 AUDIBLE = 0.1
-"""Where nobody's answers go along with the residual, those smaller than this share of the largest are left
-out: who says nothing of these rows would seem to harm least, and can say anything of others in prediction.
+"""Where no fitted values go along with the residual, those smaller than this share of the largest are left
+out: they would seem to harm least, and can be anything in prediction.
 """
 
 
 @dataclass(frozen=True)
 class GuardedWeights:
-    """The weights of ``finder`` among the answers that are believed; 0 for the others.
+    """The weights of ``finder`` among these organizations; 0 for the others.
 
-    ``proven`` standard errors are asked for on rows whose residual was not sent: there noise goes along with
-    it by chance only. On rows that were fitted every honest answer goes along with it, and 0 is enough.
+    ``proven`` standard errors are needed on rows whose residual was not sent: there noise goes along with it
+    by chance only. On rows that were fitted every honest organization goes along, and 0 is enough.
     """
 
     finder: AssistanceWeights
@@ -39,46 +38,18 @@ class GuardedWeights:
         self, residual: Floats32, fitted: Sequence[Floats32], sample_weight: Floats | None = None
     ) -> Floats:
         fitted = Fitted.of(fitted, residual, sample_weight)
-        gram = fitted.products.gram
-        kept = self._along(gram, len(residual))
+        gram, m = fitted.products.gram, len(fitted)
+        sizes, along = np.sqrt(np.diag(gram)[:m]), np.full(m, -np.inf)
+        errors = sizes * np.sqrt(gram[m, m] / max(len(residual), 1))
+        np.divide(gram[:m, m], errors, out=along, where=errors > 0)
+        stages = (along > self.proven, along > 0.0, sizes >= AUDIBLE * sizes.max())
+        kept = next(np.flatnonzero(some) for some in stages if some.any())
         while True:
-            weights = self._among(kept, residual, fitted, sample_weight)
-            apart = _cancelled(weights, gram)
-            if not apart.any() or apart[kept].all():
+            weights = np.zeros(m)
+            few = fitted if len(kept) == m else Fitted([fitted[at] for at in kept], residual, sample_weight)
+            weights[kept] = self.finder(residual, few, sample_weight)
+            together = np.sqrt(max(float(weights @ gram[:m, :m] @ weights), 0.0))
+            cancelled = weights * sizes > CANCELS * together
+            if not cancelled.any() or cancelled[kept].all():
                 return weights
-            kept = kept[~apart[kept]]
-
-    def _along(self, gram: Floats, n_rows: int) -> NDArray[np.intp]:
-        """Whose answers go along with the residual far enough; if nobody's do, a little; else
-        everybody's who says something.
-        """
-        m = len(gram) - 1
-        error = np.sqrt(np.diag(gram)[:m] * gram[m, m] / max(n_rows, 1))
-        for least in (self.proven, 0.0):
-            found = np.flatnonzero(gram[:m, m] > least * error)
-            if len(found):
-                return found
-        sizes = np.sqrt(np.diag(gram)[:m])
-        return np.flatnonzero(sizes >= AUDIBLE * sizes.max())
-
-    def _among(
-        self,
-        kept: NDArray[np.intp],
-        residual: Floats32,
-        fitted: Fitted,
-        sample_weight: Floats | None,
-    ) -> Floats:
-        if len(kept) == len(fitted):
-            return self.finder(residual, fitted, sample_weight)
-        weights = np.zeros(len(fitted))
-        few = Fitted([fitted[place] for place in kept], residual, sample_weight)
-        weights[kept] = self.finder(residual, few, sample_weight)
-        return weights
-
-
-def _cancelled(weights: Floats, gram: Floats) -> NDArray[np.bool_]:
-    """Whose answers move the output further than all together do, by far."""
-    m = len(weights)
-    each = weights * np.sqrt(np.diag(gram)[:m])
-    together = np.sqrt(max(float(weights @ gram[:m, :m] @ weights), 0.0))
-    return np.asarray(each > CANCELS * together)
+            kept = kept[~cancelled[kept]]

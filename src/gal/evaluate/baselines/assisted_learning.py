@@ -128,21 +128,16 @@ def _check(task: Task, members: Mapping[str, Organization], order: Sequence[str]
 def _rounds(turn: _Turn, asked: Sequence[Organization]) -> tuple[Ensemble, list[float]]:
     task = turn.task
     output = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))  # F^0
-    losses = [train_loss(task, output)]
     coefficients, rounds, seconds = [], [], []
     for t in range(1, task.rounds + 1):
         began = time.perf_counter()
-        counts, means, shares = {}, {}, dict.fromkeys(task.organizations, 0.0)
+        counts, means = {}, {}
         for one in asked:
             counts[one.name], fitted = turn(one, t, output)
             output = output + counts[one.name] * fitted
-            losses.append(train_loss(task, output))
             means[one.name] = tuple(map(float, np.average(fitted, axis=0, weights=task.sample_weight)))
-            shares[one.name] = losses[-2] - losses[-1]
         coefficients.append(counts)
-        rounds.append(
-            baseline_round(task, t, counts, means, losses[-1], rate=turn.rate, contributions=shares)
-        )
+        rounds.append(baseline_round(task, t, counts, means, train_loss(task, output), rate=turn.rate))
         seconds.append(time.perf_counter() - began)
     return finished_ensemble(task, task.first_output, coefficients, rounds), seconds
 

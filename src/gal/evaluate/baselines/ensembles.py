@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.line_search import mean_loss
+from gal.core.outcome import Ended, TaskOutcome
 from gal.core.state import ByName, Ensemble, Round
 from gal.core.task import Task
 from gal.engine.labels import Labels
@@ -38,7 +39,6 @@ def baseline_round(
     train_loss: float,
     *,
     rate: float = 1.0,
-    contributions: Mapping[str, float] | None = None,
 ) -> Round:
     """The record of a round in which fitted values counted so: ``rate`` times the weights."""
     weights = {name: counts.get(name, 0.0) / rate for name in task.organizations}
@@ -49,7 +49,6 @@ def baseline_round(
         scale=1.0,
         train_loss=train_loss,
         validation_loss=float("nan"),
-        contributions=ByName({} if contributions is None else contributions),
         mean_fitted=ByName(mean_fitted),
     )
 
@@ -59,7 +58,6 @@ def finished_ensemble(
 ) -> Ensemble:
     """All rounds together, from F^0 = ``first`` on."""
     begin = np.broadcast_to(first, (task.rows.n, task.loss.n_outputs))
-    names = {name for done in rounds for name in done.contributions}
     return Ensemble(
         organizations=task.organizations,
         label_holder=task.label_holder,
@@ -70,8 +68,7 @@ def finished_ensemble(
         initial_train_loss=train_loss(task, begin),
         initial_validation_loss=float("nan"),
         train_loss=rounds[-1].train_loss if rounds else train_loss(task, begin),
-        contributions=ByName({name: sum(done.contributions[name] for done in rounds) for name in names}),
-        stopped=f"all {len(rounds)} rounds are done",
+        outcome=TaskOutcome(Ended.ROUNDS, len(rounds)),
     )
 
 

@@ -71,16 +71,15 @@ class Splits:
         return np.stack(self.gathered(each))
 
 
-def splits_of(y: NDArray[Any], *, classes: bool, folds: int | None, seed: int, once: bool = False) -> Splits:
+def splits_of(y: NDArray[Any], *, classes: bool, folds: int | None, seed: int) -> Splits:
     """Four cross-validations of a small table, fewer of a larger one, two folds of a very large one.
 
-    ``folds``: so many folds instead; 1 puts a fifth of the rows aside. ``once``: one cross-validation of any
-    table.
+    ``folds``: so many folds instead; 1 puts a fifth of the rows aside.
     """
     n = len(y)
     smallest = int(np.unique(y, return_counts=True)[1].min()) if classes else n
     count = min(_by_size(FOLDS, n, MOST_FOLDS), smallest) if folds is None else folds
-    repeats = 1 if once else _by_size(REPEATS, n, 1)
+    repeats = _by_size(REPEATS, n, 1)
     if count < 1 or (count > 1 and count > smallest):
         raise InvalidInputError(
             f"{count} parts need at least {count} rows"

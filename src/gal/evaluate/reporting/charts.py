@@ -7,21 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gal.core.contributing.shares import Shares
+from gal.core.contributions import Contributions
 from gal.engine.observing import LearningCurve
 from gal.evaluate.quality import Group, Quality
 from gal.evaluate.reporting.facts import Cells, Level, ReportFacts
-from gal.evaluate.wording import number, shown_coalitions
+from gal.evaluate.wording import VERDICT_WORDS, number
 
 Points = Sequence[tuple[float, float]]
-
-VERDICT_WORDS = {
-    "helped": "helped",
-    "free rider": "free rider: next to nothing",
-    "unclear": "unclear: too few rows to tell",
-    "hurt": "hurt: better without",
-    "not used": "no answer of it is used",
-}
 
 
 @dataclass(frozen=True)
@@ -106,10 +98,9 @@ def charts_of(facts: ReportFacts) -> dict[str, Chart]:
     """All charts that these facts have, by key."""
     found: list[Chart | None] = [
         levels_chart(facts),
-        None if facts.shares is None else contributions_chart(facts.shares, facts.measure, facts.worth),
         None
-        if facts.shares is None or facts.verdict == "nothing"
-        else coalitions_chart(facts.shares, facts.measure),
+        if facts.contributions is None
+        else contributions_chart(facts.contributions, facts.measure, facts.worth),
         rounds_chart(facts.curves, facts.loss),
     ]
     if facts.quality is not None:
@@ -129,41 +120,27 @@ def levels_chart(facts: ReportFacts) -> Dots | None:
     return Dots("scores", "How well", f"{axis}: {said}.", axis, facts.levels, cells, base=base)
 
 
-def contributions_chart(shares: Shares, measure: str, worth: object = None) -> Dots | None:
+def contributions_chart(found: Contributions, measure: str, worth: object = None) -> Dots | None:
     """Each organization's part of the gain."""
-    ranked = sorted(shares.by_organization.items(), key=lambda pair: -pair[1].value)
+    ranked = sorted(found.by_organization.items(), key=lambda pair: -pair[1].value)
     if not ranked:
         return None
-    verdicts = shares.verdicts()
     dots = [Level(name, one.value, one.low, one.high) for name, one in ranked]
     money = worth if isinstance(worth, dict) else {}
     rows = [
-        [*_level_row(one), *([f"{money[one.name]:,.0f}"] if money else []), VERDICT_WORDS[verdicts[one.name]]]
-        for one in dots
+        [*_level_row(dot), *([f"{money[name]:,.0f}"] if money else []), VERDICT_WORDS[one.verdict]]
+        for dot, (name, one) in zip(dots, ranked, strict=True)
     ]
-    header = ["organization", "adds", "95 % confidence", *(["worth"] if money else []), "in a word"]
-    said = "; ".join(f"{one.name} {_with_interval(one)}, {verdicts[one.name]}" for one in dots)
-    if shares.told_from_chance:
-        title, axis = f"Who added what to the gain of {number(shares.gain)}", f"part of the gain ({measure})"
+    header = ["organization", "contribution", "95 % confidence", *(["worth"] if money else []), "in a word"]
+    said = "; ".join(
+        f"{dot.name} {_with_interval(dot)}, {one.verdict}" for dot, (_, one) in zip(dots, ranked, strict=True)
+    )
+    if found.gain.low > 0:
+        gain = number(found.gain.value)
+        title, axis = f"Contributions to the gain of {gain}", f"part of the gain ({measure})"
     else:
         title, axis = "What each organization adds may be chance", f"part of the difference ({measure})"
     return Dots("contributions", title, f"{title}: {said}.", axis, dots, Cells(header, rows), zero=True)
-
-
-def coalitions_chart(shares: Shares, measure: str) -> Dots | None:
-    """What if only some joined."""
-    if len(shares.by_organization) < 2:
-        return None
-    dots, rows = [], []
-    for one in shown_coalitions(shares):
-        everybody = len(one.organizations) == len(shares.by_organization)
-        name = "all of them" if everybody else "only " + ", ".join(one.organizations)
-        dots.append(Level(name, one.gain.value, one.gain.low, one.gain.high))
-        rows.append([*_level_row(dots[-1]), "measured" if one.measured else "estimate"])
-    said = "; ".join(f"{one.name} {_with_interval(one)}" for one in dots)
-    cells = Cells(["who joins", "gain over alone", "95 % confidence", ""], rows)
-    axis = f"gain over alone ({measure})"
-    return Dots("coalitions", "What if only some joined", f"{axis}: {said}.", axis, dots, cells, zero=True)
 
 
 def rounds_chart(curves: Sequence[LearningCurve], loss: str = "loss") -> Curves | None:
@@ -326,7 +303,6 @@ __all__ = [
     "calibration_chart",
     "charts_of",
     "classes_chart",
-    "coalitions_chart",
     "contributions_chart",
     "drawing_order",
     "levels_chart",

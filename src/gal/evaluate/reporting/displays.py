@@ -37,8 +37,8 @@ def plot_rounds(found: Any, *, ax: Axes | None = None) -> Display:
 
 
 def plot_contributions(found: Any, *, ax: Axes | None = None) -> Display:
-    """Who earned what of the gain, with 95 % intervals; of a simulation or a fitted model."""
-    return _plot(found, "contributions", "shares: nothing validates, or nobody else takes part", ax)
+    """Contributions to the gain, with 95 % intervals; of a simulation or a fitted model."""
+    return _plot(found, "contributions", "contributions: nobody else takes part", ax)
 
 
 def plot_calibration(found: Any, X: Any = None, y: Any = None, *, ax: Axes | None = None) -> Display:

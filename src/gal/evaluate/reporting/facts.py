@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gal.core.contributing.shares import Shares
+from gal.core.contributions import Contributions
 from gal.engine.observing import LearningCurve
 from gal.evaluate.profile import Remark
 from gal.evaluate.quality import Quality
@@ -53,7 +53,7 @@ class ReportFacts:
     judged: str
     """Which rows judged, and how."""
     holder: str | None
-    shares: Shares | None
+    contributions: Contributions | None
     worth: Mapping[str, float] | None = None
     curves: Sequence[LearningCurve] = ()
     loss: str = "loss"

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gal.core.contributing.shares import Shares, shares_of
+from gal.core.contributions import Contributions, contributions_of
+from gal.core.outcome import Decision, outcome_of
 from gal.core.state import plain
-from gal.core.steps import CONTRADICTED, REMEMBERED
 from gal.engine.observing import LearningCurve, curve_of
 from gal.errors import InvalidInputError
 from gal.evaluate.evidence import software
@@ -102,10 +102,10 @@ def facts_of_model(model: Any, X: Any = None, y: Any = None) -> ReportFacts:
         "rounds": ensemble.n_rounds,
         "rounds_learned": len(ensemble.rounds),
         "learning": plain(curve_of(ensemble)),
-        "shares": plain(ensemble.shares),
-        "verdicts": {} if ensemble.shares is None else ensemble.shares.verdicts(),
+        "contributions": plain(ensemble.contributions),
         "privacy": model.privacy_.to_json(),
         "stopped": ensemble.stopped,
+        "outcome": plain(ensemble.outcome),
         "software": software(),
         "seed": None if model.random_state is None else str(model.random_state),
     }
@@ -138,9 +138,9 @@ def left_cells(moved: Iterable[Exchanged], holder: str) -> Cells | None:
 
 
 def _learned(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What both have: the question, the answer, losses, shares, curves."""
+    """What both have: the question, the answer, losses, contributions, curves."""
     loss = str(facts.get("loss", "loss")).replace("_", " ")
-    shares = shares_of(facts.get("shares"))
+    found = contributions_of(facts.get("contributions"))
     named = {
         "before the first round": "initial_validation_loss",
         f"{facts.get('label_holder')} alone": "alone_validation_loss",
@@ -148,9 +148,10 @@ def _learned(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
     known = {said: facts.get(key) for said, key in named.items()}
     curve = facts.get("learning")
-    answer, verdict = _answer(facts, loss, shares)
-    judged = "rows" if shares is None else f"{shares.rows:,} rows"
-    by = "" if shares is None else f" ({shares.judged_by})"
+    answer, verdict = _answer(facts, loss, found)
+    told = found is not None and found.rows != "training"
+    judged = f"{found.n_rows:,} rows" if found is not None and told else "rows"
+    by = f" ({found.rows})" if found is not None and told else ""
     return {
         "title": f"{name}: did assistance help?",
         "question": f"{name}: did assistance help {facts.get('label_holder')}?",
@@ -162,7 +163,7 @@ def _learned(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
         "levels": [Level(said, float(value)) for said, value in known.items() if value is not None],
         "judged": f"The mean {loss} on {judged} that were not fitted{by}.",
         "holder": facts.get("label_holder"),
-        "shares": shares,
+        "contributions": found,
         "curves": [] if curve is None else [LearningCurve(**curve)],
         "loss": loss,
     }
@@ -170,30 +171,33 @@ def _learned(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def why_alone(facts: Mapping[str, Any]) -> str:
     """Why assistance is not used, in a sentence."""
-    if facts.get("assisted_validation_loss") is None:  # it cannot be known
-        said = str(facts.get("stopped", "")).split("; ")
-        found = next((one for one in said if one.startswith((REMEMBERED, CONTRADICTED))), said[-1])
+    outcome = outcome_of(facts.get("outcome"))
+    better = "on rows that were not fitted, the label holder alone was better, and it is not used."
+    if outcome is not None and outcome.decision is Decision.MEMORIZATION:
+        names = ", ".join(outcome.memorizers) or "some organization"
         return (
-            f"{found}. So the cross-validation is not believed, and assistance is not used. Learn again "
-            "without whom you do not trust, or with validation rows."
+            f"{names} gives back residuals that it was sent before, and was left out. Without it, {better} "
+            "Learn again without organizations that you do not trust, or with validation rows."
         )
-    return "on rows that were not fitted, the label holder alone was better, and it is not used."
+    if outcome is not None and outcome.decision is Decision.WORSE_ON_SENTINEL:
+        return "rows of the sentinel fold, predicted before any of them were sent, lose more with assistance."
+    return better
 
 
-def _answer(facts: Mapping[str, Any], loss: str, shares: Shares | None) -> tuple[str, str]:
+def _answer(facts: Mapping[str, Any], loss: str, found: Contributions | None) -> tuple[str, str]:
     alone, assisted = facts.get("alone_validation_loss"), facts.get("assisted_validation_loss")
-    if shares is None or not shares.coalitions:
+    if found is None or found.rows == "training" or not found.by_organization:
         if alone is None or assisted is None:
             return "Nobody can tell: no rows were kept apart to judge it by.", "unclear"
         said = f"On rows that were not fitted the {loss} is {number(assisted)}, and {number(alone)} alone"
         return f"{said}; how sure that is, is not known.", "unclear"
-    gain = shares.coalitions[-1].gain
+    gain = found.gain
     if facts.get("track") == "alone":
         return f"No: {why_alone(facts)}", "hurts"
     between = f"(95 % confidence: {number(gain.low)} to {number(gain.high)})"
     before = " down" if alone is None else f" below the {number(alone)} that is reached alone"
     said = (
-        f"assistance brings the {loss} {number(shares.gain)} {between}{before}, on rows that were not fitted."
+        f"assistance brings the {loss} {number(gain.value)} {between}{before}, on rows that were not fitted."
     )
     if gain.low > 0:
         return f"Yes: {said}", "helps"
@@ -224,8 +228,8 @@ def kept_back(facts: Mapping[str, Any], where: str) -> str:
     """Why the loss of its rounds (said ``where``) is lower than the version's, if it is: of steps that
     overfit only a share is kept (``trust``).
     """
-    curve, shares = facts.get("learning"), shares_of(facts.get("shares"))
-    if not curve or shares is None or shares.judged_by != "cross-validation" or facts.get("refitted"):
+    curve, found = facts.get("learning"), contributions_of(facts.get("contributions"))
+    if not curve or found is None or found.rows != "cross-validation" or facts.get("refitted"):
         return ""
     reached = curve["train"][curve["used"]]
     if number(reached) == number(facts["train_loss"]) or reached > facts["train_loss"]:
@@ -242,9 +246,9 @@ def _on_true_labels(facts: Mapping[str, Any]) -> list[str]:
         return []
     words = str(facts.get("refit_words") or "")
     return [
-        "Losses and shares here are of what was learned with noise. On the true labels, which stay here, the "
-        f"loss of it is {number(facts['public_true_loss'])}, and {number(facts['private_true_loss'])} after "
-        "the private refit, which predicts.",
+        "Losses and contributions here are of what was learned with noise. On the true labels, which stay "
+        f"here, the loss of it is {number(facts['public_true_loss'])}, and "
+        f"{number(facts['private_true_loss'])} after the private refit, which predicts.",
         *([words] if words else []),
     ]
 

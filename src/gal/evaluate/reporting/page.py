@@ -126,11 +126,10 @@ def _breakable(words: str) -> str:
 
 
 def _partners(facts: ReportFacts, charts: Mapping[str, Chart]) -> list[str]:
-    shares = facts.shares
-    if shares is None:
+    found = facts.contributions
+    if found is None or not found.by_organization:
         return []
-    intervals = [*shares.by_organization.values(), *(one.gain for one in shares.coalitions)]
-    if all(one.value == one.low == one.high == 0 for one in intervals):
+    if all(one.value == one.low == one.high == 0 for one in found.by_organization.values()):
         return [_p("No organization helped as far as these rows can tell: the others add nothing.")]
     if facts.verdict == "nothing":
         return [
@@ -139,17 +138,13 @@ def _partners(facts: ReportFacts, charts: Mapping[str, Chart]) -> list[str]:
             ),
             _figure(charts, "contributions"),
         ]
-    estimated = any(not one.measured for one in shares.coalitions) and len(shares.by_organization) > 1
+    rows = {"validation": "validation rows", "training": "training rows, where noise has one, too"}
     return [
         _p(
-            "What the others add to the label holder's own part, shared out among them, with 95 % intervals: "
-            f"judged by {shares.judged_by}, on {shares.rows:,} rows."
+            "Contributions: what the others add to the label holder's own part, with 95 % intervals, on "
+            f"{found.n_rows:,} rows ({rows.get(found.rows, found.rows)})."
         ),
         _figure(charts, "contributions", title=True),
-        _figure(charts, "coalitions", title=True),
-        _p("Estimates come from values received for all; learning with them gives the truth.", "dim")
-        if estimated
-        else "",
     ]
 
 

@@ -8,6 +8,7 @@ that they are fitted to is added up as they grow, so nobody needs to ask for it 
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble._hist_gradient_boosting._binning import _map_to_bins
 from sklearn.ensemble._hist_gradient_boosting._gradient_boosting import _update_raw_predictions
 from sklearn.ensemble._hist_gradient_boosting.common import ALMOST_INF, G_H_DTYPE
 from sklearn.ensemble._hist_gradient_boosting.grower import TreeGrower
@@ -161,10 +163,8 @@ def _quantiles(in_order: Floats, shares: Floats) -> Floats:
     return after - (after - before) * np.where(at == below, 0.5, 0.0)
 
 
-def predict_tree(
-    tree: HistGradientBoostingRegressor, known: KnownTable, encoder: TableEncoder, *, again: bool = False
-) -> Floats:
-    """What trees say of these rows; from bins, where they are at hand or will be used again.
+def predict_tree(tree: HistGradientBoostingRegressor, known: KnownTable, encoder: TableEncoder) -> Floats:
+    """What trees say of these rows, from bins that all rounds share.
 
     A row falls into the same leaf by its bins as by its codes, so the values are the same, bit for bit. So
     are those that were added up while the trees grew: of rows that were fitted nothing is asked again.
@@ -178,13 +178,30 @@ def predict_tree(
         unasked[grown.rows], whole[grown.rows] = False, said
         others = np.flatnonzero(unasked)
         if len(others):
-            whole[others] = predict_tree(tree, known[others], encoder, again=True)
+            whole[others] = predict_tree(tree, known[others], encoder)
         return whole
-    bins = known.bins(tree, encoder, again=again)
-    if bins is None:
-        return np.asarray(tree.predict(known.codes(encoder)))
+    return predict_binned(tree, known.bins(tree, encoder))
+
+
+def predict_binned(tree: HistGradientBoostingRegressor, bins: NDArray[np.uint8]) -> Floats:
+    """What trees say of binned rows, without what scikit-learn looks at before."""
     said = np.full(len(bins), tree._baseline_prediction[0, 0])
     missing, threads = tree._bin_mapper.missing_values_bin_idx_, _openmp_effective_n_threads()
     for (grown,) in tree._predictors:
+        if not grown.nodes.flags.writeable:  # of a memory map, which predict_binned refuses
+            grown = deepcopy(grown)
         said += grown.predict_binned(bins, missing, threads)
     return said
+
+
+def binned(tree: HistGradientBoostingRegressor, codes: Floats) -> NDArray[np.uint8]:
+    """Codes as these trees bin them, categories (which they count as the codes do) first: what scikit-learn
+    makes of them, which looks at the codes for longer than binning a few takes.
+    """
+    ordered = codes
+    if tree._preprocessor is not None:
+        ordered = np.hstack([codes[:, tree.is_categorical_], codes[:, ~tree.is_categorical_]])
+    mapper, bins = tree._bin_mapper, np.empty(codes.shape, dtype=np.uint8, order="F")
+    known = mapper.bin_thresholds_, mapper.is_categorical_, mapper.missing_values_bin_idx_
+    _map_to_bins(ordered, *known, _openmp_effective_n_threads(), bins)
+    return bins

@@ -13,13 +13,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from gal.models.tabular.frames import Table, is_frame
+from gal.models.tabular.grown_trees import Sorted, binned
 from gal.models.tabular.many_categories import ManyCategories, Places, read_columns
 from gal.models.tabular.table_encoder import TableEncoder
 
 if TYPE_CHECKING:
     from sklearn.ensemble import HistGradientBoostingRegressor
-
-    from gal.models.tabular.grown_trees import Sorted
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -59,7 +58,7 @@ class KnownTable:
         self.grown: dict[int, tuple[HistGradientBoostingRegressor, Floats]] = {}
         """What the trees of the last fit said of these rows while they grew; taken once."""
         self._places: dict[int, tuple[ManyCategories, Places]] = {}
-        self._bins: dict[int, tuple[Any, NDArray[np.uint8] | None]] = {}
+        self._bins: dict[int, tuple[Any, NDArray[np.uint8]]] = {}
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -79,7 +78,10 @@ class KnownTable:
     @cached_property
     def noted(self) -> dict[str, Any]:
         """What scikit-learn notes of the columns: how many there are, and their names, if these are text."""
-        noting = BaseEstimator()
+        noting, names = BaseEstimator(), list(getattr(self.named, "columns", ()))
+        if all(type(name) is str for name in names):
+            named = {"feature_names_in_": np.asarray(names, dtype=object)} if names else {}
+            return {"n_features_in_": self.named.shape[1]} | named
         validate_data(noting, self.named, reset=True, skip_check_array=True)
         return {name: value for name, value in vars(noting).items() if name.endswith("_in_")}
 
@@ -149,27 +151,18 @@ class KnownTable:
 
     def wide_blocks(self, encoder: TableEncoder) -> Iterator[tuple[slice, Floats]]:
         """The wide matrix block by block; kept where it is one block only."""
-        codes = self.codes(encoder)
-        blocks = list(encoder.blocks(codes))
-        if len(blocks) == 1:
-            yield blocks[0], self.wide(encoder)
+        if id(encoder) in self._wide or encoder.in_one_block(len(self)):
+            yield slice(None), self.wide(encoder)
             return
-        for block in blocks:
+        codes = self.codes(encoder)
+        for block in encoder.blocks(codes):
             yield block, encoder.wide(codes[block])
 
-    def bins(
-        self, tree: HistGradientBoostingRegressor, encoder: TableEncoder, *, again: bool = False
-    ) -> NDArray[np.uint8] | None:
-        """The codes as these trees bin them; None where trees of other rows come for the first time, unless
-        they come ``again``: to bin for one of them takes longer than to predict from codes.
-        """
+    def bins(self, tree: HistGradientBoostingRegressor, encoder: TableEncoder) -> NDArray[np.uint8]:
+        """The codes as these trees bin them: trees of all rounds bin alike."""
         mapper = tree._bin_mapper
         if self.sorted is not None and self.sorted.mapper is mapper:
             return self.sorted.bins
-        again = again or any(part.sorted and part.sorted.mapper is mapper for part in self._parts)
-        if id(mapper) not in self._bins and not again:
-            self._bins[id(mapper)] = mapper, None
-        elif self._bins.get(id(mapper), (mapper, None))[1] is None:
-            codes = tree._preprocess_X(self.codes(encoder), reset=False)
-            self._bins[id(mapper)] = mapper, mapper.transform(codes)
+        if id(mapper) not in self._bins:
+            self._bins[id(mapper)] = mapper, binned(tree, self.codes(encoder))
         return self._bins[id(mapper)][1]

@@ -107,8 +107,9 @@ class TableEncoder:
                 continue
             line = (codes[known, j] - self.center_[j]) / self.scale_[j]
             wide[known, start] = line
-            for column, (knot, level, slope, size) in zip(range(start + 1, end), self.bends_[j], strict=True):
-                wide[known, column] = (np.maximum(line - knot, 0.0) - level - slope * line) * (BEND / size)
+            knot, level, slope, size = self.bends_[j].T[:, :, None]
+            bent = np.maximum(line - knot, 0.0) - level - slope * line
+            wide[known, start + 1 : end] = (bent * (BEND / size)).T
         if self.sizes_ is not None:
             wide *= np.repeat(self.sizes_, np.diff(self._edges))
         return wide

@@ -23,10 +23,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.utils import get_tags
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
 
 from gal.models.known_columns import same_names
-from gal.models.tabular.frames import Table, as_frame
+from gal.models.tabular.frames import Table, as_frame, is_plain
 from gal.models.tabular.grown_trees import fit_tree, predict_tree
 from gal.models.tabular.known_table import KnownTable
 from gal.models.tabular.many_categories import ManyCategories, effects_of, fit_effects, read_columns
@@ -43,7 +43,7 @@ RATE, RATE_OF_SEVERAL, RATE_BEYOND = 0.15, 0.25, 0.1
 """How many trees, for up to two outputs, for more, and for up to two in fits beyond the rounds; and how far
 each is followed. Five at .15 go about as far as ten at .1, two at .25 as five at .1, in less time:
 ``benchmarks/choices.py``, and docs/results-peers.md for what it said. Beyond the rounds there is one fit for
-each crossed residual: what it misses no later one hears."""
+each interaction probe: what it misses no later one finds."""
 
 TREES_OF_RANDOM, RATE_OF_RANDOM, LEAVES_OF_RANDOM = 1, 0.3, 8
 """Of random targets one small tree: what is wanted is a coarse function of the columns, whose sign goes along
@@ -94,7 +94,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self.kinds = kinds
 
     def goes_beyond(self, n_outputs: int, *, random: bool) -> None:
-        """What comes is no residual of a round: random numbers, or a crossed residual, fitted once."""
+        """What comes is no residual of a round: random numbers, or an interaction probe, fitted once."""
         if self.max_iter is not None or self.learning_rate is not None:
             return
         if random:
@@ -118,9 +118,8 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self.single_output_ = target.ndim == 1
         target = target.reshape(len(target), -1)
         weight = None if sample_weight is None else _weights(sample_weight, target)
-        if known is X:
-            self.__dict__.pop("feature_names_in_", None)
-            self.__dict__.update(known.noted)
+        self.__dict__.pop("feature_names_in_", None)
+        self.__dict__.update(known.noted)
         if known is X and weight is not None and len(target) < WEIGHED_ROWS:
             known = KnownTable(known.table, kinds=known.kinds)
         self.encoder_: TableEncoder
@@ -147,10 +146,11 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 
     def predict(self, X: Any) -> Floats:
         """Fitted values, shape (n,) or (n, K) as the residuals had."""
-        check_is_fitted(self)
-        if isinstance(X, KnownTable) and not _alike(X.noted, vars(self)):
-            validate_data(self, X.named, reset=False, skip_check_array=True)  # which says what is wrong
-        known = X if isinstance(X, KnownTable) else KnownTable(self._table(X, reset=False))
+        if not hasattr(self, "trees_"):
+            check_is_fitted(self)
+        known = X if isinstance(X, KnownTable) else self._known(X)
+        if not _alike(known.noted, vars(self)):
+            validate_data(self, known.named, reset=False, skip_check_array=True)  # which says what is wrong
         fitted = self._linear(known)
         if self.many_ is not None:
             fitted += self._effects_of(self.many_, known)
@@ -159,7 +159,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         return np.asarray(fitted[:, 0] if self.single_output_ else fitted)
 
     def _known(self, X: Any) -> KnownTable:
-        return KnownTable(self._table(X, reset=True), kinds=self.kinds)
+        return KnownTable(self._table(X), kinds=self.kinds)
 
     def _linear(self, known: KnownTable) -> Floats:
         fitted = np.empty((known.shape[0], len(self.intercept_)))
@@ -199,13 +199,14 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             random_state=self.random_state,
         )
 
-    def _table(self, X: Any, *, reset: bool) -> Table:
+    def _table(self, X: Any) -> Table:
+        if is_plain(X):
+            return X  # type: ignore[no-any-return]
         named = hasattr(X, "columns") or hasattr(X, "iloc")
         is_sparse = hasattr(X, "tocsr")  # not taken, and scikit-learn says so
         if is_sparse or not (named or np.asarray(X).dtype.kind in "OM"):
-            numbers = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
-            return np.asarray(numbers)
-        validate_data(self, X, reset=reset, skip_check_array=True)
+            options = {"dtype": "numeric", "ensure_all_finite": "allow-nan", "input_name": "X"}
+            return np.asarray(check_array(X, estimator=self, **options))
         return as_frame(X)
 
     def __sklearn_tags__(self) -> Any:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from gal.core.interactions.crossed_answers import MOST_SIGNS, SEEDS
+from gal.core.probes.kept_probes import MOST_PROBES, SEEDS
 from gal.errors import IdentityError, InvalidInputError, InvalidOptionError, RefusedError
 from gal.protocol.messages import Digest, Name, Positive, TaskId
 from gal.secrecy import Sums
@@ -118,7 +118,7 @@ class TaskTerms(BaseModel):
     folds: Annotated[int, Field(ge=1, le=1000)] = 1
     parts: Annotated[int, Field(ge=0, le=1000)] = 0
     """Parts of a cross-validation: so many more fits a round."""
-    signs: Annotated[int, Field(ge=0, le=MOST_SIGNS)] = 0
+    signs: Annotated[int, Field(ge=0, le=MOST_PROBES)] = 0
     """How many interaction probes follow the rounds at most; 0: none."""
     alignment: Literal["plain", "hashed", "psi"] = "plain"
     privacy: Literal["none"] | PromisedPrivacy = "none"

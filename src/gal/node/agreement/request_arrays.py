@@ -51,8 +51,8 @@ def shared_rows(arrays: Arrays, known: Bools) -> Rows:
     fit = np.flatnonzero(arrays["fit"][known] == 1)
     folds = arrays["folds"][known][fit].astype(np.intp) if "folds" in arrays else None
     parts = arrays["parts"][known].astype(np.intp) if "parts" in arrays else None
-    crossing = arrays["crossing"][known][fit].astype(np.intp) if "crossing" in arrays else None
-    return Rows(int(known.sum()), fit, fit, fit[:0], folds, parts, crossing)
+    probes = arrays["probes"][known].astype(np.intp) if "probes" in arrays else None
+    return Rows(int(known.sum()), fit, fit, fit[:0], folds, parts, probes)
 
 
 def role_arrays(rows: Rows) -> dict[str, NDArray[Any]]:
@@ -62,32 +62,33 @@ def role_arrays(rows: Rows) -> dict[str, NDArray[Any]]:
     fit = np.zeros(rows.n, dtype=np.uint8)
     fit[rows.fit] = 1
     arrays: dict[str, NDArray[Any]] = {"fit": fit}
-    for name, numbers in {"folds": rows.folds, "crossing": rows.crossing}.items():
+    if rows.folds is not None:
+        arrays["folds"] = np.full(rows.n, -1, dtype=np.int32)
+        arrays["folds"][rows.fit] = rows.folds
+    for name, numbers in {"parts": rows.parts, "probes": rows.probes}.items():
         if numbers is not None:
-            arrays[name] = np.full(rows.n, -1, dtype=np.int32)
-            arrays[name][rows.fit] = numbers
-    if rows.parts is not None:
-        arrays["parts"] = rows.parts.astype(np.int32)
+            arrays[name] = numbers.astype(np.int32)
     return arrays
 
 
 def check_roles(arrays: Arrays, n_rows: int, peer: str) -> None:
     """Whether roles that a peer sent can be those of so many rows."""
-    given = {name: arrays[name] for name in ("fit", "folds", "parts", "crossing") if name in arrays}
+    given = {name: arrays[name] for name in ("fit", "folds", "parts", "probes") if name in arrays}
     if any(len(roles) != n_rows for roles in given.values()):
         raise AlignmentError(
             f"{peer!r} sent {n_rows} rows and roles of {[len(one) for one in given.values()]}"
         )
     if arrays["fit"].max(initial=0) > 1 or not arrays["fit"].any():
         raise AlignmentError(f"{peer!r} sent roles by which no row, or none that can be, is to be fitted")
-    for name in ("folds", "parts", "crossing"):
+    for name in ("folds", "parts", "probes"):
         if name in arrays and not -1 <= arrays[name].min() <= arrays[name].max() < n_rows:
             raise AlignmentError(f"{peer!r} sent impossible {name}")
     if "parts" in arrays and not (arrays["fit"].all() and arrays["parts"].min() >= 0):
         raise AlignmentError(f"{peer!r} sent parts of a cross-validation that leave rows out")
-    for name in ("folds", "crossing"):
-        if name in arrays and ((arrays[name] >= 0) != (arrays["fit"] == 1)).any():
-            raise AlignmentError(f"{peer!r} sent {name} that do not belong to the rows to fit")
+    if "folds" in arrays and ((arrays["folds"] >= 0) != (arrays["fit"] == 1)).any():
+        raise AlignmentError(f"{peer!r} sent folds that do not belong to the rows to fit")
+    if "probes" in arrays and not (arrays["fit"][arrays["probes"] > 0] == 1).all():
+        raise AlignmentError(f"{peer!r} sent folds of interaction probes for rows that are not to be fitted")
 
 
 def fit_request(message: Message, organization: str) -> FitRequest:

@@ -23,7 +23,7 @@ KEY_BYTES = 32
 """Of a public key, and of the digest of a seed."""
 SIGNATURE_BYTES = 80
 """Room for a signature (ECDSA on P-256 in DER has at most 72 bytes) with its length before it."""
-ROLES = ("fit", "folds", "parts", "crossing")
+ROLES = ("fit", "folds", "parts")
 """Arrays of a beginning that say what rows are used for."""
 BOX_BYTES = 2 * SHARE_BYTES + 16
 """Two shares, sealed."""

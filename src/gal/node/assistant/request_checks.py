@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.interactions.crossed_answers import SEEDS
-from gal.core.rows import CROSSING_FOLDS
+from gal.core.probes.kept_probes import SEEDS
+from gal.core.rows import PROBE_FOLDS
 from gal.errors import RefusedError
 from gal.node.agreement.effective_rows import check_effective, is_finite
 from gal.node.agreement.incoming import IncomingRequest
@@ -99,9 +99,9 @@ class RequestChecks:
         terms, fields, arrays = task.terms, asked.message.fields, asked.message.arrays
         parts = int(arrays["parts"].max(initial=-1)) + 1 if "parts" in arrays else 0
         folds = int(arrays["folds"].max(initial=-1)) + 1 if "folds" in arrays else 1
-        crossing = int(arrays["crossing"].max(initial=-1)) + 1 if "crossing" in arrays else 0
+        probe_folds = int(arrays["probes"].max(initial=0)) if "probes" in arrays else 0
         further = fields.get("further", 0)
-        allowed, most = (SEEDS + terms.signs, max(CROSSING_FOLDS, terms.folds)) if terms.signs else (0, 0)
+        allowed, most = (SEEDS + terms.signs, PROBE_FOLDS) if terms.signs else (0, 0)
         beyond = {
             "terms": (fields["terms"] != terms.digest, fields["terms"], terms.digest),
             "outputs": (fields["n_outputs"] != terms.outputs, fields["n_outputs"], terms.outputs),
@@ -109,7 +109,7 @@ class RequestChecks:
             "folds": (folds > terms.folds, folds, terms.folds),
             "parts": (parts > terms.parts, parts, terms.parts),
             "further rounds": (further > allowed, further, allowed),
-            "folds of interaction probes": (crossing > most, crossing, most),
+            "folds of interaction probes": (probe_folds > most, probe_folds, most),
             "alignment": (fields["method"] != terms.alignment, fields["method"], terms.alignment),
         }
         for what, (wrong, came, agreed) in beyond.items():
@@ -171,13 +171,14 @@ class RequestChecks:
         if part is not None and part >= len(version.without):
             raise RefusedError("other-terms", f"{self._name} knows no part {part} of a cross-validation here")
         n_fit = version.n_fit if part is None else version.without[part]
+        n_fit = version.n_probed if beyond else n_fit
         _check_arrays(arrays, (n_fit, version.n_outputs), f"round {round}", self._name)
         if not asked.own:
             self.disk(asked)
             # Weighing all rows but a few away, or residuals of almost zero for them, would be probing.
             # Where there are folds, the process that knows them looks at each model's rows by themselves.
             if part is None:
-                folded = version.fewest_crossed if beyond else version.fewest
+                folded = version.fewest_probed if beyond else version.fewest
                 self._limits.check_fit(folded, round)
             check_effective(self._limits, arrays["residual"], arrays.get("sample_weight"), round)
             # A part of a cross-validation is a fit to a residual of its own: it tells as much as a round.
@@ -234,14 +235,17 @@ def agreed_version(
     """What is remembered of a version: all that later requests are checked against."""
     fields, arrays = asked.message.fields, asked.message.arrays
     known = answer.arrays["known"] == 1
-    parts = arrays["parts"][known] if "parts" in arrays else np.zeros(0, dtype=np.int32)
+    parts, probes = (arrays[name][known] if name in arrays else NOBODY for name in ("parts", "probes"))
     return AssistedVersion(
         request=asked.digest,
         rows=answer.fields["rows"],
         n_rows=answer.fields["n_rows"],
         n_fit=int((arrays["fit"][known] == 1).sum()),
-        fewest=_fewest(arrays, known, "folds"),
-        fewest_crossed=_fewest(arrays, known, "crossing"),
+        fewest=_fewest(
+            arrays["folds"][known] if "folds" in arrays else arrays["fit"][known].astype(np.int32) - 1
+        ),
+        n_probed=int((probes > 0).sum()),
+        fewest_probed=_fewest(probes - 1),
         without=[int((parts != part).sum()) for part in range(int(parts.max(initial=-1)) + 1)],
         n_outputs=fields["n_outputs"],
         rounds=fields["rounds"],
@@ -254,12 +258,13 @@ def agreed_version(
     )
 
 
-def _fewest(arrays: Mapping[str, Any], known: Any, folds: str) -> int:
-    """The fewest rows on which a model of the version is fitted: without one of
-    the folds, where there are any.
+NOBODY = np.zeros(0, dtype=np.int32)
+"""No row has a number."""
+
+
+def _fewest(folds: NDArray[Any]) -> int:
+    """The fewest rows on which a model is fitted: without one of the folds, or all of one. Rows with a number
+    below 0 are not fitted.
     """
-    fit = arrays["fit"][known] == 1
-    if folds not in arrays:
-        return int(fit.sum())
-    sizes = np.bincount(arrays[folds][known][fit])
-    return int(fit.sum() - sizes.max(initial=0))
+    sizes = np.bincount(folds[folds >= 0])
+    return int(sizes.sum() - (sizes.max(initial=0) if len(sizes) > 1 else 0))

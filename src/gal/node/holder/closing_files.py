@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gal.core.state import Ensemble, ensemble_of
-from gal.engine.interactions import CrossedForest
-from gal.engine.stacking import Closing
 from gal.errors import StoredModelError, TaskError
+from gal.models.tabular.boosting import Boosted
 from gal.node.store.files import read_whole, sync_file
 from gal.node.store.state import State
 from gal.node.store.stored_versions import OWN_CLOSING, LearningOutcome, StoredClosing
@@ -27,8 +26,8 @@ FILE, OWN_FILE = "closing.gal", "own-closing.gal"
 
 def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> StoredClosing | None:
     """Put the closing model on the disk; what the version's record says of it, None where there is none."""
-    closing, crossing = ensemble.closing, ensemble.crossing
-    last = closing if crossing is None else crossing
+    closing, probes = ensemble.closing, ensemble.probes
+    last = closing if probes is None else probes
     if last is None:
         return None
     path = _path(state, task, version)
@@ -38,7 +37,7 @@ def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> 
         digest=digest(path.read_bytes()),
         share=ensemble.closing_share or 0.0,
         validation_loss=last.validation_loss if last.share > 0 else None,
-        crossed=ensemble.crossed_share or None,
+        probes=ensemble.probes_share,
     )
 
 
@@ -57,7 +56,7 @@ def read_learned(state: State, task: str, version: int, outcome: LearningOutcome
             "or learn a new version"
         )
     stored = _read(path, version)
-    return replace(ensemble, closing=stored.closing, crossing=stored.crossing)
+    return replace(ensemble, closing=stored.closing, probes=stored.probes)
 
 
 def write_own_closing(state: State, task: str, version: int, own: Ensemble | None) -> dict[str, str]:
@@ -93,12 +92,17 @@ def _read(path: Path, version: int) -> Ensemble:
     """
     try:
         stored = load_ensemble(path)
-        for one in (stored.closing, stored.crossing):
-            if isinstance(one, Closing | CrossedForest) and one.model is not None:
-                check_forest(one.model)
+        for forest in _forests(stored):
+            check_forest(forest)
     except StoredModelError as error:
         raise TaskError(f"the closing model of version {version} cannot be used: {error}") from error
     return stored
+
+
+def _forests(stored: Ensemble) -> list[Any]:
+    stackers = [stored.closing, None if stored.probes is None else stored.probes.stacker]
+    models = [model for one in stackers for model in getattr(one, "models", ())]
+    return [one.trees if isinstance(one, Boosted) else one for one in models]
 
 
 def _path(state: State, task: str, version: int, file: str = FILE) -> Path:

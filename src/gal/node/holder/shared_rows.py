@@ -44,6 +44,10 @@ class SharedRows:
         """How many it does not know."""
         return len(self.known) - self.n_known
 
+    def about(self, request: Request, rows: Rows) -> SharedRows:
+        """The same among the rows that a request is about: probes are about a sample of the task's rows."""
+        return SharedRows(self.known[rows.sample], self.digest) if is_probe(request) else self
+
     def message(self, request: Request, task: Task, task_id: str, version: int, name: str) -> Message:
         """The engine's request for the rows that are known."""
         fields: dict[str, Any] = {"rows": self.digest, "track": request.track}
@@ -51,12 +55,14 @@ class SharedRows:
             return Message("revisit", task_id, version, name, fields | {"rounds": list(request.rounds)})
         fit = task.terms.rows_for(request).fit
         # Mostly all are known; to find that out row by row takes longer than all else here.
-        taken = slice(None) if self.n_unknown == 0 else np.flatnonzero(self.known[fit])
+        taken = (
+            slice(None) if self.n_unknown == 0 else np.flatnonzero(self.about(request, task.rows).known[fit])
+        )
         arrays: dict[str, NDArray[Any]] = {"residual": request.residual[taken]}
         if request.sample_weight is not None:
             arrays["sample_weight"] = request.sample_weight[taken]
         fields |= {"round": request.round, "part": request.part}
-        if request.target != "residual":
+        if is_probe(request):
             fields["target"] = request.target
         return Message("fit", task_id, version, name, fields, arrays)
 
@@ -132,6 +138,11 @@ def expected_shape(request: Request, n_rows: int, n_outputs: int) -> tuple[int, 
     return (
         (n_rows, n_outputs) if isinstance(request, FitRequest) else (len(request.rounds), n_rows, n_outputs)
     )
+
+
+def is_probe(request: Request) -> bool:
+    """Whether it asks for a fit to an interaction probe, or to random numbers that come before."""
+    return isinstance(request, FitRequest) and request.target != "residual"
 
 
 def fill_unknown(values: Floats32, shared: SharedRows, rows: Rows) -> Floats32:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gal.core.state import Ensemble, ensemble_of, plain
+from gal.core.state import ensemble_of, plain
 from gal.errors import TaskError
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import OWN_CLOSING, LearnedVersion, LearningOutcome
@@ -58,25 +58,17 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
         "initial_train_loss": ensemble.initial_train_loss,
         "validation_loss": validated_loss(version.outcome),
         "closing": None if closing is None or not closing.share else closing.share,
-        "crossed": None if closing is None else closing.crossed,
+        "probes": None if closing is None else closing.probes,
         "initial_validation_loss": _finite(ensemble.initial_validation_loss),
         "alone_validation_loss": _finite(ensemble.alone_validation_loss),
         "assisted_validation_loss": _finite(ensemble.assisted_validation_loss),
         "label_holder": ensemble.label_holder,
-        "contributions": _fractions(ensemble),
-        "contributions_on": "fitted rows" if ensemble.shares is None else ensemble.shares.judged_by,
-        "shares": plain(ensemble.shares),
-        "verdicts": {} if ensemble.shares is None else ensemble.shares.verdicts(),
+        "contributions": plain(ensemble.contributions),
         "learning": plain(curve_of(ensemble)),
         "missed": missed,
         "stopped": ensemble.stopped,
+        "outcome": plain(ensemble.outcome),
     }
-
-
-def _fractions(ensemble: Ensemble) -> dict[str, float]:
-    """Of all that was learned: the label holder's own part, and what others add; 0 where nothing was."""
-    total = sum(ensemble.earned.values())
-    return {name: earned / total if total > 0 else 0.0 for name, earned in ensemble.earned.items()}
 
 
 def validated_loss(outcome: LearningOutcome) -> float | None:

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from gal.engine.reading.spreadsheets import is_spreadsheet, read_spreadsheet
-from gal.engine.reading.text_files import Written, leading_zeros, opened_text, written
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidLabelsError
 from gal.models.reading.written_numbers import THOUSANDTH
 from gal.node.config.data_source import DataSource
 from gal.node.source.unnamed_files import as_utf_8, table_of_batches
+from gal.storage.spreadsheets import is_spreadsheet, read_spreadsheet
+from gal.storage.text_files import Written, leading_zeros, opened_text, written
 
 NUMBERS = {
     *("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint"),

@@ -15,8 +15,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.engine.reading.text_files import Written, opened_text
 from gal.errors import InvalidInputError
+from gal.storage.text_files import Written, opened_text
 
 LARGE = 50_000_000
 """Bytes of a table, or of an array, from which on it lies in files."""

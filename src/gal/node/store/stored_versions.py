@@ -34,9 +34,11 @@ class AssistedVersion:
     n_outputs: int
     rounds: int
     further: int = 0
-    """Rounds beyond these, of random targets and crossed residuals."""
-    fewest_crossed: int = 0
-    """The fewest rows on which a model of a crossed residual is fitted."""
+    """Rounds beyond these, of random targets and interaction probes."""
+    n_probed: int = 0
+    """Rows on which interaction probes are fitted."""
+    fewest_probed: int = 0
+    """Without one of their folds."""
     organization: str
     """What the label holder calls this organization."""
     begun: str = ""
@@ -55,11 +57,11 @@ class StoredClosing:
     digest: str
     """Of the file."""
     share: float
-    """0 where there are crossed residuals only."""
+    """0 where there are interaction probes only."""
     validation_loss: float | None
-    """Of what predicts: with crossed residuals, where there are any; None where nothing judges."""
-    crossed: float | None = None
-    """The share of what crossed residuals say; None where there are none."""
+    """Of what predicts: with interaction probes, where there are any; None where nothing judges."""
+    probes: float | None = None
+    """The share of interaction probes; None where there are none."""
 
 
 @dataclass(frozen=True, kw_only=True)

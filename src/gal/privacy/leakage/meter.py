@@ -134,7 +134,7 @@ def measure_leakage(
 def _signs(
     transcript: Transcript, roles: Rows | None, own_view: Any, label_holder: str | None, seed: int
 ) -> list[SignLeak]:
-    """What crossed residuals tell, where there were any."""
+    """What interaction probes tell, where there were any."""
     known = transcript.roles if roles is None else roles
     return [] if known is None else signs_of(transcript, known, own_view, label_holder, seed=seed)
 

@@ -83,7 +83,7 @@ class LeakReport:
     received: tuple[Reconstruction, ...] = ()
     """Columns of the label holder and of third parties, guessed by organizations from residuals."""
     signs: tuple[SignLeak, ...] = ()
-    """What crossed residuals alone tell of the label holder's columns, by organization that got some."""
+    """What interaction probes alone tell of the label holder's columns, by organization that got some."""
     runs: int = 1
     """How many fits are added up."""
     summed: bool = False

@@ -1,8 +1,8 @@
-"""What crossed residuals tell: beside a residual of the rounds, each gives the sign that it was crossed with.
+"""What interaction probes tell: beside a residual of the rounds, each gives the sign bits in it.
 
-A sign is one bit of what another organization answers, mostly of the label holder's own columns; a dozen of
+A sign is one bit of what another organization replies, mostly of the label holder's own columns; a dozen of
 them are a fine code of these. Neither leaving plain residuals out nor turning a whole vector round hides it,
-since earlier rounds gave the residual, and products of two crossed ones the product of their signs.
+since earlier rounds gave the residual, and products of two probes the product of their sign bits.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gal.core.rows import Rows
 from gal.privacy.leakage.reconstruction import columns_as_numbers
 from gal.privacy.leakage.transcript import Transcript
 
+Positions = NDArray[np.intp]
 Signs = NDArray[np.int8]
 
 MOST_READING = 10_000
@@ -26,7 +27,7 @@ MOST_READING = 10_000
 
 @dataclass(frozen=True)
 class SignLeak:
-    """What one organization can read from the crossed residuals that it received."""
+    """What one organization can read from the interaction probes that it received."""
 
     organization: str
     vectors: int
@@ -54,23 +55,37 @@ class SignLeak:
         return f"{said}: they alone explain {100 * self.columns[most]:.0f} % of {called} of the label holder."
 
 
-def recovered_signs(transcript: Transcript, organization: str) -> Signs:
-    """The signs (rows to fit, vectors) that an organization reads from what it received.
-
-    It multiplies each crossed residual by the last plain one; for several outputs it takes the inner product.
+def probed_rows(transcript: Transcript, roles: Rows) -> tuple[Positions, Positions, Positions]:
+    """Rows of the task that a plain residual and probes are both known of, where they stand among the rows of
+    the plain residual, and among those of the probes.
     """
+    fit = roles.fit if transcript.kept is None else roles.fit[np.isin(roles.fit, transcript.kept)]
+    rows, plain, probes = np.intersect1d(fit, roles.sample[roles.of_probes.fit], return_indices=True)
+    return rows, plain, probes
+
+
+def recovered_signs(transcript: Transcript, organization: str, roles: Rows) -> Signs:
+    """The signs (`probed_rows`, vectors) that an organization reads from what it received.
+
+    It multiplies each probe by the last plain residual; for several outputs it takes the inner product.
+    """
+    _, places, among = probed_rows(transcript, roles)
     rounds = [round for round, part in transcript.messages if part is None]
-    plain = transcript.messages[max(rounds), None].residual
-    vectors = transcript.crossed.get(organization, [])
+    plain = transcript.messages[max(rounds), None].residual[places]
+    vectors = [one[among] for one in transcript.probes.get(organization, [])]
     found = [np.where(np.einsum("ij,ij->i", one, plain) >= 0, 1, -1) for one in vectors]
     return np.array(found, dtype=np.int8).reshape(len(found), len(plain)).T
 
 
-def measure_signs(transcript: Transcript, organization: str, columns: Any, *, seed: int = 0) -> SignLeak:
-    """What an organization learns of the label holder's ``columns`` (rows to fit, d) from signs alone."""
-    signs, columns = recovered_signs(transcript, organization), np.asarray(columns, dtype=np.float64)
-    if signs.shape[1] == 0:
+def measure_signs(
+    transcript: Transcript, organization: str, columns: Any, roles: Rows, *, seed: int = 0
+) -> SignLeak:
+    """What an organization learns of the label holder's ``columns`` (n, d) from signs alone."""
+    columns = np.asarray(columns, dtype=np.float64)
+    if organization not in transcript.probes:
         return SignLeak(organization, 0, 0.0, (0.0,) * columns.shape[1])
+    signs = recovered_signs(transcript, organization, roles)
+    columns = columns[probed_rows(transcript, roles)[0]]
     _, counts = np.unique(signs, axis=0, return_counts=True)
     shares = counts / counts.sum()
     rows = np.random.default_rng(seed).permutation(len(signs))[:MOST_READING]
@@ -87,16 +102,15 @@ def measure_signs(transcript: Transcript, organization: str, columns: Any, *, se
 def signs_of(
     transcript: Transcript, roles: Rows, own_view: Any, label_holder: str | None, *, seed: int = 0
 ) -> list[SignLeak]:
-    """What every other organization that received crossed residuals reads of the label holder's view.
+    """What every other organization that received interaction probes reads of the label holder's view.
 
     Of a category the value counts that is told best.
     """
-    heard = sorted(set(transcript.crossed) - {label_holder})
-    if not heard or own_view is None:
+    probed = sorted(set(transcript.probes) - {label_holder})
+    if not probed or own_view is None:
         return []
-    fit = roles.fit if transcript.kept is None else roles.fit[np.isin(roles.fit, transcript.kept)]
     numbers, places, names = columns_as_numbers(own_view)
-    found = [measure_signs(transcript, name, numbers[fit], seed=seed) for name in heard]
+    found = [measure_signs(transcript, name, numbers, roles, seed=seed) for name in probed]
     return [
         replace(
             one, columns=tuple(max(one.columns[place], default=0.0) for place in places), names=tuple(names)

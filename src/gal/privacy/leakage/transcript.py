@@ -60,7 +60,7 @@ class SentRows:
     part_answers: Mapping[str, Floats] = field(default_factory=dict)
     """As ``answers``, in its cross-validation, one learning after another: (n, P * T, K); none without."""
     further_answers: Mapping[str, Floats] = field(default_factory=dict)
-    """As ``answers``, after the rounds: to random targets and crossed residuals,
+    """As ``answers``, after the rounds: to random targets and interaction probes,
     (n, all of them, K); none without.
     """
 
@@ -111,10 +111,10 @@ class Transcript:
         """By part and round."""
         self.outputs: list[Floats] = []
         self.scales: list[float] = []
-        self.crossed: dict[str, list[Floats32]] = {}
-        """By organization: residuals times signs, of the fit rows, as it got them after the rounds."""
+        self.probes: dict[str, list[Floats32]] = {}
+        """By organization: residuals times sign bits, of the fit rows of the sample that probes are about."""
         self.further_answers: dict[int, dict[str, Floats32]] = {}
-        """By further round: to random targets and crossed residuals."""
+        """By further round: to random targets and interaction probes, of that sample."""
 
     def __call__(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]) -> None:
         """Note one round trip: what was asked of organizations, and what came back."""
@@ -122,11 +122,12 @@ class Transcript:
             if not isinstance(request, FitRequest) or request.track != "assisted":
                 continue  # nothing about the labels is in it, or nobody else is asked
             usable = {name: one for name, one in answers.items() if self._usable(one, request)}
-            said = {name: self._rows_of(one) for name, one in usable.items()}
             if request.target != "residual":
-                self._note_crossed(request)
-                self.further_answers.setdefault(request.round, {}).update(said)
+                self.further_answers.setdefault(request.round, {}).update(usable)
+                for name in request.organizations if request.target == "probe" else ():
+                    self.probes.setdefault(name, []).append(np.array(request.residual))
                 continue
+            said = {name: self._rows_of(one) for name, one in usable.items()}
             if request.round == 1 and request.part is None:
                 self._begin()
             self._keep(request)
@@ -134,13 +135,6 @@ class Transcript:
                 self.answers[request.round] = said
             else:
                 self.part_answers[request.part, request.round] = said
-
-    def _note_crossed(self, request: FitRequest) -> None:
-        residual = request.residual
-        if self.kept is not None and self.roles is not None:
-            residual = residual[np.isin(self.roles.fit, self.kept)]
-        for name in request.organizations if request.target == "crossed" else ():
-            self.crossed.setdefault(name, []).append(np.array(residual))
 
     def note(self, progress: Progress) -> None:
         """Note F^t and the scale of a finished round; for ``on_round``."""
@@ -173,7 +167,8 @@ class Transcript:
         outputs = request.residual.shape[1]
         if not isinstance(values, np.ndarray) or values.shape[1:] != (outputs,) or values.dtype.kind != "f":
             return False
-        return self.roles is None or len(values) == self.roles.n
+        rows = self.roles if self.roles is None or request.target == "residual" else self.roles.of_probes
+        return rows is None or len(values) == rows.n
 
     def _rows_of(self, values: NDArray[Any]) -> NDArray[Any]:
         return values if self.kept is None else values[self.kept]
@@ -229,7 +224,7 @@ def _side_by_side(
         residual=everything[heard_of],
         answers=_answers(transcript.answers, (len(kept), rounds, outputs), heard_of, label_holder),
         part_answers=_part_answers(transcript, (len(kept), rounds, outputs), heard_of, label_holder),
-        further_answers=_further_answers(transcript, (len(kept), outputs), heard_of, label_holder),
+        further_answers=_further_answers(transcript, roles, kept[heard_of], outputs, label_holder),
         before=np.stack([output[heard_of] for output in before], axis=1) if noted else None,
         scales=np.array(transcript.scales[:rounds]) if noted else None,
         sample_weight=None if weight is None else weight[heard_of],
@@ -247,12 +242,20 @@ def _part_answers(
 
 
 def _further_answers(
-    transcript: Transcript, shape: tuple[int, int], places: Positions, label_holder: str | None
+    transcript: Transcript, roles: Rows, kept: Positions, outputs: int, label_holder: str | None
 ) -> dict[str, Floats]:
-    """By organization, one further round after another; of the rows that nothing was said of there NaN."""
+    """By organization, one further round after another, of these rows of the task; NaN of those that probes
+    are not about.
+    """
     rounds = sorted(transcript.further_answers)
     by_place = {at + 1: transcript.further_answers[round] for at, round in enumerate(rounds)}
-    return _answers(by_place, (shape[0], len(rounds), shape[1]), places, label_holder)
+    shape, places = (len(roles.sample), len(rounds), outputs), np.flatnonzero(np.isin(kept, roles.sample))
+    among = np.searchsorted(roles.sample, kept[places])
+    found: dict[str, Floats] = {}
+    for name, values in _answers(by_place, shape, among, label_holder).items():
+        found[name] = np.full((len(kept), *values.shape[1:]), np.nan)
+        found[name][places] = values
+    return found
 
 
 def _answers(

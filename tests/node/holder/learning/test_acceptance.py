@@ -26,9 +26,7 @@ ONE = Ending(("clinic", "lab"), {"lab": "has not connected yet"})
 
 
 def version(*losses: float, kept: int | None = None, loss: str = "squared") -> LearnedVersion:
-    rounds = tuple(
-        Round(place, {}, 1.0, 1.0, 0.0, one, {}, {}) for place, one in enumerate(losses[1:], start=1)
-    )
+    rounds = tuple(Round(place, {}, 1.0, 1.0, 0.0, one, {}) for place, one in enumerate(losses[1:], start=1))
     used = len(rounds) if kept is None else kept
     ensemble = Ensemble(("clinic",), "clinic", (0.0,), 1, ({},) * used, rounds, 1.0, losses[0])
     outcome = LearningOutcome(

@@ -16,7 +16,7 @@ import gal
 from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs, predicted_online
 from gal.alignment import row_ids
 from gal.core.state import Ensemble, plain
-from gal.engine.stacking import Closing, Stacking
+from gal.engine.stacking import Closing
 from gal.errors import InvalidOptionError, LocalModelError, TaskError
 from gal.node.holder.closing_files import FILE, read_learned
 from gal.node.store.state import TaskRecord
@@ -121,16 +121,14 @@ def test_a_damaged_file_is_said_not_left_out(network: Network, learned: Any) -> 
         path.write_bytes(whole)
 
 
-def test_a_forest_that_was_made_up_does_not_end_the_node(network: Network, learned: Any) -> None:
+def test_trees_that_were_made_up_do_not_end_the_node(network: Network, learned: Any) -> None:
     """As in a backup of somebody else's making, where the digest is right."""
     record, _ = learned
     state = network.nodes["clinic"].state
     path = network.root / "clinic" / "tasks" / record.id / "1" / FILE
     whole, ensemble = path.read_bytes(), load_ensemble(path)
-    tree = ensemble.closing.model.estimators_[0].tree_  # type: ignore[union-attr]
-    nodes = tree.__getstate__()["nodes"].copy()
-    nodes["left_child"][0] = 10**9
-    tree.__setstate__(tree.__getstate__() | {"nodes": nodes})
+    assert isinstance(ensemble.closing, Closing)
+    ensemble.closing.models[0].trees._predictors[0][0].nodes["left"][0] = 10**6
     found = state.learned_version(record.id, 1)
     assert found is not None
     assert found.outcome is not None
@@ -162,10 +160,10 @@ def test_where_it_runs_out_of_memory_learning_goes_on_without(
     record = network.invite("large", rounds=ROUNDS)
     network.wait_until_joined(record)
 
-    def too_large(*anything: Any) -> None:
+    def too_large(*_: Any, **__: Any) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("gal.engine.stacking.grow_forest", too_large)
+    monkeypatch.setattr("gal.engine.stacking.Boosted.fit", too_large)
     with pytest.raises(LocalModelError, match="--resume --no-closing"):
         network.learn("large")
     facts = network.learn("large", resume=True, no_closing=True)
@@ -174,15 +172,14 @@ def test_where_it_runs_out_of_memory_learning_goes_on_without(
     assert outputs(network, record).output.shape == (N, 1)
 
 
-def test_who_earned_what_is_the_same_as_in_one_process(network: Network, learned: Any, here: Any) -> None:
-    """The lab's share has what the closing model finds in its answers."""
+def test_contributions_are_the_same_as_in_one_process(network: Network, learned: Any, here: Any) -> None:
+    """The lab's has what the stacker finds in its answers."""
     record, facts = learned
-    shares = here[0].shares
-    assert plain(network.ensemble(record).shares) == plain(shares)
-    assert facts["shares"]["by_organization"]["lab"]["value"] == shares.gain
-    assert facts["verdicts"] == {"lab": "helped"}
-    assert facts["contributions_on"] == "validation rows"
-    assert sum(facts["contributions"].values()) == pytest.approx(1)
+    found = here[0].contributions
+    assert plain(network.ensemble(record).contributions) == plain(found) == facts["contributions"]
+    assert found.by_organization["lab"].value == pytest.approx(found.gain.value)
+    assert found.by_organization["lab"].verdict == "helped"
+    assert found.rows == "validation"
 
 
 def test_without_it_and_what_cannot_be(network: Network, learned: Any) -> None:
@@ -192,7 +189,9 @@ def test_without_it_and_what_cannot_be(network: Network, learned: Any) -> None:
     assert network.learn("plain")["closing"] is None
     assert not (network.root / "clinic" / "tasks" / record.id / "1" / FILE).exists()
     plain, closed = (
-        replace(network.ensemble(one), assisted_validation_loss=0.0, alone_validation_loss=0.0, shares=None)
+        replace(
+            network.ensemble(one), assisted_validation_loss=0.0, alone_validation_loss=0.0, contributions=None
+        )
         for one in (record, old)
     )  # each is compared as it predicts
     assert exact(plain) == exact(closed)
@@ -210,30 +209,20 @@ def test_versions_keep_their_own(network: Network, learned: Any) -> None:
     assert outputs(network, record, version=1).output.tobytes() == first.tobytes()
 
 
-@pytest.mark.parametrize("kind", ["classes", "numbers", "numbers, a network alone"])
-def test_forest_and_network_are_those_of_one_process(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, kind: str
+def test_forests_of_several_classes_are_those_of_one_process(
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    monkeypatch.setattr("gal.engine.stacking.certain_share", lambda _: 0.5)
-    monkeypatch.setattr("gal.engine.stacking.believed_share", lambda _: 0.75)
-    if kind == "numbers, a network alone":
-        monkeypatch.setattr(Stacking, "_judged", lambda *_: (None, np.inf))
     tables = crossed()
-    if kind == "classes":
-        tables["clinic"][LABEL] = np.digitize(tables["clinic"][LABEL], [-0.5, 0.5])
+    tables["clinic"][LABEL] = np.digitize(tables["clinic"][LABEL], [-0.5, 0.5])
     models = dict.fromkeys(("clinic", "lab"), 'use = "tabular"')
     with running(Network(tmp_path_factory.mktemp("several"), tables, models=models)) as net:
         record = net.invite("several", rounds=ROUNDS)
         net.wait_until_joined(record)
         facts = net.learn("several")
         ensemble, members = net.in_process(rounds=ROUNDS)
-        closing = ensemble.closing
-        assert isinstance(closing, Closing)
-        assert (closing.model is None) == (kind == "numbers, a network alone")
-        assert closing.network is not None
-        assert closing.network_share == 0.5
-        assert facts["closing"] == closing.share
-        assert facts["validation_loss"] == closing.validation_loss
+        assert isinstance(ensemble.closing, Closing)
+        assert facts["closing"] == ensemble.closing.share
+        assert facts["validation_loss"] == ensemble.closing.validation_loss
         assert exact(net.ensemble(record)) == exact(ensemble)
         expected = gal.predict(ensemble, members).output
         assert outputs(net, record).output.tobytes() == expected.tobytes()

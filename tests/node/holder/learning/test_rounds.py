@@ -40,7 +40,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "not validated": PLAIN,
     "validated": {"validation_fraction": 0.2},
     "paper": {"preset": "paper"},
-    "fully corrective": {"fully_corrective": True},
     "absolute error": {"loss": "absolute_error"},
 }
 
@@ -191,7 +190,7 @@ def test_rows_that_one_does_not_know(tmp_path: Path) -> None:
         assert facts["known_rows"] == {"clinic": 100, "lab": 80, "ward": 100}
         said = [one for one in events if one["event"] == "rows" and one["organization"] == "lab"]
         assert [(one["known"], one["unknown"]) for one in said] == [(80, 20)]
-        assert facts["contributions"]["lab"] > 0
+        assert facts["contributions"]["by_organization"]["lab"]["value"] > 0
         network.tables["clinic"][[ROW_ID]].to_csv(tmp_path / "all.csv", index=False)
         found = network.holder.predict_file("some", tmp_path / "all.csv")
         assert found["unknown"] == {"lab": 20}
@@ -234,7 +233,7 @@ def test_one_that_never_comes_is_missed(tmp_path: Path) -> None:
         network.invite("few", join=["lab"], rounds=2, **PLAIN)
         facts = network.learn("few", patience=Patience(join=patient(1.0), deadline=patient(20.0)))
         assert facts["missed"] == {"ward": [1, 2]}
-        assert facts["contributions"].get("ward", 0) == 0
+        assert facts["contributions"]["by_organization"]["ward"]["value"] == 0
         with pytest.raises(TaskError, match=r"quorum is 3 of 3.*gal serve.*gal join"):
             network.learn("few", patience=Patience(join=patient(0.5), deadline=patient(20.0), quorum=3))
         # It joins later: the next version has it.
@@ -429,7 +428,7 @@ def test_policies_under_which_it_learns(tmp_path: Path, policy: str) -> None:
     with running(network):
         network.invite("policy", rounds=3, **PLAIN)
         facts = network.learn("policy")
-        assert facts["contributions"]["lab"] > 0
+        assert facts["contributions"]["by_organization"]["lab"]["value"] > 0
         assert facts["missed"] == ({"lab": [3]} if "max_rounds" in policy else {})
 
 
@@ -442,7 +441,8 @@ def test_a_policy_that_does_not_let_it_begin(tmp_path: Path) -> None:
         ):
             network.learn("small")
         network.nodes["clinic"].state.set_member(record.id, "lab", "left: removed by the label holder")
-        assert network.learn("small", resume=True)["contributions"]["ward"] > 0
+        found = network.learn("small", resume=True)["contributions"]
+        assert found["by_organization"]["ward"]["value"] > 0
 
 
 def test_two_label_holders_help_each_other(tmp_path: Path) -> None:

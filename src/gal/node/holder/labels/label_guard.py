@@ -23,7 +23,6 @@ from gal.core.releases import Floats, Floats32, Release
 from gal.core.requests import Track
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
-from gal.engine.interactions import FurtherAnswers
 from gal.engine.labels import Labels
 from gal.engine.options import Options
 from gal.errors import BudgetSpentError, GALError, PrivacyError
@@ -195,7 +194,6 @@ def refit_facts(
     reached: Progress | None,
     moved: Mapping[str, Any],
     ensemble: Ensemble,
-    further: FurtherAnswers,
     own: OwnModel | None = None,
 ) -> dict[str, Any]:
     """The private track: what counts, refitted to the true labels (n, 1), with the label holder's own model
@@ -210,7 +208,8 @@ def refit_facts(
             public += count * values[name]
     losses = {"public_true_loss": _mean_loss(labels, public)}
     try:
-        rounds, weights = further.added(ensemble, fitted)
+        rounds: Sequence[Mapping[str, Floats32]] = fitted
+        weights: Sequence[Mapping[str, float]] = ensemble.coefficients
         if from_sums(ensemble):
             rounds, weights = added_fitted(rounds, weights)
         found = _refit(task, labels, reached, rounds, weights, ensemble, own)

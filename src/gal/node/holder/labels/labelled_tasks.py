@@ -154,7 +154,7 @@ def _asked_of_all(task: Task) -> dict[str, Any]:
         "fitted": _fitted(roles),
         "folds": roles.n_folds,
         "parts": roles.n_parts,
-        "signs": 0 if task.crossing is None else task.crossing.signs,
+        "signs": 0 if task.probes is None else task.probes.probes,
     }
 
 
@@ -251,7 +251,7 @@ def check_terms(
         "folds": (task.rows.n_folds, terms.folds, task.rows.n_folds > terms.folds),
         "parts of a cross-validation": (task.rows.n_parts, terms.parts, task.rows.n_parts > terms.parts),
     }
-    signs = 0 if task.crossing is None else task.crossing.signs
+    signs = 0 if task.probes is None else task.probes.probes
     needed["interaction probes"] = (signs, terms.signs, signs > terms.signs)
     for what, (now, agreed, beyond) in needed.items():
         if beyond:

@@ -17,7 +17,6 @@ from gal.core.passes import on_one_thread
 from gal.core.replies import Reply
 from gal.core.requests import PredictRequest, Request
 from gal.core.state import Ensemble, Progress
-from gal.engine.interactions import FurtherAnswers
 from gal.node.holder.learning.beginning import Beginning
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.rounds import Rounds
@@ -41,8 +40,6 @@ class Learning:
         """After the last finished round."""
         self.moved: Mapping[str, Reply] = {}
         """By organization whose model moves: what it says of all rounds after the last one."""
-        self.further = FurtherAnswers()
-        """With privacy: what was answered in rounds beyond the task's."""
         self._beginning = Beginning(version)
 
     @property
@@ -74,8 +71,6 @@ class Learning:
     def _note(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Reply]]) -> None:
         if self.transcript is not None:
             self.transcript(requests, replies)
-        if self.version.task.crossing is not None and self.version.task.crossing.private:
-            self.further(requests, replies)
         for request, values in zip(requests, replies, strict=True):
             if isinstance(request, PredictRequest) and request.track == "assisted":
                 self.moved = values

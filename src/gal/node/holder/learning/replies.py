@@ -14,7 +14,7 @@ from gal.core.requests import FitRequest, Request
 from gal.core.task import Task
 from gal.errors import InvalidReplyError, NoAnswerError, TaskError
 from gal.node.holder.learning.open_version import OpenVersion
-from gal.node.holder.shared_rows import SharedRows, expected_shape, fill_unknown
+from gal.node.holder.shared_rows import SharedRows, expected_shape, fill_unknown, is_probe
 from gal.node.journal.failures import describe_failure
 from gal.node.store.files import link_whole, read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
@@ -86,8 +86,10 @@ class Replies:
         self, step: int, place: int, name: str, asked: Encoded, request: Request
     ) -> Callable[[Received], None]:
         """Keeps what an organization sends as its reply, or that it refused; not what cannot be one."""
-        expected = expected_shape(request, self._shared[name].n_known, self._version.task.loss.n_outputs)
-        most = 4 * math.prod(expected) + self._shared[name].n_known + BESIDES
+        task = self._version.task
+        n_known = self._shared[name].about(request, task.rows).n_known
+        expected = expected_shape(request, n_known, task.loss.n_outputs)
+        most = 4 * math.prod(expected) + n_known + BESIDES
 
         def keep(received: Received) -> None:
             message, problem = received.message, ""
@@ -224,7 +226,8 @@ def read_values(message: Message, shared: SharedRows, request: Request, task: Ta
     if isinstance(request, FitRequest) and message.fields["round"] != request.round:
         return InvalidReplyError(f"answered for round {message.fields['round']}")
     values = message.arrays["fitted" if fits else "values"]
+    shared = shared.about(request, task.rows)
     expected = expected_shape(request, shared.n_known, task.loss.n_outputs)
     if values.shape != expected:
         return InvalidReplyError(f"answered with shape {values.shape}, expected {expected}")
-    return fill_unknown(values, shared, task.rows)
+    return fill_unknown(values, shared, task.rows.of_probes if is_probe(request) else task.rows)

@@ -14,6 +14,7 @@ from gal.node.holder.assistants import Pending
 from gal.node.holder.learning.beginning import Beginning
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.replies import Replies
+from gal.node.holder.shared_rows import is_probe
 from gal.node.journal.traces import RoundTrace
 from gal.node.store.stored_replies import StoredReply
 
@@ -113,7 +114,9 @@ class Rounds:
             if one.problem and one.organization not in answered
         }
         needed = min(self._gathering.quorum, len(self._beginning.shared))
-        if len(answered) < needed and len(requests[0].organizations) > 1 and not _is_further(requests[0]):
+        if (
+            len(answered) < needed and len(requests[0].organizations) > 1 and not is_probe(requests[0])
+        ):  # nobody has to
             raise self._too_few_answered(step, requests, len(answered), silent)
         self._gathering.absent = {
             name for name in version.others if name not in answered and self._gathering.is_given_up(name)
@@ -152,15 +155,10 @@ class Rounds:
         return f"did not answer within {self._gathering.patience.deadline:g} s"
 
 
-def _is_further(request: Request) -> bool:
-    """Whether a round beyond the task's is asked for: nobody has to take part in those."""
-    return isinstance(request, FitRequest) and request.target != "residual"
-
-
 def _what(requests: Sequence[Request]) -> str:
     first = requests[0]
     if isinstance(first, FitRequest):
-        if _is_further(first):
+        if is_probe(first):
             return "for interaction probes"
         ahead = "" if first.part is None else " of the part that is learned first"
         return f"for round {first.round}{ahead}"

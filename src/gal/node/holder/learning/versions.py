@@ -201,10 +201,8 @@ class Versions:
         finished = replace(self._stored(version), status="finished", outcome=outcome)
         if private:  # sent first: when it is sent must not depend on the true labels
             self._send_end(learning, ensemble, others=True)
-            own = None if ensemble.crossing is not None else own_model(learning)
-            refit = refit_facts(
-                version.task, labels, learning.reached, learning.moved, ensemble, learning.further, own
-            )
+            own = own_model(learning)
+            refit = refit_facts(version.task, labels, learning.reached, learning.moved, ensemble, own)
             kept = write_own_closing(state, record.id, version.number, None if own is None else own.ensemble)
             finished = replace(finished, refit=refit | kept)
             self._send_end(learning, ensemble, others=False, own_rounds=own is not None)

@@ -283,8 +283,9 @@ function options(id, wanted) {
 
 async function showVersions() {
   versions = (await ask("/v1/versions")).versions;
-  const gained = ({ shares }) => !shares ? "" : !(shares.gain > 0) ? "nobody" : Object.entries(shares.by_organization)
-    .sort((a, b) => b[1].value - a[1].value).map(([who, one]) => `${who} ${Math.round(100 * one.value / shares.gain)} %`).join(", ");
+  const gained = ({ contributions }) => !contributions ? "" : !(contributions.gain.value > 0) ? "nobody"
+    : Object.entries(contributions.by_organization).sort((a, b) => b[1].value - a[1].value)
+      .map(([who, one]) => `${who} ${Math.round(100 * one.value / contributions.gain.value)} % (${one.verdict})`).join(", ");
   const act = (one) => one.active ? make("span", { class: "badge good" }, "predicts")
     : one.status === "finished" ? make("button", { type: "button", class: "small", "data-act": "rollback", "data-task": one.task,
       "data-version": one.version }, `Predict with version ${one.version}`) : "";

@@ -1,0 +1,253 @@
+"""What ``gal bench`` does: runs that are asked for, from the cache, here, or planned for another machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import tempfile
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gal.cli.benching.bench import DeepRuns, TablePart, Work
+from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
+from gal.cli.benching.peers import PEERS, bench_peers
+from gal.cli.screen.printing import ProgressLine
+from gal.errors import InvalidInputError, MissingExtraError, did_you_mean
+from gal.evaluate.spreading import Spread
+from gal_bench.brought import brought_datasets
+from gal_bench.cache import Cache
+from gal_bench.cells import Cell, Sources
+from gal_bench.data.datasets import DATASETS
+from gal_bench.data.own_sets import OwnSets, find_own_sets
+from gal_bench.data.splits import PROTOCOLS
+from gal_bench.deep_sets import DEEP_SETS, OFFICIAL, ON_REQUEST
+from gal_bench.kept import read_kept
+from gal_bench.pages.results import narrow, write_results
+from gal_bench.plans import take, write_plan
+from gal_bench.runner import Observer, left_to_run, run_tables
+from gal_bench.specs import OwnShape, TableSpec, read_own_tables, read_tables
+
+ADVERSARIES = "adversaries"
+"""Beside the tables of the paper, which names it as future work."""
+
+
+def run_bench(
+    part: TablePart, work: Work, deep_runs: DeepRuns, tables: list[str], *, listed: bool, as_json: bool
+) -> None:
+    """List the tables, or run and print those that are asked for."""
+    known = read_tables() if part.rows is None else read_own_tables(part.rows, read_tables())
+    if listed:
+        print_tables(known, as_json)
+        return
+    if work.backend != "loky" and {PEERS, ADVERSARIES} & set(tables):
+        raise InvalidInputError("--backend spreads runs of the paper's tables, not of adversaries and peers")
+    if tables == [PEERS]:
+        _check_writable(work.results)
+        seeds = range(part.first_seed, part.first_seed + (part.seeds or 1))
+        bench_peers(part.dataset or [], seeds, work.results, work.data_dir, as_json=as_json)
+        return
+    if ADVERSARIES in tables:
+        _check_jobs(work.jobs)
+        _check_writable(work.results)
+        _bench_adversaries(tables, part, work, as_json)
+        return
+    asked, own = find_own_sets(part.dataset or [], work.data_dir)
+    narrowed = _narrowed(_choose(tables, known), part, asked, own)
+    _check_jobs(work.jobs)
+    spread = Spread(work.backend, work.scheduler, work.jobs)
+    _check_writable(work.results)
+    started, cache = time.perf_counter(), Cache(work.results / "cache", own.digests)
+    kept = {} if deep_runs.anew else read_kept()
+    if deep_runs.taken is not None:
+        _take(deep_runs.taken, cache)
+    if deep_runs.plan is not None:
+        left = left_to_run(narrowed, cache, _can_be_run(asked), kept=kept)
+        _plan(deep_runs.plan, left, narrowed, cache, asked, deep=deep_runs.deep)
+        return
+    deep_sets = _to_run_here(narrowed, cache, asked, kept) if deep_runs.deep else []
+    options: dict[str, Any] = {"deep_sets": deep_sets, "kept": kept, "spread": spread}
+    with _progress(quiet=as_json) as observer:
+        runs = run_tables(narrowed, cache, _sources(work.data_dir, own), on_run=observer, **options)
+    written, no_pictures = write_results(runs, work.results)
+    if as_json:
+        typer.echo(json.dumps([run_facts(run) for run in runs], indent=2))
+        return
+    print_runs(runs, written, no_pictures, time.perf_counter() - started)
+
+
+def _bench_adversaries(tables: Sequence[str], part: TablePart, work: Work, as_json: bool) -> None:
+    """Attacks by organizations, with and without defences: no table of the paper, and none of its cells."""
+    from gal_bench.adversaries.attacks_page import attacks_markdown, write_adversaries
+    from gal_bench.adversaries.running import SEEDS, SETS, run_adversaries
+
+    if list(tables) != [ADVERSARIES] or part.organizations or part.protocol:
+        raise InvalidInputError(f"{ADVERSARIES} is run alone, with --dataset, --seeds and --jobs only")
+    sets = part.dataset or list(SETS)
+    _check("data set", sets, SETS)
+    with _progress(quiet=as_json) as observer:
+        lines = run_adversaries(
+            sets=sets, seeds=part.seeds or SEEDS, data=work.data_dir, n_jobs=work.jobs, on_run=observer
+        )
+    written = write_adversaries(lines, work.results)
+    if as_json:
+        typer.echo(json.dumps([asdict(line) for line in lines], indent=2))
+        return
+    typer.echo(attacks_markdown(lines))
+    Console(stderr=True).print("written: " + escape(", ".join(map(str, written))), soft_wrap=True)
+
+
+def _check_jobs(jobs: int) -> None:
+    if jobs == 0:
+        raise InvalidInputError("--jobs must be a number of runs side by side, or -1 for all cores; got 0")
+
+
+def _narrowed(
+    chosen: Sequence[TableSpec], part: TablePart, sets: Sequence[str], own: OwnSets
+) -> list[TableSpec]:
+    """What is asked for of these tables."""
+    protocols = part.protocol or []
+    _check("protocol", protocols, (*PROTOCOLS, OFFICIAL))
+    _check("data set", sets, (*DATASETS, *DEEP_SETS, *brought_datasets(), *own.sets))
+    shapes = {
+        name: OwnShape(columns=one.X.shape[1], by_name=one.partition is not None)
+        for name, one in own.sets.items()
+    }
+    parts = [
+        narrow(
+            table.with_own(shapes),
+            organizations=part.organizations or [],
+            protocols=protocols,
+            sets=sets,
+            seeds=part.seeds,
+            first_seed=part.first_seed,
+        )
+        for table in chosen
+    ]
+    left = [one for one in parts if one is not None]
+    if not left:
+        why = ". A table by name needs [organizations] in your file; deep ones take none" if shapes else ""
+        raise InvalidInputError(
+            f"nothing is left of these tables: gal bench --list shows what they hold{why}"
+        )
+    return left
+
+
+def _can_be_run(asked: Sequence[str]) -> list[str]:
+    """Deep data sets, without those that few people have, unless they are asked for."""
+    return [name for name in DEEP_SETS if name not in ON_REQUEST or name in asked]
+
+
+def _take(path: Path, cache: Cache) -> None:
+    found = take(path, cache)
+    out = Console(stderr=True)
+    out.print(f"{found.taken} outcomes taken from {escape(str(path))}.", highlight=False, soft_wrap=True)
+    for why in found.refused:
+        out.print(f"[yellow]not taken:[/] {escape(why)}", highlight=False, soft_wrap=True)
+
+
+def _plan(
+    path: Path,
+    cells: Sequence[Cell],
+    tables: Sequence[TableSpec],
+    cache: Cache,
+    asked: Sequence[str],
+    *,
+    deep: bool,
+) -> None:
+    if deep:
+        raise InvalidInputError("--plan writes runs down, --deep runs them here: choose one")
+    if not any(table.deep for table in tables):
+        raise InvalidInputError("--plan is for deep tables, and none is among these: see gal bench --list")
+    write_plan(cells, cache, path)
+    said = f"{len(cells)} runs in {path}."
+    left_out = [name for name in ON_REQUEST if name not in asked and any(name in one.sets for one in tables)]
+    if left_out:
+        said += f" Without {', '.join(left_out)}, which are given out on request only: --dataset names them."
+    Console(stderr=True).print(escape(said), highlight=False, soft_wrap=True)
+
+
+def _to_run_here(
+    tables: Sequence[TableSpec], cache: Cache, asked: Sequence[str], kept: Collection[str]
+) -> list[str]:
+    """The deep data sets to be run; says how much that is."""
+    if importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("deep", "torch", "--deep")
+    sets = _can_be_run(asked)
+    count = len(left_to_run(tables, cache, sets, kept=kept))
+    Console(stderr=True).print(f"{count} deep runs to do here, one after another.", highlight=False)
+    return sets
+
+
+def _choose(names: Sequence[str], known: dict[str, TableSpec]) -> list[TableSpec]:
+    if not names:
+        raise InvalidInputError(
+            f"name a table, or all: {', '.join(known)}. gal bench --list says what they are"
+        )
+    _check("table", [name for name in names if name != "all"], tuple(known))
+    return list(known.values()) if "all" in names else [known[name] for name in dict.fromkeys(names)]
+
+
+def _check(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        meant = did_you_mean(unknown[0], known)
+        if kind == "data set" and Path(unknown[0]).suffix in {".csv", ".parquet", ".xlsx"}:
+            meant = (
+                " A file of your own is named in a FILE.toml, with file = ... and target = ...: give that."
+            )
+        raise InvalidInputError(
+            f"no {kind} {', '.join(map(repr, unknown))}; there are: {', '.join(known)}.{meant}"
+        )
+
+
+def _sources(data_dir: Path | None, own: OwnSets) -> Sources:
+    reference = os.environ.get("GAL_REFERENCE")
+    return Sources(data_dir, Path(reference) if reference else None, own.files)
+
+
+def _check_writable(folder: Path) -> None:
+    """Before hours of work, not after them."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InvalidInputError(
+            f"--results {str(folder)!r} is no folder that can be written to: {error}"
+        ) from error
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Observer]:
+    """A bar for people; where nobody sees one, a whole line now and then."""
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        with ProgressLine(quiet=quiet) as line:
+            yield lambda done, total, what: line(
+                f"{done} of {total} runs: {what}", done / total if total else None
+            )
+        return
+    bar = Progress(
+        TextColumn("{task.percentage:3.0f} %"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=screen,
+        disable=quiet,
+    )
+    with bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda done, total, what: bar.update(
+            task, completed=done, total=total, description=escape(what)
+        )

@@ -1,0 +1,167 @@
+"""The sentinel fold of a cross-validation, by which memorization is found.
+
+In a cross-validation every row is sent to the organizations in some fold. So an organization that stores
+residuals by row, and replays them, looks perfect on rows that a fold leaves out. The sentinel fold is learned
+before any of its rows are sent: what was predicted of them is honest. The rule:
+
+- an organization takes part only if it helps rows that were left out, and those of another fold not
+  significantly more than those of the sentinel fold;
+- the assisted model is used only if rows of the sentinel fold do not lose significantly more with it than
+  with the baseline without assistance.
+
+An organization that is honest until it is judged, and lies in prediction, is not found by this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.cross_validation import Judgement
+from gal.core.line_search import ExactSearch, Line
+from gal.core.losses import Loss
+from gal.core.rows import SENTINEL
+from gal.core.task import Task
+
+Floats = NDArray[np.float64]
+Counts = Sequence[Mapping[str, float]]
+
+SIGNIFICANT, MUCH, MATTERS, CLOSEST = 5.0, 0.1, 0.02, 0.999
+"""By so many standard errors, and by so much, what an organization adds must follow more closely what rows of
+another fold lack; and it must add such a share of it (``benchmarks/wrongly_named.py``). Correlations beyond
+the last are all the same.
+"""
+WORSE = 2.0
+"""Standard errors by which rows of the sentinel fold must lose more with assistance, and left-out rows more
+with an organization.
+"""
+FEWEST = 8
+"""Rows of the sentinel fold: fewer tell nothing."""
+
+
+def memorizers(
+    others: Sequence[str], label_holder: str | None, loss: Loss, y: Floats, judged: Judgement, rounds: int
+) -> tuple[str, ...]:
+    """Organizations that help rows of another fold significantly more than those of the sentinel fold.
+
+    What rows lack is what the label holder's own organization leaves over. So nobody can make another look
+    like a memorizer.
+    """
+    folds = range(len(judged.rows))
+    if rounds == 0 or len(judged.rows[SENTINEL]) < FEWEST:
+        return ()
+    own = [
+        judged.stages[0][rows] + judged.added(fold, label_holder, rounds)
+        for fold, rows in enumerate(judged.rows)
+    ]
+    lacking = [loss.pseudo_residual(y[rows], output) for rows, output in zip(judged.rows, own, strict=True)]
+    added = {name: [judged.added(fold, name, rounds) for fold in folds] for name in others}
+    return tuple(name for name in others if closer(added[name], lacking) > SIGNIFICANT)
+
+
+def closer(added: Sequence[Floats], lacking: Sequence[Floats]) -> float:
+    """By how many standard errors what is added follows what rows lack more closely in some other fold than
+    in the sentinel fold; 0 where it is hardly closer, or adds next to nothing there.
+    """
+    size, found = np.mean([np.square(one).sum() / len(one) for one in lacking]), [0.0]
+    then, n = _correlation(added[SENTINEL], lacking[SENTINEL]), len(added[SENTINEL])
+    for some, lack in zip(added[SENTINEL + 1 :], lacking[SENTINEL + 1 :], strict=True):
+        now = _correlation(some, lack)
+        error = 1.06 * np.sqrt(1 / max(n - 3, 1) + 1 / max(len(some) - 3, 1))  # of ranks
+        if now - then > MUCH and (some * lack).sum() > MATTERS * size * len(some):
+            found.append(float((np.arctanh(now) - np.arctanh(then)) / error))
+    return max(found)
+
+
+def _correlation(one: Floats, other: Floats) -> float:
+    """Spearman's, of all columns (n, K) together; 0 where one of them is the same for all rows."""
+    a, b = (np.column_stack([_ranks(column) for column in values.T]) for values in (one, other))
+    size = float(np.sqrt(np.square(a).sum() * np.square(b).sum()))
+    return float(np.clip((a * b).sum() / size, -CLOSEST, CLOSEST)) if size > 0 else 0.0
+
+
+def _ranks(values: Floats) -> Floats:
+    """From their mean; values that are the same have the middle of theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - counts / 2)[place] - len(values) / 2)
+
+
+def lose_more(task: Task, judged: Judgement, rounds: int, baseline: float) -> bool:
+    """Whether rows of the sentinel fold lose significantly more than those of the other folds, in ranks
+    (Mann and Whitney), and by a share of what they lose in the baseline without assistance: somebody
+    memorizes, even where no organization looks like it.
+    """
+    losses = task.loss.value(task.y, judged.output(rounds))
+    sentinel = np.isin(np.arange(task.rows.n), judged.rows[SENTINEL])
+    some, others = losses[sentinel], losses[~sentinel]
+    n, m = len(some), len(others)
+    if n < FEWEST or not some.mean() - others.mean() > MUCH * baseline:
+        return False
+    ranks = _ranks(losses)
+    error = float(np.sqrt(n * m / (n + m) * np.var(ranks, ddof=1)))
+    return float(ranks[sentinel].sum()) > SIGNIFICANT * error
+
+
+def useless(task: Task, judged: Judgement, rounds: int) -> frozenset[str]:
+    """Organizations that harm left-out rows, or do not change them: one that replays residuals, and predicts
+    nothing of other rows, would harm in prediction.
+    """
+    output, trust, found = judged.output(rounds), judged.trusts[rounds], set()
+    before = task.loss.value(task.y, output)
+    weight = np.ones(task.rows.n) if task.sample_weight is None else task.sample_weight
+    for name in task.organizations:
+        without = output.copy()
+        for fold, rows in enumerate(judged.rows):
+            without[rows] -= trust * judged.added(fold, name, rounds)
+        gain = weight * (task.loss.value(task.y, without) - before)
+        if not gain.sum() > -WORSE * np.sqrt(np.square(gain - gain.mean()).sum()):
+            found.add(name)
+    return frozenset(found - {task.label_holder})
+
+
+def guarded(
+    task: Task, judged: Judgement, most: int, baseline: float
+) -> tuple[Judgement, frozenset[str], tuple[str, ...]]:
+    """The cross-validation without organizations that take no part; these; and the memorizers among them.
+
+    ``most`` rounds are there; ``baseline`` is the loss without assistance.
+    """
+    others = [name for name in task.organizations if name != task.label_holder]
+    rounds = min(judged.best, most)
+    found = memorizers(others, task.label_holder, task.loss, task.y, judged, rounds)
+    if not found and lose_more(task, judged, rounds, baseline):
+        found = tuple(others)
+    judged = judged.without(task, found) if found else judged
+    rounds = min(judged.best, most)
+    dropped = useless(task, judged, rounds) | set(found)
+    return (judged.without(task, dropped) if dropped else judged), dropped, found
+
+
+def harm(task: Task, judged: Judgement, counts: Counts, own: Judgement, own_counts: Counts) -> float:
+    """By how much more rows of the sentinel fold lose with the assisted model's coefficients than with the
+    baseline's; 0 where that is not significant.
+    """
+    rows = judged.rows[SENTINEL]
+    weight = np.ones(len(rows)) if task.sample_weight is None else task.sample_weight[rows]
+    if not weight.sum() ** 2 >= FEWEST * np.square(weight).sum() > 0:
+        return 0.0  # a few rows have all the weight: they tell nothing
+    share = weight / weight.sum()
+    more = _losses(task, judged, counts, weight) - _losses(task, own, own_counts, weight)
+    mean = float(share @ more)
+    return mean if mean > WORSE * float(np.sqrt(np.square(share * (more - mean)).sum())) else 0.0
+
+
+def _losses(task: Task, judged: Judgement, coefficients: Counts, weight: Floats) -> Floats:
+    """Of the rows of the sentinel fold, with these coefficients on what was predicted of them; as far along
+    as is best there, because rates differ from fold to fold.
+    """
+    rows = judged.rows[SENTINEL]
+    output, y = judged.stages[0][rows], task.y[rows]
+    direction = np.zeros_like(output)
+    for counts, fitted in zip(coefficients, judged.fitted(SENTINEL), strict=False):
+        for name in sorted(set(counts) & set(fitted)):
+            direction += counts[name] * fitted[name].astype(np.float64)
+    step = float(np.clip(ExactSearch()(Line(task.loss, y, output, direction, weight)), 0.0, 1.0))
+    return task.loss.value(y, output + step * direction)

@@ -1,0 +1,1 @@
+"""Interaction probes: what columns of several organizations mean together, found after the rounds."""

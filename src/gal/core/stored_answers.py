@@ -1,0 +1,199 @@
+"""What a model would say of stored rows if only some organizations answered, and who contributed so.
+
+The answers of everybody are stored for the rows that tell: validation rows, the left-out rows of a
+cross-validation, or training rows where nothing validates. Nothing is requested or learned again. It is an
+estimate: with fewer organizations the others would have been sent other residuals. In a cross-validation the
+stacker has no part in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.closings import ClosingModel
+from gal.core.contributions import (
+    EXACT,
+    EXACT_BY_MODEL,
+    NOTHING,
+    Contributions,
+    Rows,
+    bootstrapped,
+    coalitions_of,
+    contribution,
+)
+from gal.core.probes.kept_probes import Probes, Replies
+from gal.core.state import ByName
+from gal.core.task import Task
+from gal.core.validated import Concluded
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+
+OUTPUTS, MODEL_OUTPUTS, FEWEST_ROWS = 2_000_000, 100_000, 500
+"""At most so many rows times coalitions, with a stacker or probes fewer; but at least so many rows."""
+
+
+@dataclass(frozen=True)
+class StoredAnswers:
+    """What a model adds up for some rows, and what its stacker and interaction probes move that by."""
+
+    first: Floats
+    parts: Mapping[str, Floats]
+    """By organization: what it adds to the output."""
+    rounds: Sequence[Mapping[str, Floats32]] = ()
+    stacker: ClosingModel | None = None
+    probes: Probes | None = None
+    probe_replies: Replies = field(default_factory=dict)
+    refitted: Floats | None = None
+    """What a private refit makes of the same answers; None without one."""
+
+    @cached_property
+    def output(self) -> Floats:
+        """The model's output (n, K)."""
+        if self.refitted is not None:
+            return self.refitted
+        return self.first + sum(self.parts.values()) + sum(self._moved(frozenset()))
+
+    def without(self, absent: frozenset[str], alone: Floats | None = None) -> Floats:
+        """What is left of the output (n, K) without the absent: its least squares fit by what each of the
+        others adds, by what stacker and probes add then, and by the baseline ``alone``. No label takes part
+        in it, so noise finds nothing to fit.
+        """
+        if not absent:
+            return self.output
+        known = [part for name, part in self.parts.items() if name not in absent] + self._moved(absent)
+        usual = [1.0] * len(known)
+        if alone is not None:
+            known, usual = [*known, alone], [*usual, 0.0]
+        return projected(self.output, known, np.array(usual))
+
+    def _moved(self, absent: frozenset[str]) -> list[Floats]:
+        """What stacker and probes add where the absent give the answers of another row; nothing without."""
+        if self.refitted is not None or (self.stacker is None and self.probes is None):
+            return []
+        other = np.random.default_rng(0).permutation(len(self.first))
+
+        def seen(name: str, values: Any) -> Any:
+            return values[other] if name in absent else values
+
+        parts = {name: seen(name, part) for name, part in self.parts.items()}
+        added = self.first + sum(parts.values())
+        used = [{name: seen(name, values) for name, values in one.items()} for one in self.rounds]
+        moved = added if self.stacker is None else self.stacker.output(added, used)
+        if self.probes is not None:
+            replies = {key: seen(key[1], values) for key, values in self.probe_replies.items()}
+            moved = self.probes.output(moved, added, parts, replies)
+        return [moved - added]
+
+
+def projected(target: Floats, known: Sequence[Floats], usual: Floats) -> Floats:
+    """The least squares fit of a target (n, K) by its mean and some columns (n, K).
+
+    A column counts as much as it usually does unless the rows say otherwise: one that hardly moves must not
+    be blown up to follow the target by chance.
+    """
+    mean = target.mean(axis=0)
+    if not known:
+        return np.broadcast_to(mean, target.shape)
+    table = np.stack([(one - one.mean(axis=0)).ravel() for one in known])
+    aim = (target - mean).ravel()
+    pull = max(float(np.mean(aim**2)), float(np.finfo(np.float64).tiny))
+    counts = np.linalg.solve(table @ table.T + pull * np.eye(len(known)), table @ aim + pull * usual)
+    return np.asarray(mean + (counts @ table).reshape(target.shape))
+
+
+def stored_answers(
+    first: Floats,
+    coefficients: Sequence[Mapping[str, float]],
+    replies: Sequence[Mapping[str, Floats32]],
+    **models: Any,
+) -> StoredAnswers:
+    """From replies of these rows by round, and how much they count."""
+    rounds = [
+        {name: said[name] for name in counts} for counts, said in zip(coefficients, replies, strict=True)
+    ]
+    parts: dict[str, Floats] = {}
+    for counts, said in zip(coefficients, rounds, strict=True):
+        for name, count in counts.items():
+            parts[name] = parts.get(name, np.zeros(first.shape)) + count * said[name].astype(np.float64)
+    return StoredAnswers(first, parts, rounds, **models)
+
+
+def measured_contributions(
+    task: Task, helped: Concluded, own: Concluded | None, *, used: bool
+) -> Contributions | None:
+    """Of the model with assistance (nothing of each where it is not ``used``), beyond its baseline ``own``.
+
+    Without a baseline it is the same model without what the others know. None where answers of earlier rounds
+    were not stored.
+    """
+    stored = helped.progress.fitted
+    if len(stored) < helped.kept:
+        return None
+    others = frozenset(task.organizations) - {task.label_holder}
+    answered = {name for said in stored for name, values in said.items() if values.any()}
+    answered |= {name for (_, name), values in helped.probe_replies.items() if values.any()}
+    there = (others & answered) - helped.dropped if used else frozenset()
+    summed = helped.judged is not None or (helped.closing is None and helped.probes is None)
+    coalitions = coalitions_of(sorted(there), task.seed, EXACT if summed else EXACT_BY_MODEL)
+    most = (OUTPUTS if summed else MODEL_OUTPUTS) // len(coalitions.members)
+    rows, kind = _telling(task, helped, max(most, FEWEST_ROWS))
+    told = _stored(task, helped, rows)
+    alone = None if own is None else _stored(task, own, rows).output
+    base = told.without(others) if alone is None else alone
+    outputs = chain([told.first, base], (told.without(there - some, alone) for some in coalitions.members))
+    losses = np.stack([task.loss.value(task.y[rows], output) for output in outputs])
+    means = bootstrapped(losses, None if task.sample_weight is None else task.sample_weight[rows], task.seed)
+    found, gain = dict.fromkeys(others, NOTHING), NOTHING
+    if there:
+        total = means[1] - means[-1]
+        values = coalitions.contributions(-means[2:], total)
+        found |= dict(zip(coalitions.players, values, strict=True))
+        low, high = np.quantile(total[1:], [0.025, 0.975]).tolist()
+        gain = contribution(float(total[0]), low, high, float(total[0]))
+    own_part = float(means[0, 0] - means[1, 0])
+    return Contributions(ByName(found), own=own_part, gain=gain, rows=kind, n_rows=len(rows))
+
+
+def _telling(task: Task, one: Concluded, most: int) -> tuple[NDArray[np.intp], Rows]:
+    """The rows that tell, and of what kind they are."""
+    validated: Rows = "validation" if len(task.rows.validation) else "training"
+    judged = one.judged is not None
+    rows = np.arange(task.rows.n) if judged else task.judging_rows
+    if one.probes is not None:
+        rows = np.intersect1d(rows, task.rows.sample)
+    return rows[:: max(1, -(-len(rows) // most))], "cross-validation" if judged else validated
+
+
+def _stored(task: Task, one: Concluded, rows: NDArray[np.intp]) -> StoredAnswers:
+    if one.judged is not None:
+        return _left_out(task, one, rows)
+    first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))[rows]
+    places = np.searchsorted(task.kept_rows, rows)
+    replies = [
+        {name: values[places] for name, values in fitted.items()}
+        for fitted in one.progress.fitted[: one.kept]
+    ]
+    sampled = np.searchsorted(task.rows.sample, rows) if one.probes is not None else rows
+    probe_replies = {key: values[sampled] for key, values in one.probe_replies.items()}
+    models = {"stacker": one.closing, "probes": one.probes, "probe_replies": probe_replies}
+    return stored_answers(first, one.coefficients, replies, **models)
+
+
+def _left_out(task: Task, one: Concluded, rows: NDArray[np.intp]) -> StoredAnswers:
+    """Of each row by the learning that left it out."""
+    judged = one.judged
+    assert judged is not None
+    first = judged.stages[0]
+    parts = {name: np.zeros_like(first) for name in task.organizations if name not in one.dropped}
+    for fold, own in enumerate(judged.rows):
+        for name, part in parts.items():
+            part[own] = one.trust * judged.added(fold, name, one.kept)
+    return StoredAnswers(first[rows], {name: part[rows] for name, part in parts.items()})

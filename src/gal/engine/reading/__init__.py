@@ -1,1 +1,0 @@
-"""How tables are written in files: text, spreadsheets, dates; the same for nodes and ``gal simulate``."""

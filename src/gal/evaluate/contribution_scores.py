@@ -1,0 +1,129 @@
+"""Contributions in a simulation: in the metric, on the rows that its cross-validation left out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.core.contributions import (
+    EXACT_BY_MODEL,
+    Coalitions,
+    Contribution,
+    Contributions,
+    bootstrapped,
+    coalitions_of,
+    contribution,
+)
+from gal.evaluate.comparing.intervals import Interval, Scored, reaches, scored
+from gal.evaluate.comparing.splitting import Splits
+from gal.evaluate.metrics import Metric
+
+Floats = NDArray[np.float64]
+
+IN_UNITS = re.compile(r"neg_(mae|max_error|(mean|median|root_mean)_(absolute|squared)_error)")
+"""Metrics that count in the target's units (or their squares)."""
+
+
+@dataclass
+class Joining:
+    """Collects, split by split of a cross-validation, what coalitions would say of the rows left out."""
+
+    metric: Metric
+    others: list[str]
+    seed: int
+    coalitions: Coalitions = field(init=False)
+    rounds: list[int] = field(init=False, default_factory=list)
+    """By part: how many rounds validated; 0 where a constant is all that holds."""
+    used: list[bool] = field(init=False, default_factory=list)
+    """By part: whether assistance was better than alone on the rows that validate, and is used."""
+    _outputs: list[list[NDArray[Any]]] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.coalitions = coalitions_of(self.others, self.seed, EXACT_BY_MODEL)
+
+    def note(self, alone: Any, assisted: Any, X: Any) -> None:
+        """One split: the baseline, the model with assistance, and the rows left out."""
+        self.rounds.append(assisted.n_rounds_)
+        self.used.append(assisted.ensemble_.track == "assisted" and assisted.n_rounds_ > 0)
+        if not self.others:
+            return
+        model, table, answers = assisted._ask(X)
+        stored, own, everybody = model.stored(table, answers), alone._output(X), frozenset(self.others)
+        outputs = (stored.without(everybody - some, own) for some in self.coalitions.members)
+        self._outputs.append([self.metric.output(_Outputs(assisted), one) for one in outputs])
+
+    def contributions(
+        self, truth: NDArray[Any], splits: Splits, alone: Scored, assisted: Scored, gain: Interval
+    ) -> Contributions | None:
+        """The measured gain by organization; None where there is nobody else.
+
+        Intervals come from drawn rows, and are widened as the gain's is by the variance of training.
+        """
+        if not self.others:
+            return None
+        by_coalition = [
+            scored(self.metric, truth, splits.gathered(one), splits)
+            for one in zip(*self._outputs, strict=True)
+        ]
+        rows = [one.rows.mean(axis=0) for one in (alone, assisted, *by_coalition)]
+        means = bootstrapped(np.stack(rows), None, self.seed)
+        total = means[1] - means[0]
+        total[0] = gain.value
+        reach, by_rows = reaches(assisted.less(alone), splits)
+        times = reach / by_rows if by_rows > 0 else 1.0
+        whole = contribution(gain.value, gain.low, gain.high, gain.value)
+        found = [_wider(one, times, gain.value) for one in self.coalitions.contributions(means[2:], total)]
+        return Contributions(
+            dict(zip(self.coalitions.players, found if len(found) > 1 else [whole], strict=True)),
+            own=float(alone.value - self.metric.score(truth, _constant(self.metric, truth))),
+            gain=whole,
+            rows="cross-validation",
+            n_rows=len(truth),
+        )
+
+
+def _wider(one: Contribution, times: float, gain: float) -> Contribution:
+    low, high = one.value - times * (one.value - one.low), one.value + times * (one.high - one.value)
+    return contribution(one.value, low, high, gain)
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """An estimator whose rows are outputs in link space."""
+
+    model: Any
+
+    def predict(self, output: Floats) -> NDArray[Any]:
+        return np.asarray(self.model._predicted(output))
+
+    def predict_proba(self, output: Floats) -> NDArray[Any]:
+        return np.asarray(self.model._probabilities(output))
+
+
+def _constant(metric: Metric, truth: NDArray[Any]) -> NDArray[Any]:
+    """What a model without any column would say."""
+    if metric.name == "neg_mae":
+        return np.full(len(truth), np.median(truth))
+    if not metric.classes:
+        return np.full(len(truth), truth.mean())
+    values, counts = np.unique(truth, return_counts=True)
+    return np.full(len(truth), values[counts.argmax()])
+
+
+def worth_of(found: Contributions, per_point: float, metric: str) -> dict[str, float]:
+    """What each contribution is worth, if a point is worth ``per_point``; see ``point_of``."""
+    size = point_of(metric)
+    return {name: one.value / size * per_point for name, one in found.by_organization.items()}
+
+
+def point_of(metric: str) -> float:
+    """One point: a hundredth of a score or of a log loss, one unit of an error in the target's units.
+
+    >>> point_of("auc"), point_of("average_precision"), point_of("neg_mae")
+    (0.01, 0.01, 1.0)
+    """
+    return 1.0 if IN_UNITS.fullmatch(metric) else 0.01

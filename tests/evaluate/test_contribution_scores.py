@@ -1,0 +1,91 @@
+"""Contributions in a simulation: they add up to the gain, noise has none, money."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LinearRegression
+
+from gal.evaluate import Simulation, simulate
+from gal.evaluate.comparing.row_scores import ROW_SCORES, row_scores
+from gal.evaluate.contribution_scores import point_of
+from gal.evaluate.metrics import METRICS, Metric
+
+pytestmark = pytest.mark.usefixtures("few_trees")
+
+PARTS = {"bank": ["a"], "telecom": ["b"], "shop": ["c"], "chancer": ["d", "text"]}
+
+
+def table(n: int = 400, *, classes: bool = False) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(n, 4)), columns=list("abcd"))
+    frame["text"] = [f"row {place}" for place in rng.permutation(n)]
+    y = frame["a"] + frame["b"] + 0.5 * frame["c"] + rng.normal(size=n)
+    return frame.assign(y=np.where(y > 0, "yes", "no") if classes else y)
+
+
+@pytest.fixture(scope="module", params=["r2", "neg_mae", "auc"])
+def found(request: pytest.FixtureRequest) -> Simulation:
+    data = table(classes=request.param == "auc")
+    return simulate(data, "y", PARTS, metric=request.param, folds=2, rounds=4, worth_per_point=100.0)
+
+
+def test_contributions_add_up_to_the_measured_gain(found: Simulation) -> None:
+    contributions = found.contributions
+    assert contributions is not None
+    gain = contributions.gain
+    assert (gain.value, gain.low, gain.high) == (found.gain.value, found.gain.low, found.gain.high)
+    total = sum(one.value for one in contributions.by_organization.values())
+    assert total == pytest.approx(found.gain.value)
+    assert contributions.own > 0
+    assert (contributions.rows, contributions.n_rows) == ("cross-validation", 400)
+
+
+def test_noise_has_no_contribution(found: Simulation) -> None:
+    assert found.contributions is not None
+    verdicts = {name: one.verdict for name, one in found.contributions.by_organization.items()}
+    assert verdicts == {"chancer": "no gain", "shop": "helped", "telecom": "helped"}
+    chancer = found.contributions.by_organization["chancer"]
+    assert chancer.low <= 0 <= chancer.high
+    assert abs(chancer.value) < 0.05 * found.gain.value
+
+
+def test_each_point_has_its_worth(found: Simulation) -> None:
+    worth = found.worth()
+    assert worth is not None
+    assert sum(worth.values()) == pytest.approx(100 * found.gain.value / point_of(found.metric))
+    facts = json.loads(json.dumps(found.to_json()))
+    assert facts["worth"] == pytest.approx(worth)
+    assert facts["contributions"]["by_organization"]["chancer"]["verdict"] == "no gain"
+
+
+def test_of_one_partner_the_contribution_is_the_gain() -> None:
+    parts = {name: PARTS[name] for name in ("bank", "telecom")}
+    found = simulate(table(200), "y", parts, folds=2, rounds=2, local_models=LinearRegression())
+    assert found.contributions is not None
+    assert found.contributions.by_organization == {"telecom": found.contributions.gain}
+
+
+@pytest.mark.parametrize("name", [*METRICS, "unknown"])
+def test_row_scores_have_the_mean_and_the_spread_of_the_score(name: str) -> None:
+    metric = METRICS.get(name, Metric("unknown", False, METRICS["r2"].score, ""))
+    assert (metric.name in ROW_SCORES) == (name in METRICS)
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=600)
+    said = truth + rng.normal(size=600)
+    if metric.classes:
+        truth = (truth > 0.5).astype(float)
+        said = said if name == "auc" else (said > 0.5).astype(float)
+    rows = row_scores(metric, truth, said)
+    assert rows.mean() == pytest.approx(metric.score(truth, said))
+    draws = [rng.integers(0, 600, 600) for _ in range(300)]
+    spread = np.std([metric.score(truth[some], said[some]) for some in draws])
+    assert rows.std() / np.sqrt(len(rows)) == pytest.approx(spread, rel=0.25)
+
+
+def test_one_organization_has_nobody_to_join_her() -> None:
+    alone = simulate(table(100), "y", {"bank": ["a"]}, folds=2, rounds=2, worth_per_point=1.0)
+    assert (alone.contributions, alone.worth()) == (None, None)

@@ -1,0 +1,211 @@
+"""Interaction probes over nodes: the same as in one process to the last bit, kept, resumed
+and served; only with the consent of every organization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gal
+from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs, predicted_online
+from gal.core.state import Ensemble
+from gal.errors import RefusedError
+from gal.node.admin.membership import read_terms
+from gal.node.agreement.invitations import TaskTerms
+from gal.node.store.state import TaskRecord
+from gal.privacy.statements import PROBES_REVEAL
+from small_network import LABEL, ROW_ID, Network, exact, running
+
+pytestmark = pytest.mark.usefixtures("small_forests")
+
+N, ROUNDS = 2100, 2
+NAMES = ("clinic", "lab", "shop")
+MODELS = dict.fromkeys(NAMES, 'use = "tabular"')
+CONSENT = "[policy]\ninteractions = true\n"
+
+
+def together(n: int = N) -> dict[str, pd.DataFrame]:
+    """Labels that hang on signs of columns of all three together, of no two of them."""
+    rng = np.random.default_rng(0)
+    X = {name: rng.normal(size=(n, 2)) for name in NAMES}
+    signal = 4 * np.sign(X["lab"][:, 0] * X["shop"][:, 1] * X["clinic"][:, 0])
+    tables = {
+        name: pd.DataFrame(
+            {ROW_ID: 1000 + np.arange(n), f"{name}_a": X[name][:, 0], f"{name}_b": X[name][:, 1]}
+        )
+        for name in NAMES
+    }
+    tables["clinic"][LABEL] = np.where(rng.random(n) < 1 / (1 + np.exp(-signal)), "yes", "no")
+    return tables | {"lab": tables["lab"].sample(frac=1, random_state=1)}
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    root, more = tmp_path_factory.mktemp("probes"), dict.fromkeys(NAMES, CONSENT)
+    with running(Network(root, together(), models=MODELS, more=more)) as net:
+        yield net
+
+
+@pytest.fixture(scope="module")
+def learned(network: Network) -> tuple[TaskRecord, dict[str, Any]]:
+    record = network.invite("together", rounds=ROUNDS, interactions=True)
+    network.wait_until_joined(record)
+    return record, network.learn("together")
+
+
+@pytest.fixture(scope="module")
+def here(network: Network) -> tuple[Ensemble, list[gal.Organization]]:
+    """The same in one process."""
+    return network.in_process(rounds=ROUNDS, interactions=True)
+
+
+def test_it_is_what_one_process_finds(network: Network, learned: Any, here: Any) -> None:
+    record, facts = learned
+    ensemble, members = here
+    assert ensemble.probes is not None
+    assert set(ensemble.probes.organizations) == set(NAMES)
+    assert any(len(one.signs) > 1 for one in ensemble.probes.vectors)
+    assert facts["probes"] == ensemble.probes.share
+    assert facts["validation_loss"] == ensemble.probes.validation_loss
+    assert exact(network.ensemble(record)) == exact(ensemble)
+    expected = gal.predict(ensemble, members).output
+    found = outputs(network, record)
+    assert found.output.tobytes() == expected.tobytes()
+    truth = network.tables["clinic"][LABEL] == "yes"
+    assert np.mean((found.output[:, 0] > 0) == truth) > 0.9
+
+
+def test_online_it_answers_too(network: Network, learned: Any, here: Any) -> None:
+    record, _ = learned
+    ensemble, members = here
+    expected = gal.predict(ensemble, members).output[:2, 0]
+    classes = ["yes" if value > 0 else "no" for value in expected]
+    assert predicted_online(network, record, 2) == classes
+
+
+def test_a_restarted_node_reads_it_from_its_file(network: Network, learned: Any) -> None:
+    record, _ = learned
+    assert_a_restart_changes_nothing(network, record)
+
+
+def test_interrupted_in_the_probes_it_goes_on(network: Network, learned: Any, here: Any) -> None:
+    """A learning that ends with the random targets, then while the answers are learned from, and goes on."""
+    _, _ = learned
+    for name in ("again", "again-2"):
+        record = network.invite(name, rounds=ROUNDS, interactions=True)
+        within = "gal.engine.stacking.Stacking.of_table"
+        facts = interrupted_twice(network, record, after=ROUNDS, within=within)
+        if not facts["missed"]:  # a busy machine may miss somebody for a round: that is no other test
+            break
+    ensemble, members = here
+    assert facts["missed"] == {}
+    assert exact(network.ensemble(record)) == exact(ensemble)
+    assert outputs(network, record).output.tobytes() == gal.predict(ensemble, members).output.tobytes()
+
+
+def test_who_is_gone_in_prediction_leaves_rows_to_the_rounds(
+    network: Network, learned: Any, here: Any
+) -> None:
+    record, _ = learned
+    ensemble, members = here
+    network.stop("shop")
+    try:
+        found = outputs(network, record)
+    finally:
+        network.start("shop")
+        network.wait_until_joined(record)
+    assert found.degraded.all()
+    there = {one.name: one.view for one in members if one.name != "shop"}
+    assert found.output.tobytes() == gal.predict(ensemble, members, there).output.tobytes()
+
+
+def test_a_number_of_signs_that_was_agreed_on_can_be_learned(network: Network) -> None:
+    """The signs that a task needs depend on how many are invited, not on the label holder alone."""
+    record = network.invite("numbered", rounds=1, interactions=1)
+    network.wait_until_joined(record)
+    assert record.terms.signs == 1
+    assert network.learn("numbered")["missed"] == {}
+
+
+def test_by_default_there_are_none_and_nobody_consents(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The label holder's own policy counts as well, and nothing of the task is kept then."""
+    with running(Network(tmp_path_factory.mktemp("default"), together(), models=MODELS)) as network:
+        plain = network.invite("plain", rounds=1)
+        assert plain.terms.signs == 0
+        assert not any("sign" in said for said in plain.terms.sentences())
+        with pytest.raises(RefusedError, match=r"clinic, the label holder.*policy\.interactions = false"):
+            network.invite("together", rounds=1, interactions=True)
+        assert [one.name for one in network.nodes["clinic"].state.tasks()] == ["plain"]
+
+
+def test_an_invitation_says_what_probes_reveal_and_needs_consent(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    root, more = tmp_path_factory.mktemp("refused"), {"clinic": CONSENT, "lab": CONSENT}
+    with running(Network(root, together(), models=MODELS, more=more)) as network:
+        record = network.invite("together", rounds=1, interactions=True, join=())
+        assert record.terms.signs == 14
+        assert any(PROBES_REVEAL in said for said in record.terms.sentences())
+        invitation = root / "clinic-together.invitation"
+        assert read_terms(root / "lab", invitation) == (record.terms, "clinic")
+        with pytest.raises(RefusedError, match=r"shop does not consent.*policy\.interactions = false"):
+            read_terms(root / "shop", invitation)
+        plain = network.invite("plain", rounds=1, join=())
+        assert read_terms(root / "shop", root / "clinic-plain.invitation") == (plain.terms, "clinic")
+
+
+def test_who_no_longer_consents_is_left_out(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """An organization whose policy changed after it joined takes part in the rounds; its signs go nowhere.
+    The label holder's own policy ends learning.
+    """
+    root, more = tmp_path_factory.mktemp("changed"), {"clinic": CONSENT, "lab": CONSENT}
+    with running(Network(root, together(), models=MODELS, more=more)) as network:
+        record = network.invite("together", rounds=1, interactions=True)
+        network.wait_until_joined(record)
+        facts = network.learn("together")
+        assert facts["missed"] == {}
+        assert network.ensemble(record).probes is None  # what columns of all three mean together is not found
+        network.more["clinic"] = ""
+        network.configure("clinic")
+        network.stop("clinic")
+        network.start("clinic")
+        network.wait_until_joined(record)
+        with pytest.raises(RefusedError, match="asks for interaction probes, and clinic, the label holder"):
+            network.learn("together")
+
+
+def test_terms_of_before_have_the_digest_that_they_had(learned: Any) -> None:
+    terms: TaskTerms = learned[0].terms
+    plain = terms.model_copy(update={"signs": 0})
+    assert plain.digest != terms.digest
+    assert b"signs" not in plain.canonical()
+    assert b"signs" in terms.canonical()
+
+
+def test_more_than_was_agreed_is_refused(network: Network, learned: Any) -> None:
+    """Further rounds are in the terms: an organization fits no more of them."""
+    record, _ = learned
+    checks = network.nodes["lab"].service._checks
+    version = network.nodes["lab"].state.version(record.id, 1)
+    assert version is not None
+    assert (version.rounds, version.further) == (ROUNDS, 18)
+    n_probed = version.n_probed
+    assert 0 < version.fewest_probed < n_probed <= version.n_fit
+
+    class Asked:
+        own, peer = False, "clinic"
+
+        def __init__(self, round: int, **fields: Any) -> None:
+            residual = np.ones((n_probed, 1), dtype=np.float32)
+            content = {"round": round, "part": None, **fields}
+            self.message = type("M", (), {"fields": content, "arrays": {"residual": residual}})
+
+    checks.fit(Asked(ROUNDS + 18, target="probe"), version)  # type: ignore[arg-type]
+    for wrong in (Asked(ROUNDS + 19, target="probe"), Asked(ROUNDS + 1)):
+        with pytest.raises(RefusedError, match="agreed to 2 rounds"):
+            checks.fit(wrong, version)  # type: ignore[arg-type]
