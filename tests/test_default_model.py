@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pkgutil
 import tracemalloc
 from collections.abc import Callable
@@ -11,8 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.ensemble._hist_gradient_boosting.binning import _BinMapper
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.pipeline import make_pipeline
@@ -23,12 +22,11 @@ from gal.core.requests import FitRequest, Target, Terms
 from gal.core.rows import all_rows, with_probes
 from gal.engine.organization import fit_locally
 from gal.models import TabularModel, check_local_model
-from gal.models.tabular import TableEncoder, table_encoder, tabular_model, wide_ridge
+from gal.models.tabular import TableEncoder, histogram_trees, prepared_table, table_encoder
 from gal.models.tabular.column_values import MAX_CATEGORIES
-from gal.models.tabular.grown_trees import fit_tree, fitted_mapper, predict_tree
-from gal.models.tabular.known_table import KnownTable
+from gal.models.tabular.histogram_trees import Trees
 from gal.models.tabular.table_encoder import BEND
-from gal.models.tabular.wide_ridge import ridge
+from gal.models.tabular.tabular_model import ridge
 
 Floats = NDArray[np.float64]
 
@@ -189,11 +187,11 @@ class TestArrays:
         np.testing.assert_array_equal(encoder.codes(np.array([[2], [1], [3]]))[:, 0], [1, 0, np.nan])
 
 
-class TestKnownTables:
+class TestPreparedTables:
     """What is at hand changes nothing but the time."""
 
-    def fitted(self, known: Any, rows: Any, y: Floats, weight: Floats | None) -> TabularModel:
-        return TabularModel(random_state=0).fit(known[rows], y[rows], weight)
+    def fitted(self, prepared: Any, rows: Any, y: Floats, weight: Floats | None) -> TabularModel:
+        return TabularModel(random_state=0).fit(prepared[rows], y[rows], weight)
 
     @pytest.mark.parametrize("weighted", [False, True])
     def test_a_second_round_is_as_if_it_were_the_first(self, weighted: bool) -> None:
@@ -214,32 +212,10 @@ class TestKnownTables:
             TabularModel(random_state=0).fit(TabularModel().prepare(X), y).predict(X), plain.predict(X)
         )
 
-    def test_a_part_is_encoded_as_if_it_were_a_table(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        X, _ = mixed_table()
-        dates = pd.Series(X["joined"].dt.date, dtype=object)
-        rows, odd = np.arange(50, 600), X.assign(joined=dates.where(np.arange(600) != 7, "soon"))
-        whole, sizes, wide = X.drop(columns="nobody").astype({"city": "category"}), [], TableEncoder.wide
-
-        def counted(self: TableEncoder, codes: Floats) -> Floats:
-            sizes.append(len(codes))
-            return wide(self, codes)
-
-        monkeypatch.setattr(TableEncoder, "wide", counted)
-        for table, made in ((whole[["age", "city", "joined"]], [600]), (odd[["age", "joined"]], [550])):
-            sizes.clear()
-            known = TabularModel().prepare(table)
-            part, alone = known[rows], KnownTable(table.iloc[rows])
-            np.testing.assert_array_equal(
-                part.wide(part.encoder), wide(part.encoder, part.codes(part.encoder))
-            )
-            np.testing.assert_array_equal(part.codes(part.encoder), alone.codes(alone.encoder))
-            assert not np.isnan(part.codes(part.encoder)[:, -1]).any()
-            assert sizes == made
-
     def test_columns_are_encoded_and_binned_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         X, y = mixed_table()
-        known = TabularModel().prepare(X)
-        self.fitted(known, slice_of(560), y, None).predict(known)
+        prepared = TabularModel().prepare(X)
+        self.fitted(prepared, slice_of(560), y, None).predict(prepared)
 
         def again(*_: Any, **__: Any) -> None:
             raise AssertionError("this was known")
@@ -247,105 +223,50 @@ class TestKnownTables:
         monkeypatch.setattr(TableEncoder, "fit", again)
         monkeypatch.setattr(TableEncoder, "codes", again)
         monkeypatch.setattr(TableEncoder, "wide", again)
-        mapper = type(known[slice_of(560)].sorted.mapper)
-        monkeypatch.setattr(mapper, "fit", again)
-        monkeypatch.setattr(mapper, "transform", again)
-        monkeypatch.setattr(HistGradientBoostingRegressor, "_preprocess_X", again)
-        self.fitted(known, slice_of(560), y**2, None).predict(known)
+        monkeypatch.setattr(histogram_trees.BinnedTable, "of", again)
+        monkeypatch.setattr(prepared_table, "find_bins", again)
+        self.fitted(prepared, slice_of(560), y**2, None).predict(prepared)
 
     @pytest.mark.parametrize("weighted", [False, True])
-    def test_of_rows_that_were_fitted_trees_are_not_asked_again(
+    def test_fitted_rows_are_not_predicted_again(
         self, monkeypatch: pytest.MonkeyPatch, weighted: bool
     ) -> None:
+        X, y = mixed_table(2200)
+        prepared, rows = TabularModel().prepare(X), np.random.default_rng(0).permutation(2200)[:2100]
+        weight = np.random.default_rng(1).random(2100) if weighted else None
+        predicted: list[int] = []
+        predict = Trees.predict
+
+        def counted(self: Trees, table: Any) -> Floats:
+            predicted.append(len(table.bins))
+            return predict(self, table)
+
+        monkeypatch.setattr(Trees, "predict", counted)
+        model = self.fitted(prepared, rows, y, weight)
+        at_once = model.predict(prepared)
+        assert predicted == [100]
+        np.testing.assert_array_equal(at_once, model.predict(prepared))
+        assert predicted == [100, 2200]
+        np.testing.assert_array_equal(at_once, model.predict(X))
+
+    def test_stored_models_of_several_rounds_share_codes_and_bins(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         X, y = mixed_table()
-        known, rows = TabularModel().prepare(X), np.random.default_rng(0).permutation(600)[:560]
-        weight = np.random.default_rng(1).random(560) if weighted else None
-        asked: list[int] = []
-        bins = KnownTable.bins
+        prepared, codes, sizes = TabularModel().prepare(X), TableEncoder.codes, []
+        models = [copy.deepcopy(self.fitted(prepared, slice_of(560), y**k, None)) for k in (1, 2, 3)]
 
-        def counted(self: KnownTable, *given: Any, **named: Any) -> Any:
-            asked.append(len(self))
-            return bins(self, *given, **named)
+        def counted(self: TableEncoder, table: Any) -> Floats:
+            sizes.append(len(table))
+            return codes(self, table)
 
-        monkeypatch.setattr(KnownTable, "bins", counted)
-        monkeypatch.setattr(tabular_model, "WEIGHED_ROWS", 500)
-        for fitted in (rows, np.arange(600)):
-            asked.clear()
-            local_weight = weight if len(fitted) == 560 else None
-            model = self.fitted(known, fitted, y, local_weight)
-            while_growing = model.predict(known)
-            assert asked == ([40] if len(fitted) == 560 else [])
-            np.testing.assert_array_equal(while_growing, model.predict(known))  # now they are asked
-            np.testing.assert_array_equal(while_growing, model.predict(X))
-
-    @pytest.mark.parametrize("weighted", [False, True])
-    def test_trees_are_those_of_scikit_learn(self, weighted: bool) -> None:
-        X, y = mixed_table()
-        known = TabularModel().prepare(X)
-        codes, rng = known.codes(known.encoder), np.random.default_rng(1)
-        weight = rng.random(600) if weighted else None
-        for target in (y**2, np.stack([y, y], axis=1)[:, 1]):  # the second is no block of memory
-            ours, theirs = (
-                HistGradientBoostingRegressor(
-                    max_iter=4,
-                    learning_rate=0.3,
-                    max_leaf_nodes=6,
-                    categorical_features=known.encoder.is_category_,
-                    early_stopping=False,
-                    random_state=3,
-                )
-                for _ in range(2)
-            )
-            fit_tree(ours, known, codes, target, weight)
-
-            def binned(*_: Any, trees: Any = theirs, **__: Any) -> Any:  # whatever it bins by: that is apart
-                trees._bin_mapper = known.sorted.mapper
-                return known.sorted.bins
-
-            theirs._bin_data = binned
-            theirs.fit(codes, target, weight)
-            _, said = known.grown.pop(id(ours))
-            np.testing.assert_array_equal(said, theirs.predict(codes))
-            np.testing.assert_array_equal(ours.predict(codes), theirs.predict(codes))
-            for (one,), (other,) in zip(ours._predictors, theirs._predictors, strict=True):
-                assert one.nodes.tobytes() == other.nodes.tobytes()
-            missing = vars(theirs).keys() - vars(ours).keys() - {"_bin_data"}
-            assert missing <= {"_random_seed", "_feature_subsample_rng", "_fitted_with_sw"}
-
-    def test_bins_are_those_of_scikit_learn(self) -> None:
-        rng = np.random.default_rng(0)
-        codes = np.column_stack(
-            [
-                rng.normal(size=3000),
-                rng.exponential(size=3000).round(1),  # ties, and more values than bins
-                np.where(rng.random(3000) < 0.2, np.nan, rng.normal(size=3000)),
-                rng.integers(0, 5, 3000),
-                np.where(rng.random(3000) < 0.1, np.nan, rng.integers(0, 3, 3000)),  # categories
-                np.full(3000, 7.0),
-                rng.choice([-np.finfo(float).max, 0.0, np.finfo(float).max / 2], 3000),
-                rng.choice([0.0, -0.0, 1.0], 3000),
-            ]
-        )
-        known = [None, None, None, None, np.array([0.0, 1.0, 2.0]), None, None, None]
-        ours, theirs = (
-            _BinMapper(n_bins=64, is_categorical=[one is not None for one in known], known_categories=known)
-            for _ in range(2)
-        )
-        fitted_mapper(ours, codes)
-        theirs.fit(codes)
-        assert vars(ours).keys() == vars(theirs).keys()
-        for name in ("is_categorical_", "n_bins_non_missing_", "missing_values_bin_idx_"):
-            np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
-            assert np.asarray(getattr(ours, name)).dtype == np.asarray(getattr(theirs, name)).dtype
-        for one, other in zip(ours.bin_thresholds_, theirs.bin_thresholds_, strict=True):
-            np.testing.assert_array_equal(one, other)
-        np.testing.assert_array_equal(ours.transform(codes), theirs.transform(codes))
-
-    def test_of_very_many_rows_scikit_learn_draws_some(self) -> None:
-        codes = np.random.default_rng(0).normal(size=(300, 1))
-        ours, theirs = (_BinMapper(n_bins=10, subsample=200, random_state=0) for _ in range(2))
-        fitted_mapper(ours, codes)
-        np.testing.assert_array_equal(ours.bin_thresholds_[0], theirs.fit(codes).bin_thresholds_[0])
+        monkeypatch.setattr(TableEncoder, "codes", counted)
+        new = TabularModel().prepare(X.sample(frac=1.0, random_state=0))
+        for one in models:
+            one.predict(new)
+        assert sizes == [600]
+        (coded,) = new.columns._coded
+        assert len(coded._binned) == 1
 
     def test_other_columns_than_those_that_were_fitted_are_refused(self) -> None:
         X, y = mixed_table()
@@ -359,19 +280,6 @@ class TestKnownTables:
         assert not hasattr(unnamed, "feature_names_in_")
         with pytest.raises(ValueError, match="3 features"):
             unnamed.predict(TabularModel().prepare(numbers))
-
-    def test_trees_say_of_new_rows_what_scikit_learn_says(self) -> None:
-        X, y = mixed_table()
-        X.loc[560:, "city"] = "Zug"  # a category that no fitted row has
-        known, rows = TabularModel().prepare(X), slice_of(560)
-        models = [self.fitted(known, rows, target, None) for target in (y, y**2, y**3)]
-        foreign = TabularModel().prepare(X.sample(frac=1.0, random_state=0))
-        for one in models:
-            (tree,), codes = one.trees_, foreign.codes(one.encoder_)
-            theirs = tree._bin_mapper.transform(tree._preprocess_X(codes, reset=False))
-            np.testing.assert_array_equal(foreign.bins(tree, one.encoder_), theirs)
-            np.testing.assert_array_equal(predict_tree(tree, foreign, one.encoder_), tree.predict(codes))
-        assert len(foreign._bins) == 1  # all rounds share them
 
 
 def slice_of(n: int) -> Any:
@@ -392,42 +300,26 @@ class TestRidge:
         encoder, codes, target, weight = self.problem()
         whole = Ridge(alpha=2.0).fit(encoder.wide(codes), target, weight if weighted else None)
         monkeypatch.setattr(table_encoder, "BLOCK", 50 * encoder.width)
-        assert len(list(encoder.blocks(codes))) == 12
-        known = KnownTable(mixed_table()[0])
-        coefficients, intercepts = ridge(known, encoder, target, weight if weighted else None, 2.0)
+        monkeypatch.setattr(prepared_table, "KEPT_NUMBERS", 0)
+        assert len(list(encoder.blocks(len(codes)))) == 12
+        coded = TabularModel().prepare(mixed_table()[0]).coded(encoder, None)
+        coefficients, intercepts = ridge(coded, target, weight if weighted else None, 2.0)
         np.testing.assert_allclose(coefficients, whole.coef_.T, atol=1e-9)
         np.testing.assert_allclose(intercepts, whole.intercept_, atol=1e-9)
+        np.testing.assert_allclose(
+            coded.linear(coefficients, intercepts), whole.predict(encoder.wide(codes)), atol=1e-9
+        )
 
-    @pytest.mark.parametrize("blocks", [1, 3])
-    def test_coarse_products_are_far_finer_than_the_penalty(
-        self, monkeypatch: pytest.MonkeyPatch, blocks: int
-    ) -> None:
-        """Of many rows; also where columns say the same, so that only the penalty tells them apart."""
-        rng, n = np.random.default_rng(0), 20_000
-        x = rng.normal(size=(n, 2))
-        X = np.column_stack([x, x[:, 0] + 1e-4 * rng.normal(size=n), x @ [1, -1]])
-        y, weight, kinds = x[:, :1] ** 2 + rng.normal(size=(n, 1)), rng.random(n), []
-        encoder, products = TableEncoder().fit(X), wide_ridge._coarse_products
-        monkeypatch.setattr(table_encoder, "BLOCK", -(-n // blocks) * encoder.width)
-
-        def noted(wide: Any, root: Floats) -> Floats:
-            kinds.append(wide.dtype)
-            return products(wide, root)
-
-        monkeypatch.setattr(wide_ridge, "_coarse_products", noted)
-        wide = encoder.wide(encoder.codes(X))
-        for alpha, coarse in ((1.0, True), (1e-3, False)):
-            kinds.clear()
-            known, exact = KnownTable(X), Ridge(alpha=alpha, solver="svd").fit(wide, y, weight)
-            found = [ridge(known, encoder, y, weight, alpha) for _ in range(2)]
-            assert kinds == [np.float32] * (2 * blocks if coarse else 0)
-            np.testing.assert_array_equal(found[0][0], found[1][0])  # the second from what is at hand
-            said, meant = wide @ found[0][0] + found[0][1], exact.predict(wide).reshape(n, 1)
-            assert np.abs(said - meant).max() < (1e-5 if coarse else 1e-7)
-        kinds.clear()
-        ridge(KnownTable(X), encoder, y.repeat(wide_ridge.SEVERAL, axis=1), weight, 1.0)
-        ridge(KnownTable(X[:1999]), encoder, y[:1999], weight[:1999], 1.0)
-        assert not kinds  # several outputs, or few rows
+    def test_some_of_very_many_rows_are_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        encoder, _, target, _ = self.problem()
+        monkeypatch.setattr(prepared_table, "RIDGE_ROWS", 300)
+        monkeypatch.setattr(prepared_table, "RIDGE_ROWS_PER_COLUMN", 1)
+        X = mixed_table()[0]
+        half, alone = (
+            ridge(TabularModel().prepare(table).coded(encoder, None), y, None, 1.0)
+            for table, y in ((X, target), (X[::2], target[::2]))
+        )
+        np.testing.assert_allclose(half[0], alone[0], atol=1e-9)
 
     def test_memory_does_not_grow_with_the_wide_matrix(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(table_encoder, "BLOCK", 2**14)
@@ -474,20 +366,19 @@ class TestTrees:
     def test_small_tables_get_small_ones(self, n: int, leaves: int) -> None:
         x = np.random.default_rng(0).uniform(-1, 1, (n, 2))
         (fitted,) = TabularModel().fit(x, x[:, 0] * x[:, 1]).trees_
-        assert fitted.max_leaf_nodes == leaves
+        assert max(one.nodes["is_leaf"].sum() for one in fitted.predictors) == leaves
 
     @pytest.mark.parametrize(("outputs", "trees", "rate"), [(1, 5, 0.15), (2, 5, 0.15), (3, 2, 0.25)])
-    def test_several_outputs_get_fewer_that_go_further_unless_somebody_says(
+    def test_several_outputs_get_fewer_with_a_larger_rate_unless_told(
         self, outputs: int, trees: int, rate: float
     ) -> None:
         X, y = np.random.default_rng(0).normal(size=(2, 600, outputs))
         for given, expected in ((None, trees), (4, 4)):
             model = TabularModel(max_iter=given).fit(X, y)
-            assert [one.n_iter_ for one in model.trees_] == [expected] * outputs
-            assert {one.learning_rate for one in model.trees_} == {rate}
+            assert [len(one.predictors) for one in model.trees_] == [expected] * outputs
             assert model.n_iter_ == 1 + expected
-        given_rate = TabularModel(learning_rate=0.4).fit(X, y)
-        assert {one.learning_rate for one in given_rate.trees_} == {0.4}
+        one, other = (TabularModel(learning_rate=given).fit(X, y).predict(X) for given in (None, rate))
+        np.testing.assert_array_equal(one, other)
 
     @pytest.mark.parametrize("wrapped", [False, True], ids=["as it is", "in a pipeline"])
     @pytest.mark.parametrize(("outputs", "trees"), [(1, 10), (2, 10), (3, 2)])

@@ -114,8 +114,8 @@ def _whole_step() -> Callable[..., float]:
     return lambda *_, **__: 1.0
 
 
-def _no_ridge(_: Any, encoder: Any, target: Any, weight: Any, __: float) -> tuple[Any, Any]:
-    width, outputs = encoder.width, target.shape[1]
+def _no_ridge(coded: Any, target: Any, weight: Any, _: float) -> tuple[Any, Any]:
+    width, outputs = coded.encoder.width, target.shape[1]
     return np.zeros((width, outputs)), np.average(target, axis=0, weights=weight)
 
 
@@ -258,7 +258,7 @@ ALL = [
         "14a local model: ridge",
         _treed,
         replaced={f"{TABULAR}ridge": _no_ridge},
-        code=("models/tabular/wide_ridge.py",),
+        code=("models/tabular/tabular_model.py:ridge",),
         phase=1,
         grows=True,
     ),
@@ -273,17 +273,14 @@ ALL = [
         "14c local model: trees",
         _treed,
         {"local_models": TabularModel(max_iter=0)},
-        code=("models/tabular/grown_trees.py",),
+        code=("models/tabular/histogram_trees.py",),
         phase=1,
         grows=True,
     ),
     Piece(
         "14d local model: many categories",
         lambda source: source.categories,
-        replaced={
-            f"{TABULAR}read_columns": _frequent_only,
-            "gal.models.tabular.known_table.read_columns": _frequent_only,
-        },
+        replaced={"gal.models.tabular.prepared_table.read_columns": _frequent_only},
         code=("models/tabular/many_categories.py",),
         phase=1,
     ),

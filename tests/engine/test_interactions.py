@@ -58,7 +58,7 @@ def auc(model: Any, X: Any, y: Any) -> float:
 
 TASKS: dict[str, tuple[int, Any, float]] = {
     "xor": (2, lambda a, b: 4 * np.sign(a[:, 0] * b[:, 1]), 0.015),
-    "product": (2, lambda a, b: 3 * a[:, 0] * b[:, 0], 0.03),
+    "product": (2, lambda a, b: 3 * a[:, 0] * b[:, 0], 0.04),
     "product and main effects": (2, lambda a, b: 2 * a[:, 0] * b[:, 0] + a[:, 1] + b[:, 0], 0.03),
     "ring": (2, lambda a, b: 8.0 * (a[:, 0] ** 2 + b[:, 0] ** 2 < 1.4) - 4, 0.03),
     "parity of three columns": (2, lambda a, b: 4 * np.sign(a[:, 0] * a[:, 1] * b[:, 0]), 0.03),

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor, HistGradientBoostingRegressor
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.linear_model import Ridge
 
 from gal.errors import StoredModelError
+from gal.models.tabular.boosting import Boosted
 from gal.storage.sound_forests import check_forest
 
 
@@ -25,7 +26,8 @@ def test_what_was_fitted_is_sound(kind: Any) -> None:
 
 def boosted() -> Any:
     X = np.random.default_rng(0).normal(size=(600, 3))
-    return HistGradientBoostingRegressor(max_iter=3).fit(X, X[:, 0] * X[:, 1])
+    rows = X, X[:, 0] * X[:, 1], np.ones(600)
+    return Boosted.fit(rows, rows, columns="all")
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,7 @@ def boosted() -> Any:
 def test_histogram_trees_are_looked_through_likewise(field: str, value: int) -> None:
     made = boosted()
     check_forest(made)
-    made._predictors[1][0].nodes[field][0] = value
+    made.trees.predictors[1].nodes[field][0] = value
     with pytest.raises(StoredModelError, match="leads outside of itself"):
         check_forest(made)
 

@@ -36,7 +36,7 @@ from gal.core.validated import Concluded
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-OUTPUTS, MODEL_OUTPUTS, FEWEST_ROWS = 2_000_000, 100_000, 500
+OUTPUTS, MODEL_OUTPUTS, FEWEST_ROWS = 2_000_000, 20_000, 500
 """At most so many rows times coalitions, with a stacker or probes fewer; but at least so many rows."""
 
 

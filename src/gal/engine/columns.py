@@ -147,7 +147,11 @@ def view_of(X: Any, positions: list[int], column_names: list[str] | None = None)
     """These columns of the table, by name where the table has names."""
     if column_names is not None and hasattr(X, "columns"):
         return _safe_indexing(X, column_names, axis=1)
-    return X.take(positions, axis=1) if type(X) is np.ndarray else _safe_indexing(X, positions, axis=1)
+    if type(X) is not np.ndarray:
+        return _safe_indexing(X, positions, axis=1)
+    first, last = positions[0], positions[-1]
+    side_by_side = positions == list(range(first, last + 1))  # then they need not be copied
+    return X[:, first : last + 1] if side_by_side else X.take(positions, axis=1)
 
 
 def missing_columns(X: Any, column_names: list[str] | None) -> list[str]:

@@ -108,8 +108,8 @@ def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) 
 
     ``side-by-side`` is for networks that share one GPU (extra ``deep``).
 
-    ``joblib`` is processes unless the caller has chosen another backend with
-    ``joblib.parallel_config``; its workers live as long as the task.
+    ``joblib`` is threads unless the caller has chosen another backend with ``joblib.parallel_config``; its
+    workers live as long as the task.
     """
     with unlogged():
         yield from _opened(driver, n_jobs)
@@ -134,7 +134,7 @@ def _opened(driver: str | Driver, n_jobs: int | None) -> Iterator[Driver]:
         "in-process": {},
         "threads": {"backend": "threading"},
         "processes": {"backend": "loky"},
-        "joblib": {},
+        "joblib": {"prefer": "threads"},
     }
     if driver == "side-by-side":
         from gal.models.deep.side_by_side import SideBySide
@@ -151,7 +151,8 @@ def _opened(driver: str | Driver, n_jobs: int | None) -> Iterator[Driver]:
     # max_nbytes: large views are shared as memory maps, once, not copied with every request.
     several = -1 if n_jobs is None else n_jobs
     with Parallel(n_jobs=several, max_nbytes="1M", **settings[driver]) as pool:
-        yield _Pool(pool, driver != "threads", effective_n_jobs(several))
+        elsewhere = not getattr(pool._backend, "supports_sharedmem", False)
+        yield _Pool(pool, elsewhere, effective_n_jobs(several))
 
 
 def choose_driver(driver: str | Driver, organizations: Mapping[str, Organization]) -> str | Driver:

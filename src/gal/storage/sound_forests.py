@@ -17,15 +17,16 @@ LEAF = -1
 
 def check_forest(model: Any) -> None:
     """StoredModelError where this is no model of scikit-learn's trees, or one that cannot be followed."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
     from sklearn.ensemble._forest import BaseForest
+
+    from gal.models.tabular.boosting import Boosted
 
     if isinstance(model, BaseForest):
         n = int(model.n_features_in_)
         sound = all(_is_sound(one.tree_, n, int(one.n_features_in_)) for one in model.estimators_)
-    elif isinstance(model, HistGradientBoostingRegressor):
-        trees = [tree.nodes for trees in model._predictors for tree in trees]
-        sound = all(_are_sound(nodes, int(model._n_features)) for nodes in trees)
+    elif isinstance(model, Boosted):
+        n = len(model.mapper.bin_thresholds_)
+        sound = all(_are_sound(one.nodes, n) for one in model.trees.predictors)
     else:
         raise StoredModelError(f"a model of trees is expected, got {type(model).__name__}")
     if not sound:

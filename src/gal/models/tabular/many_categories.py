@@ -50,6 +50,12 @@ class ManyCategories:
     def __init__(self, columns: Sequence[int], names: Sequence[list[str]]) -> None:
         self.columns, self.names = list(columns), list(names)
 
+    def is_like(self, other: ManyCategories | None) -> bool:
+        """Whether both have the same columns and categories."""
+        if self is other or other is None:
+            return self is other
+        return (self.columns, self.names) == (other.columns, other.names)
+
     def places(self, table: Any) -> Places:
         """Where each value stands among its column's categories, shape (n, columns).
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from gal.models.reading.converting import ReadTable, read_with, readings_of
 from gal.models.tabular.column_values import as_numbers, columns_of, frequent, is_number, positions
-from gal.models.tabular.frames import Table
+from gal.models.tabular.frames import Table, is_plain
 from gal.models.tabular.readings import HowRead
 
 Floats = NDArray[np.float64]
 
-BLOCK = 2**22
-"""Numbers in a block of the wide matrix: 32 MiB. A million rows of text would be gigabytes at once."""
+BLOCK = 2**17
+"""Numbers in a block of the wide matrix: 1 MiB, which a cache holds."""
 
 KNOTS = (0.25, 0.5, 0.75)
 """Quantiles of a number at which its line may bend."""
@@ -88,6 +88,8 @@ class TableEncoder:
     def codes(self, table: Table | ReadTable) -> Floats:
         """Numbers as they are, categories as codes; missing, infinite and unknown ones are NaN."""
         columns: Any = self.read(table)
+        if is_plain(columns) and not any(self.is_category_) and not any(self.says_nothing_):
+            return columns  # type: ignore[no-any-return]
         codes = np.zeros(columns.shape)  # trees fail on a column without any known value: it stays 0
         for j, column in enumerate(columns_of(columns)):
             if self.is_category_[j]:
@@ -97,22 +99,39 @@ class TableEncoder:
         return codes
 
     def wide(self, codes: Floats) -> Floats:
-        """Standardised numbers and their bends (missing: the mean), and one column per category."""
-        wide = np.zeros((len(codes), self.width))
+        """Standardised numbers and their bends (missing: the mean), and one column per category; column after
+        column in memory.
+        """
+        wide = np.zeros((self.width, len(codes)))
         for j, (start, end) in enumerate(pairwise(self._edges)):
             missing = np.isnan(codes[:, j])
-            known: Any = np.flatnonzero(~missing) if missing.any() else slice(None)
+            size = 1.0 if self.sizes_ is None else self.sizes_[j]
             if self.is_category_[j]:
-                wide[np.flatnonzero(~missing), start + codes[known, j].astype(np.intp)] = 1.0
+                known = np.flatnonzero(~missing)
+                wide[start + codes[known, j].astype(np.intp), known] = size
                 continue
-            line = (codes[known, j] - self.center_[j]) / self.scale_[j]
-            wide[known, start] = line
-            knot, level, slope, size = self.bends_[j].T[:, :, None]
-            bent = np.maximum(line - knot, 0.0) - level - slope * line
-            wide[known, start + 1 : end] = (bent * (BEND / size)).T
-        if self.sizes_ is not None:
-            wide *= np.repeat(self.sizes_, np.diff(self._edges))
-        return wide
+            line = (codes[:, j] - self.center_[j]) / self.scale_[j]
+            wide[start] = size * line
+            for row, (knot, level, slope, spread) in zip(wide[start + 1 : end], self.bends_[j], strict=True):
+                np.maximum(line - knot, 0.0, out=row)
+                row -= level
+                row -= slope * line
+                row *= size * BEND / spread
+            if missing.any():
+                wide[start:end, missing] = 0.0
+        return wide.T
+
+    def is_like(self, other: TableEncoder) -> bool:
+        """Whether both encode alike; stored models of several rounds have each its own."""
+        if self is other:
+            return True
+        plain = ("readings_", "categories_", "says_nothing_", "is_category_", "sizes_")
+        arrays = ("center_", "scale_")
+        return (
+            all(getattr(self, name) == getattr(other, name) for name in plain)
+            and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays)
+            and all(np.array_equal(a, b) for a, b in zip(self.bends_, other.bends_, strict=True))
+        )
 
     @property
     def width(self) -> int:
@@ -127,14 +146,10 @@ class TableEncoder:
         ]
         return [0, *accumulate(widths)]
 
-    def in_one_block(self, n_rows: int) -> bool:
-        """Whether the wide matrix of so many rows is small."""
-        return n_rows * self.width <= BLOCK
-
-    def blocks(self, codes: Floats) -> Iterator[slice]:
+    def blocks(self, n_rows: int) -> Iterator[slice]:
         """Stretches of rows whose wide matrix is small."""
         rows = max(1, BLOCK // max(1, self.width))
-        for start in range(0, len(codes), rows):
+        for start in range(0, n_rows, rows):
             yield slice(start, start + rows)
 
 

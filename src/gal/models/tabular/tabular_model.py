@@ -21,19 +21,23 @@ from weakref import ref
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import Ridge
 from sklearn.utils import get_tags
 from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
 
 from gal.models.known_columns import same_names
 from gal.models.tabular.frames import Table, as_frame, is_plain
-from gal.models.tabular.grown_trees import fit_tree, predict_tree
-from gal.models.tabular.known_table import KnownTable
-from gal.models.tabular.many_categories import ManyCategories, effects_of, fit_effects, read_columns
-from gal.models.tabular.table_encoder import TableEncoder
-from gal.models.tabular.wide_ridge import SEVERAL, WEIGHED_ROWS, ridge
+from gal.models.tabular.histogram_trees import Growth, Trees, grow
+from gal.models.tabular.many_categories import ManyCategories, effects_of, fit_effects
+from gal.models.tabular.prepared_table import CodedTable, PreparedColumns, PreparedTable
 
 Floats = NDArray[np.float64]
+
+SEVERAL = 3
+"""Outputs from which on fewer trees do."""
+
+WEIGHED_ROWS = 2000
+"""With fewer rows weights are the user's, and the same in every round: columns are encoded with them."""
 
 ROWS_PER_LEAF = 200
 """A tree has no more leaves than one for so many rows: small tables get small trees."""
@@ -71,8 +75,8 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     many_: ManyCategories | None = None
     """Columns with many categories: None where there are none, and in stored models of earlier versions."""
 
-    _added: tuple[ref[KnownTable], Floats] | None = None
-    """What categories add to the rows of a prepared table that was just fitted; asked for once."""
+    _fitted: tuple[ref[PreparedTable], NDArray[np.intp] | None, Floats] | None = None
+    """What categories and trees add to the rows of a prepared table that were just fitted; asked for once."""
 
     def __init__(
         self,
@@ -105,7 +109,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 
     def prepare(self, view: Any) -> Any:
         """The table with what is computed of it once: all rounds of a task fit the same columns."""
-        return view if isinstance(view, KnownTable) else self._known(view)
+        return view if isinstance(view, PreparedTable) else self._prepared(self._table(view))
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> TabularModel:
         """Fit residuals ``y`` of shape (n,) or (n, K).
@@ -113,91 +117,93 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         A large prepared table is encoded with every row counting the same, whatever its weight: weights
         change from round to round, and the columns do not. In a small one a row of weight 2 is two rows.
         """
-        known = X if isinstance(X, KnownTable) else self._known(X)
-        target = _target(y, known.shape[0])
+        prepared = self.prepare(X)
+        target = _target(y, len(prepared))
         self.single_output_ = target.ndim == 1
         target = target.reshape(len(target), -1)
         weight = None if sample_weight is None else _weights(sample_weight, target)
         self.__dict__.pop("feature_names_in_", None)
-        self.__dict__.update(known.noted)
-        if known is X and weight is not None and len(target) < WEIGHED_ROWS:
-            known = KnownTable(known.table, kinds=known.kinds)
-        self.encoder_: TableEncoder
-        self.encoder_, self.many_ = (
-            known.columns if known is X else read_columns(known.table, weight, known.kinds)
-        )
-        codes = known.codes(self.encoder_)
-        self.coef_, self.intercept_ = ridge(known, self.encoder_, target, weight, self.alpha)
-        self.trees_: list[HistGradientBoostingRegressor] = []
-        trees, rate = (TREES, RATE) if target.shape[1] < SEVERAL else (TREES_OF_SEVERAL, RATE_OF_SEVERAL)
-        max_iter = trees if self.max_iter is None else self.max_iter
-        rate = rate if self.learning_rate is None else self.learning_rate
-        known.grown.clear()
+        self.__dict__.update(prepared.columns.noted)
+        if weight is not None and (prepared is not X or len(target) < WEIGHED_ROWS):
+            prepared = self._prepared(prepared.table, weight)
+        self.encoder_, self.many_ = prepared.columns.learned
+        coded = prepared.coded(self.encoder_, self.many_)
+        self.coef_, self.intercept_ = ridge(coded, target, weight, self.alpha)
+        few = target.shape[1] < SEVERAL
+        trees = (TREES if few else TREES_OF_SEVERAL) if self.max_iter is None else self.max_iter
+        rate = (RATE if few else RATE_OF_SEVERAL) if self.learning_rate is None else self.learning_rate
+        leaves = min(self.max_leaf_nodes, max(2, len(target) // ROWS_PER_LEAF))
+        grows, added = trees > 0 and len(target) >= self.min_rows, np.zeros(target.shape)
+        self.trees_: list[Trees] = []
         if self.many_ is not None:
-            target = target - self._fit_effects(self.many_, X, known, target, weight)
-        if max_iter > 0 and len(target) >= self.min_rows:
-            left_over = target - self._linear(known)
-            self.trees_ = [
-                fit_tree(self._tree(len(codes), max_iter, rate), known, codes, column, weight)
-                for column in left_over.T
-            ]
-        self.n_iter_ = 1 + (max_iter if self.trees_ else 0)  # the ridge, and what each tree adds
+            target = target - coded.linear(self.coef_, self.intercept_)
+            self.effects_, added = fit_effects(self.many_, coded.places, target, weight)
+            target = target - added
+        if grows:
+            self.mapper_ = prepared.columns.mapper
+            added = added + self._fit_trees(coded, target, weight, Growth(trees, rate, leaves))
+        self.n_iter_ = 1 + (trees if grows else 0)  # the ridge, and what each tree adds
+        whole = ref(prepared) if prepared.parent is None else prepared.parent
+        self._fitted = (whole, prepared.rows, added) if grows or self.many_ is not None else None
         return self
+
+    def _fit_trees(self, coded: CodedTable, target: Floats, weight: Floats | None, growth: Growth) -> Floats:
+        """What trees add to the fitted rows, shape (n, K)."""
+        if self.many_ is None:
+            target = target - coded.linear(self.coef_, self.intercept_)
+        added, binned = np.empty(target.shape), coded.binned(self.mapper_)
+        for k, column in enumerate(target.T):
+            trees, added[:, k] = grow(binned, column, weight, growth)
+            self.trees_.append(trees)
+        return added
 
     def predict(self, X: Any) -> Floats:
         """Fitted values, shape (n,) or (n, K) as the residuals had."""
         if not hasattr(self, "trees_"):
             check_is_fitted(self)
-        known = X if isinstance(X, KnownTable) else self._known(X)
-        if not _alike(known.noted, vars(self)):
-            validate_data(self, known.named, reset=False, skip_check_array=True)  # which says what is wrong
-        fitted = self._linear(known)
-        if self.many_ is not None:
-            fitted += self._effects_of(self.many_, known)
-        for k, tree in enumerate(self.trees_):
-            fitted[:, k] += predict_tree(tree, known, self.encoder_)
-        return np.asarray(fitted[:, 0] if self.single_output_ else fitted)
+        prepared = self.prepare(X)
+        if not _alike(prepared.columns.noted, vars(self)):
+            validate_data(
+                self, prepared.table, reset=False, skip_check_array=True
+            )  # which says what is wrong
+        coded = prepared.coded(self.encoder_, self.many_)
+        values = coded.linear(self.coef_, self.intercept_)
+        if self.many_ is not None or self.trees_:
+            values += self._added(prepared, coded)
+        return np.asarray(values[:, 0] if self.single_output_ else values)
 
-    def _known(self, X: Any) -> KnownTable:
-        return KnownTable(self._table(X), kinds=self.kinds)
+    def _added(self, prepared: PreparedTable, coded: CodedTable) -> Floats:
+        """What categories and trees add; to rows that were just fitted, what they added there."""
+        if self._fitted is None or self._fitted[0]() is not prepared:
+            return self._beyond_ridge(coded)
+        _, rows, added = self._fitted
+        self._fitted = None  # for each round a number for each row would be much to keep
+        if rows is None:
+            return added
+        whole, others = np.empty((len(prepared), added.shape[1])), np.ones(len(prepared), dtype=np.bool_)
+        whole[rows], others[rows] = added, False
+        left = np.flatnonzero(others)
+        if len(left):
+            whole[left] = self._beyond_ridge(prepared[left].coded(self.encoder_, self.many_))
+        return whole
 
-    def _linear(self, known: KnownTable) -> Floats:
-        fitted = np.empty((known.shape[0], len(self.intercept_)))
-        for block, wide in known.wide_blocks(self.encoder_):
-            fitted[block] = wide @ self.coef_ + self.intercept_
-        return fitted
-
-    def _fit_effects(
-        self, many: ManyCategories, X: Any, known: KnownTable, target: Floats, weight: Floats | None
-    ) -> Floats:
-        """What categories add to the fitted rows, after their effects were fitted to what the ridge left."""
-        left_over = target - self._linear(known)
-        self.effects_, added = fit_effects(many, known.places(many, self.encoder_), left_over, weight)
-        self._added = (ref(X), added) if isinstance(X, KnownTable) else None
+    def _beyond_ridge(self, coded: CodedTable) -> Floats:
+        if self.many_ is None:
+            added = np.zeros((len(coded), len(self.intercept_)))
+        else:
+            added = effects_of(self.effects_, coded.places)
+        if self.trees_:
+            binned = coded.binned(self.mapper_)
+            for k, trees in enumerate(self.trees_):
+                added[:, k] += trees.predict(binned)
         return added
-
-    def _effects_of(self, many: ManyCategories, known: KnownTable) -> Floats:
-        """What categories add to these rows: to rows that were just fitted, by the other rows."""
-        found = effects_of(self.effects_, known.places(many, self.encoder_))
-        table, added = (None, None) if self._added is None else (self._added[0](), self._added[1])
-        if table is not None and known.holds(table):
-            found[slice(None) if table is known else table.rows] = added
-            self._added = None  # for each round a number for each row would be much to keep
-        return found
 
     def __getstate__(self) -> Any:
         """Without what belongs to the rows that were fitted: it is not stored."""
-        return {name: value for name, value in super().__getstate__().items() if name != "_added"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_fitted"}
 
-    def _tree(self, n_rows: int, max_iter: int, rate: float) -> HistGradientBoostingRegressor:
-        return HistGradientBoostingRegressor(
-            max_iter=max_iter,
-            learning_rate=rate,
-            max_leaf_nodes=min(self.max_leaf_nodes, max(2, n_rows // ROWS_PER_LEAF)),
-            categorical_features=self.encoder_.is_category_,
-            early_stopping=False,
-            random_state=self.random_state,
-        )
+    def _prepared(self, table: Table, weight: Floats | None = None) -> PreparedTable:
+        return PreparedTable(PreparedColumns(table, self.kinds, weight))
 
     def _table(self, X: Any) -> Table:
         if is_plain(X):
@@ -215,6 +221,24 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
+
+
+def ridge(coded: CodedTable, target: Floats, weight: Floats | None, alpha: float) -> tuple[Floats, Floats]:
+    """Coefficients (width, K) and intercepts (K,) on the wide matrix. Of very many rows some are enough."""
+    rows, width = coded.ridge_rows, coded.encoder.width
+    target, weight = target[rows], None if weight is None else weight[rows]
+    if len(target) <= width:  # scikit-learn's takes more columns than rows well
+        whole = Ridge(alpha=alpha).fit(coded.encoder.wide(coded.codes()), target, weight)
+        return np.atleast_2d(whole.coef_).T, np.atleast_1d(whole.intercept_)
+    mean, gram = coded.moments(weight)
+    center = np.average(target, axis=0, weights=weight)
+    products = np.zeros((width, target.shape[1]))
+    for block, wide in coded.wide_blocks():
+        part = target[block] - center
+        products += wide.T @ (part if weight is None else part * weight[block, None])
+    gram = gram + alpha * np.eye(width)
+    coefficients = np.asarray(np.linalg.solve(gram, products), dtype=np.float64)
+    return coefficients, center - mean @ coefficients
 
 
 def default_model() -> TabularModel:

@@ -11,7 +11,6 @@ from typing import Any
 
 from gal.core.state import Ensemble, ensemble_of
 from gal.errors import StoredModelError, TaskError
-from gal.models.tabular.boosting import Boosted
 from gal.node.store.files import read_whole, sync_file
 from gal.node.store.state import State
 from gal.node.store.stored_versions import OWN_CLOSING, LearningOutcome, StoredClosing
@@ -101,8 +100,7 @@ def _read(path: Path, version: int) -> Ensemble:
 
 def _forests(stored: Ensemble) -> list[Any]:
     stackers = [stored.closing, None if stored.probes is None else stored.probes.stacker]
-    models = [model for one in stackers for model in getattr(one, "models", ())]
-    return [one.trees if isinstance(one, Boosted) else one for one in models]
+    return [model for one in stackers for model in getattr(one, "models", ())]
 
 
 def _path(state: State, task: str, version: int, file: str = FILE) -> Path:

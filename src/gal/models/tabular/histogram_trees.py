@@ -1,0 +1,164 @@
+"""Histogram trees on columns that are binned once: scikit-learn's trees, grown in a loop of ours.
+
+A task fits the same columns in every round. ``HistGradientBoostingRegressor`` checks and bins them in every
+``fit``, which takes longer than growing a few small trees. So its parts are called directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble._hist_gradient_boosting._gradient_boosting import _update_raw_predictions
+from sklearn.ensemble._hist_gradient_boosting.binning import _BinMapper
+from sklearn.ensemble._hist_gradient_boosting.grower import TreeGrower
+from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
+
+Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
+Binned = NDArray[np.uint8]
+
+BINS = 256
+"""Of a column; the last one is for missing values."""
+
+
+def find_bins(table: Floats, is_category: Sequence[bool] = (), *, sampled: int = 200_000) -> Any:
+    """The bins of each column, from so many rows; categories are codes from 0 on."""
+    categories = [
+        _distinct(column) if category else None
+        for column, category in zip(table.T, is_category or [False] * table.shape[1], strict=True)
+    ]
+    return _BinMapper(
+        n_bins=BINS,
+        subsample=sampled,
+        is_categorical=np.array([one is not None for one in categories], dtype=np.uint8),
+        known_categories=categories,
+        random_state=0,
+    ).fit(table)
+
+
+def _distinct(codes: Floats) -> Floats:
+    found = np.unique(codes)
+    return found[~np.isnan(found)]
+
+
+def same_bins(one: Any, other: Any) -> bool:
+    """Whether both bin alike; stored models of several rounds have each its own."""
+    if one is other:
+        return True
+    pairs = zip(one.bin_thresholds_, other.bin_thresholds_, strict=False)
+    alike = len(one.bin_thresholds_) == len(other.bin_thresholds_)
+    return alike and all(np.array_equal(a, b) for a, b in pairs)
+
+
+@dataclass(frozen=True)
+class BinnedTable:
+    """Rows as trees see them."""
+
+    mapper: Any
+    bins: Binned
+    """Shape (n, columns), column after column in memory."""
+
+    @staticmethod
+    def of(mapper: Any, table: Floats) -> BinnedTable:
+        """These rows, binned."""
+        return BinnedTable(mapper, mapper.transform(table))
+
+    def __getitem__(self, rows: NDArray[np.intp] | slice) -> BinnedTable:
+        return BinnedTable(self.mapper, np.asfortranarray(self.bins[rows]))
+
+    @property
+    def missing(self) -> int:
+        """The bin of missing values."""
+        return int(self.mapper.missing_values_bin_idx_)
+
+    @cached_property
+    def has_missing(self) -> Binned:
+        """Which columns have missing values."""
+        return np.asarray((self.bins == self.missing).any(axis=0), dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class Trees:
+    """Boosted trees of one output."""
+
+    level: float
+    """What rows have before the first tree."""
+    predictors: list[Any]
+
+    def predict(self, table: BinnedTable) -> Floats:
+        """Values (n,)."""
+        found, threads = np.full(len(table.bins), self.level), _openmp_effective_n_threads()
+        for one in self.predictors:
+            found += _writeable(one).predict_binned(table.bins, table.missing, threads)
+        return found
+
+
+def _writeable(predictor: Any) -> Any:
+    """scikit-learn refuses nodes in a read-only memory map."""
+    return predictor if predictor.nodes.flags.writeable else deepcopy(predictor)
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How trees grow."""
+
+    trees: int
+    """How many at most."""
+    rate: float
+    """How much each counts."""
+    leaves: int
+    """How many each has at most."""
+    rows_in_leaf: int = 20
+    patience: int = 5
+    """Growing ends after so many trees without a better loss on validation rows."""
+
+
+def grow(
+    table: BinnedTable,
+    target: Floats,
+    weight: Floats | None,
+    growth: Growth,
+    validation: tuple[BinnedTable, Floats, Floats] | None = None,
+) -> tuple[Trees, Floats]:
+    """Trees by squared error, each on what those before left over; also their values of these rows.
+
+    Validation rows (with target and weight) say how many trees are kept; then the values are of all trees.
+    """
+    threads, level = _openmp_effective_n_threads(), float(np.average(target, weights=weight))
+    fitted, trees = np.full(len(target), level), Trees(level, [])
+    hessians = (np.ones(1) if weight is None else weight).astype(np.float32)
+    held, seen, counts = validation if validation is not None else (None, np.zeros(0), np.zeros(0))
+    error = level - seen
+    losses = [float(np.square(error) @ counts)]
+    while len(trees.predictors) < growth.trees:
+        slopes = fitted - target if weight is None else (fitted - target) * weight
+        grower = TreeGrower(
+            table.bins,
+            slopes.astype(np.float32),
+            hessians,
+            n_bins=BINS,
+            n_bins_non_missing=table.mapper.n_bins_non_missing_,
+            has_missing_values=table.has_missing,
+            is_categorical=table.mapper.is_categorical_,
+            max_leaf_nodes=growth.leaves,
+            min_samples_leaf=growth.rows_in_leaf,
+            shrinkage=growth.rate,
+            n_threads=threads,
+        )
+        grower.grow()
+        trees.predictors.append(grower.make_predictor(table.mapper.bin_thresholds_))
+        _update_raw_predictions(fitted, grower, threads)
+        if held is not None:
+            error += trees.predictors[-1].predict_binned(held.bins, held.missing, threads)
+            losses.append(float(np.square(error) @ counts))
+            if len(losses) - 1 - int(np.argmin(losses)) >= growth.patience:
+                break
+    if held is not None:
+        del trees.predictors[int(np.argmin(losses)) :]
+    return trees, fitted
