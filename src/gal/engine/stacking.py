@@ -42,14 +42,13 @@ output, and for several, where nothing else is boosted.
 TREES, ROWS = 25, 30_000
 """Trees of a forest that gains, and the rows that they see."""
 
-TREES_OF_CLASS, MOST_TREES = 4, 100
-"""For several classes a forest has so many trees for each, if these are more; and so many at most."""
-
 BOOSTED_GAINS, FOREST_GAINS = 1.0, 2.0
 """Standard errors by which a model must lower the loss of validation rows; a forest costs more."""
 
-MUCH = 0.05
-"""Where its trial lowers the loss by such a share, a forest sees all rows."""
+MUCH, GROWN, MOST_TREES = 0.05, 4_000_000, 100
+"""Where its trial lowers the loss by such a share, a forest sees all rows; for several classes it has more
+trees: so many rows in all, and so many trees at most.
+"""
 
 BOOSTED_ROWS = {"sums": 100_000, "all": 50_000}
 """Rows that boosted trees see, by the columns that they see."""
@@ -196,7 +195,7 @@ class Stacking:
             if not errors > (BOOSTED_GAINS if isinstance(kind, str) else FOREST_GAINS):
                 continue
             if not isinstance(kind, str):
-                trees = int(np.clip(TREES_OF_CLASS * loss.n_outputs, TREES, MOST_TREES))
+                trees = TREES if one else int(np.clip(GROWN // len(rest), TREES, MOST_TREES))
                 many = (trees, len(rest)) if gain > MUCH else (TREES, ROWS)
                 model = self._forest(received, rest, kind, *many)
             models.append(model)
