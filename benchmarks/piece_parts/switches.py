@@ -329,13 +329,6 @@ ALL = [
         guards=True,
     ),
     Piece(
-        "18a line search: four fifths of a step",
-        _ours,
-        {"line_search": "relaxed"},
-        added=True,
-        phase=3,
-    ),
-    Piece(
         "18b line search: half a step",
         _ours,
         {"line_search": "half"},

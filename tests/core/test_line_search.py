@@ -20,7 +20,6 @@ from gal.core.line_search import (
     HalfSearch,
     LBFGSSearch,
     Line,
-    RelaxedSearch,
     ReleasedStep,
     largest_curvature,
     line_search,
@@ -258,13 +257,10 @@ def test_methods_by_name() -> None:
     assert line_search("lbfgs") == LBFGSSearch()
     assert line_search("bounded") == BoundedSearch()
     assert line_search("half") == HalfSearch()
-    assert line_search("relaxed") == RelaxedSearch()
     assert line_search(0.5) == ConstantRate(0.5)
     own = ExactSearch(tolerance=1e-3)
     assert line_search(own) is own
-    with pytest.raises(
-        InvalidOptionError, match="exact, half, relaxed, bounded, constant, lbfgs, got 'newton'"
-    ):
+    with pytest.raises(InvalidOptionError, match="exact, half, bounded, constant, lbfgs, got 'newton'"):
         line_search("newton")
     with pytest.raises(InvalidOptionError, match="a name or a rate, got True"):
         line_search(True)
@@ -434,21 +430,3 @@ def test_of_equally_good_steps_the_smallest_is_taken(labels: tuple[float, float]
     for by in (1.0, -1.0):
         y, direction = by * np.array(labels)[:, None], np.full((2, 1), by)
         assert ExactSearch()(Line(AbsoluteError(), y, np.zeros((2, 1)), direction)) == rate
-
-
-def test_relaxed_steps_end_the_zigzag_of_exact_ones() -> None:
-    """Down a long valley, of which each answer is one slope: exact steps cross it again and again."""
-    y, steep = np.zeros((2, 1)), np.array([[30.0], [1.0]])
-
-    def after(rounds: int, search: RelaxedSearch | ExactSearch) -> float:
-        at = np.array([[1.0], [30.0]])  # where exact steps take longest
-        for _ in range(rounds):
-            line = Line(SquaredError(), y, np.sqrt(steep) * at, -np.sqrt(steep) * steep * at)
-            at = at - search(line) * steep * at
-        return mean_loss(SquaredError(), y, np.sqrt(steep) * at)
-
-    assert after(10, RelaxedSearch()) < 0.1 * after(10, ExactSearch())
-    line = line_of(BinaryLogLoss(), 3)
-    exact, relaxed = ExactSearch()(line), RelaxedSearch()(line, round=2, scale=3.0)
-    assert relaxed == pytest.approx(0.8 * exact)
-    assert line.value(relaxed) < line.value(0.0)

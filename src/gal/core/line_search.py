@@ -32,9 +32,6 @@ Floats = NDArray[np.float64]
 ENDLESS = 1e-2
 """Where the loss falls for ever along a line (separable classes), stop once this much slope is left."""
 
-RELAXED = 0.8
-"""How much of the exact rate a relaxed one is."""
-
 FAR = 1e3
 """A loss that still falls at this multiple of a step falls for ever."""
 
@@ -119,19 +116,6 @@ class HalfSearch:
 
     def __call__(self, line: Line, *, round: int = 1, scale: float = 1.0) -> float:
         return ExactSearch()(line, round=round, scale=scale) / 2
-
-
-@dataclass(frozen=True)
-class RelaxedSearch:
-    """Four fifths of the exact rate: rounds that do not undo each other.
-
-    Exact steps down a long valley zigzag: each is across the last one, and rates come in turns (large, small,
-    large). That is so with linear local models, whose fitted values hardly change from round to round. A step
-    that is a little short breaks the pattern, and so many rounds get much further.
-    """
-
-    def __call__(self, line: Line, *, round: int = 1, scale: float = 1.0) -> float:
-        return RELAXED * ExactSearch()(line, round=round, scale=scale)
 
 
 @dataclass(frozen=True)
@@ -226,7 +210,7 @@ class LBFGSSearch:
         return min(abs(rate), self.clamp)
 
 
-FROM_THE_START = (ExactSearch, HalfSearch, RelaxedSearch, BoundedSearch, ConstantRate, ReleasedStep)
+FROM_THE_START = (ExactSearch, HalfSearch, BoundedSearch, ConstantRate, ReleasedStep)
 """Searches that look at no row where the loss is a squared error, whose start says all."""
 
 
@@ -240,7 +224,6 @@ def line_search(method: str | float | LineSearch) -> LineSearch:
         names: dict[str, LineSearch] = {
             "exact": ExactSearch(),
             "half": HalfSearch(),
-            "relaxed": RelaxedSearch(),
             "bounded": BoundedSearch(),
             "constant": ConstantRate(),
             "lbfgs": LBFGSSearch(),
