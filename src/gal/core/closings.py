@@ -1,8 +1,7 @@
-"""What the label holder makes of all that she received, once the rounds are over: a contract only.
+"""The stacker as the core knows it: a contract only, so that Algorithm 1 has no model in it.
 
-F^T adds the fitted values up. A closing model of her own may hear more in them, and costs no
-request. Algorithm 1 knows no such model: whoever makes a task may give it one that is learned from
-the replies (``gal.engine.stacking``).
+The label holder's stacker learns from all fitted values once the rounds are over. It costs no request. See
+``gal.engine.stacking``.
 """
 
 from __future__ import annotations
@@ -23,24 +22,29 @@ Replies = tuple[Sequence[Mapping[str, float]], Sequence[Mapping[str, Floats32]]]
 
 
 class ClosingModel(Protocol):
-    """Moves F^T of some rows, from the same answers that were added up."""
+    """Models of the fitted values, blended with F^T."""
 
     @property
     def share(self) -> float:
-        """How far it is followed, in (0, 1]."""
+        """The part of all weights that the models have."""
 
     @property
     def validation_loss(self) -> float:
-        """Mean loss on the validation rows with it."""
+        """Mean loss of the blend on the validation rows."""
+
+    @property
+    def gain(self) -> float:
+        """How much lower that is than without the models."""
 
     def output(self, output: Floats, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
-        """The closed output (n, K) of rows with this F^T; ``answers`` (n, K) by
-        round and organization that counts.
-        """
+        """The blended output (n, K) of rows with this F^T; fitted values (n, K) by round and organization."""
+
+    def blended(self, output: Floats, table: Floats32) -> Floats:
+        """The same from replies to interaction probes, as a table (n, any width)."""
 
 
 class LearnsClosing(Protocol):
-    """Learns a closing model after the last round; everything in it follows from the arguments."""
+    """Learns a stacker; everything in it follows from the arguments. None where it gains nothing."""
 
     def __call__(
         self,
@@ -48,7 +52,10 @@ class LearnsClosing(Protocol):
         coefficients: Sequence[Mapping[str, float]],
         fitted: Sequence[Mapping[str, Floats32]],
     ) -> ClosingModel | None:
-        """Of the rounds that are used: what counts how much, and all replies. None where it gains nothing."""
+        """Of the rounds that are used: how much fitted values count, and all of them."""
+
+    def of_table(self, task: Task, output: Floats, table: Floats32) -> ClosingModel | None:
+        """From a table of the task's rows, to be blended with this output."""
 
     def cross_validated(
         self,
@@ -57,7 +64,7 @@ class LearnsClosing(Protocol):
         coefficients: Sequence[Mapping[str, float]],
         fitted: Sequence[Mapping[str, Floats32]],
     ) -> tuple[ClosingModel, Floats] | None:
-        """Where rows are divided into parts instead: the model of all rows, and the closed output (n, K) of
-        every row by models that did not see it. ``left_out``: by part, what the learning without it counts,
-        and all its replies. None where it does not help beyond chance.
+        """Where there are folds: the stacker of all rows, and the blended output (n, K) of every row by
+        models that did not see it. ``left_out``: by fold, what the learning without it counts, and its
+        replies.
         """

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.closings import ClosingModel
 from gal.core.cross_validation import Judgement
 from gal.core.curved import curved_residual
 from gal.core.guards.plausible import spread_of
@@ -26,6 +25,7 @@ from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.stopping import validation_losses
 from gal.core.stored_answers import measured_contributions
 from gal.core.task import Task
+from gal.core.validated import BestRounds
 from gal.core.weights import Fitted, combine
 from gal.errors import InvalidInputError
 
@@ -248,72 +248,6 @@ def advance(
     )
 
 
-@dataclass(frozen=True)
-class BestRounds:
-    """One of the label holder's two models: its best validated rounds, and what closes them."""
-
-    track: Track
-    progress: Progress
-    losses: list[float]
-    """Validated, before the first round and after each."""
-    kept: int
-    """How many rounds it uses."""
-    trust: float
-    judged: Judgement | None = None
-    closing: ClosingModel | None = None
-    probes: Probes | None = None
-    probe_replies: Replies = field(default_factory=dict)
-    """Of the sample of rows, where there are probes."""
-    dropped: frozenset[str] = frozenset()
-    """Who has no part in it, whatever it said."""
-
-    @property
-    def coefficients(self) -> tuple[Mapping[str, float], ...]:
-        """Of the rounds that it uses."""
-        counts = _trusted(self.progress.coefficients[: self.kept], self.trust)
-        return tuple(_without(one, self.dropped) for one in counts) if self.dropped else counts
-
-    @property
-    def validated(self) -> float:
-        """The loss by which both are compared: of the closed model."""
-        if self.probes is not None:
-            return self.probes.validation_loss
-        return min(self.losses) if self.closing is None else self.closing.validation_loss
-
-    def added_up(self, task: Task, rows: NDArray[np.intp]) -> tuple[Floats, dict[str, Floats]]:
-        """F^T of these rows (n, K), and what each organization that counts added to it."""
-        shape = len(rows), task.loss.n_outputs
-        parts: dict[str, Floats] = {}
-        for replies, counts in zip(self.progress.fitted, self.coefficients, strict=False):
-            for name, count in counts.items():
-                added = count * replies[name][rows].astype(np.float64)
-                parts[name] = parts.get(name, np.zeros(shape)) + added
-        first = task.first_output
-        output = np.broadcast_to(first if len(first) == 1 else first[rows], shape).copy()
-        for name in sorted(parts):
-            output += parts[name]
-        return output, {name: parts[name] for name in sorted(parts)}
-
-    def probed(self, task: Task, found: tuple[Probes, Replies] | None) -> BestRounds:
-        """The same with a stacker on the replies to probes, where its gain is significant."""
-        if task.probes is None or found is None:
-            return self
-        probes, replies = found
-        rows = task.rows.sample
-        output, parts = self.added_up(task, rows)
-        used = [
-            {name: fitted[name][rows] for name in counts}
-            for fitted, counts in zip(self.progress.fitted, self.coefficients, strict=False)
-        ]
-        closed = output if self.closing is None else self.closing.output(output, used)
-        table = probes.features(output, parts, replies)
-        stacker = task.probes.stacking.of_table(task.sampled, closed, table)
-        if stacker is None:
-            return self
-        probes = replace(probes, stacker=stacker, validation_loss=self.validated - stacker.gain)
-        return replace(self, probes=probes, probe_replies=replies)
-
-
 def conclude(
     task: Task,
     assisted: Progress,
@@ -414,16 +348,6 @@ def _validated(progress: Progress, judged: Judgement | None) -> list[float]:
         return validation_losses(progress.initial_validation_loss, progress.rounds)
     losses = list(judged.losses[: len(progress.rounds) + 1])
     return losses + [losses[-1]] * (len(progress.rounds) + 1 - len(losses))
-
-
-def _trusted(coefficients: tuple[Mapping[str, float], ...], trust: float) -> tuple[Mapping[str, float], ...]:
-    if trust == 1:
-        return coefficients
-    return tuple(ByName({name: trust * count for name, count in counts.items()}) for counts in coefficients)
-
-
-def _without(counts: Mapping[str, float], names: frozenset[str]) -> Mapping[str, float]:
-    return ByName({name: count for name, count in counts.items() if name not in names})
 
 
 def moved(output: Floats, moves: list[tuple[float, Floats32]]) -> Floats:

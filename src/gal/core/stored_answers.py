@@ -31,7 +31,7 @@ from gal.core.contributions import (
 from gal.core.probes.kept_probes import Probes, Replies
 from gal.core.state import ByName
 from gal.core.task import Task
-from gal.core.validated import Concluded
+from gal.core.validated import BestRounds
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -127,7 +127,7 @@ def stored_answers(
 
 
 def measured_contributions(
-    task: Task, helped: Concluded, own: Concluded | None, *, used: bool
+    task: Task, helped: BestRounds, own: BestRounds | None, *, used: bool
 ) -> Contributions | None:
     """Of the model with assistance (nothing of each where it is not ``used``), beyond its baseline ``own``.
 
@@ -162,7 +162,7 @@ def measured_contributions(
     return Contributions(ByName(found), own=own_part, gain=gain, rows=kind, n_rows=len(rows))
 
 
-def _telling(task: Task, one: Concluded, most: int) -> tuple[NDArray[np.intp], Rows]:
+def _telling(task: Task, one: BestRounds, most: int) -> tuple[NDArray[np.intp], Rows]:
     """The rows that tell, and of what kind they are."""
     validated: Rows = "validation" if len(task.rows.validation) else "training"
     judged = one.judged is not None
@@ -172,7 +172,7 @@ def _telling(task: Task, one: Concluded, most: int) -> tuple[NDArray[np.intp], R
     return rows[:: max(1, -(-len(rows) // most))], "cross-validation" if judged else validated
 
 
-def _stored(task: Task, one: Concluded, rows: NDArray[np.intp]) -> StoredAnswers:
+def _stored(task: Task, one: BestRounds, rows: NDArray[np.intp]) -> StoredAnswers:
     if one.judged is not None:
         return _left_out(task, one, rows)
     first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))[rows]
@@ -187,7 +187,7 @@ def _stored(task: Task, one: Concluded, rows: NDArray[np.intp]) -> StoredAnswers
     return stored_answers(first, one.coefficients, replies, **models)
 
 
-def _left_out(task: Task, one: Concluded, rows: NDArray[np.intp]) -> StoredAnswers:
+def _left_out(task: Task, one: BestRounds, rows: NDArray[np.intp]) -> StoredAnswers:
     """Of each row by the learning that left it out."""
     judged = one.judged
     assert judged is not None

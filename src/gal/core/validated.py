@@ -1,9 +1,9 @@
-"""One of the label holder's two models as it is concluded, and the rows that judge it."""
+"""One of the label holder's two models: its best validated rounds, and what is stacked on them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,46 +11,84 @@ from numpy.typing import NDArray
 from gal.core.closings import ClosingModel
 from gal.core.cross_validation import Judgement
 from gal.core.probes.kept_probes import Probes, Replies
-from gal.core.state import Progress
+from gal.core.requests import Track
+from gal.core.state import ByName, Progress
+from gal.core.task import Task
 
-Floats32 = NDArray[np.float32]
+Floats = NDArray[np.float64]
 
 
-class Concluded(Protocol):
-    """One of the label holder's two models, as it is concluded."""
+@dataclass(frozen=True)
+class BestRounds:
+    """One of the label holder's two models: its best validated rounds, and what closes them."""
 
-    @property
-    def progress(self) -> Progress:
-        """All rounds."""
-
-    @property
-    def kept(self) -> int:
-        """How many of them it uses."""
-
-    @property
-    def trust(self) -> float:
-        """What share of all steps is kept."""
+    track: Track
+    progress: Progress
+    losses: list[float]
+    """Validated, before the first round and after each."""
+    kept: int
+    """How many rounds it uses."""
+    trust: float
+    judged: Judgement | None = None
+    closing: ClosingModel | None = None
+    probes: Probes | None = None
+    probe_replies: Replies = field(default_factory=dict)
+    """Of the sample of rows, where there are probes."""
+    dropped: frozenset[str] = frozenset()
+    """Who has no part in it, whatever it said."""
 
     @property
     def coefficients(self) -> tuple[Mapping[str, float], ...]:
         """Of the rounds that it uses."""
+        counts = _trusted(self.progress.coefficients[: self.kept], self.trust)
+        return tuple(_without(one, self.dropped) for one in counts) if self.dropped else counts
 
     @property
-    def closing(self) -> ClosingModel | None:
-        """What closes it."""
+    def validated(self) -> float:
+        """The loss by which both are compared: of the closed model."""
+        if self.probes is not None:
+            return self.probes.validation_loss
+        return min(self.losses) if self.closing is None else self.closing.validation_loss
 
-    @property
-    def probes(self) -> Probes | None:
-        """Interaction probes that it keeps."""
+    def added_up(self, task: Task, rows: NDArray[np.intp]) -> tuple[Floats, dict[str, Floats]]:
+        """F^T of these rows (n, K), and what each organization that counts added to it."""
+        shape = len(rows), task.loss.n_outputs
+        parts: dict[str, Floats] = {}
+        for replies, counts in zip(self.progress.fitted, self.coefficients, strict=False):
+            for name, count in counts.items():
+                added = count * replies[name][rows].astype(np.float64)
+                parts[name] = parts.get(name, np.zeros(shape)) + added
+        first = task.first_output
+        output = np.broadcast_to(first if len(first) == 1 else first[rows], shape).copy()
+        for name in sorted(parts):
+            output += parts[name]
+        return output, {name: parts[name] for name in sorted(parts)}
 
-    @property
-    def probe_replies(self) -> Replies:
-        """Their replies, of the sample of rows."""
+    def probed(self, task: Task, found: tuple[Probes, Replies] | None) -> BestRounds:
+        """The same with a stacker on the replies to probes, where its gain is significant."""
+        if task.probes is None or found is None:
+            return self
+        probes, replies = found
+        rows = task.rows.sample
+        output, parts = self.added_up(task, rows)
+        used = [
+            {name: fitted[name][rows] for name in counts}
+            for fitted, counts in zip(self.progress.fitted, self.coefficients, strict=False)
+        ]
+        closed = output if self.closing is None else self.closing.output(output, used)
+        table = probes.features(output, parts, replies)
+        stacker = task.probes.stacking.of_table(task.sampled, closed, table)
+        if stacker is None:
+            return self
+        probes = replace(probes, stacker=stacker, validation_loss=self.validated - stacker.gain)
+        return replace(self, probes=probes, probe_replies=replies)
 
-    @property
-    def judged(self) -> Judgement | None:
-        """Its cross-validation, where there is one."""
 
-    @property
-    def dropped(self) -> frozenset[str]:
-        """Who has no part in it."""
+def _trusted(coefficients: tuple[Mapping[str, float], ...], trust: float) -> tuple[Mapping[str, float], ...]:
+    if trust == 1:
+        return coefficients
+    return tuple(ByName({name: trust * count for name, count in counts.items()}) for counts in coefficients)
+
+
+def _without(counts: Mapping[str, float], names: frozenset[str]) -> Mapping[str, float]:
+    return ByName({name: count for name, count in counts.items() if name not in names})

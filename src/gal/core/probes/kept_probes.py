@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from gal.core.task import Task
+from gal.core.closings import ClosingModel, LearnsClosing
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -29,28 +27,6 @@ MOST_PROBES = 100
 """Probes that an organization gets, at most."""
 
 
-class Stacker(Protocol):
-    """Blends an output with what forests make of a table."""
-
-    @property
-    def share(self) -> float:
-        """The part of all weights that the forests have."""
-
-    @property
-    def gain(self) -> float:
-        """How much the blend lowers the mean loss on validation rows."""
-
-    def blended(self, output: Floats, table: Floats32) -> Floats:
-        """The blended output (n, K) of rows with this output and this table (n, any width)."""
-
-
-class LearnsStacker(Protocol):
-    """Learns a stacker; everything in it follows from the arguments."""
-
-    def of_table(self, task: Task, output: Floats, table: Floats32) -> Stacker | None:
-        """From the output and the table of the task's own rows; None where the blend is not significant."""
-
-
 @dataclass(frozen=True)
 class ProbePlan:
     """Asks for interaction probes after the last round, and learns from the replies."""
@@ -59,7 +35,7 @@ class ProbePlan:
     """How many each organization gets, at most."""
     pairs: int
     """How many of them look for two organizations; the rest look for three where two show nothing."""
-    stacking: LearnsStacker
+    stacking: LearnsClosing
 
 
 @dataclass(frozen=True)
@@ -100,7 +76,7 @@ class Probes:
     """By "round organization": the mean reply per output, which stands in for a missing one."""
     spreads: Mapping[str, tuple[tuple[float, ...], ...]]
     """By "round organization", see ``guards/plausible.py``."""
-    stacker: Stacker | None = None
+    stacker: ClosingModel | None = None
     """None until it is learned."""
     validation_loss: float = float("nan")
     """Mean loss on the validation rows with it."""

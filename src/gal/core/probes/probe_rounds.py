@@ -31,8 +31,9 @@ from gal.core.guards.plausible import spread_of
 from gal.core.probes.kept_probes import SEEDS, Probe, Probes, Replies, ReplyKey, Sign, bits
 from gal.core.replies import Reply, accept_fitted
 from gal.core.requests import EndLearning, FitRequest
-from gal.core.steps import BestRounds, at, residual_and_size
+from gal.core.steps import at, residual_and_size
 from gal.core.task import Task
+from gal.core.validated import BestRounds
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
