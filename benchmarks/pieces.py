@@ -22,6 +22,7 @@ import argparse
 import csv
 import json
 import resource
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,16 +36,14 @@ from gal import GALClassifier, GALRegressor, Organization
 from gal.engine.labels import read_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
-from gal_bench.adversaries.attacked_tasks import drive, forecast
-from gal_bench.adversaries.hostile_answers import ATTACKS, Member
+
+sys.path.append(str(Path(__file__).parents[1] / "tests/support"))  # whose adversaries attack here, too
+
+from adversaries import ATTACKS, Member, drive, forecast
 from piece_parts.switches import PIECES, Piece, lines_of
 from piece_parts.tables import FIRST_SPLIT, TABLES, Source, Table
 
 DEFAULT = "default"
-BLOCK = 4
-"""Splits that are done of all before the next ones begin."""
-STAGES = (2, 3, 4, 5, 6)
-"""How late a run comes: the phase of its piece and that of its table."""
 ERRORS = 2.0
 """Standard errors beyond which a mean counts."""
 
@@ -72,26 +71,18 @@ class Job:
         return self.table, self.split, self.run
 
 
-def jobs(
-    tables: Sequence[str], pieces: Sequence[str], splits: int | None, stages: Sequence[int] = STAGES
-) -> list[Job]:
-    """All, the most decisive first; a run that several pieces are compared with is there once."""
-    found: dict[tuple[str, int, str], tuple[tuple[int, ...], Job]] = {}
-    for place, table in enumerate(tables):
+def jobs(tables: Sequence[str], pieces: Sequence[str], splits: int | None) -> list[Job]:
+    """All, table by table; a run that several pieces are compared with is there once."""
+    found: dict[tuple[str, int, str], Job] = {}
+    for table in tables:
         source = TABLES[table]
-        for at, name in enumerate(pieces):
-            piece = PIECES[name]
-            stage = piece.phase + source.phase
-            if stage not in stages or not piece.measured_on(source):
-                continue
-            for split in range(source.splits if splits is None else splits):
-                order = split // BLOCK, stage, place, split
+        measured = [PIECES[name] for name in pieces if PIECES[name].measured_on(source)]
+        for split in range(source.splits if splits is None else splits):
+            for piece in measured:
                 base = tuple(piece.base.items())
-                for turn, one in enumerate((Job(table, split, None, base), Job(table, split, piece, base))):
-                    before = found.get(one.key)
-                    if before is None or (*order, turn * (at + 1)) < before[0]:
-                        found[one.key] = (*order, turn * (at + 1)), one
-    return [job for _, job in sorted(found.values(), key=lambda one: one[0])]
+                for one in (Job(table, split, None, base), Job(table, split, piece, base)):
+                    found.setdefault(one.key, one)
+    return list(found.values())
 
 
 # --- one learning
@@ -308,10 +299,9 @@ def main() -> None:
     parser.add_argument("--pieces", nargs="+", choices=PIECES, default=list(PIECES), metavar="PIECE")
     parser.add_argument("--splits", type=int, help="of each table; 8, or 4 of the largest")
     parser.add_argument("--rows", type=int, help="at most, to see that it runs")
-    parser.add_argument("--stages", nargs="+", type=int, default=STAGES, help="2: the most decisive runs")
     parser.add_argument("--csv", type=Path, help="where the table goes as a file, too")
     given = parser.parse_args()
-    todo = jobs(given.tables, given.pieces, given.splits, given.stages) if given.what == "run" else []
+    todo = jobs(given.tables, given.pieces, given.splits) if given.what == "run" else []
     show(run(todo, given.results, given.rows), given.csv)
 
 

@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gal.cli.benching.bench import DeepRuns, TablePart, Work
 from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
-from gal.cli.benching.peers import PEERS, bench_peers
 from gal.cli.screen.printing import ProgressLine
 from gal.errors import InvalidInputError, MissingExtraError, did_you_mean
 from gal.evaluate.spreading import Spread
@@ -37,9 +35,6 @@ from gal_bench.plans import take, write_plan
 from gal_bench.runner import Observer, left_to_run, run_tables
 from gal_bench.specs import OwnShape, TableSpec, read_own_tables, read_tables
 
-ADVERSARIES = "adversaries"
-"""Beside the tables of the paper, which names it as future work."""
-
 
 def run_bench(
     part: TablePart, work: Work, deep_runs: DeepRuns, tables: list[str], *, listed: bool, as_json: bool
@@ -48,18 +43,6 @@ def run_bench(
     known = read_tables() if part.rows is None else read_own_tables(part.rows, read_tables())
     if listed:
         print_tables(known, as_json)
-        return
-    if work.backend != "loky" and {PEERS, ADVERSARIES} & set(tables):
-        raise InvalidInputError("--backend spreads runs of the paper's tables, not of adversaries and peers")
-    if tables == [PEERS]:
-        _check_writable(work.results)
-        seeds = range(part.first_seed, part.first_seed + (part.seeds or 1))
-        bench_peers(part.dataset or [], seeds, work.results, work.data_dir, as_json=as_json)
-        return
-    if ADVERSARIES in tables:
-        _check_jobs(work.jobs)
-        _check_writable(work.results)
-        _bench_adversaries(tables, part, work, as_json)
         return
     asked, own = find_own_sets(part.dataset or [], work.data_dir)
     narrowed = _narrowed(_choose(tables, known), part, asked, own)
@@ -83,27 +66,6 @@ def run_bench(
         typer.echo(json.dumps([run_facts(run) for run in runs], indent=2))
         return
     print_runs(runs, written, no_pictures, time.perf_counter() - started)
-
-
-def _bench_adversaries(tables: Sequence[str], part: TablePart, work: Work, as_json: bool) -> None:
-    """Attacks by organizations, with and without defences: no table of the paper, and none of its cells."""
-    from gal_bench.adversaries.attacks_page import attacks_markdown, write_adversaries
-    from gal_bench.adversaries.running import SEEDS, SETS, run_adversaries
-
-    if list(tables) != [ADVERSARIES] or part.organizations or part.protocol:
-        raise InvalidInputError(f"{ADVERSARIES} is run alone, with --dataset, --seeds and --jobs only")
-    sets = part.dataset or list(SETS)
-    _check("data set", sets, SETS)
-    with _progress(quiet=as_json) as observer:
-        lines = run_adversaries(
-            sets=sets, seeds=part.seeds or SEEDS, data=work.data_dir, n_jobs=work.jobs, on_run=observer
-        )
-    written = write_adversaries(lines, work.results)
-    if as_json:
-        typer.echo(json.dumps([asdict(line) for line in lines], indent=2))
-        return
-    typer.echo(attacks_markdown(lines))
-    Console(stderr=True).print("written: " + escape(", ".join(map(str, written))), soft_wrap=True)
 
 
 def _check_jobs(jobs: int) -> None:
