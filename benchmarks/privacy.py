@@ -301,7 +301,8 @@ def judge_meter(chosen: argparse.Namespace, run: Parallel) -> None:
     """Two lines for each table and local model, as they are found."""
     print(
         "| table | local model | labels | canaries guessed | the label holder's columns, residuals | "
-        "third parties' | the others', fitted values | membership, AUC | most of a column, predictions | signs, most of a column |"
+        "third parties' | the others', fitted values | membership, AUC | most of a column, "
+        "predictions | sign bits, most of a column |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in chosen.sets or METERED:

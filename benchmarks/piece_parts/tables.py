@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 
 from gal.engine.task_making import LARGE
 from gal_bench.data.datasets import Dataset, Partition, load
-from gal_bench.data.partitions import random_partition
+from gal_bench.data.splits import random_partition
 
 Floats = NDArray[np.float64]
 Kind = Literal["numbers", "two", "several"]

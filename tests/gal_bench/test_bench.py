@@ -28,7 +28,7 @@ from gal_bench.pages.findings import share_covered
 from gal_bench.pages.results import narrow, page, write_results
 from gal_bench.pages.summaries import findings, ways
 from gal_bench.pages.tables import Figure, figures_of, to_csv, to_markdown
-from gal_bench.run_cell import run_cell
+from gal_bench.cells import run_cell
 from gal_bench.runner import Run, run_tables
 from gal_bench.runs import tabular_cells
 from gal_bench.runs.local_models import losses_of_halves, models_by_name

@@ -24,8 +24,8 @@ from gal.errors import ExperimentError, InvalidInputError, MissingExtraError
 from gal_bench import run_cell as running
 from gal_bench.cache import Cache
 from gal_bench.cells import Cell, Outcome, Sources
-from gal_bench.deep_sets import DEEP_SETS, ON_REQUEST
-from gal_bench.kept import keep, read_kept
+from gal_bench.cells import DEEP_SETS, ON_REQUEST
+from gal_bench.cache import keep, read_kept
 from gal_bench.pages.glance import glance
 from gal_bench.pages.provenance import provenance_of
 from gal_bench.pages.results import narrow, page, write_results

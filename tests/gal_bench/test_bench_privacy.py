@@ -27,7 +27,7 @@ from gal_bench.pages.leaks import allowed, leak_of, percent
 from gal_bench.pages.results import narrow, page
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import to_csv, to_markdown
-from gal_bench.run_cell import run_cell
+from gal_bench.cells import run_cell
 from gal_bench.runner import Run, run_tables
 from gal_bench.runs import mechanisms
 from gal_bench.runs.mechanisms import BOUNDS, mechanism_of, public_of

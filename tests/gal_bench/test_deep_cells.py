@@ -33,8 +33,8 @@ from gal.models.sequences import Sequences
 from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.data.view_sets import ViewSet
-from gal_bench.deep_sets import DEEP_METHODS, DEEP_MODELS
-from gal_bench.run_cell import run_cell
+from gal_bench.cells import DEEP_METHODS, DEEP_MODELS
+from gal_bench.cells import run_cell
 from gal_bench.runs import deep_cells, deep_models
 from gal_bench.runs.deep_cells import run_deep_cell
 from gal_bench.runs.deep_models import (

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal_bench.data import partitions
 from gal_bench.data.datasets import COVERTYPE_ORGANIZATIONS, Dataset, load
-from gal_bench.data.partitions import (
+from gal_bench.data.splits import (
     informativeness,
     named_partition,
     part_sizes,

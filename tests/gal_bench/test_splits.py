@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
 from gal_bench.data.datasets import Dataset, load
-from gal_bench.data.partitions import informativeness, random_partition
+from gal_bench.data.splits import informativeness, random_partition
 from gal_bench.data.splits import (
     OFFICIAL,
     PROTOCOLS,

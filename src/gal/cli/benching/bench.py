@@ -24,9 +24,7 @@ class TablePart:
     ] = None
     dataset: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Only this data set, or your own: a TOML file; may be repeated.", metavar="NAME|FILE"
-        ),
+        typer.Option(help="Only this data set; may be repeated.", metavar="NAME"),
     ] = None
     rows: Annotated[
         Path | None,
