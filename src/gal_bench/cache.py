@@ -61,8 +61,9 @@ def code_text(source: str) -> bytes:
     """
     lines = source.encode().splitlines()
     for node in ast.walk(ast.parse(source)):
-        alone = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if alone and isinstance(node.value.value, str):
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
+            continue
+        if isinstance(node.value.value, str) and node.end_lineno is not None:
             lines[node.lineno - 1 : node.end_lineno] = [b""] * (node.end_lineno - node.lineno + 1)
     return b"\n".join(line for line in lines if line.strip() and not line.strip().startswith(b"#"))
 

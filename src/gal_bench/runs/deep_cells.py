@@ -34,7 +34,7 @@ from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
 from gal_bench.cells import DEEP_MODELS, IMAGE_SETS, Cell, Outcome, Sources
 from gal_bench.data.view_sets import ViewSet
 from gal_bench.runs.deep_models import fusion_network, fusion_training, models_by_organization
-from gal_bench.runs.disturbances import NoisyAnswers, PrivateResidual, disturbed, half
+from gal_bench.runs.disturbances import DisturbedModel, half
 from gal_bench.runs.local_models import losses_of_halves
 
 __all__ = ["DEEP_MODELS", "run_deep_cell"]
@@ -185,10 +185,12 @@ class _Run:
     def _disturb(self, models: dict[str, Any]) -> dict[str, Any]:
         cell = self.cell
         if cell.disturbance == "answers":
-            return disturbed(models, half(models), lambda model: NoisyAnswers(model, cell.sigma))
+            noisy = {name: DisturbedModel(models[name], "answers", cell.sigma) for name in half(models)}
+            return models | noisy
         if cell.disturbance in {"laplace", "interval"}:
-            mechanism: Any = PaperLaplace() if cell.disturbance == "laplace" else PaperInterval()
-            return disturbed(models, models, lambda model: PrivateResidual(model, mechanism, seed=cell.seed))
+            mechanism = PaperLaplace() if cell.disturbance == "laplace" else PaperInterval()
+            how: dict[str, Any] = {"mechanism": mechanism, "seed": cell.seed}
+            return {name: DisturbedModel(model, "mechanism", **how) for name, model in models.items()}
         return models
 
     def _views(self, by_organization: Mapping[str, Any], whole: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from gal.evaluate.baselines import METHODS
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import Split, paper, per_seed, skewed, split_by_name
-from gal_bench.runs.disturbances import MeteredModel, NoiseColumns, NoisyAnswers, NoisyResidual, half
+from gal_bench.runs.disturbances import DisturbedModel, half
 from gal_bench.runs.leak_cells import measured_leak
 from gal_bench.runs.local_models import losses_of_halves, models_by_name
 from gal_bench.runs.mechanisms import mechanism_of
@@ -107,14 +107,10 @@ def _dataset(name: str, data: Path | None) -> Dataset:
 def _disturb(cell: Cell, models: dict[str, Any]) -> dict[str, Any]:
     """Half of the organizations disturbed, as the row says."""
     wrapped = dict(models)
-    for name in half(list(models)) if cell.disturbance in {"answers", "residual", "columns"} else []:
-        if cell.disturbance == "answers":
-            wrapped[name] = NoisyAnswers(models[name], cell.sigma)
-        elif cell.disturbance == "residual":
-            wrapped[name] = NoisyResidual(models[name], cell.sigma)
-        else:
-            wrapped[name] = NoiseColumns(models[name])
-    return {name: MeteredModel(model) for name, model in wrapped.items()} if cell.metered else wrapped
+    for name in half(models) if cell.disturbance is not None else ():
+        kind: Any = cell.disturbance
+        wrapped[name] = DisturbedModel(models[name], kind, cell.sigma)
+    return {name: DisturbedModel(model) for name, model in wrapped.items()} if cell.metered else wrapped
 
 
 def _staged(estimator: Any, split: Split) -> list[NDArray[Any]]:
