@@ -324,7 +324,8 @@ def at_a_glance(run: Run) -> Figure:
             paper = {str(one.organizations): one.paper.mean for one in here if one.paper is not None}
             dashed = replace(pen, style=DASHED, filled=False)
             for whose, means, look in (("ours", ours, pen), ("paper", paper, dashed)):
-                axes.plot(list(means), list(means.values()), label=f"{label}, {whose}", **look.options())
+                at = [sizes.index(size) for size in means]
+                axes.plot(at, list(means.values()), label=f"{label}, {whose}", **look.options())
         axes.set_xticks(range(len(sizes)), sizes)
         axes.set_title(f"{dataset}: accuracy in %", fontsize=TEXT)
         axes.set_xlabel("organizations", fontsize=SMALL)

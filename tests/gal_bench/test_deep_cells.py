@@ -31,10 +31,8 @@ from gal.models.deep.networks import BODIES
 from gal.models.deep.shared_body import PLACES
 from gal.models.sequences import Sequences
 from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
-from gal_bench.cells import Cell, Outcome, Sources
+from gal_bench.cells import DEEP_METHODS, DEEP_MODELS, Cell, Outcome, Sources, run_cell
 from gal_bench.data.view_sets import ViewSet
-from gal_bench.cells import DEEP_METHODS, DEEP_MODELS
-from gal_bench.cells import run_cell
 from gal_bench.runs import deep_cells, deep_models
 from gal_bench.runs.deep_cells import run_deep_cell
 from gal_bench.runs.deep_models import (
@@ -44,7 +42,7 @@ from gal_bench.runs.deep_models import (
     models_by_organization,
     settings,
 )
-from gal_bench.runs.disturbances import NoisyAnswers, PrivateResidual
+from gal_bench.runs.disturbances import DisturbedModel
 
 ROUNDS = 2
 WITHOUT = {"cross_validation": 0}
@@ -342,13 +340,12 @@ def chosen(**changes: Any) -> dict[str, Any]:
 def test_half_of_the_organizations_is_disturbed_by_noise_and_all_by_privacy() -> None:
     plain, noisy = chosen(disturbance="answers", sigma=3.0).values()
     assert isinstance(plain, TorchModel)
-    assert isinstance(noisy, NoisyAnswers)
-    assert noisy.sigma == 3.0
+    assert isinstance(noisy, DisturbedModel)
+    assert (noisy.kind, noisy.sigma) == ("answers", 3.0)
     for disturbance, mechanism in (("laplace", PaperLaplace), ("interval", PaperInterval)):
         for private in chosen(disturbance=disturbance, seed=4).values():
-            assert isinstance(private, PrivateResidual)
             assert isinstance(private.mechanism, mechanism)
-            assert private.seed == 4
+            assert (private.kind, private.seed) == ("mechanism", 4)
 
 
 def test_two_models_and_two_local_losses_are_shared_out() -> None:
@@ -409,9 +406,9 @@ def test_how_the_networks_of_each_set_are_trained() -> None:
     images = settings("CIFAR10", paper=True)
     assert (images["batch_size"], images["learning_rate"], "optimizer" in images) == (512, 0.1, False)
     assert settings("ModelNet40", paper=True)["batch_size"] == 64
-    medical = settings("MIMICL", paper=True)
+    medical = settings("PhysioNet stay", paper=True)
     assert (medical["batch_size"], medical["optimizer"], medical["learning_rate"]) == (8, "adam", 1e-3)
-    for dataset in ("MNIST", "ShapeNet55", "PhysioNet stay"):
+    for dataset in ("MNIST", "ModelNet40", "PhysioNet stay"):
         paper = settings(dataset, paper=True)
         assert (paper["schedule"], paper["clip_norm"], paper["weight_decay"]) == ("constant", 1.0, 5e-4)
         assert "schedule" not in settings(dataset, paper=False)

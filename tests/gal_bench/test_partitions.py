@@ -9,17 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gal.errors import InvalidInputError, InvalidOptionError
-from gal_bench.data import partitions
-from gal_bench.data.datasets import COVERTYPE_ORGANIZATIONS, Dataset, load
+from gal.errors import InvalidOptionError
+from gal_bench.data import splits as partitions
+from gal_bench.data.datasets import load
 from gal_bench.data.splits import (
     informativeness,
-    named_partition,
     part_sizes,
     random_partition,
     skewed_partition,
     torch_permutation,
-    vertibench_partition,
 )
 
 
@@ -42,13 +40,6 @@ class TestRandom:
         assert part_sizes(columns, organizations) == sizes
         parts = random_partition([str(j) for j in range(columns)], organizations, seed=3)
         assert [len(part) for part in parts.values()] == sizes
-
-    def test_names_count_from_one(self) -> None:
-        assert list(random_partition(["a", "b", "c"], 3, seed=0)) == [
-            "organization 1",
-            "organization 2",
-            "organization 3",
-        ]
 
     def test_the_drawing_is_torch_s(self) -> None:
         # torch.manual_seed(seed); torch.randperm(n)
@@ -79,30 +70,6 @@ class TestRandom:
         iris = list(load("Iris").X.columns)
         with pytest.raises(InvalidOptionError, match=rf"from 1 to 4, .*got {organizations}$"):
             random_partition(iris, organizations, seed=0)
-
-
-class TestNamed:
-    def test_it_is_a_copy(self) -> None:
-        table = pd.DataFrame({"a": [0.0], "b": [1.0]})
-        known = {"bank": ["b"], "shop": ["a"]}
-        dataset = Dataset("Toy", table, np.zeros(1), classes=False, partition=known)
-        found = named_partition(dataset)
-        assert list(found.items()) == [("bank", ["b"]), ("shop", ["a"])]
-        found["bank"].append("c")
-        assert known["bank"] == ["b"]
-
-    def test_a_set_without_one(self) -> None:
-        with pytest.raises(InvalidInputError, match="Wine has no partition by name"):
-            named_partition(load("Wine"))
-
-    def test_the_forest_s_register_holds_the_labels(self) -> None:
-        assert next(iter(COVERTYPE_ORGANIZATIONS)) == "land office"
-        assert {name: len(part) for name, part in COVERTYPE_ORGANIZATIONS.items()} == {
-            "land office": 44,
-            "terrain survey": 6,
-            "water authority": 2,
-            "roads and fire service": 2,
-        }
 
 
 def graded(n: int = 400, columns: int = 9) -> tuple[pd.DataFrame, NDArray[np.float64]]:
@@ -202,13 +169,3 @@ class TestInformativeness:
         monkeypatch.setattr(partitions, "mutual_info_regression", count)
         informativeness(X, y, classes=False, seed=0)
         assert looked == [300, 300]
-
-
-def test_vertibench_partitions_are_as_vertibench_draws_them() -> None:
-    """Drawn with ImportanceSplitter(4, alpha, seed=0) of VertiBench 0.1.2."""
-    names = [f"x{j}" for j in range(8)]
-    even = vertibench_partition(names, 4, 1.0, 0)
-    assert list(even.values()) == [["x5"], ["x1"], ["x4", "x0", "x6", "x7"], ["x2", "x3"]]
-    uneven = vertibench_partition(names, 4, 0.1, 0)
-    assert list(uneven.values()) == [["x3"], ["x1", "x4", "x5", "x6"], ["x2"], ["x7", "x0"]]
-    assert list(even) == [f"organization {m}" for m in range(1, 5)]

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
 from gal_bench.data.datasets import Dataset, load
-from gal_bench.data.splits import informativeness, random_partition
 from gal_bench.data.splits import (
     OFFICIAL,
     PROTOCOLS,
     Split,
     draw_rows,
+    informativeness,
     paper,
     per_seed,
+    random_partition,
     skewed,
     split_by_name,
     stored,
