@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -170,3 +171,25 @@ def test_rows_that_do_not_fit(path: str, content: str, said: str, tmp_path: Path
     (tmp_path / path).write_text(content)
     with pytest.raises(InvalidInputError, match=said):
         read_own_tables(tmp_path, read_tables())
+
+
+PAGE = Path(__file__).parents[2] / "docs/how-to-bench.md"
+OWN = re.compile(r"<!-- own: (?P<path>[^ ]+) -->\n```toml\n(?P<text>.*?)```", re.DOTALL)
+OUTPUT = re.compile(r"<!-- own output -->\n```\n(?P<text>.*?)```", re.DOTALL)
+
+
+def test_the_worked_example_prints_what_its_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for found in OWN.finditer(text):
+        Path(found["path"]).parent.mkdir(parents=True, exist_ok=True)
+        Path(found["path"]).write_text(found["text"])
+    done = bench("mine", "--rows", "rows", "--jobs", "1")
+    assert done.exit_code == 0, f"{done.exception}\n{done.output}"
+    said = OUTPUT.search(text)
+    assert said is not None
+    figures_said = re.findall(r"\d+\.\d \(\d+\.\d\)", said["text"])
+    assert len(figures_said) == 3
+    assert all(figure in done.stdout for figure in figures_said), done.stdout
