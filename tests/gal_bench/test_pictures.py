@@ -71,12 +71,16 @@ def rates() -> Run:
     return made_up("rates", rows, learned, organizations=["most"])
 
 
+def panels(figure: Any) -> Any:
+    return figure.axes
+
+
 def lines(axes: Any) -> dict[str, Any]:
     return {line.get_label(): line for line in axes.get_lines()}
 
 
 def test_rounds_are_means_over_seeds(uci: Run, rates: Run) -> None:
-    scores, rate, weights = pictures.rounds_figure(uci, "Diabetes", rates).axes
+    scores, rate, weights = panels(pictures.rounds_figure(uci, "Diabetes", rates))
     drawn = lines(scores)
     assert list(drawn) == ["Joint", "GAL", "GAL, constant rate", "AL", "Alone"]
     for name, row_name in (("Joint", "joint"), ("GAL", "gal-linear"), ("GAL, constant rate", "constant")):
@@ -112,7 +116,7 @@ def test_noise_on_and_off_and_the_weights_of_the_disturbed() -> None:
     assert [name for name, _ in pictures.drawable({"noise": run})] == [
         f"noise-{one}-per seed" for one in SETS
     ]
-    scores, weights = pictures.noise(run, "Wine", "per seed").axes
+    scores, weights = panels(pictures.noise(run, "Wine", "per seed"))
     drawn = lines(scores)
     np.testing.assert_allclose(drawn["σ = 5, weights off"].get_ydata(), [90, 70])
     thick = [line for line in weights.get_lines() if not line.get_label().startswith("_")]
@@ -120,7 +124,7 @@ def test_noise_on_and_off_and_the_weights_of_the_disturbed() -> None:
 
 
 def test_the_way_that_is_covered_and_its_mean(uci: Run) -> None:
-    axes = pictures.covered(uci).axes[0]
+    axes = panels(pictures.covered(uci))[0]
     labels = [tick.get_text() for tick in axes.get_yticklabels()]
     assert labels == ["gal-linear", "al"]
     drawn = lines(axes)
@@ -153,11 +157,11 @@ def test_pictures_of_networks() -> None:
     images = Run(table, {repr(cell): run(one, cell) for one, cell in cells if cell.seed == 0})
     names = [name for name, _ in pictures.drawable({"images": images})]
     assert names == ["rounds-MNIST", "weights-patches-MNIST", "glance-images"]
-    panels = pictures.patches(images, "MNIST").axes
-    assert [text.get_text() for text in panels[0].texts] == [f"{(k + 1) / 36:.2f}" for k in range(8)]
-    drawn = lines(pictures.rounds_figure(images, "MNIST").axes[0])
+    grids = panels(pictures.patches(images, "MNIST"))
+    assert [text.get_text() for text in grids[0].texts] == [f"{(k + 1) / 36:.2f}" for k in range(8)]
+    drawn = lines(panels(pictures.rounds_figure(images, "MNIST"))[0])
     assert drawn["Late"].get_ydata().tolist() == [90.0] * 4  # no rounds: a level line
-    mnist = pictures.at_a_glance(images).axes[0]
+    mnist = panels(pictures.at_a_glance(images))[0]
     assert lines(mnist)["GAL, paper's network, ours"].get_ydata().tolist() == [90.0] * 3
     assert [label.get_text() for label in mnist.get_xticklabels()] == ["2", "4", "8"]
     assert list(pictures.drawable({"images": Run(table, {})})) == []
