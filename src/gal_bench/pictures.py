@@ -31,10 +31,10 @@ from gal.evaluate.drawing import (
 )
 from gal.privacy.mechanisms.contract import Mark
 from gal.privacy.registry import KINDS, NONE_CAPTION, NONE_MARK, kind_named
-from gal_bench.cells import IMAGE_SETS, Outcome
-from gal_bench.pages.summaries import findings, ways
+from gal_bench.cells import Outcome
+from gal_bench.pages.summaries import ways
 from gal_bench.pages.tables import Figure as Cell
-from gal_bench.pages.tables import every_figure, figures_of, who
+from gal_bench.pages.tables import figures_of, who
 from gal_bench.runner import Run
 from gal_bench.runs.disturbances import half
 from gal_bench.runs.mechanisms import NOISY_LABELS, OF_CLASSES
@@ -94,13 +94,6 @@ NOISY = {
     "answers-5-weights-on": ("σ = 5, weights on", Pen("#b35806", "-", "s", width=2.4)),
     "answers-5-weights-off": ("σ = 5, weights off", Pen("#b35806", DASHED, "s", filled=False)),
 }
-GLANCED = {
-    "joint-residual": ("Joint, residual network", Pen(DARK, "-", "*")),
-    "joint": ("Joint, paper's network", Pen(DARK, "-", "D")),
-    "gal-residual": ("GAL, residual network", Pen("#08519c", "-", "*")),
-    "gal": ("GAL, paper's network", Pen("#3182bd", "-", "o")),
-    "alone": ("Alone", Pen(GREY, "-", "v")),
-}
 SHOWN = (-50.0, 175.0)
 """Percent of the way from Alone to Joint that a picture has room for; what is beyond stands at the edge."""
 
@@ -123,20 +116,14 @@ def drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figure
             beside = runs.get(ABLATIONS[name])
             if _outcomes(run, "gal-linear" if name == "uci" else "gal", dataset):
                 yield f"rounds-{dataset}", partial(rounds_figure, run, dataset, beside)
-                if dataset in IMAGE_SETS:
-                    yield f"weights-patches-{dataset}", partial(patches, run, dataset)
         for protocol in run.table.protocols if name == "noise" or name.endswith("-ablations") else ():
             for dataset in run.table.sets:
                 if all(_outcomes(run, row, dataset, protocol) for row in NOISY):
                     yield f"noise-{dataset}-{protocol}", partial(noise, run, dataset, protocol)
     if "uci" in runs and _percent_covered(runs["uci"]):
         yield "covered", partial(covered, runs["uci"])
-    if "improvements" in runs and _changes(runs["improvements"]):
-        yield "improvements", partial(improvements, runs["improvements"])
     if "guarantees" in runs and _leaking(runs["guarantees"]):
         yield "leakage", partial(leakage, runs["guarantees"])
-    if "images" in runs and any(one.row.method == "gal" for one in figures_of(runs["images"])):
-        yield "glance-images", partial(at_a_glance, runs["images"])
 
 
 # --- by round
@@ -277,82 +264,6 @@ def _percent_covered(run: Run) -> dict[str, dict[str, float]]:
         for row, by_set in ways(run, "per seed", most).items()
         if row not in {"alone", "joint"}
     }
-
-
-def improvements(run: Run) -> Figure:
-    """What each change of the authors' algorithm does to the error of the median set, by local model."""
-    changes = _changes(run)
-    steps = list(dict.fromkeys(step for by_step in changes.values() for step in by_step))
-    figure = new_figure(1.3 + 0.36 * len(steps))
-    panels = figure.subplots(1, len(changes), sharex=True, sharey=True, squeeze=False)[0]
-    for axes, (model, by_step), hatch in zip(panels, changes.items(), ("", "////") * 9, strict=False):
-        at = [steps.index(step) for step in by_step]
-        bars = axes.barh(
-            at, list(by_step.values()), height=0.66, color="#c6dbef", edgecolor=DARK, hatch=hatch
-        )
-        axes.bar_label(bars, [f"{value:+.1f}" for value in by_step.values()], padding=3, fontsize=SMALL)
-        axes.set_title(model, fontsize=TEXT, fontweight="bold")
-        axes.set_yticks(range(len(steps)), steps)
-        axes.margins(x=0.22)
-        _finish(axes)
-    panels[0].invert_yaxis()
-    figure.supxlabel("change of the error in the median set, in % (left of 0: better)", fontsize=TEXT)
-    return figure
-
-
-def _changes(run: Run) -> dict[str, dict[str, float]]:
-    """By local model and step, from labels like "Ridge: + exact weights"; below zero the error falls."""
-    gains = {one.name: one.value for one in findings(run)}
-    found: dict[str, dict[str, float]] = {}
-    for row in run.table.rows:
-        gain = gains.get(f"{row.label} against the authors' algorithm")
-        if gain is not None:
-            model, _, step = row.label.partition(": ")
-            found.setdefault(model, {})[step] = -gain
-    return found
-
-
-def at_a_glance(run: Run) -> Figure:
-    """GAL and Joint by number of organizations: ours, and the paper's dashed."""
-    figure = new_figure(4.9)
-    panels = figure.subplots(1, len(run.table.sets), squeeze=False)[0]
-    sizes = [str(size) for size in run.table.organizations]
-    for axes, dataset in zip(panels, run.table.sets, strict=True):
-        for name, (label, pen) in GLANCED.items():
-            here = [one for one in every_figure(run) if (one.row.name, one.dataset) == (name, dataset)]
-            ours = {str(one.organizations): one.mean for one in here if one.final}
-            paper = {str(one.organizations): one.paper.mean for one in here if one.paper is not None}
-            dashed = replace(pen, style=DASHED, filled=False)
-            for whose, means, look in (("ours", ours, pen), ("paper", paper, dashed)):
-                at = [sizes.index(size) for size in means]
-                axes.plot(at, list(means.values()), label=f"{label}, {whose}", **look.options())
-        axes.set_xticks(range(len(sizes)), sizes)
-        axes.set_title(f"{dataset}: accuracy in %", fontsize=TEXT)
-        axes.set_xlabel("organizations", fontsize=SMALL)
-        without_box(axes)
-    handles, labels = panels[-1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=SMALL, frameon=False)
-    return figure
-
-
-def patches(run: Run, dataset: str) -> Figure:
-    """GAL's assistance weights on the image patches, round by round; the label holder has the first patch."""
-    by_name = mean_weights(_outcomes(run, "gal", dataset))
-    weights = np.array([by_name[name] for name in sorted(by_name, key=lambda one: int(one.split()[-1]))])
-    halvings = len(weights).bit_length() - 1  # as many rows as columns, or half as many, as in the paper
-    grids = weights.T.reshape(-1, 2 ** (halvings // 2), 2 ** (halvings - halvings // 2))
-    figure = new_figure(0.6 + 1.5 * math.ceil(len(grids) / 5))
-    figure.suptitle(f"{dataset}: assistance weights of {len(weights)} image patches by round", fontsize=TEXT)
-    panels = figure.subplots(math.ceil(len(grids) / 5), 5, squeeze=False).flat
-    for index, axes in enumerate(panels):
-        axes.set_axis_off()
-        if index < len(grids):
-            axes.set_title(f"round {index + 1}", fontsize=TEXT)
-            axes.imshow(grids[index], cmap="Blues", vmin=0.0, vmax=max(float(grids.max()), 1e-9))
-            for (line, column), weight in np.ndenumerate(grids[index]):
-                color = "white" if weight > 0.6 * grids.max() else DARK
-                axes.text(column, line, f"{weight:.2f}", ha="center", va="center", color=color, fontsize=8)
-    return figure
 
 
 # --- utility against leakage

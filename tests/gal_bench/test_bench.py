@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from gal.errors import ExperimentError, InvalidInputError
-from gal.models import PaperLinear
 from gal.warnings import InterruptedWarning
 from gal_bench import cells as running_module
 from gal_bench.cache import HARMLESS, ROOT, Cache, code_text, deciding_files, file_of, fingerprint
@@ -28,7 +26,6 @@ from gal_bench.pages.summaries import findings, share_covered, ways
 from gal_bench.pages.tables import Figure, figures_of, to_csv, to_markdown
 from gal_bench.runner import Run, run_tables
 from gal_bench.runs import tabular_cells
-from gal_bench.runs.local_models import losses_of_halves, models_by_name
 from gal_bench.runs.tabular_cells import find_split
 from gal_bench.specs import Printed, RowSpec, TableSpec, _read_table, read_tables
 
@@ -145,33 +142,6 @@ def test_scores_are_mean_absolute_errors_of_test_rows() -> None:
     )
 
 
-def test_the_score_before_the_first_round_is_the_most_frequent_class() -> None:
-    outcome = run_cell(Cell("Wine", 2, "per seed", 0, rounds=1), Sources())
-    split = find_split(Cell("Wine", 2, "per seed", 0), Sources())
-    frequent = np.bincount(split.y_train).argmax()
-    assert outcome.metric == "accuracy"
-    assert outcome.scores[0] == pytest.approx(100 * (split.y_test == frequent).mean())
-
-
-def test_best_is_the_best_round_whichever_way_is_better() -> None:
-    def outcome(metric: str) -> Outcome:
-        return Outcome(metric, [3.0, 1.0, 2.0], [], [], None, "a", "")
-
-    assert (outcome("mad").best, outcome("mad").final) == (1.0, 2.0)
-    assert outcome("accuracy").best == 3.0
-
-
-def test_metered_runs_add_up_the_slowest_of_every_round() -> None:
-    def fitted(seconds: float) -> Any:
-        inner = type("Inner", (), {"fit_seconds_": seconds, "stored_bytes_": 10})()
-        return type("Outer", (), {"estimator_": inner})()
-
-    models = {"a": {1: (fitted(1.0),), 2: (fitted(2.0),)}, "b": {1: (fitted(3.0),), 2: (fitted(1.0),)}}
-    side_by_side = tabular_cells._metered(models, side_by_side=True)
-    assert side_by_side == {"fit_seconds": 7.0, "critical_seconds": 5.0, "stored_bytes": 40.0}
-    assert tabular_cells._metered(models, side_by_side=False)["critical_seconds"] == 7.0
-
-
 def test_al_and_gal_move_the_same_bytes_in_different_numbers_of_trips() -> None:
     common: dict[str, Any] = {"rounds": 3, "metered": True}
     gal = run_cell(Cell("Wine", 4, "per seed", 0, options={"cross_validation": 0}, **common), Sources())
@@ -191,21 +161,6 @@ def test_disturbances_reach_the_second_half_only() -> None:
     clean = first["organization 1"] + first["organization 2"]
     assert clean > 0.8
     assert clean > quiet.weights[0]["organization 1"] + quiet.weights[0]["organization 2"]
-
-
-def test_two_models_go_to_half_of_the_organizations_each() -> None:
-    names = ["a", "b", "c", "d"]
-    models = models_by_name(("GB", "SVM"), names, paper=False, classes=True, columns=9)
-    kinds = [type(model).__name__ for model in models.values()]
-    assert kinds == ["GradientBoostingRegressor"] * 2 + ["SVR"] * 2
-    paper = models_by_name(("Linear",), names, paper=True, classes=False, columns=9)
-    assert all(isinstance(one, PaperLinear) and one.local_loss == "l1" for one in paper.values())
-    assert losses_of_halves(["l1", "l2"], names, classes=False) == {
-        "a": "l1",
-        "b": "l1",
-        "c": "l2",
-        "d": "l2",
-    }
 
 
 # --- the cache
@@ -395,10 +350,6 @@ def test_marks(final: tuple[float, ...], paper: str | None, metric: str, protoco
     assert figure(final, paper, metric, protocol).verdict == verdict
 
 
-def test_the_standard_deviation_is_the_populations() -> None:
-    assert figure((1.0, 3.0), None).std == 1.0
-
-
 def made_run(table: TableSpec, score: Any) -> Run:
     """A run whose outcomes are computed by ``score(cell)``."""
     outcomes = {}
@@ -554,23 +505,3 @@ def test_sets_without_a_way_to_go_are_left_out_of_the_mean_and_named() -> None:
     found = next(one for one in findings(run) if one.name.startswith("covered"))
     assert found.value == 0.5
     assert "mean over 1 sets; without Wine" in found.words
-
-
-def test_columns_in_one_place_are_learned_once() -> None:
-    table = TABLES["uci"]
-    rows = {row.name: row for row in table.rows}
-    joint = {repr(cell) for m in (2, 4, 8) for cell in table.cells_at(rows["joint"], "Wine", m, "per seed")}
-    gal = {
-        repr(cell) for m in (2, 4, 8) for cell in table.cells_at(rows["gal-linear"], "Wine", m, "per seed")
-    }
-    assert (len(joint), len(gal)) == (4, 12)
-
-
-def test_outcomes_survive_the_cache(tmp_path: Path) -> None:
-    cell = Cell("Iris", 2, "per seed", 0, rounds=1)
-    outcome = run_cell(cell, Sources())
-    cache = Cache(tmp_path)
-    cache.put(cell, outcome)
-    assert asdict(cache.get(cell) or Outcome("", [], [], [], None, "", "")) == json.loads(
-        json.dumps(asdict(outcome))
-    )

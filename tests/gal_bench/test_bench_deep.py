@@ -123,25 +123,6 @@ def test_deep_tables_are_there_with_the_papers_rows() -> None:
     assert shared.printed("MIMICM", "by name") == Printed(0.81, 0.0)
 
 
-def test_four_seeds_of_gal_and_the_shared_body_with_eight_organizations_come_first() -> None:
-    first = in_order(TABLES.values())[:24]
-    assert all(cell.organizations == 8 and cell.method == "gal" for cell in first)
-    assert {cell.models[0] for cell in first} == {"Network", "Network shared body", "Residual network"}
-    assert [cell.seed for cell in first] == [0] * 6 + [1] * 6 + [2] * 6 + [3] * 6
-    assert {cell.dataset for cell in first} == {"MNIST", "CIFAR10"}
-
-
-def test_gal_has_four_seeds_and_most_other_rows_one() -> None:
-    table = TABLES["images"]
-    rows = {row.name: row for row in table.rows}
-    assert [table.seeds_at(rows["gal"], "MNIST", size) for size in (2, 4, 8)] == [4, 4, 4]
-    assert table.seeds_at(rows["late"], "MNIST", 8) == 1
-    part = narrow(table, seeds=2)
-    assert part is not None
-    assert part.seeds_at(rows["gal"], "MNIST", 8) == 2
-    assert [table.seeds_at(rows["gal-half"], one, 8) for one in ("MNIST", "CIFAR10")] == [8, 4]
-
-
 def test_a_row_may_be_of_some_data_sets_only() -> None:
     table = TABLES["images"]
     asked = table.row("joint-half")
@@ -247,11 +228,6 @@ def test_the_page_says_how_much_was_run_on_what() -> None:
     assert f"{runs} of {runs} runs were done on {DEVICE} ({runs})." in page(filled("images"))
 
 
-def test_sets_on_request_are_named_only_while_blank() -> None:
-    run = filled("cases", lambda cell: cell.dataset != "MIMICM")
-    assert "not run here: MIMICM." in page(run)
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_a_full_table_has_no_blank(name: str) -> None:
     run = filled(name)
@@ -261,14 +237,6 @@ def test_a_full_table_has_no_blank(name: str) -> None:
     assert findings(run)
 
 
-def test_an_auc_has_three_decimals_and_the_papers_two() -> None:
-    text = to_markdown(filled("cases", lambda cell: cell.dataset == "MIMICM"))
-    gal = next(line for line in text.splitlines() if line.startswith("| GAL |"))
-    assert "**0.900**<br>best 0.909<br>paper 0.88 (0.0) ▲" in gal
-    assert "MIMICM ↑" in text
-    assert "MIMICL ↓" in text
-
-
 @pytest.mark.parametrize(
     ("final", "verdict"), [((0.884,), ""), ((0.886,), "better"), ((0.874,), "worse"), ((0.876,), "")]
 )
@@ -276,21 +244,6 @@ def test_an_auc_is_compared_by_its_two_decimals(final: tuple[float, ...], verdic
     row = RowSpec(order=1, label="x", models=["Network"])
     printed = Printed.parse("0.88(0.0)")
     assert Figure(row, "MIMICM", "by name", "official", "auc", final, final, printed).verdict == verdict
-
-
-def test_with_the_paper_preset_best_rounds_are_compared() -> None:
-    row = RowSpec(order=1, label="x", models=["Network"], options={"preset": "paper"})
-    figure = Figure(row, "MNIST", 8, "official", "accuracy", (90.0,), (96.0,), Printed(96.3, 0.6))
-    assert figure.verdict == ""
-
-
-def test_facts_of_a_blank_row() -> None:
-    text = to_markdown(filled("complexity-deep", lambda cell: cell.method == "gal"))
-    blank = next(line for line in text.splitlines() if line.startswith("| MNIST | AL |"))
-    assert blank == "| MNIST | AL | not run |  |  |  |  |  |  |  |  |"
-    shared = next(line for line in text.splitlines() if line.startswith("| MNIST | GAL, shared body"))
-    for figure in ("20", "1 MB", "500 kB"):
-        assert f"| {figure} |" in shared
 
 
 def test_what_a_shared_body_saves_and_costs() -> None:
@@ -316,12 +269,6 @@ def test_no_way_where_joint_is_no_better_than_alone_and_nothing_of_demos() -> No
     assert "covered by GAL on ModelNet40" in names
     assert "covered by GAL on MIMICL" not in names  # all made-up errors are alike
     assert not [name for name in names if "demo" in name]
-
-
-def test_weights_on_against_off() -> None:
-    run = filled("images-ablations", lambda cell: cell.sigma != 5.0 or cell.options != {"weights": "uniform"})
-    found = {one.name: one for one in findings(run)}
-    assert "in 2 of 2 (" in found["weights on at least as good as off, official, all noisy cells"].words
 
 
 # --- running
@@ -376,12 +323,6 @@ def test_what_is_left_to_run(tmp_path: Path) -> None:
 
 def bench(*words: str) -> Any:
     return CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1"}).invoke(app, ["bench", "--anew", *words])
-
-
-def test_the_list_says_which_tables_are_deep() -> None:
-    facts = {one["name"]: one["deep"] for one in json.loads(bench("--list", "--json").output)}
-    assert {name for name, deep in facts.items() if deep} == set(TABLES)
-    assert "Image patches (deep)" in bench("--list").output
 
 
 def test_without_torch_deep_runs_are_refused_with_a_hint(
@@ -463,15 +404,3 @@ def test_the_page_opens_with_the_main_rows_side_by_side() -> None:
     assert "**89.5** / 96.3 ▼" in lines[4]
     assert page(run).index("| MNIST, 8 organizations |") < page(run).index("## 2 organizations")
     assert glance(filled("complexity-deep")) == ""
-
-
-def test_a_glance_names_rows_of_its_table() -> None:
-    table = TABLES["images"]
-    with pytest.raises(ValueError, match="glance names gale, which are no rows"):
-        TableSpec.model_validate({**table.model_dump(), "glance": ["gale"]})
-
-
-def test_a_row_may_keep_to_some_numbers_of_organizations() -> None:
-    table = TABLES["images"]
-    assert {place[1] for place in table.places(table.row("late-augmented"))} == {8}
-    assert {place[1] for place in table.places(table.row("late"))} == {2, 4, 8}

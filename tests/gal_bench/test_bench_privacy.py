@@ -23,15 +23,14 @@ from gal.privacy.leakage import Share
 from gal_bench.cache import Cache, deciding_files, fingerprint
 from gal_bench.cells import Cell, Outcome, Sources, run_cell
 from gal_bench.data.datasets import load
-from gal_bench.pages.leaks import allowed, leak_of, percent
+from gal_bench.pages.leaks import leak_of
 from gal_bench.pages.results import narrow, page
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import to_csv, to_markdown
 from gal_bench.runner import Run, run_tables
-from gal_bench.runs import mechanisms
-from gal_bench.runs.mechanisms import BOUNDS, mechanism_of, public_of
+from gal_bench.runs.mechanisms import BOUNDS, mechanism_of
 from gal_bench.runs.tabular_cells import find_split
-from gal_bench.specs import TableSpec, _read_table, read_tables
+from gal_bench.specs import _read_table, read_tables
 
 TABLES = read_tables()
 WINE = Cell("Wine", 2, "per seed", 0, rounds=2, leak=True, options={"cross_validation": 0})
@@ -90,12 +89,6 @@ def test_public_bounds_hold_for_all_labels(name: str) -> None:
     assert BOUNDS[name][0] <= y.min() < y.max() <= BOUNDS[name][1]
 
 
-def test_numbers_without_bounds_are_refused() -> None:
-    split = find_split(Cell("Diabetes", 2, "per seed", 0), Sources())
-    with pytest.raises(InvalidInputError, match="no public bounds of the labels of Houses"):
-        public_of(replace(split, dataset="Houses"))
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -120,13 +113,6 @@ def test_a_wrong_row_is_refused(content: str, said: str, tmp_path: Path) -> None
     (folder / "row.toml").write_text(f'order = 1\nlabel = "x"\n{content}')
     with pytest.raises(InvalidInputError, match=said):
         _read_table(folder)
-
-
-def test_deep_tables_have_no_leak_meter() -> None:
-    deep = TABLES["images"]
-    row = deep.rows[0].model_copy(update={"method": "gal", "leak": True})
-    with pytest.raises(ValueError, match="not deep"):
-        TableSpec(**{**deep.model_dump(exclude={"rows"}), "rows": [row]})
 
 
 def test_a_missing_package_is_named_before_anything_runs(
@@ -235,15 +221,6 @@ def test_seeds_are_added_up_before_the_best_attack_is_taken() -> None:
     assert leak_of([Outcome("accuracy", [1.0], [], [], None, "a", "")]) is None
 
 
-def test_what_only_an_informed_attacker_knows_is_told_apart() -> None:
-    leak = leak_of([made_outcome({"one": (70, 100), "informed": (90, 100)})])
-    assert leak is not None
-    assert (leak.attack, leak.canaries, leak.uninformed) == ("informed", Share(90, 100), Share(70, 100))
-    leak = leak_of([made_outcome({"one": (90, 100), "informed": (90, 100)})])
-    assert leak is not None
-    assert leak.attack == "one"
-
-
 def test_more_than_is_allowed_is_noticed_beyond_the_interval() -> None:
     beyond = leak_of([made_outcome({"one": (95, 100)}, bound=0.8)])
     within = leak_of([made_outcome({"one": (85, 100)}, bound=0.8)])
@@ -251,11 +228,6 @@ def test_more_than_is_allowed_is_noticed_beyond_the_interval() -> None:
     assert within is not None
     assert beyond.exceeds
     assert not within.exceeds
-
-
-def test_percent_says_all_only_of_all() -> None:
-    assert (percent(Share(999, 1000)), percent(Share(1000, 1000))) == ("99 %", "100 %")
-    assert (allowed(0.99966), allowed(0.5761)) == ("99.9 %", "57.6 %")
 
 
 # --- tables
@@ -386,19 +358,3 @@ def test_utility_against_leakage(tmp_path: Path) -> None:
     assert leakage(Run(run.table, errors)).axes[0].yaxis_inverted()  # lower is drawn higher
     assert [path.name for path in save_figures({"guarantees": run}, tmp_path)] == ["leakage.png"]
     assert save_figures({"guarantees": Run(TABLES["guarantees"], {})}, tmp_path) == []
-
-
-def test_rows_of_both_tables_share_their_runs() -> None:
-    cells = [
-        {
-            repr(cell)
-            for row in TABLES[name].rows
-            for cell in TABLES[name].cells(row)
-            if cell.protocol == "per seed"
-        }
-        for name in ("privacy", "guarantees")
-    ]
-    assert cells[0] < cells[1]
-    assert set(mechanisms.named_needs()) >= {
-        row.privacy for row in TABLES["guarantees"].rows if row.privacy is not None
-    }

@@ -52,13 +52,6 @@ class TestRandom:
             "organization 2": ["b", "d", "c"],
         }
 
-    @pytest.mark.parametrize("n", [1, 2, 13, 54])
-    def test_against_torch_itself(self, n: int) -> None:
-        torch = pytest.importorskip("torch", reason="torch is not installed")
-        for seed in range(5):
-            drawn = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-            assert torch_permutation(n, seed) == drawn.tolist()
-
     @given(st.integers(1, 60), st.integers(0, 2**32 - 1), st.data())
     def test_every_column_has_one_holder(self, columns: int, seed: int, data: st.DataObject) -> None:
         names = [f"c{j}" for j in range(columns)]
@@ -115,20 +108,6 @@ class TestSkewed:
         }
         assert sorted(column for part in parts.values() for column in part) == sorted(X.columns)
 
-    def test_by_seed(self) -> None:
-        X, y = graded()
-        noise = X.assign(**{f"constant {j}": 1.0 for j in range(9)})
-        one, again, other = (
-            skewed_partition(noise, y, 3, classes=False, seed=seed)["organization 1"] for seed in (0, 0, 1)
-        )
-        assert one == again
-        assert one != other  # equals are told apart by the seed
-
-    def test_too_many_organizations(self) -> None:
-        X, y = graded()
-        with pytest.raises(InvalidOptionError, match="from 1 to 9"):
-            skewed_partition(X, y, 10, classes=False, seed=0)
-
 
 class TestInformativeness:
     def test_mixed_columns_with_gaps(self) -> None:
@@ -148,24 +127,3 @@ class TestInformativeness:
         assert worth["telling"] > 0.5
         assert worth["number"] > 0.4
         assert max(worth["idle"], worth["noise"], worth["nothing"]) < 0.1
-
-    def test_a_few_rows_without_a_repeated_value(self) -> None:
-        X, y = graded(12)
-        assert informativeness(
-            X.assign(name=[f"n{i}" for i in range(12)]), y, classes=False, seed=0
-        ).shape == (10,)
-
-    def test_large_tables_are_ranked_on_some_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        X, y = graded(1000)
-        monkeypatch.setattr(partitions, "MOST_ROWS", 300)
-        looked: list[int] = []
-
-        def count(
-            codes: NDArray[np.float64], labels: NDArray[np.float64], **_: object
-        ) -> NDArray[np.float64]:
-            looked.extend([len(codes), len(labels)])
-            return np.zeros(codes.shape[1])
-
-        monkeypatch.setattr(partitions, "mutual_info_regression", count)
-        informativeness(X, y, classes=False, seed=0)
-        assert looked == [300, 300]

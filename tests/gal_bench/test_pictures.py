@@ -132,20 +132,6 @@ def test_the_way_that_is_covered_and_its_mean(uci: Run) -> None:
     assert [text.get_text() for text in axes.texts] == ["90 %", "50 %"]
 
 
-def test_improvements_have_their_signs() -> None:
-    def better(row: RowSpec, cell: Cell) -> Outcome:
-        return outcome(
-            cell, [50.0 if "authors" in row.name else 40.0 if cell.dataset == "Diabetes" else 60.0]
-        )
-
-    rows = [
-        row("ridge-authors", label="Ridge: the authors'"),
-        row("ridge-exact-weights", label="Ridge: + exact weights", options={"weights": "exact"}),
-    ]
-    axes = pictures.improvements(made_up("improvements", rows, better, organizations=["most"])).axes[0]
-    assert [text.get_text() for text in axes.texts] == ["-20.0"]
-
-
 def test_pictures_of_networks() -> None:
     table = read_tables()["images"]
 
@@ -156,14 +142,9 @@ def test_pictures_of_networks() -> None:
     cells = [(one, cell) for one in table.rows for cell in table.cells(one) if cell.dataset == "MNIST"]
     images = Run(table, {repr(cell): run(one, cell) for one, cell in cells if cell.seed == 0})
     names = [name for name, _ in pictures.drawable({"images": images})]
-    assert names == ["rounds-MNIST", "weights-patches-MNIST", "glance-images"]
-    grids = panels(pictures.patches(images, "MNIST"))
-    assert [text.get_text() for text in grids[0].texts] == [f"{(k + 1) / 36:.2f}" for k in range(8)]
+    assert names == ["rounds-MNIST"]
     drawn = lines(panels(pictures.rounds_figure(images, "MNIST"))[0])
     assert drawn["Late"].get_ydata().tolist() == [90.0] * 4  # no rounds: a level line
-    mnist = panels(pictures.at_a_glance(images))[0]
-    assert lines(mnist)["GAL, paper's network, ours"].get_ydata().tolist() == [90.0] * 3
-    assert [label.get_text() for label in mnist.get_xticklabels()] == ["2", "4", "8"]
     assert list(pictures.drawable({"images": Run(table, {})})) == []
 
 

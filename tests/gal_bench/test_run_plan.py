@@ -278,16 +278,6 @@ def test_a_record_that_does_not_fit_is_refused_and_the_others_are_taken(
     assert [path.name for path in cache.folder.iterdir()] == [names[1]]
 
 
-def test_refused_records_are_told(tmp_path: Path) -> None:
-    other = replace(good(CELLS[0]), fingerprint="0" * 16)
-    write_records({"some.json": other}, tmp_path / "outcomes.json")
-    result = bench("images", "--results", str(tmp_path / "r"), "--take", str(tmp_path / "outcomes.json"))
-    assert result.exit_code == 0, result.output
-    assert "0 outcomes taken" in result.stderr
-    assert "not taken: MNIST, 8 organizations" in result.stderr
-    assert "make a new plan" in " ".join(result.stderr.split())
-
-
 @pytest.mark.parametrize(
     "content", ["", "[]", '{"runs": 1}', '{"runs": [{"cell": {}}]}', '{"runs": {"a": 1}}']
 )
