@@ -24,7 +24,6 @@ import argparse
 import http.client
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -215,10 +214,8 @@ def sums_report(rows: int, rounds: int = 6) -> dict[str, Any]:
 # Prediction
 
 
-def predict_report(scene: Scene, requests: int = 300, clients: int = 500) -> dict[str, Any]:
-    """Milliseconds for one row, drawn anew each time; and many clients at once, each
-    asking for one row after another.
-    """
+def predict_report(scene: Scene, requests: int = 300) -> dict[str, Any]:
+    """Milliseconds for one row, drawn anew each time."""
     with network(scene) as net:
         net.learn()
         ids = np.random.default_rng(7).integers(1_000, 1_000 + scene.rows, requests + 20).tolist()
@@ -233,7 +230,6 @@ def predict_report(scene: Scene, requests: int = 300, clients: int = 500) -> dic
             token = ensure_token(net.node.configuration.home)
             with _client(endpoint.port, token) as one:
                 through = _times(one, ids)
-            crowd = crowd_of(endpoint.port, token, ids, clients)
     return {
         "model": scene.model["use"],
         "rows": scene.rows,
@@ -241,7 +237,6 @@ def predict_report(scene: Scene, requests: int = 300, clients: int = 500) -> dic
         "endpoint p95": _percentile(through, 95),
         "without endpoint p50": _percentile(alone, 50),
         "without endpoint p95": _percentile(alone, 95),
-        **crowd,
     }
 
 
@@ -258,33 +253,6 @@ def _client(port: int, token: str) -> Iterator[Callable[[int], None]]:
 
     with closing(connection):
         yield ask
-
-
-def crowd_of(port: int, token: str, ids: Sequence[int], clients: int, each: int = 5) -> dict[str, Any]:
-    """Rows a second and errors with so many clients, who all connect at once;
-    they are threads of this process.
-    """
-    failed: list[str] = []
-    ready = threading.Barrier(clients + 1)
-
-    def ask(place: int) -> None:
-        with _client(port, token) as one:
-            ready.wait()
-            for number in range(each):
-                try:
-                    one(ids[(place * each + number) % len(ids)])
-                except Exception as error:
-                    failed.append(repr(error))
-
-    threads = [threading.Thread(target=ask, args=(place,)) for place in range(clients)]
-    for thread in threads:
-        thread.start()
-    ready.wait()
-    started = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    seconds = time.perf_counter() - started
-    return {"clients": clients, "rows a second": clients * each / seconds, "errors": len(failed)}
 
 
 def _times(ask: Callable[[int], object], ids: Sequence[int], warm: int = 20) -> list[float]:

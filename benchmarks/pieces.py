@@ -2,7 +2,7 @@
 
     GAL_DATA=... OMP_NUM_THREADS=1 python benchmarks/pieces.py run --results FILE [--tables NAME ...]
         [--pieces NAME ...] [--splits N] [--rows N]
-    python benchmarks/pieces.py show --results FILE [--csv FILE]
+    python benchmarks/pieces.py show --results FILE
 
 *run*: every piece is switched, by a public option where there is one, else by replacing an internal function
 for the run, on every table where it may act: the same split and seed with it and without it. Splits are drawn
@@ -19,7 +19,6 @@ twelve is beyond two standard errors by chance, and splits of one real table sha
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import resource
 import sys
@@ -260,7 +259,7 @@ def _best(found: Sequence[Effect], sign: int) -> str:
     return f"{most.mean:+.4f} ({most.table})"
 
 
-def show(lines: Sequence[Mapping[str, Any]], to: Path | None) -> None:
+def show(lines: Sequence[Mapping[str, Any]]) -> None:
     """Print what runs say."""
     found = list(effects(lines))
     print("| piece | table | default | brings | error | | CPU s with | without | splits |")
@@ -278,15 +277,6 @@ def show(lines: Sequence[Mapping[str, Any]], to: Path | None) -> None:
         of_piece = [one for one in found if one.piece is piece]
         if of_piece:
             print(summary(piece, of_piece))
-    if to is not None:
-        with to.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(
-                ["piece", "table", "splits", "default", "brings", "error", "cpu with", "cpu without"]
-            )
-            for one in found:
-                numbers = (f"{x:.5g}" for x in (one.level, one.mean, one.error, one.on, one.off))
-                writer.writerow([one.piece.name, one.table, one.splits, *numbers])
 
 
 def main() -> None:
@@ -299,10 +289,9 @@ def main() -> None:
     parser.add_argument("--pieces", nargs="+", choices=PIECES, default=list(PIECES), metavar="PIECE")
     parser.add_argument("--splits", type=int, help="of each table; 8, or 4 of the largest")
     parser.add_argument("--rows", type=int, help="at most, to see that it runs")
-    parser.add_argument("--csv", type=Path, help="where the table goes as a file, too")
     given = parser.parse_args()
     todo = jobs(given.tables, given.pieces, given.splits) if given.what == "run" else []
-    show(run(todo, given.results, given.rows), given.csv)
+    show(run(todo, given.results, given.rows))
 
 
 if __name__ == "__main__":
