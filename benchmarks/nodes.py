@@ -6,17 +6,14 @@ printed; nothing here passes or fails.
 
 Four organizations on this machine, each a process of its own, over mutual TLS: three run ``gal serve``, the
 label holder's node runs here. Views are made up, with a seed; rows lie in another order at each, and what is
-learned from them is rounds alone: neither crossed residuals nor a closing model.
+learned from them is rounds alone: neither interaction probes nor a stacker.
 
 - rounds: seconds of a learning round, of the slowest local fit in it (where it ran), and what is left;
 - bytes: on the wire, per round, organization and direction, counted by a relay between the two;
 - predict: milliseconds of one row, through the JSON endpoint (HTTP, one connection) and without it;
 - sums: what a round with ``secrecy = "sums"`` takes beside one with answers and the same weights: seconds,
   bytes of messages, and milliseconds of one row;
-- memory: the most that node and worker of an organization held together, as a multiple of its view;
-- covertype: accuracy on a fifth of the rows of UCI's Covertype (found through GAL_DATA), over nodes and in
-  one process: a
-  tenth of the table by default, ``--rows 581012`` takes all of it.
+- memory: the most that node and worker of an organization held together, as a multiple of its view.
 
 With fewer cores than organizations the fits share them: each takes longer, and so does all else.
 """
@@ -27,29 +24,23 @@ import argparse
 import http.client
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from gal import Organization, predict
-from gal import learn as learn_in_process
 from gal.alignment import RowIds
 from gal.core.algorithm import learn
 from gal.node.holder.learning import learning
 from gal.node.runtime.node import Node
 from gal.node.web.endpoint import Endpoint
 from gal.node.web.token import ensure_token
-from gal_bench.data.datasets import load as load_dataset
 from node_parts.memory import Watch, held, kilobytes, with_children
-from node_parts.network import LEAN, OTHERS, OWN, TASK, Scene, network
+from node_parts.network import LEAN, OTHERS, TASK, Scene, network
 
 # Rounds
 
@@ -223,10 +214,8 @@ def sums_report(rows: int, rounds: int = 6) -> dict[str, Any]:
 # Prediction
 
 
-def predict_report(scene: Scene, requests: int = 300, clients: int = 500) -> dict[str, Any]:
-    """Milliseconds for one row, drawn anew each time; and many clients at once, each
-    asking for one row after another.
-    """
+def predict_report(scene: Scene, requests: int = 300) -> dict[str, Any]:
+    """Milliseconds for one row, drawn anew each time."""
     with network(scene) as net:
         net.learn()
         ids = np.random.default_rng(7).integers(1_000, 1_000 + scene.rows, requests + 20).tolist()
@@ -241,7 +230,6 @@ def predict_report(scene: Scene, requests: int = 300, clients: int = 500) -> dic
             token = ensure_token(net.node.configuration.home)
             with _client(endpoint.port, token) as one:
                 through = _times(one, ids)
-            crowd = crowd_of(endpoint.port, token, ids, clients)
     return {
         "model": scene.model["use"],
         "rows": scene.rows,
@@ -249,7 +237,6 @@ def predict_report(scene: Scene, requests: int = 300, clients: int = 500) -> dic
         "endpoint p95": _percentile(through, 95),
         "without endpoint p50": _percentile(alone, 50),
         "without endpoint p95": _percentile(alone, 95),
-        **crowd,
     }
 
 
@@ -266,33 +253,6 @@ def _client(port: int, token: str) -> Iterator[Callable[[int], None]]:
 
     with closing(connection):
         yield ask
-
-
-def crowd_of(port: int, token: str, ids: Sequence[int], clients: int, each: int = 5) -> dict[str, Any]:
-    """Rows a second and errors with so many clients, who all connect at once;
-    they are threads of this process.
-    """
-    failed: list[str] = []
-    ready = threading.Barrier(clients + 1)
-
-    def ask(place: int) -> None:
-        with _client(port, token) as one:
-            ready.wait()
-            for number in range(each):
-                try:
-                    one(ids[(place * each + number) % len(ids)])
-                except Exception as error:
-                    failed.append(repr(error))
-
-    threads = [threading.Thread(target=ask, args=(place,)) for place in range(clients)]
-    for thread in threads:
-        thread.start()
-    ready.wait()
-    started = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    seconds = time.perf_counter() - started
-    return {"clients": clients, "rows a second": clients * each / seconds, "errors": len(failed)}
 
 
 def _times(ask: Callable[[int], object], ids: Sequence[int], warm: int = 20) -> list[float]:
@@ -336,82 +296,6 @@ def memory_report(scene: Scene) -> dict[str, Any]:
     }
 
 
-# Covertype
-
-
-def covertype(rows: int) -> tuple[dict[str, pa.Table], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows by organization, each in another order; ids of those without a label, which are
-    to be predicted; their labels.
-    """
-    found = load_dataset("Covertype")
-    assert found.partition is not None
-    chosen = np.sort(np.random.default_rng(0).permutation(len(found.y))[:rows])
-    test = np.random.default_rng(1).random(len(chosen)) < 0.2
-    X, y, ids = found.X.iloc[chosen], found.y[chosen], np.arange(len(chosen)) + 1_000
-    tables = {}
-    for number, (name, columns) in enumerate(zip((OWN, *OTHERS), found.partition.values(), strict=True)):
-        order = np.random.default_rng(100 + number).permutation(len(chosen))
-        held = {"id": pa.array(ids[order])} | {
-            one: pa.array(X[one].to_numpy(dtype=np.float64)[order]) for one in columns
-        }
-        if name == OWN:
-            held["label"] = pa.array(y[order], mask=test[order])
-        tables[name] = pa.table(held)
-    return tables, ids[test], y[test]
-
-
-def covertype_report(scene: Scene) -> dict[str, Any]:
-    """How many test rows are right, over nodes and in one process, with the closing model and without."""
-    tables, asked, truth = covertype(scene.rows)
-    started = time.perf_counter()
-    with network(scene, tables=tables) as net:
-        facts = net.learn()
-        learned = time.perf_counter() - started
-        record = net.node.state.find_task(TASK)
-        over_nodes = net.holder.predictor.predict(record, RowIds("integer", asked), seconds=600.0).output
-    ensemble, members, views = _in_one_process(scene, tables, asked)
-    here = predict(ensemble, members, views).output
-    sums = predict(replace(ensemble, closing=None), members, views).output
-
-    def right(output: NDArray[np.float64]) -> float:
-        return float((output.argmax(axis=1) == truth).mean())
-
-    return {
-        "rows": scene.rows,
-        "test rows": len(truth),
-        "rounds": facts["rounds"],
-        "share of the closing model": float("nan") if facts["closing"] is None else facts["closing"],
-        "accuracy over nodes": right(over_nodes),
-        "accuracy in one process": right(here),
-        "accuracy without the closing model": right(sums),
-        "same bits": str(over_nodes.tobytes() == here.tobytes()),
-        "seconds over nodes": learned,
-    }
-
-
-def _in_one_process(
-    scene: Scene, tables: Mapping[str, pa.Table], asked: NDArray[np.int64]
-) -> tuple[Any, Any, Any]:
-    """What is learned from the same rows without nodes, the organizations, and
-    their views of the rows to predict.
-    """
-    own = tables[OWN]
-    labelled = own.filter(own["label"].is_valid())
-    order = labelled["id"].to_numpy()
-    members, views = [], {}
-    for name, one in tables.items():
-        columns = np.column_stack(
-            [one[key].to_numpy() for key in one.column_names if key not in {"id", "label"}]
-        )
-        place = np.argsort(one["id"].to_numpy())
-        at = place[order - 1_000]
-        members.append(Organization(name, np.ascontiguousarray(columns[at])))
-        views[name] = np.ascontiguousarray(columns[place[asked - 1_000]])
-    y = labelled["label"].to_numpy()
-    ensemble = learn_in_process(y, members, kind="classification", rounds=scene.rounds, label_holder=OWN)
-    return ensemble, members, views
-
-
 # The report
 
 
@@ -435,9 +319,6 @@ def parts(rows: Sequence[int] | None) -> dict[str, Callable[[], list[dict[str, A
         ],
         "sums": lambda: [sums_report(one) for one in rows or (2_000, 20_000, 200_000)],
         "memory": lambda: [memory_report(Scene(many[-1], 10, LEAN, rounds=3))],
-        "covertype": lambda: [
-            covertype_report(Scene(one, model={"use": "tabular"}, rounds=10)) for one in rows or (58_101,)
-        ],
     }
 
 

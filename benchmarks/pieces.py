@@ -2,7 +2,7 @@
 
     GAL_DATA=... OMP_NUM_THREADS=1 python benchmarks/pieces.py run --results FILE [--tables NAME ...]
         [--pieces NAME ...] [--splits N] [--rows N]
-    python benchmarks/pieces.py show --results FILE [--csv FILE]
+    python benchmarks/pieces.py show --results FILE
 
 *run*: every piece is switched, by a public option where there is one, else by replacing an internal function
 for the run, on every table where it may act: the same split and seed with it and without it. Splits are drawn
@@ -19,9 +19,9 @@ twelve is beyond two standard errors by chance, and splits of one real table sha
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import resource
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,16 +35,14 @@ from gal import GALClassifier, GALRegressor, Organization
 from gal.engine.labels import read_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
-from gal_bench.adversaries.attacked_tasks import drive, forecast
-from gal_bench.adversaries.hostile_answers import ATTACKS, Member
+
+sys.path.append(str(Path(__file__).parents[1] / "tests/support"))  # whose adversaries attack here, too
+
+from adversaries import ATTACKS, Member, drive, forecast
 from piece_parts.switches import PIECES, Piece, lines_of
 from piece_parts.tables import FIRST_SPLIT, TABLES, Source, Table
 
 DEFAULT = "default"
-BLOCK = 4
-"""Splits that are done of all before the next ones begin."""
-STAGES = (2, 3, 4, 5, 6)
-"""How late a run comes: the phase of its piece and that of its table."""
 ERRORS = 2.0
 """Standard errors beyond which a mean counts."""
 
@@ -72,26 +70,18 @@ class Job:
         return self.table, self.split, self.run
 
 
-def jobs(
-    tables: Sequence[str], pieces: Sequence[str], splits: int | None, stages: Sequence[int] = STAGES
-) -> list[Job]:
-    """All, the most decisive first; a run that several pieces are compared with is there once."""
-    found: dict[tuple[str, int, str], tuple[tuple[int, ...], Job]] = {}
-    for place, table in enumerate(tables):
+def jobs(tables: Sequence[str], pieces: Sequence[str], splits: int | None) -> list[Job]:
+    """All, table by table; a run that several pieces are compared with is there once."""
+    found: dict[tuple[str, int, str], Job] = {}
+    for table in tables:
         source = TABLES[table]
-        for at, name in enumerate(pieces):
-            piece = PIECES[name]
-            stage = piece.phase + source.phase
-            if stage not in stages or not piece.measured_on(source):
-                continue
-            for split in range(source.splits if splits is None else splits):
-                order = split // BLOCK, stage, place, split
+        measured = [PIECES[name] for name in pieces if PIECES[name].measured_on(source)]
+        for split in range(source.splits if splits is None else splits):
+            for piece in measured:
                 base = tuple(piece.base.items())
-                for turn, one in enumerate((Job(table, split, None, base), Job(table, split, piece, base))):
-                    before = found.get(one.key)
-                    if before is None or (*order, turn * (at + 1)) < before[0]:
-                        found[one.key] = (*order, turn * (at + 1)), one
-    return [job for _, job in sorted(found.values(), key=lambda one: one[0])]
+                for one in (Job(table, split, None, base), Job(table, split, piece, base)):
+                    found.setdefault(one.key, one)
+    return list(found.values())
 
 
 # --- one learning
@@ -269,7 +259,7 @@ def _best(found: Sequence[Effect], sign: int) -> str:
     return f"{most.mean:+.4f} ({most.table})"
 
 
-def show(lines: Sequence[Mapping[str, Any]], to: Path | None) -> None:
+def show(lines: Sequence[Mapping[str, Any]]) -> None:
     """Print what runs say."""
     found = list(effects(lines))
     print("| piece | table | default | brings | error | | CPU s with | without | splits |")
@@ -287,15 +277,6 @@ def show(lines: Sequence[Mapping[str, Any]], to: Path | None) -> None:
         of_piece = [one for one in found if one.piece is piece]
         if of_piece:
             print(summary(piece, of_piece))
-    if to is not None:
-        with to.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(
-                ["piece", "table", "splits", "default", "brings", "error", "cpu with", "cpu without"]
-            )
-            for one in found:
-                numbers = (f"{x:.5g}" for x in (one.level, one.mean, one.error, one.on, one.off))
-                writer.writerow([one.piece.name, one.table, one.splits, *numbers])
 
 
 def main() -> None:
@@ -308,11 +289,9 @@ def main() -> None:
     parser.add_argument("--pieces", nargs="+", choices=PIECES, default=list(PIECES), metavar="PIECE")
     parser.add_argument("--splits", type=int, help="of each table; 8, or 4 of the largest")
     parser.add_argument("--rows", type=int, help="at most, to see that it runs")
-    parser.add_argument("--stages", nargs="+", type=int, default=STAGES, help="2: the most decisive runs")
-    parser.add_argument("--csv", type=Path, help="where the table goes as a file, too")
     given = parser.parse_args()
-    todo = jobs(given.tables, given.pieces, given.splits, given.stages) if given.what == "run" else []
-    show(run(todo, given.results, given.rows), given.csv)
+    todo = jobs(given.tables, given.pieces, given.splits) if given.what == "run" else []
+    show(run(todo, given.results, given.rows))
 
 
 if __name__ == "__main__":

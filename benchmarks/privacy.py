@@ -1,176 +1,339 @@
-"""Do the guarantees hold against the attacks of the leak meter, and what do they
-cost beside the paper's mechanism?
+"""Do the guarantees hold against the attacks of the leak meter, and what do messages tell of columns?
 
-    GAL_DATA=... python benchmarks/privacy.py [canaries | paper | stack | alone | columns | answers | curve
-    | sums | meter] [--seeds 20]
-    [--sets Wine ...] [--quick] [--json] [--model default] [--rows 3000] [--organizations 4]
+    GAL_DATA=... python benchmarks/privacy.py [canaries | columns | meter] [--seeds 20] [--sets Wine ...]
+    [--rows 3000] [--json]
 
 *canaries*: on BreastCancer, Wine and digits a fifth of the training labels is drawn by chance; every attack
 of the meter guesses them from what was sent, without protection and under randomised response at epsilon 0.5,
 1, 2 and 4. No attack may be right more often than e^eps / (e^eps + K - 1) beyond its interval of 95 %;
 without protection the first residual must tell all of them. Of so many intervals a few miss by chance, so
-those of 95 % for all comparisons of a set together (Bonferroni) stand beside them.
+those of 95 % for all comparisons of a set together (Bonferroni) stand beside them. Eight organizations, ridge
+regressions as local models, ten rounds; rows and columns drawn by seed.
 
-*paper*: on the seven small sets of the paper's tables, how often the strongest attack guesses a canary under
-the paper's Laplace mechanism (alpha = 1) gives the epsilon at which our mechanism leaks as much: randomised
-response for classes, Laplace noise on labels for numbers (bounds: smallest and largest label; canaries lie at
-these). Then both are scored on rows that nobody learned from: accuracy, or mean absolute deviation. Twice: at
-the leakage measured, and at the lower end of its interval, where ours gets less than it may. The paper's
-mechanism sends ten residuals about each row: our default for small tables, a cross-validation, would send
-four times as many, and leak more.
-
-Eight organizations (four for Iris), ridge regressions as local models, ten rounds;
-rows and columns drawn by seed.
-
-*stack*: two organizations (or --organizations), local models by --model: log loss on rows that nobody
-learned from, of the label holder alone, with assistance, and under randomised response at epsilon 0.5, 1 and
-2; the private stack, and the refit of in-sample values that came before it (fitted="in-sample").
-
-*alone*: is the private stack ever worse than alone? On many random splits of several tables, two
-organizations (or --organizations), by --model: what was lost on rows that nobody learned from, alone minus
-stack, paired, with its standard error; and the same for alone with another seed, which says what chance does.
-Log loss for classes; for numbers the share of the variance that is not explained. --tables names files of
-one's own instead of --sets; --secrecy sums has the stack learn from sums (--organizations 4 or more).
-
-*columns*: R2 with which columns are rebuilt from residuals, by an organization, and from answers, by the
-label holder, where 50 rows are known; on Diabetes or other numbers (--sets), by local model, rounds and
+*columns*: R2 with which columns are rebuilt from residuals, by an organization, and from fitted values, by
+the label holder, where 50 rows are known; on Diabetes or other numbers (--sets), by local model, rounds and
 mechanism, without a cross-validation and with one. Beside each, in brackets, what the attacker's own columns
 tell without any message.
-
-*curve*: what fresh noise on every residual, on top of noisy labels at epsilon 1 (classes: 4, where the attack
-finds something without it), costs in accuracy, and what it leaves of the columns: R2 of the label holder's,
-by an organization with 50 known rows, beside what that one knows anyway. By local model and epsilon for
-columns (delta 1e-6), on Diabetes as numbers and as classes.
-
-*answers*: the same from answers to residuals that the label holder has chosen to find them, as `gal join`
-tries it; median and best of six columns.
-
-*sums*: the same from the sum of the answers of several organizations (``secrecy="sums"``), of Diabetes' ten
-columns, drawn by seed: four of one organization, beside two with three each; and beside seven that hold the
-same four in chance order. Means over --seeds of the median column and of the best.
 
 *meter*: the whole leak meter (``gal leakage``) on any tables (--sets), --rows of them at most: three
 organizations, ten rounds, without a mechanism and with noisy labels at epsilon 1. How often the strongest
 attack guesses a canary, and what is allowed; mean R2 of the label holder's columns from residuals, of third
-parties' from the same, of the others' from answers, each with what the attacker has anyway in brackets; from
-predictions, how well rows that were learned from are told from others (AUC) and R2 of the column that they
-tell most of; and how many signs crossed residuals told, with R2 of the column that these tell most of.
+parties' from the same, of the others' from fitted values, each with what the attacker has anyway in brackets;
+from predictions, how well rows that were learned from are told from others (AUC) and R2 of the column that
+they tell most of; and how many sign bits interaction probes told, with R2 of the column that these tell most
+of.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from joblib import Parallel
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+from sklearn.datasets import load_digits, make_friedman1
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.linear_model import Ridge
 
-from gal.errors import MissingDataError
-from gal_bench.data.datasets import DATASETS
-from privacy_parts.columns import judge_answers, judge_columns, judge_curve, judge_sums
-from privacy_parts.labels import (
-    JUDGED,
-    PAPER_SETS,
-    beside_the_paper,
-    judge_canaries,
-    print_canaries,
-    print_paper,
+from gal import GALRegressor
+from gal.evaluate.rehearsal import Rehearsal, canary_leak, rehearse_all
+from gal.privacy import GaussianResiduals, LaplaceLabels, RandomisedResponse, SeededNoise
+from gal.privacy.leakage import (
+    LeakReport,
+    Reconstruction,
+    Transcript,
+    added_reports,
+    columns_from_answers,
+    columns_from_residuals,
 )
-from privacy_parts.meter import judge_meter
-from privacy_parts.stacks import judge_alone, judge_stack
-from privacy_parts.tables import MADE_UP, MODELS
+from gal.privacy.leakage.reconstruction import numbers_of
+from gal_bench.data.datasets import DATASETS, Dataset, load
+from gal_bench.data.splits import per_seed
 
-PARTS = ("canaries", "paper")
-LATER = ("stack", "alone", "columns", "answers", "curve", "sums", "meter")
-
-
-def judge_later(chosen: argparse.Namespace, run: Parallel) -> None:
-    """The parts that are only run when they are named."""
-    if chosen.part == "stack":
-        judge_stack(chosen, run)
-    elif chosen.part == "alone":
-        judge_alone(chosen, run)
-    elif chosen.part == "curve":
-        judge_curve(chosen, run)
-    elif chosen.part == "columns":
-        judge_columns(chosen, run)
-    elif chosen.part == "sums":
-        judge_sums(chosen, run)
-    elif chosen.part == "meter":
-        judge_meter(chosen, run)
-    else:
-        judge_answers(run)
+MODELS: dict[str, Any] = {
+    "default": None,
+    "ridge": Ridge(),
+    "boosting": HistGradientBoostingRegressor(max_iter=20),
+}
+EPSILONS = (0.5, 1.0, 2.0, 4.0)
+KNOWN = 50
+ROUNDS = 10
 
 
-def arguments() -> argparse.Namespace:
-    """What was asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def find(name: str) -> Dataset:
+    """A set by name; digits comes with scikit-learn, friedman (curved numbers) is made up."""
+    if name == "friedman":
+        X, y = make_friedman1(800, 10, noise=1.0, random_state=0)
+        return Dataset(name, pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])]), y, False)
+    if name != "digits":
+        return load(name)
+    bunch = load_digits(as_frame=True)
+    return Dataset("digits", bunch.data, bunch.target.to_numpy().astype(np.int64), True)
+
+
+def bounds_of(data: Dataset) -> tuple[float, float]:
+    """Of numbers: taken for public here."""
+    return float(data.y.min()), float(data.y.max())
+
+
+# --- canaries
+
+JUDGED = ("BreastCancer", "Wine", "digits")
+
+
+def leak(data: Dataset, privacy: Any, seed: int) -> LeakReport:
+    """Attack one fit with canaries."""
+    split = per_seed(data, 8, seed)
+    return canary_leak(
+        split.X_train,
+        split.y_train,
+        split.organizations,
+        privacy=privacy,
+        classes=np.unique(data.y).tolist(),
+        bounds=bounds_of(data),
+        canaries=0.2,
+        features=False,
+        seed=seed,
+        rounds=ROUNDS,
+        local_models=Ridge(),
     )
-    parser.add_argument("part", nargs="?", choices=[*PARTS, *LATER], help="default: the first two")
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--sets", nargs="+", choices=[*DATASETS, "digits", *MADE_UP], metavar="SET")
-    parser.add_argument(
-        "--preset", choices=["default", "paper"], default="default", help="of the paper's side"
+
+
+def judge_canaries(name: str, seeds: Sequence[int], run: Parallel) -> list[dict[str, Any]]:
+    """Every attack on one set, without protection and at every epsilon."""
+    data = find(name)
+    classes = np.unique(data.y).tolist()
+    facts = []
+    for epsilon in (None, *EPSILONS):
+        jobs = []
+        for seed in seeds:
+            source = SeededNoise([seed, 5, round(10 * (epsilon or 0))])
+            privacy = None if epsilon is None else RandomisedResponse(epsilon, classes, source)
+            jobs.append(delayed(leak)(data, privacy, seed))
+        report = added_reports(run(jobs))
+        together = 1 - 0.05 / (len(report.attacks) * len(EPSILONS))
+        facts.append(
+            {"set": name, "epsilon": epsilon}
+            | report.to_json()
+            | {"exceeding_together": [one.name for one in report.exceeding(together)]}
+        )
+    return facts
+
+
+def print_canaries(facts: Sequence[dict[str, Any]]) -> None:
+    """One table for a set: attacks by epsilon."""
+    first = facts[0]
+    heads = ["no protection" if one["epsilon"] is None else f"epsilon {one['epsilon']:g}" for one in facts]
+    canaries = first["attacks"][0]["canaries"]["with"]["of"]
+    print(
+        f"\n{first['set']}: {canaries} canaries over {first['runs']} seeds, blind guess {first['chance']:.1%}"
     )
-    parser.add_argument("--quick", action="store_true", help="three seeds")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument(
-        "--model", choices=["default", "ridge", "boosting"], default="default", help="of stack and alone"
+    print(f"{'attack':28}" + "".join(f"{head:>24}" for head in heads))
+    for place, attack in enumerate(first["attacks"]):
+        cells = [_share(one["attacks"][place]["canaries"]["with"]) for one in facts]
+        print(f"{attack['name']:28}" + "".join(f"{cell:>24}" for cell in cells))
+    print(f"{'allowed':28}" + "".join(f"{_bound(one):>24}" for one in facts))
+    for label, key in (
+        ("exceeding (95 % each)", "exceeding"),
+        ("exceeding (95 % together)", "exceeding_together"),
+    ):
+        print(f"{label:28}" + "".join(f"{', '.join(one[key]) or 'none':>24}" for one in facts))
+    print(first["verdict"], flush=True)
+
+
+def _share(share: dict[str, Any]) -> str:
+    return f"{100 * share['share']:.1f} ({100 * share['low']:.1f} to {100 * share['high']:.1f})"
+
+
+def _bound(facts: dict[str, Any]) -> str:
+    return "-" if facts["bound"] is None else f"{100 * facts['bound']:.1f}"
+
+
+def judge_all_canaries(chosen: argparse.Namespace, run: Parallel) -> None:
+    """One table for each set."""
+    found = []
+    for name in chosen.sets or JUDGED:
+        facts = judge_canaries(name, range(chosen.seeds), run)
+        found += facts
+        if not chosen.json:
+            print_canaries(facts)
+    if chosen.json:
+        print(json.dumps(found, indent=2))
+
+
+# --- columns
+
+
+def columns(
+    name: str, model: str, rounds: int, three: bool, noise: str, n_parts: int, rows: int, seed: int = 0
+) -> list[list[tuple[float, float]]]:
+    """R2 of every column, with messages and without: of the label holder's and of a third party's from
+    residuals, of the others' from fitted values; cross-validated in so many folds (0: not at all).
+    """
+    data = find(name)
+    if len(data.y) > rows:
+        drawn = np.random.default_rng([seed, 12]).permutation(len(data.y))[:rows]
+        data = replace(data, X=data.X.iloc[drawn].reset_index(drop=True), y=data.y[drawn])
+    names, (lower, upper) = list(data.X.columns), bounds_of(data)
+    half, first, second = len(names) // 2, len(names) - 2 * (len(names) // 3), len(names) - len(names) // 3
+    halves = {"clinic": names[:half], "lab": names[half:]}
+    parts = {"clinic": names[:first], "lab": names[first:second], "shop": names[second:]} if three else halves
+    mechanisms = {
+        "none": None,
+        "labels 0.1": LaplaceLabels(0.1, lower, upper, SeededNoise(seed)),
+        "columns 10": LaplaceLabels(
+            0.1, lower, upper, SeededNoise(seed), columns_epsilon=10.0, columns_delta=1e-6
+        ),
+        "residuals 1": GaussianResiduals(1.0, 1e-5, clip=(upper - lower) / 2, source=SeededNoise(seed)),
+    }
+    transcript = Transcript()
+    options: dict[str, Any] = {"local_models": MODELS[model], "patience": None, "random_state": seed}
+    options |= {"privacy": mechanisms[noise], "cross_validation": n_parts, "on_message": transcript}
+    made = GALRegressor(parts, rounds=rounds, **options).fit(data.X, data.y)
+    sent = transcript.sent(made.task_rows_, "clinic")
+    rng = np.random.default_rng(seed)
+    known = np.zeros(len(sent.rows), dtype=np.bool_)
+    known[rng.choice(len(known), KNOWN, replace=False)] = True
+    views = {name: data.X[own].iloc[sent.rows] for name, own in parts.items()}
+    targets = {name: view for name, view in views.items() if name != "lab"}
+    own = numbers_of(views["lab"])
+    residual, further = sent.residual[:, :, 0], sent.residual[:, :, 1:]
+    read = columns_from_residuals(residual, own, targets, known, rng, by="lab", part_residual=further)
+    others = {name: view for name, view in views.items() if name != "clinic"}
+    hers = np.hstack([numbers_of(views["clinic"]), data.y[sent.rows, None]])
+    answered = columns_from_answers(sent.answers, others, hers, known, rng, more=[sent.part_answers])
+    of = [[one for one in read if one.organization == name] for name in ("clinic", "shop")]
+    return [[(one.with_messages.value, one.without.value) for one in found] for found in (*of, answered)]
+
+
+def judge_columns(chosen: argparse.Namespace, run: Parallel) -> None:
+    """Mean R2 of the columns, by local model, rounds, organizations and noise."""
+    every: list[tuple[int, bool, str, int]] = [
+        (10, False, "none", 0),
+        (50, False, "none", 0),
+        (20, True, "none", 0),
+        (10, False, "labels 0.1", 0),
+        (10, False, "residuals 1", 0),
+        (3, False, "labels 0.1", 0),
+        (3, False, "labels 0.1", 4),
+        (10, False, "labels 0.1", 4),
+        (10, True, "labels 0.1", 4),
+        (10, False, "columns 10", 4),
+    ]
+    taken = [one for one in every if not chosen.cross_validated or one[3] or one[0] == 3]
+    cases = [(model, *one) for model in chosen.models for one in taken]
+    print(f"{KNOWN} known rows: mean R2 of the label holder's and a third party's columns from residuals,")
+    print("of the others' from answers; in brackets without messages")
+    seed = chosen.first_seed
+    for name in chosen.sets or ("Diabetes",):
+        for model, rounds, three, noise, n_parts in cases:  # one at a time: a line is there when it is found
+            how = (model, rounds, three, noise, n_parts, chosen.rows, seed)
+            [found] = run([delayed(columns)(name, *how)])
+            cells = [
+                f"{'-':11}" if not one else "{:.2f} ({:.2f})".format(*np.maximum(0, one).mean(axis=0))
+                for one in found
+            ]
+            who = "three" if three else "two"
+            print(
+                f"{find(name).name} {model:9} {rounds:3} rounds, {who:5} organizations, {n_parts} folds, "
+                f"noise {noise:12}" + "  ".join(cells),
+                flush=True,
+            )
+
+
+def with_and_without(read: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    return [one.with_messages for one in read], [one.without for one in read]
+
+
+# --- the whole meter
+
+METERED = ("digits", "Wine", "Adult", "CreditDefault", "Covertype")
+
+
+def metered(name: str, model: str, rows: int, seed: int) -> list[str]:
+    """The meter on one table, without and with noisy labels: one line of cells each."""
+    data = find(name)
+    chosen = np.random.default_rng([seed, 12]).permutation(len(data.y))[:rows]
+    X, y = data.X.iloc[chosen], data.y[chosen]
+    classes = np.unique(y).tolist() if data.classes else None
+    noisy: Any = LaplaceLabels(1.0, *bounds_of(data)) if classes is None else RandomisedResponse(1.0, classes)
+    found = rehearse_all(
+        X,
+        y,
+        per_seed(data, 3, seed).organizations,
+        mechanisms={"none": None, "epsilon 1": noisy},
+        local_models=MODELS[model],
+        rounds=ROUNDS,
+        seeds=(seed,),
     )
-    parser.add_argument(
-        "--models", nargs="+", choices=MODELS, default=[*MODELS], help="of curve, columns and meter"
+    return [" | ".join(_metered_cells(one)) for one in found]
+
+
+def _metered_cells(one: Rehearsal) -> list[str]:
+    leak, told = one.leak, one.predictions
+    own = [each for each in leak.received if each.organization == one.label_holder]
+    third = [each for each in leak.received if each.organization != one.label_holder]
+    guessed, bound = leak.worst.canaries, leak.bound
+    most = max((each.with_messages.value for each in told.columns), default=0.0)
+    signs = max(leak.signs, key=lambda each: max(each.columns), default=None)
+    return [
+        one.name,
+        f"{guessed.value:.0%} of {guessed.of}" + ("" if bound is None else f" ({bound:.0%} allowed)"),
+        *(_with_without(each) for each in (own, third, leak.reconstructions)),
+        str(told.membership),
+        f"{max(most, 0):.2f}",
+        "none" if signs is None else f"{signs.vectors}, {max(signs.columns):.2f}",
+    ]
+
+
+def _with_without(found: Sequence[Reconstruction]) -> str:
+    if not found:
+        return "-"
+    means = [np.mean([max(0.0, one.value) for one in ones]) for ones in with_and_without(found)]
+    return f"{means[0]:.2f} ({means[1]:.2f})"
+
+
+def judge_meter(chosen: argparse.Namespace, run: Parallel) -> None:
+    """Two lines for each table and local model, as they are found."""
+    print(
+        "| table | local model | labels | canaries guessed | the label holder's columns, residuals | "
+        "third parties' | the others', fitted values | membership, AUC | most of a column, "
+        "predictions | sign bits, most of a column |"
     )
-    parser.add_argument("--labels", nargs="+", default=["numbers", "classes"], help="of curve")
-    parser.add_argument(
-        "--rows", type=int, default=10**9, help="to learn from at most, of stack, alone and columns"
-    )
-    parser.add_argument("--organizations", type=int, default=2, help="of stack and alone")
-    parser.add_argument(
-        "--tables",
-        nargs="+",
-        metavar="FILE.csv:COLUMN",
-        help="of alone and columns: tables of your own",
-    )
-    parser.add_argument("--secrecy", choices=["none", "sums"], default="none", help="of the stack in alone")
-    parser.add_argument(
-        "--cross-validated", action="store_true", help="of columns: only few rounds, and those with parts"
-    )
-    parser.add_argument(
-        "--first-seed", type=int, help="of stack, alone and columns: others draw other splits"
-    )
-    parser.add_argument("--json", action="store_true")
-    return parser.parse_args()
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for name in chosen.sets or METERED:
+        numeric = all(kind.kind in "iufb" for kind in find(name).X.dtypes)
+        for model in chosen.models if numeric else ["default"]:  # the others take numbers only
+            [lines] = run([delayed(metered)(name, model, min(chosen.rows, 3000), 0)])
+            for line in lines:
+                print(f"| {name} | {model} | {line} |", flush=True)
+
+
+PARTS = {"canaries": judge_all_canaries, "columns": judge_columns, "meter": judge_meter}
 
 
 def main() -> None:
-    chosen = arguments()
-    if chosen.part in LATER:
-        with Parallel(n_jobs=chosen.jobs) as run:
-            judge_later(chosen, run)
-        return
-    seeds, started = range(3 if chosen.quick else chosen.seeds), time.perf_counter()
-    found: dict[str, list[dict[str, Any]]] = {"canaries": [], "paper": []}
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", nargs="?", choices=PARTS, default="canaries")
+    parser.add_argument("--seeds", type=int, default=20, help="of canaries")
+    parser.add_argument("--sets", nargs="+", choices=[*DATASETS, "digits", "friedman"], metavar="SET")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="of columns and meter")
+    parser.add_argument("--rows", type=int, default=10**9, help="at most, of columns and meter")
+    parser.add_argument("--first-seed", type=int, default=0, help="of columns: others draw other splits")
+    parser.add_argument(
+        "--cross-validated", action="store_true", help="of columns: only few rounds, and those with folds"
+    )
+    parser.add_argument("--json", action="store_true", help="of canaries")
+    chosen = parser.parse_args()
     with Parallel(n_jobs=chosen.jobs) as run:
-        for name in chosen.sets or JUDGED if chosen.part != "paper" else ():
-            if name in JUDGED:
-                facts = judge_canaries(name, seeds, run)
-                found["canaries"] += facts
-                if not chosen.json:
-                    print_canaries(facts)
-        for name in chosen.sets or PAPER_SETS if chosen.part != "canaries" else ():
-            if name in PAPER_SETS:
-                try:
-                    found["paper"].append(beside_the_paper(name, seeds, chosen.preset, run))
-                except MissingDataError as error:
-                    raise SystemExit(f"{error}; or choose other --sets") from None
-    if chosen.json:
-        print(json.dumps(found, indent=2))
-        return
-    if found["paper"]:
-        print_paper(found["paper"], chosen.preset)
-    print(f"\n{time.perf_counter() - started:.0f} s, {len(seeds)} seeds")
+        PARTS[chosen.part](chosen, run)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gal_bench.cache import Cache
-from gal_bench.kept import keep
+from gal_bench.cache import Cache, keep
 from gal_bench.pages.headline import headline_table, paper_table
 from gal_bench.runner import in_order
 from gal_bench.specs import read_tables

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
 class Watch:
-    """Looks at the memory of processes every few milliseconds; keeps the most that they held together.
+    """Looks at the memory of processes every few milliseconds; keeps the most that they held together."""
 
-    Without ``of`` that is proportional set size: the system walks through all pages for it, which takes tens
-    of milliseconds where there are gigabytes. ``Rss...`` of ``/proc/PID/status`` are counters, read at once.
-    """
-
-    def __init__(self, pids: Callable[[], Sequence[int]], of: str = "Pss:") -> None:
-        self._pids, self._of, self._ending = pids, of, threading.Event()
-        self.most = self.since = 0
-        """Since the beginning, and since ``mark``."""
-        self.cpu = 0.0
-        """Seconds of a core that looking has taken."""
+    def __init__(self, pids: Callable[[], Sequence[int]]) -> None:
+        self._pids, self._ending = pids, threading.Event()
+        self.most = 0
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def __enter__(self) -> Watch:
@@ -32,26 +24,14 @@ class Watch:
         self._ending.set()
         self._thread.join()
 
-    def mark(self) -> None:
-        """Another stretch begins."""
-        self.since = 0
-
     def _look(self) -> None:
         while not self._ending.wait(0.02):
-            now = held(self._pids(), self._of)
-            self.most, self.since = max(self.most, now), max(self.since, now)
-            self.cpu = time.thread_time()
+            self.most = max(self.most, held(self._pids()))
 
 
-def held(pids: Sequence[int], of: str = "Pss:") -> int:
-    """Bytes of proportional set size: a page that several processes share is divided among them; with
-    ``Rss:`` it counts whole. ``RssAnon:`` is memory of no file, and once what a node and its worker share (a
-    message); ``RssFile:`` the pages of files that are mapped.
-    """
-    if of == "RssAnon:":
-        return held(pids, "RssAnon") + max((held([pid], "RssShmem") for pid in pids), default=0)
-    file = "status" if of.startswith("RssAnon") or of[:4] in ("RssF", "RssS") else "smaps_rollup"
-    return sum(kilobytes(Path(f"/proc/{pid}/{file}"), of) for pid in pids)
+def held(pids: Sequence[int]) -> int:
+    """Bytes of proportional set size: a page that several processes share is divided among them."""
+    return sum(kilobytes(Path(f"/proc/{pid}/smaps_rollup"), "Pss:") for pid in pids)
 
 
 def kilobytes(path: Path, name: str) -> int:

@@ -57,13 +57,11 @@ class Network:
         stack: ExitStack,
         *,
         relayed: bool = False,
-        tables: Mapping[str, pa.Table] | None = None,
     ) -> None:
-        """``tables``: real rows by organization, learned as classes with all defaults."""
-        self.scene, self.root, self.tables = scene, root, tables
+        self.scene, self.root = scene, root
         self.relays: dict[str, Relay] = {}
         port = free_port()
-        make_sources(scene, root, tables)
+        make_sources(scene, root)
         self._found(port, stack, relayed)
         self._invite()
         self.node = stack.enter_context(Node(root / OWN, log=open_log(root / OWN, "warning")))
@@ -100,10 +98,16 @@ class Network:
 
     def _invite(self) -> None:
         path = self.root / "task.invitation"
-        options = {"rounds": self.scene.rounds, **(PLAIN if self.tables is None else {})}
-        kind = "regression" if self.tables is None else "classification"
-        options |= self.scene.options
-        invite(self.root / OWN, TASK, OTHERS, path, options=options, kind=kind, secrecy=self.scene.secrecy)
+        options = {"rounds": self.scene.rounds, **PLAIN, **self.scene.options}
+        invite(
+            self.root / OWN,
+            TASK,
+            OTHERS,
+            path,
+            options=options,
+            kind="regression",
+            secrecy=self.scene.secrecy,
+        )
         for name in OTHERS:
             join(self.root / name, *read_terms(self.root / name, path))
 
@@ -134,24 +138,17 @@ class Network:
 
 
 @contextmanager
-def network(
-    scene: Scene, *, relayed: bool = False, tables: Mapping[str, pa.Table] | None = None
-) -> Iterator[Network]:
+def network(scene: Scene, *, relayed: bool = False) -> Iterator[Network]:
     """A network in a folder that is gone afterwards."""
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gal-nodes-")))
-        yield Network(scene, root, stack, relayed=relayed, tables=tables)
+        yield Network(scene, root, stack, relayed=relayed)
 
 
-def make_sources(scene: Scene, root: Path, tables: Mapping[str, pa.Table] | None = None) -> None:
+def make_sources(scene: Scene, root: Path) -> None:
     """A Parquet file for each organization: the same rows in another order,
     columns that say a part of the label.
     """
-    for name, one in (tables or {}).items():
-        (root / name).mkdir(mode=0o700)
-        pq.write_table(one, root / name / "rows.parquet")
-    if tables is not None:
-        return
     label = np.random.default_rng(0).standard_normal(scene.rows)
     for number, name in enumerate((OWN, *OTHERS)):
         rng = np.random.default_rng(100 + number)

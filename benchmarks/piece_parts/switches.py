@@ -42,18 +42,12 @@ class Piece:
     """Whether it is off by default: then switching it means to have it."""
     base: Mapping[str, Any] = field(default_factory=dict)
     """Options of both runs."""
-    phase: int = 2
-    """Pieces of a lower phase are measured first."""
     guards: bool = False
     """Whether it is measured on attacked tables, too."""
-    grows: bool = False
-    """Whether it is measured on the largest tables, too."""
 
     def measured_on(self, source: Source) -> bool:
         """Whether runs with and without it are compared on this table."""
-        if (source.attack and not self.guards) or (source.phase > 2 and not self.grows):
-            return False
-        return self.acts(source)
+        return self.acts(source) and (self.guards or not source.attack)
 
     @contextmanager
     def switched(self) -> Iterator[None]:
@@ -145,30 +139,24 @@ ALL = [
         _large,
         {"closing": False},
         code=("engine/stacking.py", "core/closings.py", "core/blending.py"),
-        phase=1,
         guards=True,
-        grows=True,
     ),
     Piece(
         "4 Newton residuals",
         _large_classes,
         {"curvature": False},
         code=("core/curved.py", "engine/task_making.py:_curved"),
-        phase=1,
-        grows=True,
     ),
     Piece(
         "5 rounds beyond ten",
         _long,
         {"rounds": 10},
         code=("engine/task_making.py:_most_rounds",),
-        grows=True,
     ),
     Piece(
         "6e patience",
         _always,
         {"patience": None},
-        phase=3,
     ),
     Piece(
         "7 baseline as a guard",
@@ -178,16 +166,13 @@ ALL = [
             "gal.core.task.Task.needs_sentinel": FOLDS_OF_SEVERAL,
         },
         code=("core/task.py:alone", "core/task.py:only"),
-        phase=1,
         guards=True,
-        grows=True,
     ),
     Piece(
         "8a cross-validation (off: in-sample, nothing validates)",
         _small,
         {"cross_validation": 0},
         code=("core/cross_validation.py",),
-        phase=1,
         guards=True,
     ),
     Piece(
@@ -195,7 +180,6 @@ ALL = [
         _small,
         {"cross_validation": 0, "validation_fraction": 0.2},
         code=("core/cross_validation.py",),
-        phase=1,
         guards=True,
     ),
     Piece(
@@ -203,7 +187,6 @@ ALL = [
         _small,
         {"fitted": "held-out", "validation_fraction": 0.1},
         code=("core/cross_validation.py",),
-        phase=1,
         guards=True,
     ),
     Piece(
@@ -224,7 +207,6 @@ ALL = [
         _small,
         replaced={"gal.core.cross_validation.ExactSearch": _whole_step},
         code=("core/steps.py:_trusted",),
-        phase=1,
         guards=True,
     ),
     Piece(
@@ -232,7 +214,6 @@ ALL = [
         _small,
         replaced=SENTINEL_OFF,
         code=("core/guards/sentinel_fold.py", "core/algorithm.py:_sentinel_fold"),
-        phase=1,
         guards=True,
     ),
     Piece(
@@ -240,16 +221,13 @@ ALL = [
         _always,
         {"weights": "shrunk"},
         code=("core/guards/guarded_weights.py",),
-        phase=1,
         guards=True,
-        grows=True,
     ),
     Piece(
         "11b guarded weights (off: exact ones)",
         _always,
         {"weights": "exact"},
         code=("core/guards/guarded_weights.py", "core/weights.py:_shrunk"),
-        phase=1,
         guards=True,
     ),
     Piece("11c found weights (off: equal ones)", _always, {"weights": "uniform"}, code=("core/weights.py",)),
@@ -259,46 +237,36 @@ ALL = [
         _treed,
         replaced={f"{TABULAR}ridge": _no_ridge},
         code=("models/tabular/tabular_model.py:ridge",),
-        phase=1,
-        grows=True,
     ),
     Piece(
-        "14b local model: bends of the ridge",
+        "14b local model: curved columns of the ridge",
         _always,
         replaced={"gal.models.tabular.table_encoder._bends": _no_bends},
         code=("models/tabular/table_encoder.py:_bends",),
-        phase=1,
     ),
     Piece(
         "14c local model: trees",
         _treed,
         {"local_models": TabularModel(max_iter=0)},
         code=("models/tabular/histogram_trees.py",),
-        phase=1,
-        grows=True,
     ),
     Piece(
         "14d local model: many categories",
         lambda source: source.categories,
         replaced={"gal.models.tabular.prepared_table.read_columns": _frequent_only},
         code=("models/tabular/many_categories.py",),
-        phase=1,
     ),
     Piece(
         "14e local model: 10 trees a round at .1",
         _treed,
         {"local_models": TabularModel(max_iter=10, learning_rate=0.1)},
         added=True,
-        phase=3,
-        grows=True,
     ),
     Piece(
         "14f local model: 20 trees a round at .1",
         _treed,
         {"local_models": TabularModel(max_iter=20, learning_rate=0.1)},
         added=True,
-        phase=2,
-        grows=True,
     ),
     Piece(
         "15 interaction probes",
@@ -313,13 +281,11 @@ ALL = [
         replaced={"gal.core.probes.probe_rounds._for_three": _asks_nothing},
         code=("core/probes/probe_rounds.py:_for_three",),
         base=PROBES,
-        phase=3,
     ),
     Piece(
         "16 scaled residuals",
         _ours,
         {"scale_residual": False},
-        phase=3,
     ),
     Piece(
         "17 shrunk weights (off: exact ones, guarded)",
@@ -333,7 +299,6 @@ ALL = [
         _ours,
         {"line_search": "half"},
         added=True,
-        phase=3,
     ),
 ]
 PIECES: dict[str, Piece] = {piece.name: piece for piece in ALL}

@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 
 from gal.engine.task_making import LARGE
 from gal_bench.data.datasets import Dataset, Partition, load
-from gal_bench.data.partitions import random_partition
+from gal_bench.data.splits import random_partition
 
 Floats = NDArray[np.float64]
 Kind = Literal["numbers", "two", "several"]
@@ -51,10 +51,8 @@ class Source:
     """To learn from; about, for real tables."""
     kind: Kind
     draw: Callable[[int], Table]
-    phase: int = 1
-    """Tables of a lower phase come first; 3: the largest ones."""
     attack: str = ""
-    """What the last organization does, by its name in ``gal_bench.adversaries``."""
+    """What the last organization does, by its name in ``adversaries.ATTACKS`` of the tests."""
     categories: bool = False
     """Whether a column has many categories."""
     splits: int = 8
@@ -171,69 +169,67 @@ def _divided(
 # --- all
 
 
-def _made(form: str, rows: int, kind: Kind, phase: int, **facts: Any) -> dict[str, Source]:
+def _made(form: str, rows: int, kind: Kind, **facts: Any) -> dict[str, Source]:
     draw = partial(made, form, rows)
-    return {f"{form} {rows:,}": Source(rows, kind, draw, phase, categories=form == "categories", **facts)}
+    return {f"{form} {rows:,}": Source(rows, kind, draw, categories=form == "categories", **facts)}
 
 
 def _real(
-    name: str, rows: int | None, about: int, kind: Kind, phase: int, *, two: bool = False, splits: int = 8
+    name: str, rows: int | None, about: int, kind: Kind, *, two: bool = False, splits: int = 8
 ) -> dict[str, Source]:
     short = name if rows is None else f"{name} {rows:,}"
     draw = partial(real, name, rows, two)
-    return {
-        f"{short}, two classes" if two else short: Source(about, kind, draw, phase, splits=splits, real=True)
-    }
+    return {f"{short}, two classes" if two else short: Source(about, kind, draw, splits=splits, real=True)}
 
 
 def _attacked(attack: str, rows: int) -> dict[str, Source]:
     draw = partial(made, "additive", rows)
-    return {f"attack: {attack} {rows:,}": Source(rows, "two", draw, 2, attack=attack)}
+    return {f"attack: {attack} {rows:,}": Source(rows, "two", draw, attack=attack)}
 
 
 ATTACKED = ("memorised", "copies fitted rows", "silent", "honest first", "reversed", "noise answers")
 
 TABLES: dict[str, Source] = {
-    **_made("additive", 1000, "two", 1),
-    **_made("noisy", 1000, "two", 1),
-    **_made("product", 1000, "numbers", 1),
-    **_made("several", 1000, "several", 1),
-    **_real("QSAR", None, 844, "two", 1),
-    **_real("Diabetes", None, 353, "numbers", 1),
-    **_made("additive", 3000, "two", 1),
-    **_made("noisy", 3000, "two", 1),
-    **_made("product", 3000, "numbers", 1),
-    **_made("several", 3000, "several", 1),
-    **_made("categories", 3000, "two", 1),
-    **_real("Adult", 20_000, 20_000, "two", 1),
-    **_real("CreditDefault", 22_500, 22_500, "two", 1),
-    **_real("Covertype", 20_000, 20_000, "two", 1, two=True),
-    **_made("within", 1000, "two", 2),
-    **_made("within", 3000, "two", 2),
-    **_made("useless", 1000, "two", 2),
-    **_made("useless", 3000, "two", 2),
-    **_made("categories", 1000, "two", 2),
-    **_real("BostonHousing", None, 404, "numbers", 2),
-    **_real("BreastCancer", None, 455, "two", 2),
-    **_real("Wine", None, 142, "several", 2),
-    **_real("Digits", None, 1437, "several", 2),
-    **_made("ring", 3000, "two", 2),
-    **_made("xor", 3000, "two", 2),
-    **_made("product", 20_000, "numbers", 2),
-    **_made("sum and product", 20_000, "two", 2),
-    **_made("additive", 20_000, "two", 2),
-    **_made("within", 20_000, "two", 2),
-    **_made("categories", 20_000, "two", 2),
-    **_made("several", 20_000, "several", 2),
-    **_made("parity", 20_000, "two", 2),
-    **_real("Covertype", 10_000, 10_000, "several", 2, splits=4),
+    **_made("additive", 1000, "two"),
+    **_made("noisy", 1000, "two"),
+    **_made("product", 1000, "numbers"),
+    **_made("several", 1000, "several"),
+    **_real("QSAR", None, 844, "two"),
+    **_real("Diabetes", None, 353, "numbers"),
+    **_made("additive", 3000, "two"),
+    **_made("noisy", 3000, "two"),
+    **_made("product", 3000, "numbers"),
+    **_made("several", 3000, "several"),
+    **_made("categories", 3000, "two"),
+    **_real("Adult", 20_000, 20_000, "two"),
+    **_real("CreditDefault", 22_500, 22_500, "two"),
+    **_real("Covertype", 20_000, 20_000, "two", two=True),
+    **_made("within", 1000, "two"),
+    **_made("within", 3000, "two"),
+    **_made("useless", 1000, "two"),
+    **_made("useless", 3000, "two"),
+    **_made("categories", 1000, "two"),
+    **_real("BostonHousing", None, 404, "numbers"),
+    **_real("BreastCancer", None, 455, "two"),
+    **_real("Wine", None, 142, "several"),
+    **_real("Digits", None, 1437, "several"),
+    **_made("ring", 3000, "two"),
+    **_made("xor", 3000, "two"),
+    **_made("product", 20_000, "numbers"),
+    **_made("sum and product", 20_000, "two"),
+    **_made("additive", 20_000, "two"),
+    **_made("within", 20_000, "two"),
+    **_made("categories", 20_000, "two"),
+    **_made("several", 20_000, "several"),
+    **_made("parity", 20_000, "two"),
+    **_real("Covertype", 10_000, 10_000, "several", splits=4),
     **{
         name: one
         for rows in (1000, 3000)
         for attack in ATTACKED
         for name, one in _attacked(attack, rows).items()
     },
-    **_made("sum and product", 300_000, "two", 3, splits=4),
-    **_real("Covertype", 225_000, 225_000, "two", 3, two=True, splits=4),
-    **_real("Covertype", 45_000, 45_000, "several", 3, splits=4),
+    **_made("sum and product", 300_000, "two", splits=4),
+    **_real("Covertype", 225_000, 225_000, "two", two=True, splits=4),
+    **_real("Covertype", 45_000, 45_000, "several", splits=4),
 }

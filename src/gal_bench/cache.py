@@ -14,13 +14,14 @@ import ast
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from gal.errors import InvalidInputError
 from gal_bench.cells import Cell, Outcome
-from gal_bench.code_text import code_text
 
 ROOT = Path(__file__).parents[1]
 """Where the packages lie."""
@@ -28,11 +29,9 @@ TABULAR, DEEP, LEAK = (f"gal_bench.runs.{name}_cells" for name in ("tabular", "d
 """Modules that run a cell: what they import, and what that imports, decides an outcome."""
 HARMLESS = (
     *("gal.errors", "gal.warnings", "gal.engine.observing", "gal.storage"),
-    *("gal_bench.cells", "gal_bench.deep_sets", "gal_bench.data.sources"),
-    *("gal_bench.brought", "gal_bench.data.own_sets", "gal.cli"),
+    *("gal_bench.cells", "gal_bench.data.sources"),
 )
-"""Imported, but deciding nothing: words, what is stored, names that are part of a cell, and how a user's own
-data sets are read, whose content counts."""
+"""Imported, but deciding nothing: words, what is stored, names that are part of a cell."""
 NETWORKS, METER = ("gal.models.deep",), ("gal.privacy.leakage", LEAK)
 
 
@@ -50,7 +49,23 @@ def fingerprint(*, deep: bool = False, leak: bool = False) -> str:
 
 @cache
 def _code(path: Path) -> bytes:
-    return code_text(path.read_text(encoding="utf-8")).encode()
+    return code_text(path.read_text(encoding="utf-8"))
+
+
+def code_text(source: str) -> bytes:
+    """A module without lines that compute nothing (docstrings, comments, empty ones); the same on every
+    version of Python.
+
+    >>> code_text('def f(x):\\n    "Adds one."\\n\\n    # not two\\n    return x + 1\\n')
+    b'def f(x):\\n    return x + 1'
+    """
+    lines = source.encode().splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
+            continue
+        if isinstance(node.value.value, str) and node.end_lineno is not None:
+            lines[node.lineno - 1 : node.end_lineno] = [b""] * (node.end_lineno - node.lineno + 1)
+    return b"\n".join(line for line in lines if line.strip() and not line.strip().startswith(b"#"))
 
 
 def deciding_files(*, deep: bool = False, leak: bool = False) -> list[Path]:
@@ -94,26 +109,14 @@ def file_of(module: str) -> Path:
 class Cache:
     """A folder of outcomes."""
 
-    def __init__(self, folder: Path, own: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.own = own or {}
-        """Digests of a user's own data sets: their names say nothing of what is in them."""
 
     def path(self, cell: Cell) -> Path:
         """Where this cell's outcome is kept."""
         decides = [cell.to_json(), fingerprint(deep=cell.deep, leak=cell.leak)]
-        brought = [one for one in (self.own.get(cell.dataset), self._version(cell)) if one]
-        text = json.dumps([*decides, *brought], sort_keys=True)
+        text = json.dumps(decides, sort_keys=True)
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
-
-    @staticmethod
-    def _version(cell: Cell) -> str:
-        """Of the package that brings the method. Deep ones are ours, and run where little is installed."""
-        if cell.deep:
-            return ""
-        from gal_bench.brought import version_of
-
-        return version_of(cell.method)
 
     def get(self, cell: Cell) -> Outcome | None:
         """The stored outcome; None where there is none (or a file that is cut off or something else)."""
@@ -135,3 +138,55 @@ def replace_text(path: Path, text: str) -> None:
     draft = path.with_suffix(f".{os.getpid()}.tmp")
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)
+
+
+# --- outcomes of deep runs that stay: a figure measured on a GPU is not lost because a source file moved
+
+KEPT = Path(__file__).with_name("kept.jsonl")
+"""One line per run, with the commit whose sources made it. A table shows the outcome of the current sources
+where the cache has one, else the kept one, and says which commit that was."""
+
+
+def read_kept(path: Path = KEPT) -> dict[str, Outcome]:
+    """By ``repr`` of the cell; each outcome has the commit that made it."""
+    return {repr(cell): outcome for cell, outcome in _kept_lines(path)}
+
+
+def keep(cells: Iterable[Cell], cache: Cache, commit: str, path: Path = KEPT) -> int:
+    """Write down what the cache has of these cells; it takes the place of
+    older outcomes. How many changed.
+    """
+    known = {repr(cell): (cell, outcome) for cell, outcome in _kept_lines(path)} if path.exists() else {}
+    found = [(cell, cache.get(cell)) for cell in cells if cell.deep]
+    fresh = {
+        repr(cell): (cell, replace(outcome, commit=outcome.commit or commit))
+        for cell, outcome in found
+        if outcome is not None and not _same(outcome, known.get(repr(cell)))
+    }
+    replace_text(path, "".join(_line(*one) for _, one in sorted((known | fresh).items())))
+    return len(fresh)
+
+
+def _same(outcome: Outcome, known: tuple[Cell, Outcome] | None) -> bool:
+    """Whether it is the one that was kept before, so that its commit stays."""
+    return known is not None and replace(outcome, commit="") == replace(known[1], commit="")
+
+
+def _line(cell: Cell, outcome: Outcome) -> str:
+    return json.dumps({"cell": _short(cell.to_json()), "outcome": outcome.to_json()}, sort_keys=True) + "\n"
+
+
+def _short(values: Mapping[str, object]) -> dict[str, object]:
+    """Without what is as it is by default, so that a new field of a cell leaves old lines readable."""
+    plain = Cell(dataset="", organizations=0, protocol="", seed=0).to_json()
+    needed = ("dataset", "organizations", "protocol", "seed")
+    return {name: value for name, value in values.items() if name in needed or value != plain[name]}
+
+
+def _kept_lines(path: Path) -> Iterable[tuple[Cell, Outcome]]:
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            line = json.loads(text)
+            yield Cell.from_json(line["cell"]), Outcome(**line["outcome"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidInputError(f"{str(path)!r}, line {number} holds no outcome: {error!r}") from error

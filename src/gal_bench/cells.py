@@ -1,29 +1,58 @@
 """One run as plain data: the cell says what is learned, the outcome what came of it.
 
 The same cell gives the same outcome (but for the seconds). Nothing here needs more than the standard library,
-so that cells and outcomes can be read on a machine where little is installed.
+so that cells and outcomes can be read on a machine where little is installed. What a kind of cell needs is
+imported when one is run: a machine without pandas can run deep cells, and one without torch the others.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gal_bench.deep_sets import DEEP_SETS
+from gal.errors import NothingLearnedError
+from gal.warnings import InterruptedWarning
 
 ROUNDS = 10
+
+DEEP_SETS: dict[str, str] = {
+    "MNIST": "accuracy",
+    "CIFAR10": "accuracy",
+    "ModelNet40": "accuracy",
+    "ShapeNet55": "accuracy",
+    "MIMICL": "mad",
+    "MIMICM": "auc",
+    "MIMICL demo": "mad",
+    "MIMICM demo": "auc",
+    "PhysioNet stay": "mad",
+    "PhysioNet mortality": "auc",
+}
+"""Data sets of images, camera views and time series, and what they are scored with."""
+
+ON_REQUEST = ("ShapeNet55", "MIMICL", "MIMICM", "MIMICL demo", "MIMICM demo")
+"""Given out to registered users, and not read here: tables show the paper's figures, and what was kept."""
+
+IMAGE_SETS = ("MNIST", "CIFAR10")
+"""Organizations hold patches of one image."""
+
+OFFICIAL = "official"
+"""The one protocol of deep tables: the data set's own training and test rows for all seeds."""
+
+DEEP_METHODS = ("gal", "alone", "joint", "late", "intermediate", "assisted_learning")
+
+DEEP_MODELS = ("Network", "Network shared body", "Residual network", "Augmented network", "Wide network")
+"""Local models; which network a name stands for depends on the data set."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where files are read from: data sets, the authors' splits, and a user's own."""
+    """Where files are read from: data sets, and the authors' splits."""
 
     data: Path | None = None
     reference: Path | None = None
-    own: Mapping[str, Path] = field(default_factory=dict)
-    """A user's own data sets by name: the TOML files that say what they are."""
 
 
 @dataclass(frozen=True)
@@ -153,3 +182,37 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+
+def run_cell(cell: Cell, sources: Sources) -> Outcome:
+    """Learn and score."""
+    if cell.deep:
+        from gal_bench.runs.deep_cells import run_deep_cell
+
+        outcome = run_deep_cell(cell, sources)
+        return outcome if outcome.device else replace(outcome, device=device_here())
+    from gal_bench.runs.tabular_cells import run_tabular_cell
+
+    return run_tabular_cell(cell, sources)
+
+
+def run_to_the_end(cell: Cell, sources: Sources) -> Outcome:
+    """The same, but Ctrl-C ends it without an outcome: the finished rounds of
+    a run would pass for all of it.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", InterruptedWarning)
+            return run_cell(cell, sources)
+    except (InterruptedWarning, NothingLearnedError) as error:
+        raise KeyboardInterrupt from error
+
+
+def device_here() -> str:
+    """What torch computes on here, with its version; empty without torch."""
+    try:
+        import torch
+    except ImportError:
+        return ""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    return f"{device}, torch {torch.__version__}"

@@ -20,11 +20,9 @@ from gal.errors import InvalidInputError
 from gal.estimators import GALRegressor
 from gal.evaluate.baselines import METHODS
 from gal.privacy.accounting.costs import check_delta, check_epsilon
-from gal_bench.brought import brought_methods
-from gal_bench.cells import ROUNDS, Cell
+from gal_bench.cells import DEEP_METHODS, DEEP_MODELS, DEEP_SETS, OFFICIAL, ROUNDS, Cell
 from gal_bench.data.datasets import DATASETS
 from gal_bench.data.splits import PROTOCOLS
-from gal_bench.deep_sets import DEEP_METHODS, DEEP_MODELS, DEEP_SETS, OFFICIAL
 from gal_bench.runs.local_models import MODELS
 from gal_bench.runs.mechanisms import named_needs
 
@@ -105,7 +103,7 @@ class RowSpec(BaseModel):
 
     @model_validator(mode="after")
     def _known_names(self) -> RowSpec:
-        _check("method", [self.method], _methods(self.method, [*METHODS, *DEEP_METHODS]))
+        _check("method", [self.method], dict.fromkeys([*METHODS, *DEEP_METHODS]))
         _check("local model", self.models, [*MODELS, *DEEP_MODELS])
         _check_privacy(self)
         for figures in self.paper.values():
@@ -121,14 +119,6 @@ class RowSpec(BaseModel):
     def priority_at(self, organizations: int | str) -> int:
         """Of its runs with so many organizations."""
         return _by_size(self.priority, organizations, PRIORITY)
-
-
-class OwnShape(BaseModel):
-    """What decides with which numbers of organizations a user's own data set can be run."""
-
-    model_config = ConfigDict(frozen=True)
-    columns: int
-    by_name: bool
 
 
 class TableSpec(BaseModel):
@@ -165,8 +155,6 @@ class TableSpec(BaseModel):
     rows: list[RowSpec] = []
     part: str = ""
     """What of it is meant, where it is not the whole table."""
-    own: dict[str, OwnShape] = {}
-    """Those of ``sets`` that a user brings; the authors have no split of them."""
 
     @model_validator(mode="after")
     def _known_names(self) -> TableSpec:
@@ -212,29 +200,8 @@ class TableSpec(BaseModel):
                     continue
                 for dataset in self.sets:
                     asked = not row.sets or dataset in row.sets
-                    if asked and self._possible(dataset, organizations, protocol):
+                    if asked and not (dataset == "Iris" and organizations == 8):  # it has four columns
                         yield dataset, organizations, protocol
-
-    def _possible(self, dataset: str, organizations: int | str, protocol: str) -> bool:
-        """Whether there are columns for so many, and rows that were split so."""
-        own = self.own.get(dataset)
-        if own is None:
-            return not (dataset == "Iris" and organizations == 8)
-        if protocol == "paper" or organizations == "by name":
-            return protocol != "paper" and own.by_name
-        return own.columns >= (2 if isinstance(organizations, str) else organizations)
-
-    def how_many(self, dataset: str, organizations: int | str) -> int | str:
-        """The number behind "most"."""
-        if dataset in self.own and organizations == "most":
-            return min(8, self.own[dataset].columns)
-        return how_many(dataset, organizations)
-
-    def with_own(self, shapes: Mapping[str, OwnShape]) -> TableSpec:
-        """With a user's own data sets; deep tables take none."""
-        if self.deep or not shapes:
-            return self
-        return self.model_copy(update={"sets": [*self.sets, *shapes], "own": dict(shapes)})
 
     def cells_at(self, row: RowSpec, dataset: str, organizations: int | str, protocol: str) -> list[Cell]:
         """The runs behind one figure: one per seed."""
@@ -242,7 +209,7 @@ class TableSpec(BaseModel):
         return [
             Cell(
                 dataset=dataset,
-                organizations=1 if together else self.how_many(dataset, organizations),
+                organizations=1 if together else how_many(dataset, organizations),
                 protocol=protocol,
                 seed=seed,
                 method=row.method,
@@ -265,7 +232,7 @@ class TableSpec(BaseModel):
     def seeds_at(self, row: RowSpec, dataset: str, organizations: int | str) -> int:
         """How many runs are behind one figure."""
         of_table = self.seeds.get(dataset, 1 if self.deep else 4)
-        size = self.how_many(dataset, organizations)
+        size = how_many(dataset, organizations)
         wanted = _by_size(row.seeds, f"{size} {dataset}", _by_size(row.seeds, size, of_table))
         return wanted if self.most_seeds is None else min(wanted, self.most_seeds)
 
@@ -313,31 +280,22 @@ def _check_privacy(row: RowSpec) -> None:
         raise ValueError(f"privacy and leak are about what GAL sends, not method {row.method!r}")
 
 
-def _methods(asked: str, ours: Collection[str]) -> Collection[str]:
-    """Ours; also those that packages bring, if it is none of ours: looking for them takes a while."""
-    return ours if asked in ours else dict.fromkeys([*ours, *brought_methods()])
-
-
 def _check_rows(deep: bool, rows: Iterable[RowSpec]) -> None:
     """Methods, local models and options are such as the table can have."""
     kind = "deep tables" if deep else "tables that are not deep"
     for row in rows:
-        methods = DEEP_METHODS if deep else _methods(row.method, METHODS)
+        methods = DEEP_METHODS if deep else tuple(METHODS)
         _check(f"method for {kind} (row {row.name!r})", [row.method], methods)
         _check(f"local model for {kind} (row {row.name!r})", row.models, DEEP_MODELS if deep else MODELS)
         if row.method == "gal" and not deep:
             _check(f"option (row {row.name!r})", row.options, OPTIONS)
-        _check_where(row, deep=deep)
-
-
-def _check_where(row: RowSpec, *, deep: bool) -> None:
-    if deep and (row.leak or row.privacy is not None):
-        raise ValueError(f"row {row.name!r}: privacy and leak are for tables that are not deep")
-    if not deep and row.disturbance in {"laplace", "interval"}:
-        raise ValueError(
-            f"row {row.name!r}: in a table that is not deep, say privacy = 'paper-{row.disturbance}' "
-            f"instead of disturbance = {row.disturbance!r}"
-        )
+        if deep and (row.leak or row.privacy is not None):
+            raise ValueError(f"row {row.name!r}: privacy and leak are for tables that are not deep")
+        if not deep and row.disturbance in {"laplace", "interval"}:
+            raise ValueError(
+                f"row {row.name!r}: in a table that is not deep, say privacy = 'paper-{row.disturbance}' "
+                f"instead of disturbance = {row.disturbance!r}"
+            )
 
 
 def read_tables(folder: Path = FOLDER) -> dict[str, TableSpec]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,11 +71,3 @@ def test_all_parts_run_on_few_rows(nodes: Any) -> None:
     assert 1 < sums["bytes back, x of answers"] < 2.2
     held = nodes.memory_report(nodes.Scene(3_000, 4, nodes.LEAN, rounds=2))
     assert held["MB idle"] > 10
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("GAL_DATA" not in os.environ, reason="Covertype is looked for in GAL_DATA")
-def test_covertype_is_the_same_over_nodes(nodes: Any) -> None:
-    found = nodes.covertype_report(nodes.Scene(3_000, model={"use": "tabular"}, rounds=2))
-    assert found["same bits"] == "True"
-    assert found["accuracy over nodes"] > found["accuracy without the closing model"]

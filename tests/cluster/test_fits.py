@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,7 +20,6 @@ import numpy as np
 import pytest
 
 import gal
-from benchmark_scripts import BENCHMARKS
 from gal import Organization
 from gal.errors import ClusterError
 from gal.extras import require
@@ -325,41 +323,3 @@ def test_a_scheduler_killed_in_the_middle_is_a_missed_round(tmp_path: Path) -> N
         for one in (scheduler, *workers):
             os.killpg(one.pid, signal.SIGKILL)
             one.wait(LONGEST)
-
-
-@pytest.mark.timeout(400)
-def test_the_benchmark_finds_one_model_both_ways() -> None:
-    words = [
-        sys.executable,
-        str(BENCHMARKS / "cluster.py"),
-        "--rows",
-        "3000",
-        "--columns",
-        "4",
-        "--rounds",
-        "2",
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=LONGEST)
-    assert done.returncode == 0, done.stderr
-    one, cluster = (line.split() for line in done.stdout.splitlines()[-2:])
-    assert one[-1] == cluster[-1]
-    assert len(one) == len(cluster) + 1  # "one process" is two words
-
-
-@pytest.mark.timeout(400)
-def test_the_benchmark_of_lightgbm_says_which_trees_it_found() -> None:
-    pytest.importorskip("lightgbm", reason="needs the extra 'bench', which is not installed")
-    words = [
-        sys.executable,
-        str(BENCHMARKS / "lightgbm_dask.py"),
-        *["--workers", "2", "--rows", "600", "--fits", "1"],
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=LONGEST)
-    assert done.returncode == 0, done.stderr
-    line = r"^(one process|2 workers)(, ours)? +trees ([0-9a-f]{12})  R2 0"
-    found = re.findall(line, done.stdout, re.MULTILINE)
-    assert [(where, bool(ours)) for where, ours, _ in found] == [
-        *[("one process", False), ("one process", True)],
-        *[("2 workers", False), ("2 workers", True)],
-    ]
-    assert found[1][2] == found[3][2]

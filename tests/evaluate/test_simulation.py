@@ -243,7 +243,7 @@ def test_rare_classes_lead_into_no_dead_end() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("classes", [False, True])
 def test_pure_noise_is_hardly_ever_a_gain(classes: bool) -> None:
-    """At most one of twenty made-up tables; ``benchmarks/noise_partners.py`` prints more of them."""
+    """At most one of twenty made-up tables."""
     claimed = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import lzma
 import os
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
-from gal_bench.data import images
 from gal_bench.data.images import SOURCES, count_levels, lay_out, load_images, standard_values
 from gal_bench.data.sources import Source
 from gal_bench.data.view_sets import Patch, ViewSet
@@ -123,20 +121,10 @@ class TestLayout:
         numbers = np.arange(1, organizations + 1).reshape(rows, columns)
         np.testing.assert_array_equal(owner, np.kron(numbers, np.ones((size // rows, size // columns), int)))
 
-    def test_eight_of_mnist_by_hand(self) -> None:
-        patches = lay_out(8, 28, 28)
-        assert patches["patch 1"] == Patch(0, 0, 14, 7)
-        assert patches["patch 4"] == Patch(0, 21, 14, 7)
-        assert patches["patch 6"] == Patch(14, 7, 14, 7)
-
     @pytest.mark.parametrize("organizations", [0, 3, 6, 12, 16, -2])
     def test_other_numbers_of_organizations(self, organizations: int, tmp_path: Path) -> None:
         with pytest.raises(InvalidOptionError, match=rf"1, 2, 4 or 8 organizations, got {organizations}"):
             load_images("MNIST", organizations, tmp_path)
-
-    def test_images_that_cannot_be_cut(self) -> None:
-        with pytest.raises(InvalidOptionError, match=r"30 x 30 pixels cannot be cut into 2 x 4 .* fewer"):
-            lay_out(8, 30, 30)
 
 
 @pytest.mark.parametrize("organizations", list(LAYOUTS))
@@ -164,16 +152,6 @@ class TestCropped:
                 filled = np.flatnonzero(np.any(view != 0, axis=tuple({0, 1, 2, 3} - {axis})))
                 before, after = filled[0], view.shape[axis] - 1 - filled[-1]
                 assert after - before in (0, 1), name
-
-    def test_the_whole_is_the_image(self, made: Made, organizations: int) -> None:
-        found = made.load(organizations)
-        size = made.train.shape[2]
-        assert found.whole_train.shape == (10, made.train.shape[1], 32, 32)
-        edge = (32 - size) // 2
-        for whole, pixels in ((found.whole_train, made.train), (found.whole_test, made.test)):
-            inside = cut(whole, Patch(edge, edge, size, size))
-            np.testing.assert_allclose(inside, standardised(pixels, made.train), atol=1e-5)
-            assert np.count_nonzero(whole) <= np.prod(pixels.shape)
 
 
 @pytest.mark.parametrize("organizations", list(LAYOUTS))
@@ -206,11 +184,6 @@ class TestStandardisation:
         np.testing.assert_array_equal(before.whole_train, after.whole_train)
         assert not np.array_equal(before.test["patch 2"], after.test["patch 2"])
 
-    def test_mean_zero_and_deviation_one(self, made: Made) -> None:
-        view = made.load(1, masked=True).train["patch 1"]
-        np.testing.assert_allclose(view.mean((0, 2, 3)), 0, atol=1e-5)
-        np.testing.assert_allclose(view.std((0, 2, 3)), 1, atol=1e-5)
-
     def test_a_channel_of_one_level_stays_finite(self) -> None:
         pixels = np.full((4, 2, 3, 3), 7, np.uint8)
         pixels[0, 1] = 9
@@ -218,22 +191,6 @@ class TestStandardisation:
         assert values[0, 7] == 0
         assert values[0, 255] == pytest.approx(248 / 255)
         assert values[1, 9] == pytest.approx(np.sqrt(3))
-
-    def test_many_images_are_counted_in_chunks(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        pixels = made_up(11, 3, 3, 4)[0]
-        at_once = (
-            count_levels(pixels),
-            images.standardised_pixels(pixels, np.ones((3, 256), np.float32), (8, 4)),
-        )
-        monkeypatch.setattr(images, "CHUNK", 4)
-        in_chunks = (
-            count_levels(pixels),
-            images.standardised_pixels(pixels, np.ones((3, 256), np.float32), (8, 4)),
-        )
-        for first, second in zip(at_once, in_chunks, strict=True):
-            np.testing.assert_array_equal(first, second)
-        assert at_once[0].sum() == pixels.size
-        assert at_once[1].sum() == pixels.size
 
 
 class TestFiles:
@@ -251,27 +208,9 @@ class TestFiles:
             np.testing.assert_array_equal(made.load(1).y_train, made.y_train)
             assert not list(tmp_path.rglob("*.gz"))
 
-    def test_cifar10_packed_by_xz(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        made = Made("CIFAR10", tmp_path, monkeypatch)
-        for file, content in made.contents.items():
-            put(tmp_path / f"{file}.xz", lzma.compress(content))
-        np.testing.assert_array_equal(made.load(2).y_test, made.y_test)
-
-    def test_the_folder_of_the_environment(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("GAL_DATA", str(made.folder))
-        assert len(load_images(made.name, 2).y_test) == 3
-
     def test_unknown_name(self) -> None:
         with pytest.raises(InvalidOptionError, match="one of MNIST, CIFAR10, got 'SVHN'"):
             load_images("SVHN", 8)
-
-    @pytest.mark.parametrize("name", list(SOURCES))
-    def test_missing_folder_says_what_to_put_where(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("GAL_DATA", raising=False)
-        with pytest.raises(MissingDataError) as caught:
-            load_images(name, 8)
-        for part in (name, "--data-dir", "GAL_DATA", "http", *SOURCES[name].files):
-            assert part in str(caught.value)
 
     def test_missing_file_is_named(self, made: Made) -> None:
         missing = list(made.contents)[-1]
@@ -285,11 +224,6 @@ class TestFiles:
         put(made.folder / file, gzip.compress(changed) if file.endswith(".gz") else changed)
         with pytest.raises(InvalidInputError, match=r"expected sha256 .*, got sha256"):
             made.load(8)
-
-    def test_half_a_download(self, tmp_path: Path) -> None:
-        put(tmp_path / "mnist/train-images-idx3-ubyte.gz", gzip.compress(b"0" * 1000)[:-10])
-        with pytest.raises(InvalidInputError, match="expected a whole gzip file"):
-            load_images("MNIST", 8, tmp_path)
 
 
 def real(name: str) -> ViewSet:

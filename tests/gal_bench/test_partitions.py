@@ -9,17 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gal.errors import InvalidInputError, InvalidOptionError
-from gal_bench.data import partitions
-from gal_bench.data.datasets import COVERTYPE_ORGANIZATIONS, Dataset, load
-from gal_bench.data.partitions import (
+from gal.errors import InvalidOptionError
+from gal_bench.data import splits as partitions
+from gal_bench.data.datasets import load
+from gal_bench.data.splits import (
     informativeness,
-    named_partition,
     part_sizes,
     random_partition,
     skewed_partition,
     torch_permutation,
-    vertibench_partition,
 )
 
 
@@ -43,13 +41,6 @@ class TestRandom:
         parts = random_partition([str(j) for j in range(columns)], organizations, seed=3)
         assert [len(part) for part in parts.values()] == sizes
 
-    def test_names_count_from_one(self) -> None:
-        assert list(random_partition(["a", "b", "c"], 3, seed=0)) == [
-            "organization 1",
-            "organization 2",
-            "organization 3",
-        ]
-
     def test_the_drawing_is_torch_s(self) -> None:
         # torch.manual_seed(seed); torch.randperm(n)
         assert torch_permutation(4, 0) == [0, 1, 3, 2]
@@ -60,13 +51,6 @@ class TestRandom:
             "organization 1": ["e", "a"],
             "organization 2": ["b", "d", "c"],
         }
-
-    @pytest.mark.parametrize("n", [1, 2, 13, 54])
-    def test_against_torch_itself(self, n: int) -> None:
-        torch = pytest.importorskip("torch", reason="torch is not installed")
-        for seed in range(5):
-            drawn = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-            assert torch_permutation(n, seed) == drawn.tolist()
 
     @given(st.integers(1, 60), st.integers(0, 2**32 - 1), st.data())
     def test_every_column_has_one_holder(self, columns: int, seed: int, data: st.DataObject) -> None:
@@ -79,30 +63,6 @@ class TestRandom:
         iris = list(load("Iris").X.columns)
         with pytest.raises(InvalidOptionError, match=rf"from 1 to 4, .*got {organizations}$"):
             random_partition(iris, organizations, seed=0)
-
-
-class TestNamed:
-    def test_it_is_a_copy(self) -> None:
-        table = pd.DataFrame({"a": [0.0], "b": [1.0]})
-        known = {"bank": ["b"], "shop": ["a"]}
-        dataset = Dataset("Toy", table, np.zeros(1), classes=False, partition=known)
-        found = named_partition(dataset)
-        assert list(found.items()) == [("bank", ["b"]), ("shop", ["a"])]
-        found["bank"].append("c")
-        assert known["bank"] == ["b"]
-
-    def test_a_set_without_one(self) -> None:
-        with pytest.raises(InvalidInputError, match="Wine has no partition by name"):
-            named_partition(load("Wine"))
-
-    def test_the_forest_s_register_holds_the_labels(self) -> None:
-        assert next(iter(COVERTYPE_ORGANIZATIONS)) == "land office"
-        assert {name: len(part) for name, part in COVERTYPE_ORGANIZATIONS.items()} == {
-            "land office": 44,
-            "terrain survey": 6,
-            "water authority": 2,
-            "roads and fire service": 2,
-        }
 
 
 def graded(n: int = 400, columns: int = 9) -> tuple[pd.DataFrame, NDArray[np.float64]]:
@@ -148,20 +108,6 @@ class TestSkewed:
         }
         assert sorted(column for part in parts.values() for column in part) == sorted(X.columns)
 
-    def test_by_seed(self) -> None:
-        X, y = graded()
-        noise = X.assign(**{f"constant {j}": 1.0 for j in range(9)})
-        one, again, other = (
-            skewed_partition(noise, y, 3, classes=False, seed=seed)["organization 1"] for seed in (0, 0, 1)
-        )
-        assert one == again
-        assert one != other  # equals are told apart by the seed
-
-    def test_too_many_organizations(self) -> None:
-        X, y = graded()
-        with pytest.raises(InvalidOptionError, match="from 1 to 9"):
-            skewed_partition(X, y, 10, classes=False, seed=0)
-
 
 class TestInformativeness:
     def test_mixed_columns_with_gaps(self) -> None:
@@ -181,34 +127,3 @@ class TestInformativeness:
         assert worth["telling"] > 0.5
         assert worth["number"] > 0.4
         assert max(worth["idle"], worth["noise"], worth["nothing"]) < 0.1
-
-    def test_a_few_rows_without_a_repeated_value(self) -> None:
-        X, y = graded(12)
-        assert informativeness(
-            X.assign(name=[f"n{i}" for i in range(12)]), y, classes=False, seed=0
-        ).shape == (10,)
-
-    def test_large_tables_are_ranked_on_some_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        X, y = graded(1000)
-        monkeypatch.setattr(partitions, "MOST_ROWS", 300)
-        looked: list[int] = []
-
-        def count(
-            codes: NDArray[np.float64], labels: NDArray[np.float64], **_: object
-        ) -> NDArray[np.float64]:
-            looked.extend([len(codes), len(labels)])
-            return np.zeros(codes.shape[1])
-
-        monkeypatch.setattr(partitions, "mutual_info_regression", count)
-        informativeness(X, y, classes=False, seed=0)
-        assert looked == [300, 300]
-
-
-def test_vertibench_partitions_are_as_vertibench_draws_them() -> None:
-    """Drawn with ImportanceSplitter(4, alpha, seed=0) of VertiBench 0.1.2."""
-    names = [f"x{j}" for j in range(8)]
-    even = vertibench_partition(names, 4, 1.0, 0)
-    assert list(even.values()) == [["x5"], ["x1"], ["x4", "x0", "x6", "x7"], ["x2", "x3"]]
-    uneven = vertibench_partition(names, 4, 0.1, 0)
-    assert list(uneven.values()) == [["x3"], ["x1", "x4", "x5", "x6"], ["x2"], ["x7", "x0"]]
-    assert list(even) == [f"organization {m}" for m in range(1, 5)]

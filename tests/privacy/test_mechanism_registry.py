@@ -26,7 +26,7 @@ from gal.privacy import SeededNoise, statement
 from gal.privacy.mechanisms.contract import EITHER, Mark, MechanismKind
 from gal.privacy.mechanisms.labels import RandomisedResponse
 from gal.privacy.registry import KINDS, NONE, mechanism_named, names, promised_names
-from gal_bench.pictures.guarantees_figure import curves
+from gal_bench.pictures import curves
 from gal_bench.runs.mechanisms import named_needs
 from gal_bench.specs import RowSpec
 

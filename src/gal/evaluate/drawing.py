@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from sklearn.isotonic import isotonic_regression
 
 from gal.errors import MissingExtraError
 
@@ -38,19 +34,3 @@ def without_box(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=SMALL + 0.5)
     axes.set_axisbelow(True)
-
-
-def spread_heights(heights: Sequence[float], gap: float, bottom: float, top: float) -> list[float]:
-    """The nearest heights in the same order of which no two are closer than ``gap``, within the limits.
-
-    >>> spread_heights([0.5, 0.5, 0.9], 0.25, 0.0, 1.0)
-    [0.375, 0.625, 0.9]
-    """
-    if not heights:
-        return []
-    order = np.argsort(heights, kind="stable")
-    steps = gap * np.arange(len(order))
-    spread = isotonic_regression(np.asarray(heights, dtype=np.float64)[order] - steps)
-    placed = np.empty(len(order))
-    placed[order] = np.clip(spread, bottom, max(top - gap * (len(order) - 1), bottom)) + steps
-    return [round(float(value), 12) for value in placed]

@@ -13,7 +13,7 @@ of MNIST. This module needs numpy alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,18 +76,6 @@ class Images(NamedTuple):
     """Shape (n,): codes of the classes."""
 
 
-class Frame(NamedTuple):
-    """How an organization's view is made of its patch."""
-
-    patch: Patch
-    values: NDArray[np.float32]
-    """Shape (channels, 256): what each level becomes."""
-    size: tuple[int, int]
-    """Height and width of the view; zeros around the patch."""
-    corner: tuple[int, int]
-    """Where the patch's upper left pixel lies in the view."""
-
-
 def load_images(
     name: str, organizations: int, data_dir: Path | str | None = None, *, masked: bool = False
 ) -> ViewSet:
@@ -104,20 +92,23 @@ def load_images(
     _check_organizations(organizations)
     train, test, class_names = READERS[name](None if data_dir is None else Path(data_dir))
     patches = lay_out(organizations, *train.pixels.shape[2:])
-    frames, whole = _frames(train.pixels, patches, masked=masked)
-    train_views, whole_train = _views(train.pixels, frames, whole)
-    test_views, whole_test = _views(test.pixels, frames, whole)
+    everywhere = Patch(0, 0, *train.pixels.shape[2:])
+    over_all = standard_values(count_levels(train.pixels)) if masked else None
+
+    def view(pixels: Pixels, patch: Patch) -> View:
+        if over_all is not None:
+            size = everywhere.height, everywhere.width
+            return standardised_pixels(_cut(pixels, patch), over_all, size, (patch.top, patch.left))
+        values = standard_values(count_levels(_cut(train.pixels, patch)))
+        return standardised_pixels(_cut(pixels, patch), values, *_padded(patch))
+
+    views = [{name: view(part.pixels, patch) for name, patch in patches.items()} for part in (train, test)]
+    wholes = [
+        next(iter(views[k].values())) if organizations == 1 else view(part.pixels, everywhere)
+        for k, part in enumerate((train, test))
+    ]
     return ViewSet(
-        name,
-        train_views,
-        train.y,
-        test_views,
-        test.y,
-        "accuracy",
-        whole_train,
-        whole_test,
-        class_names,
-        patches,
+        name, views[0], train.y, views[1], test.y, "accuracy", wholes[0], wholes[1], class_names, patches
     )
 
 
@@ -188,35 +179,10 @@ def standardised_pixels(
     return view
 
 
-def _frames(pixels: Pixels, patches: Mapping[str, Patch], *, masked: bool) -> tuple[dict[str, Frame], Frame]:
-    """How views are made of the patches and of the whole image, by the training ``pixels``."""
-    everywhere = Patch(0, 0, *pixels.shape[2:])
-    counts = {name: count_levels(_cut(pixels, patch)) for name, patch in patches.items()}
-    over_all = standard_values(np.sum(list(counts.values()), axis=0))  # the patches tile the image
-    if masked:
-        place = (everywhere.height, everywhere.width)
-        frames = {
-            name: Frame(patch, over_all, place, (patch.top, patch.left)) for name, patch in patches.items()
-        }
-        return frames, Frame(everywhere, over_all, place, (0, 0))
-    frames = {name: _padded(patch, standard_values(counts[name])) for name, patch in patches.items()}
-    return frames, _padded(everywhere, over_all)
-
-
-def _padded(patch: Patch, values: NDArray[np.float32]) -> Frame:
-    """The patch in the middle of an image whose sides are multiples of 8."""
+def _padded(patch: Patch) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Size and corner of the patch in the middle of an image whose sides are multiples of 8."""
     height, width = (-(-length // MULTIPLE) * MULTIPLE for length in (patch.height, patch.width))
-    return Frame(patch, values, (height, width), ((height - patch.height) // 2, (width - patch.width) // 2))
-
-
-def _views(pixels: Pixels, frames: Mapping[str, Frame], whole: Frame) -> tuple[dict[str, View], View]:
-    views = {
-        name: standardised_pixels(_cut(pixels, frame.patch), frame.values, frame.size, frame.corner)
-        for name, frame in frames.items()
-    }
-    if len(views) == 1:  # one organization holds everything
-        return views, next(iter(views.values()))
-    return views, standardised_pixels(pixels, whole.values, whole.size, whole.corner)
+    return (height, width), ((height - patch.height) // 2, (width - patch.width) // 2)
 
 
 def _cut(pixels: Pixels, patch: Patch) -> Pixels:

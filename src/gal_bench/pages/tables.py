@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from gal_bench.cells import Outcome
-from gal_bench.deep_sets import DEEP_SETS, OFFICIAL
+from gal_bench.cells import DEEP_SETS, OFFICIAL, Outcome
 from gal_bench.pages import leaks
-from gal_bench.pages.findings import wrapped
 from gal_bench.pages.leaks import Leak, leak_of
 from gal_bench.runner import Run
 from gal_bench.specs import Printed, RowSpec
@@ -315,6 +314,11 @@ def _fact_cell(outcomes: Sequence[Outcome], name: str) -> str:
         return in_bytes(mean)
     spread = f" ({np.std(values):.2g})" if name in {"accuracy", "auc", "log_loss"} and len(values) > 1 else ""
     return FACTS[name][1].format(mean) + spread
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """Prose in lines of at most 110 characters."""
+    return textwrap.fill(text, 110, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def in_bytes(count: float) -> str:

@@ -7,7 +7,6 @@ Runs on a GPU where there is one, with numpy, scipy, scikit-learn and torch alon
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,11 +31,10 @@ from gal.evaluate.baselines.assisted_learning import learn_assisted
 from gal.evaluate.baselines.fusion import FusedNetworks
 from gal.models.deep.side_by_side import SideBySide
 from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
-from gal_bench.cells import Cell, Outcome, Sources
+from gal_bench.cells import DEEP_MODELS, IMAGE_SETS, Cell, Outcome, Sources
 from gal_bench.data.view_sets import ViewSet
-from gal_bench.deep_sets import DEEP_MODELS, IMAGE_SETS
 from gal_bench.runs.deep_models import fusion_network, fusion_training, models_by_organization
-from gal_bench.runs.disturbances import NoisyAnswers, PrivateResidual, disturbed, half
+from gal_bench.runs.disturbances import DisturbedModel, half
 from gal_bench.runs.local_models import losses_of_halves
 
 __all__ = ["DEEP_MODELS", "run_deep_cell"]
@@ -86,30 +84,17 @@ def _load(dataset: str, organizations: int | str, masked: bool, data: Path | Non
         from gal_bench.data.images import load_images
 
         return load_images(dataset, int(organizations), data, masked=masked)
-    if dataset in {"ModelNet40", "ShapeNet55"}:
+    if dataset == "ModelNet40":
         from gal_bench.data.shapes import load_shapes
 
-        return load_shapes(dataset, data, cache_dir=data)
-    task = "mortality" if dataset in {"MIMICM", "MIMICM demo", "PhysioNet mortality"} else "length of stay"
+        return load_shapes(data)
     if dataset.startswith("PhysioNet"):
-        from gal_bench.data.medical.physionet import load_physionet
+        from gal_bench.data.physionet import load_physionet
 
-        return load_physionet(task, data)
-    from gal_bench.data.medical.mimic import load_mimic
-
-    return load_mimic(task, data, folder=None if dataset.endswith("demo") else _mimic_folder(dataset))
-
-
-def _mimic_folder(dataset: str) -> Path:
-    """Where the credentialed tables are."""
-    folder = os.environ.get("GAL_MIMIC")
-    if not folder:
-        raise MissingDataError(
-            f"{dataset} needs the tables of MIMIC-III, which PhysioNet gives to credentialed users: set "
-            "GAL_MIMIC to "
-            "the folder that holds its CSV files (docs/how-to-mimic.md)"
-        )
-    return Path(folder)
+        return load_physionet("mortality" if dataset.endswith("mortality") else "length of stay", data)
+    raise MissingDataError(
+        f"{dataset} is given out on request only, and is not read here: tables show the paper's figures of it"
+    )
 
 
 @dataclass
@@ -200,10 +185,12 @@ class _Run:
     def _disturb(self, models: dict[str, Any]) -> dict[str, Any]:
         cell = self.cell
         if cell.disturbance == "answers":
-            return disturbed(models, half(models), lambda model: NoisyAnswers(model, cell.sigma))
+            noisy = {name: DisturbedModel(models[name], "answers", cell.sigma) for name in half(models)}
+            return models | noisy
         if cell.disturbance in {"laplace", "interval"}:
-            mechanism: Any = PaperLaplace() if cell.disturbance == "laplace" else PaperInterval()
-            return disturbed(models, models, lambda model: PrivateResidual(model, mechanism, seed=cell.seed))
+            mechanism = PaperLaplace() if cell.disturbance == "laplace" else PaperInterval()
+            how: dict[str, Any] = {"mechanism": mechanism, "seed": cell.seed}
+            return {name: DisturbedModel(model, "mechanism", **how) for name, model in models.items()}
         return models
 
     def _views(self, by_organization: Mapping[str, Any], whole: Any) -> dict[str, Any]:

@@ -8,11 +8,10 @@ from typing import Any
 from gal.errors import InvalidOptionError
 from gal.models.deep import SharedBodyModel, ShiftAndFlip, TorchModel
 from gal.models.deep.training import Training
-from gal_bench.cells import Cell
-from gal_bench.deep_sets import DEEP_MODELS, IMAGE_SETS
+from gal_bench.cells import DEEP_MODELS, IMAGE_SETS, Cell
 from gal_bench.runs.local_models import halves
 
-SHAPE_SETS = ("ModelNet40", "ShapeNet55")
+SHAPE_SETS = ("ModelNet40",)
 RESIDUAL = {"schedule": "linear", "local_loss": "l4"}
 """Chosen with the network on validation rows of CIFAR-10: a residual of classes has one large entry per row,
 and a higher power of the error weighs that one more."""

@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.evaluate import metrics
-from gal_bench.brought import load_brought, method_named
+from gal.evaluate.baselines import METHODS
 from gal_bench.cells import Cell, Outcome, Sources
-from gal_bench.data.datasets import DATASETS, Dataset, load
-from gal_bench.data.own_sets import read_own_set
+from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import Split, paper, per_seed, skewed, split_by_name
-from gal_bench.runs.disturbances import MeteredModel, NoiseColumns, NoisyAnswers, NoisyResidual, half
+from gal_bench.runs.disturbances import DisturbedModel, half
 from gal_bench.runs.leak_cells import measured_leak
 from gal_bench.runs.local_models import losses_of_halves, models_by_name
 from gal_bench.runs.mechanisms import mechanism_of
@@ -73,7 +72,7 @@ def _estimator(cell: Cell, split: Split, **more: Any) -> Any:
         classes=split.classes,
         columns=split.X_train.shape[1],
     )
-    return method_named(cell.method)(
+    return METHODS[cell.method](
         classes=split.classes,
         organizations=split.organizations,
         local_models=_disturb(cell, models),
@@ -93,7 +92,7 @@ def find_split(cell: Cell, sources: Sources) -> Split:
     """The rows and columns that the cell names."""
     if cell.protocol == "paper":
         return paper(sources.reference, cell.dataset, int(cell.organizations), cell.seed)
-    dataset = _dataset(cell.dataset, sources.data, sources.own.get(cell.dataset))
+    dataset = _dataset(cell.dataset, sources.data)
     if cell.organizations == "by name":
         return split_by_name(dataset, cell.seed)
     draw = skewed if cell.partition == "skewed" else per_seed
@@ -101,23 +100,17 @@ def find_split(cell: Cell, sources: Sources) -> Split:
 
 
 @lru_cache(maxsize=16)
-def _dataset(name: str, data: Path | None, own: Path | None) -> Dataset:
-    if own is not None:
-        return read_own_set(own)
-    return load(name, data) if name in DATASETS else load_brought(name, data)
+def _dataset(name: str, data: Path | None) -> Dataset:
+    return load(name, data)
 
 
 def _disturb(cell: Cell, models: dict[str, Any]) -> dict[str, Any]:
     """Half of the organizations disturbed, as the row says."""
     wrapped = dict(models)
-    for name in half(list(models)) if cell.disturbance in {"answers", "residual", "columns"} else []:
-        if cell.disturbance == "answers":
-            wrapped[name] = NoisyAnswers(models[name], cell.sigma)
-        elif cell.disturbance == "residual":
-            wrapped[name] = NoisyResidual(models[name], cell.sigma)
-        else:
-            wrapped[name] = NoiseColumns(models[name])
-    return {name: MeteredModel(model) for name, model in wrapped.items()} if cell.metered else wrapped
+    for name in half(models) if cell.disturbance is not None else ():
+        kind: Any = cell.disturbance
+        wrapped[name] = DisturbedModel(models[name], kind, cell.sigma)
+    return {name: DisturbedModel(model) for name, model in wrapped.items()} if cell.metered else wrapped
 
 
 def _staged(estimator: Any, split: Split) -> list[NDArray[Any]]:

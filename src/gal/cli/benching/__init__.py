@@ -1,1 +1,1 @@
-"""Commands for researchers: the paper's tables, adversaries, peers."""
+"""Commands for researchers: the paper's tables."""

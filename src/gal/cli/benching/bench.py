@@ -24,9 +24,7 @@ class TablePart:
     ] = None
     dataset: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Only this data set, or your own: a TOML file; may be repeated.", metavar="NAME|FILE"
-        ),
+        typer.Option(help="Only this data set; may be repeated.", metavar="NAME"),
     ] = None
     rows: Annotated[
         Path | None,
@@ -79,7 +77,7 @@ def bench(
     deep_runs: DeepRuns,
     tables: Annotated[
         list[str] | None,
-        typer.Argument(help="Names of tables (see --list), all, adversaries or peers.", show_default=False),
+        typer.Argument(help="Names of tables (see --list), or all.", show_default=False),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Print the tables and exit.")] = False,
     as_json: AsJson = False,
@@ -87,8 +85,7 @@ def bench(
     """Rerun the paper's tables: baselines and GAL, beside the paper's own figures.
 
     Runs that are in the cache under RESULTS are not done again, so an interrupted bench goes on
-    where it stopped. Deep tables (networks) show what is in the cache; --deep runs the rest. "peers"
-    is no table of the paper: GAL against what people would use instead.
+    where it stopped. Deep tables (networks) show what is in the cache; --deep runs the rest.
     """
     from gal.cli.benching.running import run_bench
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from gal.cli.screen.printing import print_table
 from gal_bench.pages.leaks import percent, to_json
-from gal_bench.pages.provenance import provenance_of
+from gal_bench.pages.results import provenance_of
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import MARKS, NOT_RUN, Figure, every_figure, who
 from gal_bench.runner import Run

@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +19,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gal.cli.benching.bench import DeepRuns, TablePart, Work
 from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
-from gal.cli.benching.peers import PEERS, bench_peers
 from gal.cli.screen.printing import ProgressLine
 from gal.errors import InvalidInputError, MissingExtraError, did_you_mean
 from gal.evaluate.spreading import Spread
-from gal_bench.brought import brought_datasets
-from gal_bench.cache import Cache
-from gal_bench.cells import Cell, Sources
+from gal_bench.cache import Cache, read_kept
+from gal_bench.cells import DEEP_SETS, OFFICIAL, ON_REQUEST, Cell, Sources
 from gal_bench.data.datasets import DATASETS
-from gal_bench.data.own_sets import OwnSets, find_own_sets
 from gal_bench.data.splits import PROTOCOLS
-from gal_bench.deep_sets import DEEP_SETS, OFFICIAL, ON_REQUEST
-from gal_bench.kept import read_kept
 from gal_bench.pages.results import narrow, write_results
-from gal_bench.plans import take, write_plan
+from gal_bench.run_plan import take, write_plan
 from gal_bench.runner import Observer, left_to_run, run_tables
-from gal_bench.specs import OwnShape, TableSpec, read_own_tables, read_tables
+from gal_bench.specs import TableSpec, read_own_tables, read_tables
 
-ADVERSARIES = "adversaries"
-"""Beside the tables of the paper, which names it as future work."""
+READABLE = [name for name in DEEP_SETS if name not in ON_REQUEST]
 
 
 def run_bench(
@@ -49,35 +42,23 @@ def run_bench(
     if listed:
         print_tables(known, as_json)
         return
-    if work.backend != "loky" and {PEERS, ADVERSARIES} & set(tables):
-        raise InvalidInputError("--backend spreads runs of the paper's tables, not of adversaries and peers")
-    if tables == [PEERS]:
-        _check_writable(work.results)
-        seeds = range(part.first_seed, part.first_seed + (part.seeds or 1))
-        bench_peers(part.dataset or [], seeds, work.results, work.data_dir, as_json=as_json)
-        return
-    if ADVERSARIES in tables:
-        _check_jobs(work.jobs)
-        _check_writable(work.results)
-        _bench_adversaries(tables, part, work, as_json)
-        return
-    asked, own = find_own_sets(part.dataset or [], work.data_dir)
-    narrowed = _narrowed(_choose(tables, known), part, asked, own)
+    asked = part.dataset or []
+    narrowed = _narrowed(_choose(tables, known), part, asked)
     _check_jobs(work.jobs)
     spread = Spread(work.backend, work.scheduler, work.jobs)
     _check_writable(work.results)
-    started, cache = time.perf_counter(), Cache(work.results / "cache", own.digests)
+    started, cache = time.perf_counter(), Cache(work.results / "cache")
     kept = {} if deep_runs.anew else read_kept()
     if deep_runs.taken is not None:
         _take(deep_runs.taken, cache)
     if deep_runs.plan is not None:
-        left = left_to_run(narrowed, cache, _can_be_run(asked), kept=kept)
-        _plan(deep_runs.plan, left, narrowed, cache, asked, deep=deep_runs.deep)
+        left = left_to_run(narrowed, cache, READABLE, kept=kept)
+        _plan(deep_runs.plan, left, narrowed, cache, deep=deep_runs.deep)
         return
-    deep_sets = _to_run_here(narrowed, cache, asked, kept) if deep_runs.deep else []
+    deep_sets = _to_run_here(narrowed, cache, kept) if deep_runs.deep else []
     options: dict[str, Any] = {"deep_sets": deep_sets, "kept": kept, "spread": spread}
     with _progress(quiet=as_json) as observer:
-        runs = run_tables(narrowed, cache, _sources(work.data_dir, own), on_run=observer, **options)
+        runs = run_tables(narrowed, cache, _sources(work.data_dir), on_run=observer, **options)
     written, no_pictures = write_results(runs, work.results)
     if as_json:
         typer.echo(json.dumps([run_facts(run) for run in runs], indent=2))
@@ -85,46 +66,19 @@ def run_bench(
     print_runs(runs, written, no_pictures, time.perf_counter() - started)
 
 
-def _bench_adversaries(tables: Sequence[str], part: TablePart, work: Work, as_json: bool) -> None:
-    """Attacks by organizations, with and without defences: no table of the paper, and none of its cells."""
-    from gal_bench.adversaries.attacks_page import attacks_markdown, write_adversaries
-    from gal_bench.adversaries.running import SEEDS, SETS, run_adversaries
-
-    if list(tables) != [ADVERSARIES] or part.organizations or part.protocol:
-        raise InvalidInputError(f"{ADVERSARIES} is run alone, with --dataset, --seeds and --jobs only")
-    sets = part.dataset or list(SETS)
-    _check("data set", sets, SETS)
-    with _progress(quiet=as_json) as observer:
-        lines = run_adversaries(
-            sets=sets, seeds=part.seeds or SEEDS, data=work.data_dir, n_jobs=work.jobs, on_run=observer
-        )
-    written = write_adversaries(lines, work.results)
-    if as_json:
-        typer.echo(json.dumps([asdict(line) for line in lines], indent=2))
-        return
-    typer.echo(attacks_markdown(lines))
-    Console(stderr=True).print("written: " + escape(", ".join(map(str, written))), soft_wrap=True)
-
-
 def _check_jobs(jobs: int) -> None:
     if jobs == 0:
         raise InvalidInputError("--jobs must be a number of runs side by side, or -1 for all cores; got 0")
 
 
-def _narrowed(
-    chosen: Sequence[TableSpec], part: TablePart, sets: Sequence[str], own: OwnSets
-) -> list[TableSpec]:
+def _narrowed(chosen: Sequence[TableSpec], part: TablePart, sets: Sequence[str]) -> list[TableSpec]:
     """What is asked for of these tables."""
     protocols = part.protocol or []
     _check("protocol", protocols, (*PROTOCOLS, OFFICIAL))
-    _check("data set", sets, (*DATASETS, *DEEP_SETS, *brought_datasets(), *own.sets))
-    shapes = {
-        name: OwnShape(columns=one.X.shape[1], by_name=one.partition is not None)
-        for name, one in own.sets.items()
-    }
+    _check("data set", sets, (*DATASETS, *DEEP_SETS))
     parts = [
         narrow(
-            table.with_own(shapes),
+            table,
             organizations=part.organizations or [],
             protocols=protocols,
             sets=sets,
@@ -135,23 +89,15 @@ def _narrowed(
     ]
     left = [one for one in parts if one is not None]
     if not left:
-        why = ". A table by name needs [organizations] in your file; deep ones take none" if shapes else ""
-        raise InvalidInputError(
-            f"nothing is left of these tables: gal bench --list shows what they hold{why}"
-        )
+        raise InvalidInputError("nothing is left of these tables: gal bench --list shows what they hold")
     return left
 
 
-def _can_be_run(asked: Sequence[str]) -> list[str]:
-    """Deep data sets, without those that few people have, unless they are asked for."""
-    return [name for name in DEEP_SETS if name not in ON_REQUEST or name in asked]
-
-
 def _take(path: Path, cache: Cache) -> None:
-    found = take(path, cache)
+    taken, refused = take(path, cache)
     out = Console(stderr=True)
-    out.print(f"{found.taken} outcomes taken from {escape(str(path))}.", highlight=False, soft_wrap=True)
-    for why in found.refused:
+    out.print(f"{taken} outcomes taken from {escape(str(path))}.", highlight=False, soft_wrap=True)
+    for why in refused:
         out.print(f"[yellow]not taken:[/] {escape(why)}", highlight=False, soft_wrap=True)
 
 
@@ -160,7 +106,6 @@ def _plan(
     cells: Sequence[Cell],
     tables: Sequence[TableSpec],
     cache: Cache,
-    asked: Sequence[str],
     *,
     deep: bool,
 ) -> None:
@@ -169,23 +114,16 @@ def _plan(
     if not any(table.deep for table in tables):
         raise InvalidInputError("--plan is for deep tables, and none is among these: see gal bench --list")
     write_plan(cells, cache, path)
-    said = f"{len(cells)} runs in {path}."
-    left_out = [name for name in ON_REQUEST if name not in asked and any(name in one.sets for one in tables)]
-    if left_out:
-        said += f" Without {', '.join(left_out)}, which are given out on request only: --dataset names them."
-    Console(stderr=True).print(escape(said), highlight=False, soft_wrap=True)
+    Console(stderr=True).print(escape(f"{len(cells)} runs in {path}."), highlight=False, soft_wrap=True)
 
 
-def _to_run_here(
-    tables: Sequence[TableSpec], cache: Cache, asked: Sequence[str], kept: Collection[str]
-) -> list[str]:
+def _to_run_here(tables: Sequence[TableSpec], cache: Cache, kept: Collection[str]) -> list[str]:
     """The deep data sets to be run; says how much that is."""
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("deep", "torch", "--deep")
-    sets = _can_be_run(asked)
-    count = len(left_to_run(tables, cache, sets, kept=kept))
+    count = len(left_to_run(tables, cache, READABLE, kept=kept))
     Console(stderr=True).print(f"{count} deep runs to do here, one after another.", highlight=False)
-    return sets
+    return READABLE
 
 
 def _choose(names: Sequence[str], known: dict[str, TableSpec]) -> list[TableSpec]:
@@ -201,18 +139,14 @@ def _check(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
         meant = did_you_mean(unknown[0], known)
-        if kind == "data set" and Path(unknown[0]).suffix in {".csv", ".parquet", ".xlsx"}:
-            meant = (
-                " A file of your own is named in a FILE.toml, with file = ... and target = ...: give that."
-            )
         raise InvalidInputError(
             f"no {kind} {', '.join(map(repr, unknown))}; there are: {', '.join(known)}.{meant}"
         )
 
 
-def _sources(data_dir: Path | None, own: OwnSets) -> Sources:
+def _sources(data_dir: Path | None) -> Sources:
     reference = os.environ.get("GAL_REFERENCE")
-    return Sources(data_dir, Path(reference) if reference else None, own.files)
+    return Sources(data_dir, Path(reference) if reference else None)
 
 
 def _check_writable(folder: Path) -> None:

@@ -1,13 +1,15 @@
-"""The 4,000 stays of PhysioNet's 2012 challenge, set A, in the hands of four organizations.
+"""The 4,000 stays of PhysioNet's 2012 challenge, set A, as time series in the hands of four organizations.
 
 The paper's case study uses MIMIC-III, which few may download; this open set asks the same two questions. It
 has neither cultures nor diagnoses: "laboratory" takes the place of the paper's microbiology, and "treatment"
-(how the patient is ventilated) that of the ICD codes. Numpy is all that is needed to read it.
+(how the patient is ventilated) that of the ICD codes. Numpy is all that is needed to read it. Whatever is
+learned about values (limits, means) is learned from the training rows.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import tarfile
 import zlib
 from collections.abc import Sequence
@@ -18,26 +20,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.errors import InvalidOptionError
-from gal_bench.data.medical.series import (
-    MORTALITY,
-    TASKS,
-    Floats,
-    HourlyGrid,
-    Measure,
-    Positions,
-    as_view_set,
-    joined,
-    lengths_of,
-    sequence_view,
-    split_rows,
-    static_table,
-)
+from gal.errors import InvalidInputError, InvalidOptionError
+from gal.models.sequences import Sequences
 from gal_bench.data.sources import Source
 from gal_bench.data.view_sets import ViewSet
 
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
 NAME = "PhysioNet2012"
 HOURS = 48
+TEST_SHARE = 0.2
+MORTALITY, LENGTH_OF_STAY = "mortality", "length of stay"
+TASKS = (MORTALITY, LENGTH_OF_STAY)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One column of a sequence view, and which of its values can be believed."""
+
+    name: str
+    low: float = 0.0
+    high: float = math.inf
+    summed: bool = False
+    """Whether several values of one hour add up (urine), or are averaged."""
+
 
 STAYS, OUTCOMES = "physionet2012/set-a.tar.gz", "physionet2012/Outcomes-a.txt"
 SOURCES = {
@@ -95,7 +102,7 @@ BODY = (
 TREATMENT = (Measure("MechVent", 1, 1), Measure("FiO2", 0.2, 1.0))
 """By organization, with the range outside of which a value is a slip: zeros for a pressure, pH 735, 0 F."""
 
-ORGANIZATIONS = {"laboratory": LABORATORY, "body": BODY, "treatment": TREATMENT}
+SEQUENCES = {"laboratory": LABORATORY, "body": BODY, "treatment": TREATMENT}
 DESCRIPTORS = (
     Measure("Age", 15, 120),
     Measure("Gender", 0, 1),
@@ -126,35 +133,99 @@ def load_physionet(task: str, data_dir: Path | str | None = None, *, seed: int =
     if task not in TASKS:
         raise InvalidOptionError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
     stays = read_stays(None if data_dir is None else Path(data_dir))
-    y = stays.died if task == MORTALITY else stays.days
-    rows = np.flatnonzero(y >= 0)
-    stays, y = stays.take(rows), y[rows]
-    parts = split_rows(stays.record, seed, y if task == MORTALITY else None)
-    views, whole = _views(stays, parts[0])
-    name = f"{NAME} {task}"
-    return as_view_set(name, task, views=views, whole=whole, y=y, parts=parts)
+    died = task == MORTALITY
+    labels = stays.died if died else stays.days
+    rows = np.flatnonzero(labels >= 0)
+    y = labels[rows].astype(np.int64 if died else np.float64)
+    train, test = split_rows(y, seed, classes=died)
+    views, whole = _views(stays, rows, train)
+    return ViewSet(
+        f"{NAME} {task}",
+        train={organization: view[train] for organization, view in views.items()},
+        y_train=y[train],
+        test={organization: view[test] for organization, view in views.items()},
+        y_test=y[test],
+        metric="auc" if died else "mad",
+        whole_train=whole[train],
+        whole_test=whole[test],
+        class_names=("survived", "died") if died else (),
+    )
 
 
-def _views(stays: Stays, train: Positions) -> tuple[dict[str, Any], Any]:
-    """By organization, the label holder first, and all as one."""
-    grids = {organization: stays.grid(measures) for organization, measures in ORGANIZATIONS.items()}
-    lengths = lengths_of(list(grids.values()))
-    series = {organization: sequence_view(grid, lengths, train) for organization, grid in grids.items()}
-    demographics = _demographics(stays, train)
-    whole = joined(list(series.values()), [demographics])
-    return {
-        "laboratory": series["laboratory"],
-        "demographics": demographics,
-        "body": series["body"],
-        "treatment": series["treatment"],
-    }, whole
+def split_rows(y: NDArray[Any], seed: int, *, classes: bool) -> tuple[Positions, Positions]:
+    """Positions of the training and of the test rows, both rising; a fifth of each class is for the test."""
+    stratum = y if classes else np.zeros(len(y), dtype=np.int64)
+    rng, tested = np.random.default_rng(seed), np.zeros(len(y), dtype=bool)
+    for one in np.unique(stratum):
+        drawn = rng.permutation(np.flatnonzero(stratum == one))
+        tested[drawn[: max(len(drawn) > 1, round(TEST_SHARE * len(drawn)))]] = True
+    train, test = np.flatnonzero(~tested), np.flatnonzero(tested)
+    for what, part in (("training", train), ("test", test)):
+        if not part.size or (classes and len(np.unique(y[part])) < 2):
+            raise InvalidInputError(
+                f"{NAME}: the {what} rows need stays{' of both classes' if classes else ''}, "
+                f"got {part.size} of {len(y)} stays; another seed may help"
+            )
+    return train, test
 
 
-def _demographics(stays: Stays, train: Positions) -> NDArray[np.float32]:
-    numbers = {one.name: stays.descriptor(one) for one in DESCRIPTORS}
+# --- views
+
+
+def _views(stays: Stays, rows: Positions, train: Positions) -> tuple[dict[str, Any], Sequences]:
+    """Of these stays, by organization, the label holder first, and all as one."""
+    grids = {name: stays.hourly(measures, rows) for name, measures in SEQUENCES.items()}
+    measured = np.concatenate([seen for _, seen in grids.values()], axis=2).any(axis=2)
+    lengths: Positions = (measured * np.arange(1, HOURS + 1)).max(axis=1, initial=0)
+    series = {name: _sequence(values, seen, lengths, train) for name, (values, seen) in grids.items()}
+    demographics = _demographics(stays, rows, train)
+    repeated = np.broadcast_to(demographics[:, None, :], (len(rows), HOURS, demographics.shape[1]))
+    everything = [*(one.values for one in series.values()), repeated]
+    # A row without a measurement has one step here, for what its table says about it.
+    whole = Sequences(np.concatenate(everything, axis=2, dtype=np.float32), np.maximum(lengths, 1))
+    order = ("laboratory", "demographics", "body", "treatment")
+    return {name: (series | {"demographics": demographics})[name] for name in order}, whole
+
+
+def _sequence(values: Floats, measured: NDArray[np.bool_], lengths: Positions, train: Positions) -> Sequences:
+    """(rows, hours, 2 * columns) float32: standardised values, then whether each was measured.
+
+    A value is carried forward until the next one; before the first it is 0, the training rows' mean.
+    """
+    filled = _standardised(values, train)
+    for hour in range(1, filled.shape[1]):
+        now = filled[:, hour]
+        np.copyto(now, filled[:, hour - 1], where=np.isnan(now))
+    both = np.concatenate([np.nan_to_num(filled), measured], axis=2, dtype=np.float32)
+    both[np.arange(both.shape[1]) >= lengths[:, None]] = 0.0
+    return Sequences(both, lengths)
+
+
+def _demographics(stays: Stays, rows: Positions, train: Positions) -> NDArray[np.float32]:
+    """Numbers standardised, 0 where unknown; whether those that may lack are known; the type of ICU."""
+    numbers = {one.name: stays.descriptor(one)[rows] for one in DESCRIPTORS}
     unit = numbers.pop("ICUType")
-    table = static_table(numbers, {}, train, may_lack=("Gender", "Height", "Weight"))
-    return np.concatenate([table, unit[:, None] == np.arange(1, 5)], axis=1, dtype=np.float32)
+    columns = [np.nan_to_num(_standardised(np.column_stack(list(numbers.values())), train))]
+    columns += [~np.isnan(numbers[name])[:, None] for name in ("Gender", "Height", "Weight")]
+    columns.append(unit[:, None] == np.arange(1, 5))
+    return np.concatenate(columns, axis=1, dtype=np.float32)
+
+
+def _standardised(values: Floats, train: Positions) -> Floats:
+    """Cut at the training rows' 1st and 99th percentile, then with their mean and spread; NaN stays.
+
+    A column with one value only (MechVent is always 1) becomes 1, so that it differs from the 0 of what was
+    never measured; a column without any value is always 0.
+    """
+    found = np.empty_like(values)
+    for column in range(values.shape[-1]):
+        known = values[train][..., column]
+        known = known[~np.isnan(known)]
+        low, high = np.percentile(known, [1, 99]) if known.size else (0.0, 0.0)
+        cut = np.clip(known, low, high)
+        mean, spread = (0.0, abs(low) or 1.0) if low == high else (cut.mean(), cut.std())
+        found[..., column] = (np.clip(values[..., column], low, high) - mean) / spread
+    return found
 
 
 # --- files
@@ -164,14 +235,12 @@ def _demographics(stays: Stays, train: Positions) -> NDArray[np.float32]:
 class Stays:
     """Everything that the files say; measurements are in arrays of one length, in the order of the files."""
 
-    record: Positions
-    """(stays,): rising."""
     died: Positions
     """(stays,): 0 or 1."""
     days: Positions
     """(stays,): length of stay, -1 where unknown."""
     stay: Positions
-    """(measurements,): position of the stay in ``record``."""
+    """(measurements,): position of the stay."""
     hour: Positions
     parameter: Positions
     """(measurements,): position in ``PARAMETERS``, -1 for what no view uses."""
@@ -179,37 +248,30 @@ class Stays:
     described: NDArray[np.bool_]
     """(measurements,): said at admission about the patient, rather than measured."""
 
-    def take(self, rows: Positions) -> Stays:
-        """These stays only."""
-        position = np.full(len(self.record), -1)
-        position[rows] = np.arange(len(rows))
-        kept = position[self.stay] >= 0
-        return Stays(
-            record=self.record[rows],
-            died=self.died[rows],
-            days=self.days[rows],
-            stay=position[self.stay[kept]],
-            hour=self.hour[kept],
-            parameter=self.parameter[kept],
-            value=self.value[kept],
-            described=self.described[kept],
-        )
-
-    def grid(self, measures: Sequence[Measure]) -> HourlyGrid:
-        """Hour by hour, for an organization."""
-        grid = HourlyGrid(measures, len(self.record), HOURS)
-        for column, measure in enumerate(measures):
-            at = np.flatnonzero((self.parameter == PARAMETERS.index(measure.name)) & ~self.described)
-            grid.add(self.stay[at], self.hour[at], np.full(len(at), column), self.value[at])
-        return grid
+    def hourly(self, measures: Sequence[Measure], rows: Positions) -> tuple[Floats, NDArray[np.bool_]]:
+        """The mean, or the sum, of each hour of these stays (rows, hours, measures), NaN where nothing was
+        measured; and whether anything was.
+        """
+        shape = (len(self.died), HOURS, len(measures))
+        sums, counts = np.zeros(shape), np.zeros(shape, dtype=np.int32)
+        for column, one in enumerate(measures):
+            at = self._of(one) & ~self.described & (self.hour < HOURS)
+            np.add.at(sums[..., column], (self.stay[at], self.hour[at]), self.value[at])
+            np.add.at(counts[..., column], (self.stay[at], self.hour[at]), 1)
+        parts = np.where([one.summed for one in measures], np.minimum(counts, 1), counts)
+        return np.where(parts > 0, sums / np.maximum(parts, 1), np.nan)[rows], (counts > 0)[rows]
 
     def descriptor(self, measure: Measure) -> Floats:
         """(stays,): NaN where it is unknown or cannot be believed."""
-        at = np.flatnonzero((self.parameter == PARAMETERS.index(measure.name)) & self.described)
-        at = at[(self.value[at] >= measure.low) & (self.value[at] <= measure.high)]
-        found = np.full(len(self.record), np.nan)
+        at = self._of(measure) & self.described
+        found = np.full(len(self.died), np.nan)
         found[self.stay[at]] = self.value[at]
         return found
+
+    def _of(self, measure: Measure) -> NDArray[np.bool_]:
+        """Its values that can be believed."""
+        believed = (self.value >= measure.low) & (self.value <= measure.high)
+        return np.asarray(believed & (self.parameter == PARAMETERS.index(measure.name)))
 
 
 def read_stays(data_dir: Path | None) -> Stays:
@@ -226,7 +288,7 @@ def read_stays(data_dir: Path | None) -> Stays:
     texts = _texts(source, path)
     if [int(name) for name in texts] != record.tolist():
         raise source.wrong(NAME, path, f"the {len(record)} stays of {OUTCOMES}", f"{len(texts)} others")
-    return Stays(record, died, days, *_parsed(list(texts.values())))
+    return Stays(died, days, *_parsed(list(texts.values())))
 
 
 def _texts(source: Source, path: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a hostile organization answers: in learning, in prediction, or honestly first and otherwise later.
+"""Organizations that answer with hostile values, and one learning among which some of them are.
 
 An attacker knows all that an organization of a task knows: every residual that it was sent, for which rows,
 and its own columns. It does not know the labels of rows whose residuals never leave the label holder.
@@ -6,15 +6,24 @@ and its own columns. It does not know the labels of rows whose residuals never l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.algorithm import learn, predict
+from gal.core.guards.plausible import Outside, screen
+from gal.core.prediction import closed_output, final_output
 from gal.core.requests import FitRequest, PredictRequest, Terms
+from gal.core.state import Ensemble
+from gal.core.task import Task
+from gal.engine.labels import read_labels
+from gal.engine.options import Options
 from gal.engine.organization import Organization
+from gal.engine.task_making import make_task
+from gal.models import LinearModel
 
 Values = NDArray[Any]
 
@@ -41,11 +50,11 @@ class HostileAnswers:
             self.said[request.round] = values
         return values
 
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         """The answer in prediction, shape (rounds, n, K)."""
         return honest
 
-    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
         """What is answered instead of the honest values."""
         return honest
 
@@ -75,10 +84,10 @@ class HostileAnswers:
 class Reversed(HostileAnswers):
     """Says the opposite, in learning and in prediction."""
 
-    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
         return -honest
 
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         return -honest
 
 
@@ -88,12 +97,12 @@ class Memorised(HostileAnswers):
     It has learned nothing: what it says of new rows are residuals of others, at random.
     """
 
-    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
         known = self.own_residual(request, terms)
         known = np.where(np.isnan(known), self.seen[request.round], known)
         return np.nan_to_num(known, nan=0.0)
 
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         places = self.rng.integers(len(self.said[1]), size=honest.shape[1])
         return np.stack([self.answer(round)[places] for round in request.rounds])
 
@@ -105,7 +114,7 @@ class CopiesFitted(HostileAnswers):
         own = self.own_residual(request, terms)
         return np.where(np.isnan(own), -honest, own)
 
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         return -honest
 
 
@@ -130,27 +139,27 @@ class HonestWhileJudged(Memorised):
 class Silent(Memorised):
     """Gives the residual back on fitted rows, and says nothing of others."""
 
-    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
         return np.nan_to_num(self.own_residual(request, terms), nan=0.0)
 
 
 class Constant(HostileAnswers):
     """Says the same of every row."""
 
-    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
         return np.full_like(honest, 3.0)
 
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         return np.full_like(honest, 3.0)
 
 
 class Scaled(HostileAnswers):
     """A thousand times what is honest, and a thousandth every second round."""
 
-    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
         return honest * (1000.0 if request.round % 2 else 0.001)
 
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         sizes = np.array([1000.0 if round % 2 else 0.001 for round in request.rounds])
         return np.asarray(honest * sizes[:, None, None])
 
@@ -158,10 +167,10 @@ class Scaled(HostileAnswers):
 class Noise(HostileAnswers):
     """Noise of the residual's size: a free rider who does not even fit."""
 
-    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
         return self.rng.normal(size=honest.shape) * float(np.std(request.residual))
 
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         return self.rng.normal(size=honest.shape) * float(np.std(self.said[1]))
 
 
@@ -175,10 +184,10 @@ class OnlyNoise(HostileAnswers):
 class NotNumbers(HostileAnswers):
     """No numbers, or beyond all bounds."""
 
-    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:  # noqa: ARG002
+    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
         return np.full_like(honest, np.nan if request.round % 2 else HUGE)
 
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         return np.full_like(honest, HUGE)
 
 
@@ -205,21 +214,21 @@ class Backdoor(HostileAnswers):
 class LaterTwentyfold(HostileAnswers):
     """Honest in learning; in prediction twenty times the opposite."""
 
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         return -20 * honest
 
 
 class LaterReversed(HostileAnswers):
     """Honest in learning; in prediction the opposite."""
 
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         return -honest
 
 
 class LaterShuffled(HostileAnswers):
     """Honest in learning; in prediction the answers for other rows."""
 
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:  # noqa: ARG002
+    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         return honest[:, self.rng.permutation(honest.shape[1])]
 
 
@@ -264,3 +273,119 @@ class Member:
         honest = self.organization.predict(request, n_outputs, self.attack.columns(view))
         with np.errstate(over="ignore"):
             return self.attack.predict(request, honest, view).astype(np.float32)
+
+
+# --- learning and predicting among them
+
+
+def drive(task: Task, members: Mapping[str, Member]) -> Ensemble:
+    """Algorithm 1 with these members."""
+    steps = learn(task)
+    requests = next(steps)
+    try:
+        while True:
+            replies = [
+                {name: members[name].fit(one, task.terms) for name in one.organizations}
+                for one in requests
+                if isinstance(one, FitRequest)
+            ]
+            requests = steps.send(replies)  # type: ignore[arg-type]
+    except StopIteration as end:
+        found: Ensemble = end.value
+    return found
+
+
+def forecast(
+    ensemble: Ensemble, members: Mapping[str, Member], views: Mapping[str, Values], outside: Outside
+) -> Values:
+    """Outputs (n, K) of these rows."""
+    n_rows = len(next(iter(views.values())))
+    steps = predict(ensemble, n_rows)
+    try:
+        request = next(steps)
+        replies: Mapping[str, Any] = {
+            name: members[name].predict(request, ensemble.n_outputs, views[name])
+            for name in request.organizations
+        }
+        if outside != "keep":
+            replies = screen(ensemble, request, replies, n_rows, outside).replies
+        steps.send(replies)
+    except StopIteration as end:
+        answers = end.value
+    return closed_output(ensemble, answers, final_output(ensemble, answers))
+
+
+@dataclass(frozen=True)
+class Defence:
+    """How the label holder learns and predicts."""
+
+    options: Mapping[str, Any]
+    outside: Outside
+
+
+OFF = Defence(
+    {
+        "weights": "uniform",
+        "cross_validation": 0,
+        "validation_fraction": 0.0,
+        "fitted": "in-sample",
+        "patience": None,
+        "closing": False,
+    },
+    "keep",
+)
+"""Equal weights, nothing validated, every answer believed."""
+DEFAULT = Defence({}, "missing")
+VALIDATED = Defence({"validation_fraction": 0.2, "fitted": "held-out", "held_out_fraction": 0.2}, "missing")
+"""The residuals of validation rows, and of those that choose weights, never leave the label holder."""
+
+
+class Trial:
+    """Made-up numbers that four organizations with two columns each tell together, and learnings on them."""
+
+    names = ("o0", "o1", "o2", "o3")
+
+    def __init__(self, n: int = 400, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(n, 8))
+        y = X @ np.array([1.0, 0.5, 1.0, 0.5, 1.0, 0.5, 1.0, 0.5]) + 0.3 * rng.normal(size=n)
+        views = {name: X[:, 2 * m : 2 * m + 2] for m, name in enumerate(self.names)}
+        half = n // 2
+        self.train = {name: view[:half] for name, view in views.items()}
+        self.test = {name: view[half:] for name, view in views.items()}
+        self.y, self.y_test, self.seed = y[:half], y[half:], seed
+
+    def alone(self, defence: Defence) -> float:
+        """Error of the label holder without anybody."""
+        return self._error(self.names[:1], [], defence)[0]
+
+    def without(self, n_adversaries: int, defence: Defence) -> float:
+        """Error without those who would attack."""
+        return self._error(self.names[: len(self.names) - n_adversaries], [], defence)[0]
+
+    def attacked(self, attack: str, defence: Defence) -> tuple[float, float]:
+        """Error where the last are hostile, and the same on rows with the trigger."""
+        return self._error(self.names, ATTACKS[attack](np.random.default_rng(self.seed)), defence)
+
+    def _error(
+        self, names: Sequence[str], attacks: Sequence[HostileAnswers], defence: Defence
+    ) -> tuple[float, float]:
+        hostile = dict(zip(reversed(names), attacks, strict=False))
+        views = {name: self.train[name] for name in names}
+        views |= {name: attack.columns(views[name]) for name, attack in hostile.items()}
+        members = {
+            name: Member(Organization(name, views[name], LinearModel()), hostile.get(name)) for name in names
+        }
+        options = Options(rounds=5, **defence.options)
+        labels = read_labels(self.y, "regression", options)
+        task = make_task(labels, list(names), options, label_holder=names[0], seed=self.seed)
+        ensemble = drive(task, members)
+        triggered = {name: view.copy() for name, view in self.test.items()}
+        for name in hostile:
+            triggered[name][:, 0] = TRIGGER
+        errors = []
+        for rows in (self.test, triggered):
+            output = forecast(ensemble, members, rows, defence.outside)
+            with np.errstate(over="ignore"):
+                errors.append(float(np.abs(output[:, 0] - self.y_test).mean()))
+        return errors[0], errors[1]

@@ -1,1 +1,0 @@
-"""What ``benchmarks/privacy.py`` measures, by role; ``tables.py`` has what all of it is measured on."""

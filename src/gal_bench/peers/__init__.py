@@ -1,1 +1,0 @@
-"""What people would use instead of GAL, on the same rows and columns: ``gal bench peers``."""

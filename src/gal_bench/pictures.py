@@ -1,0 +1,385 @@
+"""Pictures of the tables: by round as the paper's Figures 4 and 5, and what the tables say at one glance.
+
+Lines differ in style and marker, bars in hatch, all in how dark they are: colour carries nothing alone. What
+was not run is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gal.evaluate.drawing import (
+    DARK,
+    DASH_DOT,
+    DASHED,
+    DOTTED,
+    DPI,
+    FAINT,
+    GREY,
+    LINES,
+    SMALL,
+    TEXT,
+    new_figure,
+    without_box,
+)
+from gal.privacy.mechanisms.contract import Mark
+from gal.privacy.registry import KINDS, NONE_CAPTION, NONE_MARK, kind_named
+from gal_bench.cells import Outcome
+from gal_bench.pages.summaries import ways
+from gal_bench.pages.tables import Figure as Cell
+from gal_bench.pages.tables import figures_of, who
+from gal_bench.runner import Run
+from gal_bench.runs.disturbances import half
+from gal_bench.runs.mechanisms import NOISY_LABELS, OF_CLASSES
+from gal_bench.specs import how_many
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Pen:
+    """How a line looks: no two of a panel share style and marker."""
+
+    color: str
+    style: Any
+    marker: str
+    filled: bool = True
+    width: float = 1.6
+
+    def options(self) -> dict[str, Any]:
+        """For matplotlib."""
+        return {
+            "color": self.color,
+            "linestyle": self.style,
+            "linewidth": self.width,
+            "marker": self.marker,
+            "markersize": 5,
+            "markerfacecolor": self.color if self.filled else "white",
+        }
+
+
+Curve = tuple[str, Sequence[Outcome], Pen]
+"""Name, outcomes of the seeds, look."""
+METRICS = {"mad": "MAD on test rows (lower is better)", "accuracy": "accuracy on test rows, in %"}
+SEARCHED, CONSTANT = Pen("#08519c", "-", "o", width=2.4), Pen("#4292c6", DASH_DOT, "s", filled=False)
+METHODS: dict[str, tuple[str, Pen]] = {
+    "joint": ("Joint", Pen(DARK, DASHED, "D", filled=False)),
+    "interm": ("Interm", Pen(DARK, DASH_DOT, "")),
+    "late": ("Late", Pen(GREY, DASHED, "")),
+    "gal-linear": ("GAL", SEARCHED),
+    "gal": ("GAL", SEARCHED),
+    "gal-dms": ("GAL, shared body", Pen("#238b45", DASHED, "P")),
+    "constant": ("GAL, constant rate", CONSTANT),
+    "bounded": ("GAL, bounded rate", Pen(GREY, DASHED, "^")),
+    "al": ("AL", Pen("#b35806", "-", "^")),
+    "alone": ("Alone", Pen(GREY, DOTTED, "v")),
+}
+"""By row; those without rounds are level lines."""
+SCORED = ("joint", "interm", "late", "gal-linear", "gal", "gal-dms", "constant", "al", "alone")
+RATED = ("gal-linear", "gal", "gal-dms", "constant", "bounded")
+ABLATIONS = {"uci": "rates", "images": "images-ablations", "cases": "cases-ablations"}
+"""Tables of methods, and where the rows with other rates are."""
+NOISY = {
+    "answers-1-weights-on": ("σ = 1, weights on", Pen("#08519c", "-", "o", width=2.4)),
+    "answers-1-weights-off": ("σ = 1, weights off", Pen("#08519c", DASHED, "o", filled=False)),
+    "answers-5-weights-on": ("σ = 5, weights on", Pen("#b35806", "-", "s", width=2.4)),
+    "answers-5-weights-off": ("σ = 5, weights off", Pen("#b35806", DASHED, "s", filled=False)),
+}
+SHOWN = (-50.0, 175.0)
+"""Percent of the way from Alone to Joint that a picture has room for; what is beyond stands at the edge."""
+
+
+def save_figures(runs: Mapping[str, Run], folder: Path) -> list[Path]:
+    """Draw all that these runs (by table) have outcomes for, as PNG; the same runs give the same bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, draw in drawable(runs):
+        path = folder / f"{name.replace(' ', '-')}.png"
+        draw().savefig(path, dpi=DPI, facecolor="white", metadata={"Software": None})
+        written.append(path)
+    return written
+
+
+def drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """File names and how to draw each."""
+    for name, run in runs.items():
+        for dataset in run.table.sets if name in ABLATIONS else ():
+            beside = runs.get(ABLATIONS[name])
+            if _outcomes(run, "gal-linear" if name == "uci" else "gal", dataset):
+                yield f"rounds-{dataset}", partial(rounds_figure, run, dataset, beside)
+        for protocol in run.table.protocols if name == "noise" or name.endswith("-ablations") else ():
+            for dataset in run.table.sets:
+                if all(_outcomes(run, row, dataset, protocol) for row in NOISY):
+                    yield f"noise-{dataset}-{protocol}", partial(noise, run, dataset, protocol)
+    if "uci" in runs and _percent_covered(runs["uci"]):
+        yield "covered", partial(covered, runs["uci"])
+    if "guarantees" in runs and _leaking(runs["guarantees"]):
+        yield "leakage", partial(leakage, runs["guarantees"])
+
+
+# --- by round
+
+
+def rounds_figure(run: Run, dataset: str, beside: Run | None = None) -> Figure:
+    """As the paper's Figure 4: (a) the metric, (b) the rate and (c) the weights by assistance round.
+
+    With as many organizations as the set can have; ``beside`` has the rows with other rates.
+    """
+    found = {row: _outcomes(run, row, dataset) for row in METHODS}
+    if beside is not None:
+        found |= {row: _outcomes(beside, row, dataset) for row in ("constant", "bounded")}
+    curves = {
+        row: (METHODS[row][0], outcomes, METHODS[row][1]) for row, outcomes in found.items() if outcomes
+    }
+    figure, (scores, rate, weights) = _panels(_title(run, dataset, run.table.protocols[0]), 3)
+    draw_scores(scores, [_levelled(row, curve) for row, curve in curves.items() if row in SCORED])
+    for name, outcomes, pen in (curve for row, curve in curves.items() if row in RATED):
+        values = mean_of_those_left([one.rates for one in outcomes])
+        rate.plot(range(1, len(values) + 1), values, label=name, **pen.options())
+    _round_axis(rate, "rate × root mean square of the residual")
+    _draw_weights(weights, next(found[row] for row in ("gal-linear", "gal") if found[row]))
+    return figure
+
+
+def noise(run: Run, dataset: str, protocol: str) -> Figure:
+    """As the paper's Figure 5, noise on the answers of half of the organizations.
+
+    (a) The metric by round, weights on and off; (b) the weights of disturbed and other organizations, σ = 1.
+    """
+    figure, (scores, weights) = _panels(_title(run, dataset, protocol), 2)
+    draw_scores(
+        scores,
+        [(name, _outcomes(run, row, dataset, protocol), pen) for row, (name, pen) in NOISY.items()],
+    )
+    by_name = mean_weights(_outcomes(run, "answers-1-weights-on", dataset, protocol))
+    noisy = half(by_name)
+    groups = {
+        "noise-free (thick: mean)": (Pen(DARK, "-", "o"), [n for n in by_name if n not in noisy]),
+        "noisy, σ = 1 (thick: mean)": (Pen(GREY, DASHED, "^", filled=False), noisy),
+    }
+    for label, (pen, names) in groups.items():
+        rounds = range(1, 1 + max((len(by_name[name]) for name in names), default=0))
+        for name in names:
+            weights.plot(rounds, by_name[name], color=pen.color, linestyle=pen.style, linewidth=0.8)
+        if names:
+            mean = np.mean([by_name[name] for name in names], axis=0)
+            weights.plot(rounds, mean, label=label, **pen.options() | {"linewidth": 2.4})
+    _round_axis(weights, "assistance weight")
+    return figure
+
+
+def draw_scores(axes: Axes, curves: Sequence[Curve]) -> None:
+    """Mean and a band of one standard deviation over seeds, from before the first round on."""
+    length = max(len(one.scores) for _, outcomes, _ in curves for one in outcomes)
+    for name, outcomes, pen in curves:
+        scores = np.array([[*one.scores, *[one.final] * (length - len(one.scores))] for one in outcomes])
+        mean, spread = scores.mean(axis=0), scores.std(axis=0)
+        axes.fill_between(
+            range(length), mean - spread, mean + spread, color=pen.color, alpha=0.1, linewidth=0
+        )
+        axes.plot(range(length), mean, label=name, **pen.options())
+    _round_axis(axes, METRICS.get(curves[0][1][0].metric, "AUC on test rows"))
+
+
+def mean_of_those_left(series: Sequence[Sequence[float]]) -> list[float]:
+    """Round by round, the mean over the series that have the round.
+
+    >>> mean_of_those_left([[1.0, 4.0], [3.0]])
+    [2.0, 4.0]
+    """
+    longest = max(map(len, series), default=0)
+    return [float(np.mean([one[t] for one in series if len(one) > t])) for t in range(longest)]
+
+
+def mean_weights(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
+    """By organization: the mean weight of every round, over the seeds that have it."""
+    names = dict.fromkeys(name for one in outcomes for weights in one.weights for name in weights)
+    return {
+        name: mean_of_those_left([[weights.get(name, 0.0) for weights in one.weights] for one in outcomes])
+        for name in names
+    }
+
+
+def _draw_weights(axes: Axes, outcomes: Sequence[Outcome]) -> None:
+    """One line per organization, the label holder's bold."""
+    holder = outcomes[0].label_holder
+    for place, (name, values) in enumerate(mean_weights(outcomes).items()):
+        own = name == holder
+        styles = ("-", DASHED, DOTTED, DASH_DOT)
+        pen = Pen("#08519c", "-", "o", width=2.6) if own else Pen(GREY, styles[place % 4], "", width=1.3)
+        label = f"{name} (label holder)" if own else name
+        axes.plot(range(1, len(values) + 1), values, label=label, **pen.options())
+    _round_axis(axes, "assistance weight")
+
+
+def _levelled(row: str, curve: Curve) -> Curve:
+    """Methods without rounds are a level line."""
+    name, outcomes, pen = curve
+    once = row in {"interm", "late"}
+    return name, [replace(one, scores=[one.final]) for one in outcomes] if once else outcomes, pen
+
+
+# --- at one glance
+
+
+def covered(run: Run) -> Figure:
+    """How much of the way from Alone to Joint the rows of table ``uci`` cover, with the most organizations: a
+    mark per set, the mean a bar. Marks beyond the axis stand at its edge.
+    """
+    shares = _percent_covered(run)
+    means = {row: float(np.mean(list(by_set.values()))) for row, by_set in shares.items() if by_set}
+    order = sorted(means, key=lambda row: -means[row])
+    figure = new_figure(1.6 + 0.5 * len(order))
+    axes = figure.add_subplot()
+    bars = axes.barh(range(len(order)), np.clip([means[row] for row in order], *SHOWN), color="#dfe7f0")
+    axes.bar_label(bars, [f"{means[row]:.0f} %" for row in order], padding=3, fontsize=SMALL)
+    for dataset, marker in zip(run.table.sets, "osD^vPX*<>ph" * 9, strict=False):
+        points = [(shares[row][dataset], y) for y, row in enumerate(order) if dataset in shares[row]]
+        xs = np.clip([x for x, _ in points], *SHOWN)
+        options: dict[str, Any] = {"linestyle": "", "color": "#08519c", "markeredgecolor": "white"}
+        axes.plot(xs, [y for _, y in points], marker=marker, label=dataset, **options)
+    for x in (0, 100):
+        axes.axvline(x, color=DARK, linewidth=1.1, linestyle="-" if x else DASHED)
+    axes.set_yticks(range(len(order)), [run.table.row(row).label for row in order])
+    axes.invert_yaxis()
+    axes.set_xlabel("share of the way from alone (0) to joint (100) that the final model covers, in %")
+    _finish(axes, columns=5)
+    return figure
+
+
+def _percent_covered(run: Run) -> dict[str, dict[str, float]]:
+    """By row and set, where there is a way to go; without Alone and Joint themselves."""
+    most = max((one for one in run.table.organizations if isinstance(one, int)), default=0)
+    return {
+        row: {name: 100 * share for name, share in by_set.items() if math.isfinite(share)}
+        for row, by_set in ways(run, "per seed", most).items()
+        if row not in {"alone", "joint"}
+    }
+
+
+# --- utility against leakage
+
+
+def leakage(run: Run) -> Figure:
+    """For each set, with as many organizations as it can have: the score of test rows over the canaries
+    guessed right. A curve per mechanism, whose points are its epsilons; up and left is better. The dashed
+    line is the label holder alone, who sends nothing; the dotted one is a blind guess.
+    """
+    by_set = _leaking(run)
+    lines = math.ceil(len(by_set) / 4)
+    figure = new_figure(1.4 + 2.45 * lines)
+    places = figure.subplots(lines, 4, squeeze=False).ravel()
+    drawn: dict[str, Any] = {}
+    for axes, (dataset, cells) in zip(places, by_set.items(), strict=False):
+        _draw_leaks(axes, dataset, cells)
+        drawn |= {str(line.get_label()): line for line in axes.get_lines()}
+    for axes in places[len(by_set) :]:
+        axes.set_axis_off()
+    figure.legend(drawn.values(), drawn, loc="outside lower center", ncols=4, fontsize=SMALL, frameon=False)
+    figure.supxlabel("canaries whose label the best attack guesses, in % (numbers are ε)", fontsize=TEXT)
+    return figure
+
+
+def curves() -> dict[str | None, tuple[str, Pen]]:
+    """Caption and pen of every mechanism that a row can have; those without an epsilon are single marks."""
+    named: dict[str | None, tuple[str, Mark]] = {
+        NOISY_LABELS: ("noisy labels (guarantee)", kind_named(OF_CLASSES).mark)
+    }
+    named |= {name: (kind.caption, kind.mark) for name, kind in KINDS.items()} | {
+        None: (NONE_CAPTION, NONE_MARK)
+    }
+    return {
+        name: (caption, Pen(mark.colour, LINES[mark.line], mark.marker, mark.filled))
+        for name, (caption, mark) in named.items()
+    }
+
+
+def _leaking(run: Run) -> dict[str, list[Cell]]:
+    """By set, figures with as many organizations as it can have; empty where no leak was measured."""
+    found: dict[str, list[Cell]] = {}
+    for one in figures_of(run):
+        if (one.organizations, one.protocol) == (how_many(one.dataset, "most"), "per seed"):
+            found.setdefault(one.dataset, []).append(one)
+    return {name: some for name, some in found.items() if any(one.leak is not None for one in some)}
+
+
+def _draw_leaks(axes: Axes, dataset: str, cells: Sequence[Cell]) -> None:
+    for mechanism, (label, pen) in curves().items():
+        own = [one for one in cells if one.row.privacy == mechanism and one.leak is not None]
+        own.sort(key=lambda one: one.row.epsilon or 0.0)
+        leaks = [100 * one.leak.canaries.value for one in own if one.leak is not None]
+        if own:
+            axes.plot(leaks, [one.mean for one in own], label=label, **pen.options(), zorder=3)
+        for leak, one in zip(leaks, own, strict=True):
+            if one.row.epsilon is not None and one in (own[0], own[-1]):
+                axes.annotate(f"{one.row.epsilon:g}", (leak, one.mean), color=pen.color, fontsize=SMALL)
+    for one in cells:
+        if one.row.method == "alone":
+            axes.axhline(one.mean, color=GREY, linestyle=DASHED, linewidth=1.2, label="alone")
+    chance = next(one.leak.chance for one in cells if one.leak is not None)
+    axes.axvline(100 * chance, color=GREY, linestyle=DOTTED, linewidth=1.2, label="blind guess")
+    lower = cells[0].metric == "mad"
+    axes.set_title(f"{dataset}, {'MAD' if lower else 'accuracy in %'}", fontsize=SMALL)
+    if lower:
+        axes.invert_yaxis()  # up is better, as for accuracy
+    axes.margins(y=0.2)
+    _finish(axes)
+
+
+# --- shared
+
+
+def _outcomes(run: Run, row: str, dataset: str, protocol: str = "") -> list[Outcome]:
+    """With the most organizations that were run; none where a seed of a table that is not deep is missing."""
+    rows = [one for one in run.table.rows if one.name == row]
+    protocol = protocol or run.table.protocols[0]
+    sizes = sorted(run.table.organizations, key=lambda one: one if isinstance(one, int) else 99, reverse=True)
+    for size in sizes if rows and protocol in run.table.protocols_of(rows[0]) else ():
+        if (dataset, size, protocol) not in run.table.places(rows[0]):
+            continue
+        found = run.at(rows[0], dataset, size, protocol)
+        if found and (run.table.deep or len(found) == run.table.seeds_at(rows[0], dataset, size)):
+            return found
+    return []
+
+
+def _panels(title: str, count: int) -> tuple[Figure, list[Axes]]:
+    """Side by side, with a letter each."""
+    figure = new_figure(5.0)
+    figure.suptitle(title, fontsize=TEXT + 1)
+    panels = list(figure.subplots(1, count))
+    for letter, axes in zip("abc", panels, strict=False):
+        axes.set_title(f"({letter})", loc="left", fontsize=TEXT, fontweight="bold")
+    return figure, panels
+
+
+def _round_axis(axes: Axes, label: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel("assistance round", fontsize=TEXT)
+    axes.set_ylabel(label, fontsize=TEXT)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    _finish(axes, columns=2)
+
+
+def _finish(axes: Axes, *, columns: int = 0) -> None:
+    """A light grid, no box, and a legend below where there are columns for it."""
+    axes.grid(color=FAINT)
+    without_box(axes)
+    if columns and axes.get_legend_handles_labels()[0]:
+        below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "frameon": False}
+        axes.legend(ncols=columns, fontsize=SMALL, **below)
+
+
+def _title(run: Run, dataset: str, protocol: str) -> str:
+    by_name = run.table.organizations == ["by name"]
+    return f"{dataset}, {who('by name' if by_name else how_many(dataset, 'most'))}, protocol {protocol}"
