@@ -8,7 +8,8 @@ whoever runs it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,10 +23,21 @@ from gal.engine.drivers import Driver, Traffic, ask
 from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.errors import InvalidReplyError, LocalModelError, RefusedError
+from gal.secrecy.asking import WayOfAsking
 from gal.secrecy.collector import Collector
 from gal.secrecy.contents import fit_content, fit_unit
 from gal.secrecy.member import CircleMember
-from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares
+from gal.secrecy.messages import (
+    AnswerAsked,
+    Circle,
+    KeysAsked,
+    Masked,
+    Offer,
+    OpeningAsked,
+    SharesAsked,
+    SumReply,
+    SumRequest,
+)
 from gal.secrecy.record import MemoryRecord
 from gal.secrecy.summed_options import summed_options
 from gal.secrecy.terms import SUM, Sums
@@ -75,55 +87,51 @@ class LocalCircle:
     ) -> tuple[Floats, tuple[str, ...]]:
         """The sum of these members' values, and whose are in it; the others have dropped out."""
         self.number += 1
-        collector = Collector(self.circle, self.number)
         present = [name for name in self.members if name not in self.lost]
-        for name in present:
-            offer = self.members[name].offer(self.number)
-            moved(False, offer)
-            collector.take_offer(offer)
-        offers = collector.offers()
-        for name in present:
-            moved(True, (present, offers))
-            shares = self.members[name].share(self.number, offers)
-            moved(False, shares)
-            collector.take_shares(shares)
         shape = next(iter(values.values())).shape if values else (0,)
-        asked = collector.ask(content, shape, unit)
-        for name in sorted(set(values) & set(present)):
-            boxes = collector.boxes_for(name)
-            moved(True, (asked, boxes))
-            try:
-                masked = self.members[name].answer(
-                    asked, boxes, values[name], content=content, unit=unit, rows=rows
-                )
-            except InvalidReplyError:  # it cannot be written on the ring: nothing is sent
-                continue
-            moved(False, masked)
-            collector.take_masked(masked)
-        there = collector.survivors()
-        for name in there:
-            moved(True, there)
-            opening = self.members[name].open(self.number, there)
-            moved(False, opening)
-            collector.take_opening(opening)
+        trips = Collector(self.circle, self.number).run(present, content, shape, unit)
+
+        def reply(member: CircleMember, request: SumRequest) -> SumReply | None:
+            match request:
+                case KeysAsked(number):
+                    return member.offer(number)
+                case SharesAsked(number, offers):
+                    return member.share(number, offers)
+                case OpeningAsked(number, there):
+                    return member.open(number, there)
+                case AnswerAsked(ask, boxes) if member.name in values:
+                    with suppress(InvalidReplyError):  # it cannot be written on the ring: nothing is sent
+                        own = values[member.name]
+                        return member.answer(ask, boxes, own, content=content, unit=unit, rows=rows)
+            return None
+
+        try:
+            requests = next(trips)
+            while True:
+                replies = {}
+                for name, request in requests.items():
+                    moved(True, request)
+                    if (made := reply(self.members[name], request)) is not None:
+                        moved(False, made)
+                        replies[name] = made
+                requests = trips.send(replies)
+        except StopIteration as end:
+            total, there = end.value
         for name in present:
             self.members[name].forget(self.number)
         self.lost = frozenset(set(self.members) - set(there))
-        return collector.total(), there
+        return total, there
 
 
-class Summing:
+class Summing(WayOfAsking):
     """Asks all but the label holder's own organization for the sum of their answers."""
-
-    traffic: Traffic | None = None
-    """Counted here, since the driver sees one organization only."""
 
     def __init__(
         self, sums: Sums, organizations: Mapping[str, Organization], holder: str, traffic: Traffic | None
     ) -> None:
+        super().__init__([holder, SUM], None)  # counted here, since the driver sees one organization only
         self._sums, self._holder, self._counted = sums, holder, traffic
         self.members = {name: one for name, one in organizations.items() if name != holder}
-        self.names = [holder, SUM]
         self._circle = LocalCircle.of(sorted(self.members), sums)
         self._left_out: dict[int, dict[str, str]] = {}
         self._units: dict[int, float] = {}
@@ -189,18 +197,26 @@ class Summing:
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
         """The same with the names of those in the sum, and who dropped out when."""
+        return concluded(ensemble, sorted(self.members), self._left_out, self._units)
+
+
+def concluded(
+    ensemble: Ensemble,
+    members: Sequence[str],
+    left_out: Mapping[int, Mapping[str, str]],
+    units: Mapping[int, float],
+) -> Ensemble:
+    """What was learned from sums, with who is in them and, by round, who dropped out and why, and in what
+    units answers were written (1, as is usual, of rounds before a resuming).
+    """
+    rounds = ensemble.rounds
+    if ensemble.track == "assisted":
         rounds = tuple(
-            replace(done, left_out=ByName({**done.left_out, **self._left_out.get(done.round, {})}))
-            for done in ensemble.rounds
+            replace(done, left_out=ByName({**done.left_out, **left_out.get(done.round, {})}))
+            for done in rounds
         )
-        rounds = rounds if ensemble.track == "assisted" else ensemble.rounds
-        units = units_of(ensemble, self._units)
-        return replace(ensemble, rounds=rounds, summed=tuple(sorted(self.members)), summed_units=units)
-
-
-def units_of(ensemble: Ensemble, found: Mapping[int, float]) -> tuple[float, ...]:
-    """By round: what answers to its residual were written in; 1, as is usual, of rounds before a resuming."""
-    return tuple(found.get(done.round, 1.0) for done in ensemble.rounds)
+    used = tuple(units.get(done.round, 1.0) for done in rounds)
+    return replace(ensemble, rounds=rounds, summed=tuple(members), summed_units=used)
 
 
 def _is_numbers(said: Any) -> bool:
@@ -232,7 +248,7 @@ def size(message: Any) -> int:
         return 8
     if isinstance(message, Mapping):
         return sum(map(size, message.values()))
-    if isinstance(message, Ask | Offer | Opening | SealedShares):
+    if is_dataclass(message):
         travels = set(message.__dataclass_fields__) - {"name", "promise", "certificate"}  # a card has that
         promise = DIGEST_BYTES if isinstance(message, Offer) else 0
         return promise + sum(size(getattr(message, name)) for name in travels)
