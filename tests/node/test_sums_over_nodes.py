@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 import gal
 from gal.core.state import ByName, Ensemble
 from gal.errors import LearningInterruptedError, TaskError
-from gal.node.holder.sums.circle_calls import CircleCalls
-from gal.node.holder.sums.summed_predictions import SummedPredictions
+from gal.node.holder.sums import CircleCalls, SummedPredictions
 from gal.node.journal.records import Records
 from gal.secrecy import Sums
 from gal.secrecy.member import CircleMember
@@ -212,7 +211,7 @@ def test_whoever_restarts_the_numbers_stay_the_same(network: Network) -> None:
     network.learn("risk", resume=True)
     assert exact(network.ensemble(record)) == exact(network.in_process(secrecy="sums", **OPTIONS)[0])
     asked = [one.kind for one in network.nodes["bank"].records.audit.entries() if one.direction == "in"]
-    assert asked.count("keys") == 3, "for all rounds at once, and anew after each restart"
+    assert asked.count("keys") == 3, "once for each round"
 
 
 def test_a_sum_whose_file_is_damaged_is_asked_for_again(network: Network) -> None:

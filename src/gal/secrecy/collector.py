@@ -69,13 +69,13 @@ class Collector:
         check_present(self.circle, tuple(members))
         self._take((yield dict.fromkeys(members, KeysAsked(self.number))))
         offers = self.offers()
-        self._take((yield {one.name: SharesAsked(self.number, offers) for one in offers}))
+        self._take((yield dict.fromkeys((one.name for one in offers), SharesAsked(self.number, offers))))
         ask = self.ask(content, shape, unit)
         self._take((yield {name: AnswerAsked(ask, self.boxes_for(name)) for name in ask.members}))
         there = self.survivors()
         if everybody and there != tuple(sorted(members)):
             raise RefusedError("too-few", "not everybody has answered in time")
-        self._take((yield dict.fromkeys(there, OpeningAsked(self.number, there))))
+        self._take((yield dict.fromkeys(there, OpeningAsked(self.number, there, self.dropped()))))
         return self.total(), there
 
     def _take(self, replies: Mapping[str, SumReply]) -> None:

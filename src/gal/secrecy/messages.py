@@ -212,10 +212,11 @@ class AnswerAsked:
 
 @dataclass(frozen=True)
 class OpeningAsked:
-    """Her request for an ``Opening``: whose answers came."""
+    """Her request for an ``Opening``: whose answers came, and whose did not."""
 
     number: int
     members: tuple[str, ...]
+    dropped: tuple[str, ...]
 
 
 SumRequest = KeysAsked | SharesAsked | AnswerAsked | OpeningAsked

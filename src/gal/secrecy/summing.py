@@ -97,7 +97,7 @@ class LocalCircle:
                     return member.offer(number)
                 case SharesAsked(number, offers):
                     return member.share(number, offers)
-                case OpeningAsked(number, there):
+                case OpeningAsked(number, there, _):
                     return member.open(number, there)
                 case AnswerAsked(ask, boxes) if member.name in values:
                     with suppress(InvalidReplyError):  # it cannot be written on the ring: nothing is sent

@@ -96,7 +96,7 @@ class LabelHolder:
         from gal.node.holder.labels.label_guard import transcript_of
         from gal.node.holder.learning.acceptance import Acceptance
         from gal.node.holder.learning.learning import Learning
-        from gal.node.holder.learning.summed_rounds import RowsDifferError
+        from gal.node.holder.learning.rounds import RowsDifferError
 
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
         activity = self.node.records.metrics.activity

@@ -41,7 +41,7 @@ from gal.node.holder.assistants import Pending
 from gal.node.holder.closing_files import read_learned, read_refit
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking
-from gal.node.holder.sums.summed_predictions import SummedAnswers, SummedPredictions
+from gal.node.holder.sums import SummedPredictions
 from gal.node.journal.failures import describe_failure
 from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
@@ -50,6 +50,7 @@ from gal.node.work.confinement import within_reach
 from gal.node.work.worker import WorkFailedError
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
+from gal.secrecy.summed_predictions import accept_sum, added_up
 from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]
@@ -142,10 +143,7 @@ class Predictor:
         learned, outcome = _finished(self._state, record, chosen)
         ensemble, refit = self._what_was_learned(record.id, chosen, outcome, learned.refit)
         if SUM in ensemble.asked():
-            ask_own = partial(self._ask_own, record, chosen, ids, own_rows)
-            found = self._sums.ask(record, chosen, ensemble, ids, ask_own, seconds, join)
-            own = None if refit is None else _own_output(refit, len(ids), ask_own)
-            return _of_sums(found, outcome, chosen, refit, own)
+            return self._from_sum(record, chosen, ids, own_rows, seconds, join)
         steps = predict(ensemble, len(ids))
         unknown, changed = dict[str, NDArray[np.bool_]](), list[str]()
         screened = Screened({}, {}, {}, np.zeros(len(ids), dtype=np.bool_))
@@ -184,6 +182,39 @@ class Predictor:
             screened.drifted,
             sorted(changed),
         )
+
+    def _from_sum(
+        self,
+        record: TaskRecord,
+        version: int,
+        ids: RowIds,
+        own_rows: Path | None,
+        seconds: float,
+        join: float,
+    ) -> NodePrediction:
+        """What was learned from sums is predicted from one, without a closing model or a guard."""
+        learned, outcome = _finished(self._state, record, version)
+        ensemble, refit = self._what_was_learned(record.id, version, outcome, learned.refit)
+        others = self._sums.ask(record, version, ensemble, ids, seconds, join)
+        ask_own = partial(self._ask_own, record, version, ids, own_rows)
+        name, said, unknown = self._node.name, None, dict(others.unknown)
+        missing = dict(others.missing or {})
+        if name in ensemble.asked():
+            said = ask_own(PredictRequest(ensemble.asked_rounds, (name,), ensemble.track))[name]
+            if isinstance(said, np.ndarray):
+                unknown[name] = np.asarray(np.isnan(said).all(axis=(0, 2)))
+            else:
+                missing[name], said = str(said), None
+        answers = accept_sum(ensemble, said, others.total, others.there, others.n_members)
+        added = added_up(ensemble)
+        if refit is None:
+            output = final_output(added, answers)
+        else:
+            output = _refitted(added, refit, answers, _own_output(refit, len(ids), ask_own))
+        prediction, classes = _prediction(output, outcome)
+        changed = others.changed
+        rest = answers.degraded, missing, unknown, version
+        return NodePrediction(output, prediction, classes, *rest, changed=changed)
 
     def _screen(
         self,
@@ -377,24 +408,6 @@ def _finished(state: State, record: TaskRecord, version: int) -> tuple[LearnedVe
             f"learn {record.name}"
         )
     return learned, learned.outcome
-
-
-def _of_sums(
-    found: SummedAnswers,
-    outcome: LearningOutcome,
-    version: int,
-    refit: PrivateRefit | None,
-    own: Floats | None,
-) -> NodePrediction:
-    """What was learned from sums is predicted from one, without a closing model or a guard."""
-    answers = found.answers
-    if refit is None:
-        output = final_output(found.ensemble, answers)
-    else:
-        output = _refitted(found.ensemble, refit, answers, own)
-    prediction, classes = _prediction(output, outcome)
-    rest = (answers.degraded, answers.missing, found.unknown, version)
-    return NodePrediction(output, prediction, classes, *rest, changed=found.changed)
 
 
 def _absent(state: State, record: TaskRecord, name: str) -> NoAnswerError:

@@ -20,7 +20,6 @@ from gal.core.state import Ensemble, Progress
 from gal.node.holder.learning.beginning import Beginning
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.rounds import Rounds
-from gal.node.holder.learning.summed_rounds import SummedRounds
 from gal.node.holder.shared_rows import SharedRows
 from gal.node.journal.activity import sayable_loss
 
@@ -52,8 +51,7 @@ class Learning:
         and what was done so far is kept.
         """
         self._beginning.begin()
-        summed = self.version.terms.secrecy == "sums"
-        rounds = (SummedRounds if summed else Rounds)(self.version, self._beginning)
+        rounds = Rounds(self.version, self._beginning)
         steps = on_one_thread(learn(self.version.task, on_round=self._report_round))
         try:
             requests = next(steps)
@@ -66,7 +64,7 @@ class Learning:
         finally:
             self._beginning.close()
             rounds.close()
-        return rounds.concluded(ensemble) if isinstance(rounds, SummedRounds) else ensemble
+        return rounds.concluded(ensemble)
 
     def _note(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Reply]]) -> None:
         if self.transcript is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
@@ -20,6 +19,7 @@ from gal.node.store.files import link_whole, read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
 from gal.node.work.worker import WorkFailedError
 from gal.protocol import Encoded, Message, prepare, restore
+from gal.secrecy.terms import SUM
 from gal.transport import Received
 
 BESIDES = 1 << 16
@@ -100,7 +100,7 @@ class Replies:
             if problem:
                 self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
             else:
-                self._keep(step, place, name, asked, message, received.data, received.digest)
+                self.keep(step, place, name, asked, received)
 
         return keep
 
@@ -114,9 +114,18 @@ class Replies:
         except Exception as error:
             problem = describe_failure(error, name).inside
         else:
-            self._keep(step, place, name, asked, *answer, source=self._own_file(asked, answer.digest))
+            self.keep(step, place, name, asked, answer)
             return
         self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
+
+    def keep(self, step: int, place: int, name: str, asked: Encoded, reply: Encoded | Received) -> None:
+        """Have a reply on the disk, and remember it."""
+        file = f"reply-{step}-{place}-{'sum' if name == SUM else name}.arrow"
+        source = self._own_file(asked, reply.digest) if name == self._version.own_name else None
+        if source is None or not link_whole(source, self._version.folder / file):
+            write_whole(self._version.folder / file, reply.data, reply.digest)
+        self._came[step, place, name] = reply.message
+        self._version.replies.put(step, StoredReply(place, name, asked.digest, file, reply.digest, None))
 
     def _own_file(self, asked: Encoded, digest: str) -> Path | None:
         """Where her own organization has left this answer, if it is one to a round."""
@@ -130,23 +139,10 @@ class Replies:
             return None
         return version.state.folder(task, version.number) / kept.answer
 
-    def _keep(
-        self,
-        step: int,
-        place: int,
-        name: str,
-        asked: Encoded,
-        message: Message,
-        data: Any,
-        digest: str,
-        source: Path | None = None,
-    ) -> None:
-        """Have a reply on the disk, and remember it; ``source`` is a file that has it already."""
-        file = f"reply-{step}-{place}-{name}.arrow"
-        if source is None or not link_whole(source, self._version.folder / file):
-            write_whole(self._version.folder / file, data, digest)
-        self._came[step, place, name] = message
-        self._version.replies.put(step, StoredReply(place, name, asked.digest, file, digest, None))
+    def lacks(self, step: int, name: str) -> bool:
+        """Whether the file of a reply of this step is gone or damaged."""
+        stored = [one for one in self._version.replies.of(step) if one.organization == name and one.file]
+        return any(self._read(one) is None for one in stored)
 
     # What the engine gets
 
