@@ -52,8 +52,7 @@ def read_learned(state: State, task: str, version: int, outcome: LearningOutcome
     if read_whole(path, outcome.closing.digest) is None:
         raise TaskError(
             f"the closing model of version {version} ({path}) is missing or damaged: bring the file back "
-            "from a backup, "
-            "or learn a new version"
+            "from a backup, or learn a new version"
         )
     stored = _read(path, version)
     return replace(ensemble, closing=stored.closing, probes=stored.probes)

@@ -237,8 +237,7 @@ class LabelHolder:
         if lacking and len(lacking) < len(own):
             raise InvalidInputError(
                 f"{str(rows)!r} has some of the own columns of {configuration.name!r} and lacks "
-                f"{', '.join(lacking)}: give all of "
-                "them, or none (then they are taken from the source)"
+                f"{', '.join(lacking)}: give all of them, or none (then they are taken from the source)"
             )
         return read_ids(configuration, rows).ids, None if lacking else rows
 

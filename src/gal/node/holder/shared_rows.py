@@ -118,9 +118,8 @@ class Asking:
         expected = row_digest(tokens[begun.arrays["known"] == 1], begin.fields["kind"], method)
         if begun.fields["rows"] != expected:
             raise AlignmentError(
-                f"{name} means other rows, or another order ({begun.fields['rows']} there, {expected} "
-                "here): nothing was "
-                "learned. Is its gal-learn of another version?"
+                f"{name} means other rows, or another order ({begun.fields['rows']} there, {expected} here): "
+                "nothing was learned. Is its gal-learn of another version?"
             )
 
     def save(self, path: Path) -> None:

@@ -111,9 +111,8 @@ class Drawn:
             return Drawn(keys, noisy, table.schema.metadata[DRAW].decode())
         except (OSError, KeyError, TypeError, pa.ArrowException) as error:
             raise PrivacyError(
-                f"the noisy labels in {path} are damaged ({error}), and new ones would cost again: bring "
-                "the file back from a "
-                "backup, or open a new task"
+                f"the noisy labels in {path} are damaged ({error}), and new ones would cost again: bring the "
+                "file back from a backup, or open a new task"
             ) from error
 
     def places_of(self, keys: Integers) -> tuple[Bools, NDArray[np.intp]]:
@@ -289,8 +288,7 @@ def _as_seen_from_here(facts: dict[str, Any]) -> dict[str, Any]:
     share = best["ordinary"]["with"]
     said = (
         f"The strongest attack ({best['name']}) was right about {share['share']:.1%} ({share['low']:.1%} to "
-        f"{share['high']:.1%}) of "
-        "these rows."
+        f"{share['high']:.1%}) of these rows."
     )
     if facts["bound"] is not None:
         said += (
@@ -387,8 +385,7 @@ class LabelGuard:
         if source.secure is not True:
             raise PrivacyError(
                 f"{type(source).__name__} is no secure source of noise: whoever knows its seed takes the "
-                "noise off again. A node "
-                "takes the operating system's entropy only; nothing was sent"
+                "noise off again. A node takes the operating system's entropy only; nothing was sent"
             )
         return source
 

@@ -257,8 +257,7 @@ def check_terms(
         if beyond:
             raise TaskError(
                 f"the {len(rows.ids)} labelled rows of today need other terms of {record.name!r} than were "
-                f"agreed: {now} {what}, "
-                f"agreed were {agreed}. Open a new task for them: gal invite"
+                f"agreed: {now} {what}, agreed were {agreed}. Open a new task for them: gal invite"
             )
     return task.rows
 

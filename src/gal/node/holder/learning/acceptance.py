@@ -32,8 +32,7 @@ class Acceptance:
         if self.at_least > n_organizations:
             raise InvalidOptionError(
                 f"--at-least {self.at_least} can never be reached: the task has {n_organizations} "
-                "organizations, your own "
-                "included"
+                "organizations, your own included"
             )
 
     def needed(self, n_organizations: int) -> int:

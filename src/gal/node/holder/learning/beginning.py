@@ -177,9 +177,8 @@ class Beginning:
         if positions is not None and len(positions) == 0:
             raise AlignmentError(
                 f"{name} knows none of your {len(version.rows.ids)} rows: it cannot help. Check that row_id "
-                "names the same kind of "
-                f"id at both, written in the same way, or go on without: gal remove {version.record.name} "
-                f"{name}"
+                "names the same kind of id at both, written in the same way, or go on without: gal remove "
+                f"{version.record.name} {name}"
             )
         return None if positions is None else Asking(positions)
 

@@ -179,8 +179,7 @@ class Replies:
         task = self._version.record.name
         return TaskError(
             f"version {self._version.number} of {task!r} cannot be resumed: step {step} asks something else "
-            "than it did. "
-            f"gal-learn or the options have changed; learn a new version: gal learn {task}"
+            f"than it did. gal-learn or the options have changed; learn a new version: gal learn {task}"
         )
 
     def _again(self, step: int, stored: StoredReply, asked: Encoded) -> Message:
@@ -191,9 +190,8 @@ class Replies:
         came = self._ask_again(name, asked) if name != version.own_name else version.ask_own(asked)
         if came is None or came.digest != stored.digest:
             raise TaskError(
-                f"the reply of {name} in step {step} is gone or damaged here ({stored.file}), and it did "
-                "not give the same again: "
-                f"learn a new version with gal learn {version.record.name} --anew"
+                f"the reply of {name} in step {step} is gone or damaged here ({stored.file}), and it did not "
+                f"give the same again: learn a new version with gal learn {version.record.name} --anew"
             )
         write_whole(version.folder / str(stored.file), came.data)
         return came.message

@@ -68,8 +68,7 @@ class Versions:
         if open_ones and not anew:
             raise TaskError(
                 f"version {open_ones[-1]} of {record.name!r} was interrupted: go on with gal learn "
-                f"{record.name} --resume, or give "
-                "it up with --anew"
+                f"{record.name} --resume, or give it up with --anew"
             )
         for number in open_ones:
             self._abandon(record, number)
