@@ -14,7 +14,7 @@ import pytest
 import gal
 from gal.core.state import Ensemble
 from gal.errors import GALError, InvalidInputError, TaskError
-from gal.node.holder import batches
+from gal.node.holder import prediction_files as batches
 from patience import patient
 from small_network import LABEL, ROW_ID, Network, numbers, running, view_by_hand
 

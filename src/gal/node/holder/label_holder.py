@@ -169,13 +169,7 @@ class LabelHolder:
 
         ``go_on``: of many rows, also those that an organization predicts no more today.
         """
-        from gal.node.holder import batches
-        from gal.node.holder.prediction_files import (
-            prediction_facts,
-            prediction_rows,
-            prediction_text,
-            whole_csv,
-        )
+        from gal.node.holder import prediction_files as files
 
         record = self.node.state.find_task(task, HOLDER)
         if (
@@ -191,22 +185,17 @@ class LabelHolder:
             )
 
         # A file with own columns is read whole, a private intersection is made once for all rows.
-        if (
-            out is not None
-            and own_rows is None
-            and len(row_ids) > batches.BATCH
-            and record.terms.alignment != "psi"
-        ):
-            rng = np.random.default_rng()
-            facts = batches.predict_in_batches(row_ids, ask, out, row_id, rng, go_on=go_on)
-            return facts | {"written": str(out)}
-        found = ask(row_ids)
-        facts, ids = prediction_facts(found), row_ids.values.tolist()
-        text = prediction_text(row_id, ids, found)
+        at_once = out is None or own_rows is not None or record.terms.alignment == "psi"
+        if at_once or len(row_ids) <= files.BATCH:
+            found = ask(row_ids)
+        else:
+            found = files.predict_in_lots(row_ids, ask, np.random.default_rng(), go_on=go_on)
+        facts, ids = files.prediction_facts(found), row_ids.values.tolist()
         if out is None:
-            return facts | {"rows": prediction_rows(ids, found), "csv": text}
-        with whole_csv(out) as file:
-            file.write(text)
+            text = files.prediction_text(row_id, ids, found)
+            return facts | {"rows": files.prediction_rows(ids, found), "csv": text}
+        with files.whole_csv(out) as file:
+            files.write_predictions(file, row_id, ids, found)
         return facts | {"written": str(out)}
 
     def _rows_of(self, rows: Path) -> tuple[RowIds, Path | None]:

@@ -246,8 +246,8 @@ class SummedRows:
     n_members: int
     """How many are in the sum."""
     unknown: Mapping[str, Bools]
-    changed: Sequence[str] = ()
-    missing: Mapping[str, str] | None = None
+    changed: Sequence[str]
+    missing: Mapping[str, str]
 
 
 class SummedPredictions:
@@ -273,7 +273,7 @@ class SummedPredictions:
         nothing = np.zeros((len(ids), ensemble.n_outputs)), np.zeros(len(ids), dtype=np.bool_)
         if away:
             missing = dict.fromkeys(away, "is not connected, and without it there is no sum")
-            return SummedRows(*nothing, len(members), {}, missing=missing)
+            return SummedRows(*nothing, len(members), {}, (), missing)
         until = time.monotonic() + seconds
         for _ in range(PREDICTION_TRIES):
             try:
@@ -283,7 +283,7 @@ class SummedPredictions:
                 if not error.again or time.monotonic() > until:
                     break
         missing = problem.by_member or dict.fromkeys(members, str(problem))
-        return SummedRows(*nothing, len(members), {}, missing=missing)
+        return SummedRows(*nothing, len(members), {}, (), missing)
 
     def _summed(
         self,
@@ -323,7 +323,7 @@ class SummedPredictions:
             [opened] = calls.add_up([question], members, seconds, everybody=True)
             chosen = asking.positions[everybody]
             total[chosen], there[chosen] = opened.total, True
-        return SummedRows(total, there, len(members), unknown, changed)
+        return SummedRows(total, there, len(members), unknown, changed, {})
 
     def _found(
         self, encoded: Encoded, calls: CircleCalls, members: Sequence[str], n_rows: int, seconds: float
