@@ -1,4 +1,4 @@
-"""What a label holder needs of the node that she works with."""
+"""What a label holder needs of the node that she works with, and what is deleted there when a version ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.holder.assistants import Assistants
 from gal.node.journal.logs import Log
 from gal.node.journal.records import Records
-from gal.node.store.state import Role, State
+from gal.node.store.state import Role, State, TaskRecord
 from gal.node.work.worker import Worker
 
 if TYPE_CHECKING:
@@ -59,3 +59,18 @@ class HolderNode(Protocol):
     @property
     def log(self) -> Log:
         """For operators."""
+
+
+def drop_files(state: State, record: TaskRecord, number: int) -> None:
+    """Delete the labels and replies of a version."""
+    state.replies(record.id, number).drop_all()
+    for path in state.folder(record.id, number, HOLDER).iterdir():
+        path.unlink(missing_ok=True)
+
+
+def tidy(state: State) -> None:
+    """Delete what a crash after the end of a version left of it."""
+    for record in state.tasks(HOLDER):
+        for number, status in state.statuses(record.id, HOLDER).items():
+            if status != "begun":
+                drop_files(state, record, number)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -19,11 +19,9 @@ import numpy as np
 
 from gal.errors import InvalidInputError, TaskError
 from gal.node.config.data_source import FILES
-from gal.node.holder.doing import Doing, members_now
-from gal.node.holder.holder_node import HOLDER, HolderNode
+from gal.node.holder.doing import learning_sentence, members_now, waited_for
+from gal.node.holder.holder_node import HOLDER, HolderNode, tidy
 from gal.node.holder.learning.gathering import Event, Gathering, Patience, patience_for
-from gal.node.holder.learning.left_files import tidy
-from gal.node.holder.waiting import waited_for
 
 if TYPE_CHECKING:
     from gal.alignment import RowIds
@@ -42,7 +40,6 @@ class LabelHolder:
     def __init__(self, node: HolderNode) -> None:
         self.node = node
         self._learning, self._making = threading.Lock(), threading.RLock()
-        self.doing = Doing()
         tidy(node.state)
 
     @cached_property
@@ -101,19 +98,14 @@ class LabelHolder:
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
         activity = self.node.records.metrics.activity
 
-        def pass_on(event: Mapping[str, Any]) -> None:
-            self.doing.note(event)
-            on_event(event)
-
         with self.not_learning(), activity.learning(record.name, record.terms.rounds):
-            self.doing.begin(record.name)
             accepting = acceptance or Acceptance()
             gathering = Gathering(
                 self.node,
                 record,
                 0,
                 patience_for(record.terms, patience),
-                pass_on,
+                on_event,
                 stopping,
                 watcher=activity,
             )
@@ -137,20 +129,25 @@ class LabelHolder:
     def not_learning(self) -> Iterator[None]:
         """Nothing is learned inside this block; an error where something is."""
         if not self._learning.acquire(blocking=False):
-            raise TaskError(f"{self.doing.sentence()}: wait until it is done (gal status)")
+            raise TaskError(f"{learning_sentence(self._goes_on())}: wait until it is done (gal status)")
         try:
             yield
         finally:
-            self.doing.end()
             self._learning.release()
+
+    def _goes_on(self) -> dict[str, Any] | None:
+        """What is learned now: task, version, rounds done and at most, since when; None where nothing is."""
+        found = self.node.records.metrics.activity.facts()["learning"]
+        if found is None or found["state"] != "learning":
+            return None
+        return {key: found[key] for key in ("task", "version", "round", "rounds", "since")}
 
     def status(self) -> dict[str, Any]:
         """What she learns now, for whom she waits, and what the organizations of each open task do."""
         state, assistants = self.node.state, self.node.assistants
         members = {task.id: members_now(state, assistants, task.id) for task in state.tasks(HOLDER)}
-        learning = self.node.records.metrics.activity.facts()["learning"]
-        waiting = waited_for(state, assistants, learning)
-        return {"learning": self.doing.facts(), "waiting": waiting, "members": members}
+        waiting = waited_for(state, assistants, self.node.records.metrics.activity.facts()["learning"])
+        return {"learning": self._goes_on(), "waiting": waiting, "members": members}
 
     # Prediction
 

@@ -332,7 +332,9 @@ def test_a_crash_around_the_charge_neither_draws_twice_nor_sends(net: Network, s
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "charge", dies)
-        patch.setattr(net.holder._versions, "drop_files", lambda *_: None)  # nobody tidies up after a crash
+        patch.setattr(
+            "gal.node.holder.learning.versions.drop_files", lambda *_: None
+        )
         with pytest.raises(SystemError):
             net.learn(task)
     assert sent == []

@@ -13,7 +13,7 @@ from gal.core.rows import Rows
 from gal.core.state import Ensemble, plain
 from gal.errors import AlignmentError, GALError, TaskError
 from gal.node.holder.closing_files import write_closing, write_own_closing
-from gal.node.holder.holder_node import HOLDER, HolderNode
+from gal.node.holder.holder_node import HOLDER, HolderNode, drop_files
 from gal.node.holder.labels.judges import with_unsent_judges
 from gal.node.holder.labels.label_guard import LabelGuard, leak_facts, refit_facts
 from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
@@ -29,9 +29,7 @@ from gal.node.holder.labels.labelled_tasks import (
 from gal.node.holder.learning.acceptance import Acceptance, decide, ending_of
 from gal.node.holder.learning.gathering import Gathering
 from gal.node.holder.learning.learning import Learning
-from gal.node.holder.learning.left_files import drop_files
 from gal.node.holder.learning.open_version import OpenVersion
-from gal.node.holder.learning.own_learning import own_model
 from gal.node.holder.version_facts import version_facts
 from gal.node.journal.sent_rows import RowsSent
 from gal.node.store.state import TaskRecord
@@ -46,10 +44,6 @@ class Versions:
 
     def __init__(self, node: HolderNode, guard: LabelGuard) -> None:
         self._node, self._guard = node, guard
-
-    def drop_files(self, record: TaskRecord, number: int) -> None:
-        """Delete the labels and replies of a version."""
-        drop_files(self._node.state, record, number)
 
     # Opening
 
@@ -82,7 +76,7 @@ class Versions:
         version = self._node.state.learned_version(record.id, number)
         if version is not None:
             self._node.state.put_version(record.id, number, replace(version, status="abandoned"))
-        self.drop_files(record, number)
+        drop_files(self._node.state, record, number)
 
     def open(self, gathering: Gathering) -> OpenVersion:
         """A new version, once enough organizations are there; it can be resumed when this returns."""
@@ -100,7 +94,7 @@ class Versions:
         try:
             version = self.reopen(gathering)
         except BaseException:  # nothing was sent, and nothing is there to resume
-            self.drop_files(record, gathering.version)
+            drop_files(node.state, record, gathering.version)
             raise
         self._begin(version)
         return version
@@ -200,7 +194,7 @@ class Versions:
         finished = replace(self._stored(version), status="finished", outcome=outcome)
         if private:  # sent first: when it is sent must not depend on the true labels
             self._send_end(learning, ensemble, others=True)
-            own = own_model(learning)
+            own = learning.own_model()
             refit = refit_facts(version.task, labels, learning.reached, learning.moved, ensemble, own)
             kept = write_own_closing(state, record.id, version.number, None if own is None else own.ensemble)
             finished = replace(finished, refit=refit | kept)
@@ -210,7 +204,7 @@ class Versions:
         if not private:
             self._send_end(learning, ensemble, others=True)
             self._send_end(learning, ensemble, others=False)
-        self.drop_files(record, version.number)
+        drop_files(state, record, version.number)
         return version_facts(record, version.number, finished) | decided
 
     def _decide(self, learning: Learning, finished: LearnedVersion, acceptance: Acceptance) -> dict[str, Any]:
