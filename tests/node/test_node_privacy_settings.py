@@ -17,7 +17,7 @@ from gal.node.admin import doctor
 from gal.node.admin.doctor import Finding
 from gal.node.admin.init import init_node
 from gal.node.admin.trial import try_model
-from gal.node.config.configuration import NodeConfiguration, new_configuration_text, read_configuration
+from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.runtime.node import Node
 from gal.node.store.views import load_view
 from gal.privacy.accounting import Event
@@ -33,28 +33,12 @@ def read(home: Path, section: str) -> NodeConfiguration:
     return read_configuration(home)
 
 
-def test_nothing_is_limited_and_nothing_noised_by_default(tmp_path: Path) -> None:
-    found = read(tmp_path, "").privacy
-    assert (found.answer_noise, found.label_budget, found.answer_budget) == ("none", None, None)
-    (tmp_path / "node.toml").write_text('name = "lab"')
-    assert read_configuration(tmp_path).privacy == found
-
-
 def test_budgets(tmp_path: Path) -> None:
     found = read(tmp_path, "label_epsilon = 2\nlabel_delta = 1e-6\n").privacy
     assert (found.label_budget, found.answer_budget) == (Budget(2.0, 1e-6), None)
     found = read(tmp_path, NOISE + "answer_budget_epsilon = 5.0").privacy
     assert (found.label_budget, found.answer_budget) == (None, Budget(5.0))
     assert (found.answer_clip, found.answer_epsilon, found.answer_delta) == (3.0, 0.5, 0.0)
-
-
-def test_what_init_writes_holds_when_it_is_uncommented(tmp_path: Path) -> None:
-    text = new_configuration_text("lab")
-    section = text[text.index("# [privacy]") :].split("\n\n")[0]
-    lines = [line.removeprefix("# ") for line in section.splitlines()[1:]]
-    found = read(tmp_path, "\n".join(lines)).privacy
-    assert found.model_fields_set == set(type(found).model_fields)
-    assert found.answer_budget == Budget(20.0, 1e-5)
 
 
 WRONG: dict[str, tuple[str, str]] = {
@@ -159,36 +143,6 @@ def findings(home: Path) -> dict[str, Finding]:
     return {one.what: one for one in doctor.examine(home)}
 
 
-def test_labels_without_a_budget_are_worth_a_hint(home: Path) -> None:
-    found = findings(home)
-    assert found["labels"].ok is None
-    assert "every organization of a task can know them" in found["labels"].said
-    assert "privacy.label_epsilon" in found["labels"].fix
-    assert "privacy" not in found
-
-
-def test_who_cannot_be_reached_needs_no_hint(home: Path) -> None:
-    path = home / "node.toml"
-    path.write_text(
-        path.read_text()
-        .replace("[listen]", "# [listen]")
-        .replace("\nbind", "\n# bind")
-        .replace("\naddress", "\n# address")
-    )
-    assert "labels" not in findings(home)
-
-
-def test_what_noise_and_budgets_mean(home: Path) -> None:
-    pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
-    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
-    add(home, NOISE + "answer_budget_epsilon = 5\nlabel_epsilon = 2\n")
-    found = findings(home)
-    assert (found["privacy"].ok, found["labels"].ok) == (None, True)
-    assert "standard deviation of 17" in found["privacy"].said  # 2 * 3 / 0.5 * sqrt(2)
-    assert "the budget allows 10 answers about a row" in found["privacy"].said
-    assert "at most epsilon 2 may leave" in found["labels"].said
-
-
 @pytest.mark.parametrize(("epsilon", "ok"), [(2.9, True), (2.7, None)])
 def test_answers_that_are_mostly_noise_are_worth_a_note(home: Path, epsilon: float, ok: bool | None) -> None:
     """The standard deviation is 2 clip / epsilon sqrt(2): 3 at epsilon 2.83 for a clip of 3."""
@@ -199,11 +153,3 @@ def test_answers_that_are_mostly_noise_are_worth_a_note(home: Path, epsilon: flo
     assert found.ok is ok
     assert ("Answers will be mostly noise" in found.said) is (ok is None)
     assert ("answer_clip" in found.fix) is (ok is None)
-
-
-def test_noise_that_cannot_be_had_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    add(home, NOISE)
-    monkeypatch.setitem(sys.modules, "opendp", None)
-    found = findings(home)["privacy"]
-    assert found.ok is False
-    assert found.fix == "pip install 'gal-learn[privacy]'"

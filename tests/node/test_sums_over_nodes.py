@@ -371,14 +371,3 @@ def sends_garbage(network: Network, monkeypatch: pytest.MonkeyPatch, garbage: st
     network.learn("risk", resume=True)
     made = network.in_process(secrecy=Sums(drop_outs), **OPTIONS)[0]
     assert exact(network.ensemble(record)) == exact(made)
-
-
-def test_sums_of_the_same_terms_are_agreed_before_anybody_joins(network: Network) -> None:
-    record = network.invite("risk", secrecy="sums", join=(), **OPTIONS)
-    told = " ".join(record.terms.sentences())
-    assert "Secrecy: sums. She gets the sum of the answers of all 3 organizations" in told
-    for name in NAMES[1:]:
-        assert f"{name} {network.nodes[name].identity.fingerprint}" in told
-    assert Sums().drop_outs == record.terms.drop_outs
-    [file] = network.root.glob("*.invitation")
-    assert b"secrecy" in file.read_bytes()

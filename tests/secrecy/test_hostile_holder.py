@@ -261,27 +261,7 @@ def test_it_is_on_record_before_it_leaves(monkeypatch: pytest.MonkeyPatch) -> No
         one.members["lab"].open(1, NAMES)
 
 
-def test_another_circle_of_the_same_label_holder_is_refused() -> None:
-    """The same organizations but one, in a circle of their own, would give the difference away."""
-    record = MemoryRecord()
-    member_of(circle_of(NAMES), "lab", record)
-    member_of(circle_of(NAMES), "lab", record)
-    with pytest.raises(RefusedError, match="it has joined another circle of this label holder"):
-        member_of(circle_of(NAMES[1:]), "lab", record)
-    others = replace(circle_of(NAMES[1:]), holder="sha256:" + "1" * 64)
-    member_of(others, "lab", record)
-
-
 # --- invented members
-
-
-def test_invented_members_do_not_count() -> None:
-    """She invents two members for a circle of one, with keys of her own."""
-    invented = {name: make_identity(name).fingerprint for name in ("clinic", "telecom")}
-    circle = Circle(HOLDER, {"lab": identity("lab").fingerprint, **invented})
-    known = {identity(name).fingerprint for name in NAMES}
-    with pytest.raises(RefusedError, match="the members clinic, telecom have keys that are not known here"):
-        CircleMember(identity("lab"), circle, known, MemoryRecord(), secret=b"")
 
 
 def test_one_key_under_two_names_is_one_member() -> None:
@@ -427,33 +407,6 @@ def test_weights_told_to_one_alone_give_noise() -> None:
             one.members[name].answer(asked[name], boxes, values, content=asked[name].content, unit=1.0)
         )
     assert np.abs(one.open() - said["lab"]).min() > 1.0
-
-
-def test_what_a_sum_is_said_to_be_of_is_what_was_asked() -> None:
-    """All are told that it is of rate 0, and the lab is asked with rate 1: it compares."""
-    one, said = started(0).keys(), answers()
-    asked = one.collector.ask("rate 0", (20, 2), 1.0)
-    with pytest.raises(RefusedError, match="said to be of other things"):
-        one.members["lab"].answer(
-            asked, one.collector.boxes_for("lab"), said["lab"], content="rate 1", unit=1.0
-        )
-
-
-def test_how_large_an_answer_is_does_not_show() -> None:
-    """In tiny units it could not be written, and no answer would be one, as often as she asks."""
-    one, said = started(0).keys(), answers()
-    asked = one.collector.ask("a residual", (20, 2), 2.0**-40)
-    boxes = one.collector.boxes_for("lab")
-    for values in (said["lab"], np.zeros((20, 2))):
-        with pytest.raises(RefusedError, match="in units of"):
-            one.members["lab"].answer(asked, boxes, values, content="a residual", unit=1.0)
-
-
-def test_a_list_without_those_who_offered_is_refused() -> None:
-    one, said = started().keys(NAMES[1:]), answers()
-    asked = _ask(one)
-    with pytest.raises(RefusedError, match="has members without keys"):
-        one.members["lab"].answer(asked, {}, said["lab"], content="a residual", unit=1.0)
 
 
 def test_she_cannot_join_as_an_organization_that_she_is_not() -> None:

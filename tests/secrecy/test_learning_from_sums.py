@@ -24,7 +24,6 @@ from gal.evaluate.baselines.late import LateSumRegressor
 from gal.secrecy import Sums
 from gal.secrecy.collector import Collector
 from gal.secrecy.ring import Ring, from_ring, to_ring
-from gal.secrecy.summed_options import EqualWeights
 from gal.secrecy.summing import Summing, size
 from gal.secrecy.terms import SUM
 
@@ -106,20 +105,6 @@ def test_an_estimator_for_classes(tmp_path: Path) -> None:
         model.predict(X, missing=["b"])
     with pytest.raises(InvalidOptionError, match="no predictions after each round"):
         next(model.staged_predict(X))
-
-
-def test_the_sum_may_come_before_her_own_answer() -> None:
-    residual, one = np.zeros((3, 1), dtype=np.float32), np.ones((3, 1), dtype=np.float32)
-    assert EqualWeights(3, sum_first=True)(residual, [one, one]).tolist() == [0.75, 0.25]
-    assert EqualWeights(3, sum_first=False)(residual, [one, one]).tolist() == [0.25, 0.75]
-    assert EqualWeights(3, sum_first=False)(residual, [one]).tolist() == [1.0]
-    X, y = table()
-    names = ("zoo", *NAMES[1:])  # after the name of the sum
-    plain, sums = organizations(X, names=names), organizations(X, names=names)
-    expected, found = learn(y, plain, rounds=2, **PLAIN), learn(y, sums, rounds=2, secrecy="sums")
-    assert found.rounds[0].weights["zoo"] == pytest.approx(0.2)
-    differ = predict(found, sums).output - predict(expected, plain).output
-    assert np.abs(differ).max() <= EQUAL * y.std()
 
 
 def searched(found: Any, seen: set[int]) -> list[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,15 @@ from sklearn.metrics import log_loss
 
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
-from gal import GALClassifier, GALRegressor, Organization, learn, predict
+from gal import GALClassifier, Organization
 from gal.core.state import plain
 from gal.privacy import (
-    GaussianLabels,
-    LaplaceLabels,
     LaplaceResiduals,
     PaperLaplace,
     RandomisedResponse,
     SeededNoise,
 )
-from gal.privacy.added_rounds import added_fitted
 from gal.privacy.stack import stack_privately
-from gal.secrecy import Sums
 from gal.secrecy.member import CircleMember
 from gal.secrecy.terms import SUM
 
@@ -39,10 +34,6 @@ NOISY: dict[str, Any] = {
         1.0, [0, 1], source, columns_epsilon=10.0, columns_delta=1e-6
     ),
     "residuals": lambda source: LaplaceResiduals(8.0, classes=[0, 1], source=source),
-}
-NUMBERS: dict[str, Any] = {
-    "laplace": lambda source: LaplaceLabels(1.0, -9.0, 9.0, source),
-    "gaussian": lambda source: GaussianLabels(1.0, 1e-5, -9.0, 9.0, source),
 }
 
 
@@ -153,27 +144,6 @@ def test_noise_for_columns_is_on_every_residual_but_the_first(heard: list[Any]) 
         assert alike > 0.9999 if t == 1 else alike < 0.9, (t, part)
 
 
-@pytest.mark.parametrize("mechanism", NUMBERS)
-@pytest.mark.usefixtures("few_penalties")
-def test_numbers_too(mechanism: str, heard: list[Any]) -> None:
-    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
-    X, y = table()
-    found = []
-    for labels in (X[:, 0] + X[:, 2], np.zeros(len(y))):
-        privacy = NUMBERS[mechanism](Fixed())
-        found.append(all_heard(heard, lambda y=labels, how=privacy: fitted(X, y, how, GALRegressor), X))
-    assert found[0][:2] == found[1][:2]
-
-
-def test_without_a_mechanism_other_labels_show(heard: list[Any]) -> None:
-    X, y = table(60)
-    found = [
-        all_heard(heard, lambda y=labels: fitted(X, y, None), X)[0]
-        for labels in (y, np.random.default_rng(5).permutation(y))
-    ]
-    assert found[0] != found[1]
-
-
 @pytest.mark.usefixtures("few_penalties")
 def test_every_residual_and_every_prediction_is_one_sum_and_her_own_part_none(heard: list[Any]) -> None:
     X, y = table()
@@ -246,19 +216,6 @@ def test_where_the_others_help_both_predict_else_her_own_model_does() -> None:
     np.testing.assert_array_equal(without.predict_proba(X), without.predict_proba(changed))
 
 
-@pytest.mark.parametrize("mechanism", ["response", "residuals"])
-@pytest.mark.usefixtures("few_penalties")
-def test_stored_it_predicts_the_same(mechanism: str, tmp_path: Path) -> None:
-    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
-    X, y = table()
-    model = fitted(X, y, NOISY[mechanism](SeededNoise(3)))
-    assert model.private_refit_ is not None
-    model.set_params(privacy=None)
-    model.save(tmp_path / "model.gal")
-    loaded = GALClassifier.load(tmp_path / "model.gal")
-    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
-
-
 @pytest.mark.usefixtures("small_forests", "few_penalties")
 def test_in_large_tables_her_own_model_is_closed_as_it_is_with_answers_and_stored(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
@@ -277,29 +234,3 @@ def test_in_large_tables_her_own_model_is_closed_as_it_is_with_answers_and_store
     np.testing.assert_array_equal(loaded.predict_proba(X[:50]), summed.predict_proba(X[:50]))
     paper = fitted(X, y, PaperLaplace(1.0), rounds=1)
     assert summed.closing_ is paper.closing_ is None, "none of the others' answers"
-
-
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_added_up_it_is_what_the_public_model_counts(rounds: int) -> None:
-    rng = np.random.default_rng(0)
-    fitted = [{name: rng.normal(size=(5, 2)).astype(np.float32) for name in "ab"} for _ in range(rounds)]
-    counts: Sequence[Mapping[str, float]] = [{"a": 0.5, "b": 2.0}, {"b": -1.0}, {"a": 3.0}][:rounds]
-    added, once = added_fitted(fitted, counts)
-    for name in "ab":
-        expected = sum(one.get(name, 0.0) * said[name] for one, said in zip(counts, fitted, strict=True))
-        np.testing.assert_allclose(added[0][name], expected, rtol=1e-6)
-    assert once == [{"a": 1.0, "b": 1.0}]
-    assert added_fitted([], []) == ([], [])
-
-
-def test_the_public_model_alone_and_the_papers_mechanisms_go_with_sums_too() -> None:
-    X, y = table(60)
-    members = [Organization(name, X[:, columns], Ridge()) for name, columns in PARTS.items()]
-    privacy = RandomisedResponse(1.0, [0, 1], SeededNoise(3))
-    ensemble = learn(y, members, privacy=privacy, secrecy="sums", rounds=2)
-    assert np.isfinite(predict(ensemble, members).output).all()
-    model = fitted(X, y, PaperLaplace(1.0), rounds=2)
-    assert model.private_refit_ is None
-    assert "No differential-privacy guarantee" in str(model.privacy_)
-    lost = fitted(X, y, privacy, rounds=2, secrecy=Sums(drop_outs=0))
-    assert lost.ensemble_.summed == OTHERS

@@ -14,7 +14,7 @@ import pytest
 from test_service import TERMS, Lab, N, begin, fit, predict
 from test_who_is_known import OTHER, PSI, exchange, of, refusal
 
-from gal.node.store.charges import AGAIN, KEPT, LOT
+from gal.node.store.charges import KEPT, LOT
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Message
 
@@ -72,26 +72,6 @@ def test_whatever_differs_is_charged(lab: Lab, other: Message) -> None:
     lab.ask(FEW)
     lab.ask(other)
     assert spent(lab) == [6, 2, 2]
-
-
-def test_so_is_what_another_label_holder_asks(lab: Lab) -> None:
-    state, day = lab.state, lab.today.date().isoformat()
-    state.charges.put("clinic", day, "sha256:1", "a" * 32)
-    state.charges.answered("clinic", "sha256:1", "sha256:2")
-    assert state.charges.answer("clinic", day, "sha256:1") == "sha256:2"
-    assert state.charges.answer("shop", day, "sha256:1") is None
-    assert state.charges.answer("clinic", "2026-01-02", "sha256:1") is None
-
-
-def test_and_what_is_asked_all_day_long_or_on_another_day(lab: Lab) -> None:
-    for _ in range(1 + AGAIN):
-        lab.ask(FEW)
-    assert spent(lab) == [3, 1, 1]
-    lab.ask(FEW)
-    assert spent(lab) == [6, 2, 2]
-    lab.today += timedelta(days=1)
-    lab.ask(FEW)
-    assert spent(lab) == [3, 1, 1]
 
 
 def test_nothing_is_free_that_was_charged_before_midnight(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a label holder needs of the node that she works with, and what is deleted there when a version ends."""
+"""What a label holder needs of the node that she works with; and what a version leaves there at its end."""
 
 from __future__ import annotations
 
@@ -24,41 +24,24 @@ class HolderNode(Protocol):
     ``service`` is not her business.
     """
 
-    @property
-    def name(self) -> str:
-        """Her organization."""
-
-    @property
-    def configuration(self) -> NodeConfiguration:
-        """What stands in node.toml."""
-
-    @property
-    def state(self) -> State:
-        """Tasks, versions and replies."""
+    name: str
+    configuration: NodeConfiguration
+    state: State
+    assistants: Assistants
+    """The other organizations, as far as they are connected."""
+    worker: Worker
+    """The process that knows her data."""
+    records: Records
+    """What enters and leaves, written down."""
+    log: Log
 
     @property
     def service(self) -> Answering:
         """Her own organization, which is asked like any other."""
 
     @property
-    def assistants(self) -> Assistants:
-        """The other organizations, as far as they are connected."""
-
-    @property
-    def worker(self) -> Worker:
-        """The process that knows her data."""
-
-    @property
     def ledger(self) -> Ledger:
         """What was spent of privacy."""
-
-    @property
-    def records(self) -> Records:
-        """What enters and leaves, written down."""
-
-    @property
-    def log(self) -> Log:
-        """For operators."""
 
 
 def drop_files(state: State, record: TaskRecord, number: int) -> None:

@@ -46,7 +46,6 @@ from gal.node.journal.failures import describe_failure
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.node.work.confinement import within_reach
-from gal.node.work.worker import WorkFailedError
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
 from gal.secrecy.summed_predictions import accept_sum, added_up
@@ -372,8 +371,6 @@ class Predictor:
             with nullcontext() if own_rows is None else within_reach(own_rows, home) as rows:
                 to_own = IncomingRequest.to_oneself(name, encoded, None if rows is None else str(rows))
                 message = self._node.service.predict_own(to_own)
-        except WorkFailedError as error:
-            return {name: LocalModelError(error.failure.inside)}
         except Exception as error:
             return {name: LocalModelError(describe_failure(error, name).inside)}
         return {name: _spread(message, asking, asked.shape(request))}

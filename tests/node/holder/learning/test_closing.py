@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 
 import gal
-from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs, predicted_online
+from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs
 from gal.alignment import row_ids
-from gal.core.state import Ensemble, plain
+from gal.core.state import Ensemble
 from gal.engine.stacking import Closing
-from gal.errors import InvalidOptionError, LocalModelError, TaskError
+from gal.errors import TaskError
 from gal.node.holder.closing_files import FILE, read_learned
 from gal.node.store.state import TaskRecord
 from gal.protocol import digest
@@ -78,13 +78,6 @@ def test_it_is_the_closing_model_of_one_process(
     y = network.tables["clinic"][LABEL].to_numpy()
     sums = gal.predict(plain, members).output[:, 0]
     assert np.square(expected[:, 0] - y).mean() < 0.5 * np.square(sums - y).mean()
-
-
-def test_online_it_answers_too(network: Network, learned: Any, here: Any) -> None:
-    record, _ = learned
-    ensemble, members = here
-    expected = gal.predict(ensemble, members).output[:2, 0]
-    assert predicted_online(network, record, 2) == expected.tolist()
 
 
 def test_an_organization_that_is_gone_leaves_rows_to_the_rounds(
@@ -152,61 +145,6 @@ def test_interrupted_and_resumed_it_is_the_same(network: Network, learned: Any, 
     assert facts["closing"] == ensemble.closing.share
     expected = gal.predict(ensemble, members).output
     assert outputs(network, record).output.tobytes() == expected.tobytes()
-
-
-def test_where_it_runs_out_of_memory_learning_goes_on_without(
-    network: Network, learned: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = network.invite("large", rounds=ROUNDS)
-    network.wait_until_joined(record)
-
-    def too_large(*_: Any, **__: Any) -> None:
-        raise MemoryError("no room")
-
-    monkeypatch.setattr("gal.engine.stacking.Boosted.fit", too_large)
-    with pytest.raises(LocalModelError, match="--resume --no-closing"):
-        network.learn("large")
-    facts = network.learn("large", resume=True, no_closing=True)
-    assert facts["closing"] is None
-    assert facts["rounds"] == learned[1]["rounds"]
-    assert outputs(network, record).output.shape == (N, 1)
-
-
-def test_contributions_are_the_same_as_in_one_process(network: Network, learned: Any, here: Any) -> None:
-    """The lab's has what the stacker finds in its answers."""
-    record, facts = learned
-    found = here[0].contributions
-    assert plain(network.ensemble(record).contributions) == plain(found) == facts["contributions"]
-    assert found.by_organization["lab"].value == pytest.approx(found.gain.value)
-    assert found.by_organization["lab"].verdict == "helped"
-    assert found.rows == "validation"
-
-
-def test_without_it_and_what_cannot_be(network: Network, learned: Any) -> None:
-    old, _ = learned
-    record = network.invite("plain", rounds=ROUNDS, closing=False)
-    network.wait_until_joined(record)
-    assert network.learn("plain")["closing"] is None
-    assert not (network.root / "clinic" / "tasks" / record.id / "1" / FILE).exists()
-    plain, closed = (
-        replace(
-            network.ensemble(one), assisted_validation_loss=0.0, alone_validation_loss=0.0, contributions=None
-        )
-        for one in (record, old)
-    )  # each is compared as it predicts
-    assert exact(plain) == exact(closed)
-    for wrong in ("forest", {"use": "forest"}):
-        with pytest.raises(InvalidOptionError, match="closing must be"):
-            network.invite("wrong", closing=wrong)
-
-
-def test_versions_keep_their_own(network: Network, learned: Any) -> None:
-    record, _ = learned
-    first = outputs(network, record, version=1).output
-    assert network.learn("together")["version"] == 2
-    folder = network.root / "clinic" / "tasks" / record.id
-    assert {path.parent.name for path in folder.glob(f"*/{FILE}")} == {"1", "2"}
-    assert outputs(network, record, version=1).output.tobytes() == first.tobytes()
 
 
 def test_forests_of_several_classes_are_those_of_one_process(

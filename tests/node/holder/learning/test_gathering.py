@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from inspect import signature
 from typing import Any, cast
 
 import pytest
 
-from gal.cli.learning import learn_command
-from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
+from gal.errors import LearningInterruptedError, TaskError
 from gal.node.agreement.invitations import Invited
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.learning.gathering import Gathering, Patience, patience_for
@@ -100,15 +98,6 @@ def test_who_is_away_as_long_as_anybody_is_waited_for_is_given_up() -> None:
     assert not one.is_given_up("lab"), "it is there again"
 
 
-def test_everybody_there_is_not_waited_for() -> None:
-    events: list[Any] = []
-    node = FakeNode(INVITED, {"lab": True, "ward": False, "shop": True, "stranger": True})
-    one = gathering(node, events)
-    assert one.connect() == ["lab"]  # whose model moves, of those who are invited
-    assert (node.waited, events, one.absent) == ([], [], set())
-    assert (one.n_organizations, one.quorum) == (3, 2)
-
-
 def test_who_does_not_come_is_waited_for_once_and_remembered() -> None:
     events: list[Any] = []
     node = FakeNode(INVITED, {"lab": False})
@@ -150,18 +139,6 @@ def test_too_few_are_named_with_what_to_do() -> None:
     gathering(FakeNode(INVITED, {}), quorum=1).connect()
 
 
-def test_a_quorum_that_cannot_be_reached_is_refused_at_once() -> None:
-    with pytest.raises(InvalidOptionError, match="--quorum 4 can never be reached"):
-        gathering(FakeNode(INVITED, {}), quorum=4)
-
-
-def test_an_open_version_has_its_own_organizations() -> None:
-    one = gathering(FakeNode(INVITED | {"late": "invited"}, {}))
-    assert one.n_organizations == 4
-    one.among = frozenset({"lab", "shop"})
-    assert (one.invited, one.n_organizations) == (["lab"], 2)
-
-
 @pytest.mark.parametrize(
     ("among", "said"), [(None, "before it began"), (frozenset({"lab"}), "--resume goes on")]
 )
@@ -171,20 +148,3 @@ def test_who_stops_it_is_told_how_to_go_on(among: frozenset[str] | None, said: s
     one.stopping.set()
     with pytest.raises(LearningInterruptedError, match=said):
         one.wait(lambda: True, 1.0)
-
-
-def test_everybody_may_be_the_quorum() -> None:
-    assert gathering(FakeNode(INVITED, {}), quorum=3).quorum == 3
-
-
-@pytest.mark.parametrize(("organizations", "enough"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
-def test_more_than_half_are_enough_where_nobody_says_otherwise(organizations: int, enough: int) -> None:
-    assert Patience().enough(organizations) == enough
-    assert Patience(quorum=1).enough(organizations) == 1
-
-
-def test_how_long_is_waited_where_nobody_says_otherwise() -> None:
-    """As `gal learn --help` says it."""
-    said = signature(learn_command).parameters
-    for name in ("join", "deadline", "quorum"):
-        assert getattr(Patience(), name) == said[name].default

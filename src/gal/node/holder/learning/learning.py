@@ -18,7 +18,6 @@ from gal.node.holder.learning.rounds import Rounds
 from gal.node.holder.shared_rows import SharedRows
 from gal.node.journal.activity import sayable_loss
 from gal.node.journal.failures import describe_failure
-from gal.node.work.worker import WorkFailedError
 from gal.privacy.own_model import OwnModel, learn_own
 from gal.protocol import prepare
 
@@ -96,8 +95,6 @@ class Learning:
             asked = shared.message(request, version.task, version.record.id, version.number, number)
             try:
                 message = version.ask_own(prepare(asked)).message
-            except WorkFailedError as error:
-                return RuntimeError(error.failure.inside)
             except Exception as error:
                 return RuntimeError(describe_failure(error, own).inside)
             return read_values(message, shared, request, version.task)

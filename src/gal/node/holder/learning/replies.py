@@ -17,7 +17,6 @@ from gal.node.holder.shared_rows import SharedRows, expected_shape, fill_unknown
 from gal.node.journal.failures import describe_failure
 from gal.node.store.files import link_whole, read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
-from gal.node.work.worker import WorkFailedError
 from gal.protocol import Encoded, Message, prepare, restore
 from gal.secrecy.terms import SUM
 from gal.transport import Received
@@ -109,8 +108,6 @@ class Replies:
         name = self._version.own_name
         try:
             answer = self._version.ask_own(asked)
-        except WorkFailedError as error:
-            problem = error.failure.inside
         except Exception as error:
             problem = describe_failure(error, name).inside
         else:

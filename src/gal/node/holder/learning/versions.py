@@ -14,7 +14,6 @@ from gal.core.state import Ensemble, plain
 from gal.errors import AlignmentError, GALError, TaskError
 from gal.node.holder.closing_files import write_closing, write_own_closing
 from gal.node.holder.holder_node import HOLDER, HolderNode, drop_files
-from gal.node.holder.labels.judges import with_unsent_judges
 from gal.node.holder.labels.label_guard import LabelGuard, leak_facts, refit_facts
 from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
 from gal.node.holder.labels.labelled_tasks import (
@@ -25,6 +24,7 @@ from gal.node.holder.labels.labelled_tasks import (
     labels_of_task,
     learning_task,
     read_labelled,
+    with_unsent_judges,
 )
 from gal.node.holder.learning.acceptance import Acceptance, decide, ending_of
 from gal.node.holder.learning.gathering import Gathering
