@@ -73,52 +73,7 @@ def test_a_signal_ends_learning_cleanly_and_it_can_be_resumed(
     network.check_same()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_node_cleanly_in_the_middle_of_a_fit(
-    make: Callable[..., Network], number: signal.Signals
-) -> None:
-    network = serving(make(paced=["lab"]))
-    learning = network.beside(network.learn)
-    until(lambda: network.answered("hospital") == [1], "round 1")
-    assert network.kill("lab", number) == 0
-    ended_well(network.running["lab"], 0)
-    network.allow("lab")
-    network.serve("lab")
-    assert learning.result()["missed"] == {}
-    network.check_same()
-
-
-def test_ending_the_label_holders_node_ends_learning_with_a_sentence(make: Callable[..., Network]) -> None:
-    network = serving(make(paced=[HOLDER]))
-    learning = network.start(HOLDER, "learn", TASK)
-    until(lambda: network.answered("lab") == [1], "round 1")
-    assert network.kill(HOLDER, signal.SIGTERM) == 0
-    ended_well(learning, 130)
-    assert "--resume" in learning.said()
-    network.allow(HOLDER)
-    network.serve(HOLDER)
-    network.learn(resume=True)
-    network.check_same()
-
-
 # Late, gone, stopped
-
-
-def test_who_is_late_is_named_and_takes_part_again(make: Callable[..., Network]) -> None:
-    network = serving(make(paced=[HOLDER, "lab"]))
-    network.allow(HOLDER, 2)
-    network.allow("lab", 1)
-    learning = network.beside(lambda: network.learn(deadline=patient(1.5)))
-    network.until_round(2)
-    assert network.missed()[1] == {}
-    assert network.missed()[2] == {"lab": f"did not answer within {patient(1.5):g} s"}
-    network.allow("lab")
-    until(lambda: network.answered("lab")[:2] == [1, 2], "the late answer")
-    network.allow(HOLDER)
-    assert learning.result()["missed"] == {"lab": [2]}
-    assert network.missed()[4] == {}
-    assert network.predictions()["degraded"] == 0
-    network.check_audits()
 
 
 def test_a_node_that_hangs_is_missed_and_takes_part_again(make: Callable[..., Network]) -> None:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import logit
 
 from gal import GALClassifier
 from gal.errors import LearningInterruptedError
@@ -163,24 +162,6 @@ def test_nobodys_answer_comes_to_her(net: Network, first: Learned) -> None:
     came = {one.kind for one in entries if one.direction == "in" and one.task == first.record.id}
     assert came >= {"masked", "opened", "done", "found"}
     assert not {"fitted", "predicted"} & came
-
-
-def test_of_who_is_away_the_mean_stands_in(
-    net: Network, first: Learned, in_one_process: tuple[Any, Any]
-) -> None:
-    net.tables["clinic"][[ROW_ID]].iloc[[7]].to_csv(net.root / "away.csv", index=False)
-    net.stop("ward")
-    try:
-        found = net.holder.predict_file("first", net.root / "away.csv", join=0.2)
-    finally:
-        net.start("ward")
-    assert (found["degraded"], set(found["missing"])) == (1, {"ward"})
-    model, columns = in_one_process
-    added = model.explain(columns)[SUM].to_numpy()
-    [counts] = model.private_refit_.coefficients
-    moved = logit(found["rows"][0]["probabilities"]["yes"]) - logit(first.said[7])
-    assert moved == pytest.approx(counts[SUM][0, 0] * (added.mean() - added[7]), abs=1e-4)
-    assert abs(moved) > 0.01
 
 
 def test_what_resumes_sends_the_same_and_draws_once(net: Network, in_one_process: tuple[Any, Any]) -> None:

@@ -14,15 +14,13 @@ import pytest
 from numpy.typing import NDArray
 
 import gal
-from gal.core.state import ByName, Ensemble
 from gal.errors import LearningInterruptedError, TaskError
-from gal.node.holder.sums import CircleCalls, SummedPredictions
+from gal.node.holder.sums import CircleCalls
 from gal.node.journal.records import Records
 from gal.secrecy import Sums
 from gal.secrecy.member import CircleMember
 from gal.secrecy.ring import Ring, from_ring, to_ring
 from gal.secrecy.terms import SUM
-from low_bits import best_split, sums_of, without_rounding
 from patience import LONGEST, patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 
@@ -114,69 +112,6 @@ def test_the_same_as_in_one_process_and_no_single_answer_is_hers(
     spread = network.tables["clinic"][LABEL].std()
     for output in (gal.predict(ensemble, members).output, gal.predict(plain, others).output):
         assert np.abs(output[:, 0] - outputs(found)).max() < GRID * spread
-
-
-def with_two_values(n: int = 300) -> dict[str, pd.DataFrame]:
-    """The lab has one column of two values, which tells next to nothing of the labels."""
-    rng = np.random.default_rng(1)
-    views = {name: rng.choice([-1, 1], n) * rng.uniform(1.5, 2, n) for name in NAMES}
-    views["lab"] = (rng.random(n) < 0.4).astype(np.float64)
-    tables = {name: pd.DataFrame({ROW_ID: np.arange(n), f"{name}_a": one}) for name, one in views.items()}
-    tables["clinic"][LABEL] = sum(views.values()) - 0.98 * views["lab"] + 0.1 * rng.normal(size=n)
-    return tables
-
-
-@pytest.mark.parametrize("rounding", [True, False])
-def test_low_bits_of_sums_over_nodes_do_not_split_rows_by_one_members_column(
-    rounding: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor in a prediction with rates that keep the bits of a round as they are."""
-    tables, summed = with_two_values(), SummedPredictions._summed
-
-    def one_round(asking: Any, record: Any, version: int, ensemble: Ensemble, *rest: Any) -> Any:
-        counts = tuple(ByName({SUM: float(done.round == 1)}) for done in ensemble.rounds)
-        return summed(asking, record, version, replace(ensemble, coefficients=counts), *rest)
-
-    monkeypatch.setattr(SummedPredictions, "_summed", one_round)
-    if not rounding:
-        without_rounding(monkeypatch)
-    with running(Network(tmp_path, tables)) as network:
-        network.invite("risk", secrecy="sums", kind="regression", **OPTIONS | {"rounds": 2})
-        for what in (network.learn, lambda task: predicted(network, tables["clinic"][[ROW_ID]], task)):
-            with sums_of() as opened:
-                what("risk")
-            found = best_split(opened, tables["lab"]["lab_a"].to_numpy())
-            assert found < 0.1 if rounding else found > 0.9
-
-
-def of_all_sizes(n: int = 60) -> dict[str, pd.DataFrame]:
-    """Tables whose rows, and what linear models say of them, have sizes from 1e-4 to 1e7; each row and its
-    opposite, so that nothing is added to all of them.
-    """
-    rng = np.random.default_rng(3)
-    half = rng.choice([-1.0, 1.0], size=(n, 8)) * 10 ** rng.uniform(-4, 7, size=(n, 1))
-    X = np.vstack([half, -half])
-    tables = {
-        name: pd.DataFrame({ROW_ID: np.arange(2 * n), f"{name}_a": X[:, 2 * m], f"{name}_b": X[:, 2 * m + 1]})
-        for m, name in enumerate(NAMES)
-    }
-    tables["clinic"][LABEL] = X @ rng.uniform(0.5, 1.5, size=8)
-    return tables
-
-
-def test_residuals_that_are_very_large_are_added_up_to_the_same_bits(tmp_path: Path) -> None:
-    """As they are where nobody divides them: what rounds are written in follows from their size there."""
-    with running(Network(tmp_path, of_all_sizes())) as network:
-        options: dict[str, Any] = {**OPTIONS, "scale_residual": False}
-        record = network.invite("large", secrecy="sums", kind="regression", **options)
-        network.learn("large")
-        ensemble, members = network.in_process(secrecy="sums", kind="regression", **options)
-        assert exact(network.ensemble(record)) == exact(ensemble)
-        expected = gal.predict(ensemble, members).output[:, 0]
-        asked = network.tables["clinic"][[ROW_ID]]
-        found = outputs(predicted(network, asked, "large"))
-        assert np.abs(found - expected).max() < GRID * network.tables["clinic"][LABEL].std()
-        assert outputs(predicted(network, asked.head(3), "large")) == found[:3]
 
 
 def test_classes_with_a_cross_validation_are_learned_to_the_same_bits(network: Network) -> None:

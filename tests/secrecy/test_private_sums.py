@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
-from sklearn.metrics import log_loss
 
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
@@ -21,9 +20,7 @@ from gal.privacy import (
     RandomisedResponse,
     SeededNoise,
 )
-from gal.privacy.stack import stack_privately
 from gal.secrecy.member import CircleMember
-from gal.secrecy.terms import SUM
 
 Values = NDArray[Any]
 PARTS = {"bank": [0, 1], "a": [2], "b": [3], "c": [4, 5]}
@@ -68,10 +65,6 @@ def table(n: int = 300, *, others: float = 1.5, seed: int = 0) -> tuple[Values, 
 def fitted(X: Values, y: Values, privacy: Any, make: Any = GALClassifier, **options: Any) -> Any:
     given: dict[str, Any] = {"local_models": Ridge(), "rounds": 3, "random_state": 0, "secrecy": "sums"}
     return make(PARTS, privacy=privacy, **given | options).fit(X, y)
-
-
-def loss(model: Any, X: Values, y: Values) -> float:
-    return float(log_loss(y, model.predict_proba(X)))
 
 
 @pytest.fixture
@@ -156,64 +149,6 @@ def test_every_residual_and_every_prediction_is_one_sum_and_her_own_part_none(he
     del heard[:]
     model.predict(X[:7])
     assert [one[3] for one in heard] == [(7, 1)] * 3, "of all rounds together, whatever she makes of it"
-
-
-@pytest.mark.usefixtures("few_penalties")
-def test_the_refit_reads_what_a_prediction_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody's rounds added up as the public model counts them, and nothing else of the others."""
-    given: list[Any] = []
-
-    def noting(labels: Any, reached: Any, judged: Any, *more: Any, **how: Any) -> Any:
-        given.extend([reached, *judged.reached])
-        return stack_privately(labels, reached, judged, *more, **how)
-
-    monkeypatch.setattr("gal.estimators.stack_privately", noting)
-    X, y = table()
-    model = fitted(X, y, RandomisedResponse(2.0, [0, 1], SeededNoise(3)))
-    assert len(given) == 1 + 4, "the task, and without each part"
-    for one in given:
-        assert [dict(counts) for counts in one.coefficients] == [{"bank": 1.0, SUM: 1.0}]
-        [said] = one.fitted
-        assert np.ptp(one.output - said["bank"] - said[SUM]) < 1e-5, "but for where it began"
-    refit = model.private_refit_
-    assert refit.own.used
-    assert [set(counts) for counts in refit.coefficients] == [{"bank", SUM}]
-    parts = model.explain(X)
-    total = parts["bank"].to_numpy(), parts[SUM].to_numpy()
-    table_of_both = np.column_stack([*total, np.ones(len(X))])
-    without_own = model.decision_function(X) - own_output(model, X) * refit.own.matrix[0, 0]
-    matrix = [refit.coefficients[0][name][0, 0] for name in ("bank", SUM)]
-    found, *_ = np.linalg.lstsq(table_of_both, without_own, rcond=None)
-    np.testing.assert_allclose(found[:2], matrix, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(table_of_both @ found, without_own, atol=1e-5)
-
-
-def own_output(model: Any, X: Values) -> Values:
-    """What her own model says by itself, from her organization's fitted models."""
-    ensemble = model.private_refit_.own.ensemble
-    output = np.full(len(X), ensemble.initial[0])
-    models = model._organizations["bank"].models
-    for round, counts in enumerate(ensemble.coefficients, 1):
-        [fit] = models["alone", round]
-        output = output + counts["bank"] * np.ravel(fit.predict(X[:, [0, 1]]))
-    return output
-
-
-@pytest.mark.usefixtures("few_penalties")
-def test_where_the_others_help_both_predict_else_her_own_model_does() -> None:
-    X, y = table(1000)
-    alone = GALClassifier({"bank": [0, 1]}, local_models=Ridge(), rounds=3, random_state=0).fit(
-        X[:400], y[:400]
-    )
-    model = fitted(X[:400], y[:400], RandomisedResponse(1.0, [0, 1], SeededNoise(3)))
-    assert model.private_refit_.own.used
-    assert loss(model, X[400:], y[400:]) < 0.9 * loss(alone, X[400:], y[400:])
-    chance = np.random.default_rng(5).integers(0, 2, 400)
-    without = fitted(X[:400], chance, RandomisedResponse(1.0, [0, 1], Fixed(y[:400])))
-    assert "your own model predicts alone" in without.private_refit_.words
-    changed = X.copy()
-    changed[:, 2:] += 5.0
-    np.testing.assert_array_equal(without.predict_proba(X), without.predict_proba(changed))
 
 
 @pytest.mark.usefixtures("small_forests", "few_penalties")

@@ -177,40 +177,12 @@ def test_also_after_a_restart(tmp_path: Path) -> None:
         assert [lab.spent(), lab.source.draws] == pytest.approx([1.0, 0])
 
 
-def test_what_was_drawn_survives_the_loss_of_the_model_beside_it(lab: Lab) -> None:
-    first = lab.fitted()
-    [model] = lab.state.folder(TERMS.task, 1).glob("model-*")
-    model.unlink()
-    assert same(lab.fitted(), first)
-    assert model.exists()
-    assert [lab.spent(), lab.source.draws] == pytest.approx([0.5, 1])
-
-
 def test_an_answer_that_was_lost_is_drawn_and_paid_for_anew(lab: Lab) -> None:
     lab.fitted()
     [answer] = lab.state.folder(TERMS.task, 1).glob("answer-*")
     answer.write_bytes(b"damaged")
     np.testing.assert_allclose(lab.fitted().arrays["fitted"], plain() + 2, atol=1e-5)
     assert lab.spent() == pytest.approx(1.0)
-
-
-def test_a_crash_after_the_charge_only_counts_too_much(lab: Lab) -> None:
-    rows = lab.ask(begin()).fields["rows"]
-    lab.worker.failing = True
-    with pytest.raises(OSError, match="power"):
-        lab.ask(fit(rows))
-    assert lab.spent() == pytest.approx(0.5)
-    lab.worker.failing = False
-    assert lab.ask(fit(rows)).kind == "fitted"
-    assert lab.spent() == pytest.approx(1.0)
-
-
-def test_every_round_and_every_part_is_an_answer(lab: Lab) -> None:
-    rows = lab.ask(begin(parts=True)).fields["rows"]
-    for round in (1, 2):
-        lab.ask(fit(rows, RESIDUAL, round=round))
-        lab.ask(fit(rows, RESIDUAL[::2], round=round, part=1))
-    assert lab.spent() == pytest.approx(4 * 0.5)
 
 
 def test_what_moving_models_say_again_is_drawn_once(tmp_path: Path) -> None:
@@ -248,15 +220,6 @@ def test_a_prediction_asked_for_again_costs_nothing_and_another_one_does(lab: La
     lab.ask(end(1))
     lab.ask(predict([3], 1))
     assert lab.spent(3) == pytest.approx(2.0)
-
-
-def test_a_kept_answer_that_is_damaged_is_drawn_and_paid_for_anew(lab: Lab) -> None:
-    lab.fitted()
-    first = lab.ask(predict([3], 1))
-    [kept] = lab.state.folder(TERMS.task, 1).glob("kept-*")
-    kept.write_bytes(kept.read_bytes()[:-1])
-    assert not same(lab.ask(predict([3], 1)), first)
-    assert lab.spent(3) == pytest.approx(1.5)
 
 
 # The budget

@@ -14,8 +14,7 @@ import pytest
 from test_service import TERMS, Lab, N, begin, fit, predict
 from test_who_is_known import OTHER, PSI, exchange, of, refusal
 
-from gal.node.store.charges import KEPT, LOT
-from gal.node.store.state import State, TaskRecord
+from gal.node.store.state import TaskRecord
 from gal.protocol import Message
 
 POLICY = "[policy]\nmin_rows = 20\npredictions_per_day = 1000\n"
@@ -101,17 +100,6 @@ def test_an_answer_that_has_changed_is_charged(lab: Lab) -> None:
     assert spent(lab) == [6, 2, 1]
 
 
-def test_what_was_refused_stays_refused(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, "[policy]\nsmall_predictions_per_day = 0\nunknown_ids_per_day = 5\n")
-    learned(lab)
-    for _ in range(3):
-        assert refusal(lab, predict([3], 1))[0] == "too-few-rows"
-    unknown = predict([*range(N), *range(900, 910)], 1)
-    for _ in range(3):
-        assert refusal(lab, unknown)[0] == "budget-spent"
-    lab.close()
-
-
 def test_two_at_once_are_charged_once(lab: Lab) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lab.ask, [FEW] * 4))
@@ -159,25 +147,3 @@ def test_a_step_of_an_exchange_that_comes_again_is_charged_and_counts_once(
     assert spent(lab) == [5, 1, 0]
     assert lab.state.spend_predictions("exchanged clinic", f"{PSI.task} 1", 0, 0) == 5
     lab.close()
-
-
-def test_only_the_newest_are_known_and_none_of_a_task_that_was_forgotten(tmp_path: Path) -> None:
-    state = State(tmp_path)
-    state.charges.put("shop", "day", "first", "a" * 32)
-    for number in range(KEPT + 10):
-        state.charges.put("clinic", "day", f"request {number}", "b" * 32)
-    found = [
-        number
-        for number in range(KEPT + 10)
-        if state.charges.answer("clinic", "day", f"request {number}") == ""
-    ]
-    assert found == list(range(10, KEPT + 10))
-    for number in range(3 * LOT):
-        state.charges.put("clinic", "day", f"later {number}", "b" * 32)
-    with state.reading() as db:  # nobody fills the disk with requests
-        assert KEPT < db.execute("SELECT count(*) FROM charged").fetchone()[0] <= KEPT + LOT + 1
-    assert state.charges.answer("shop", "day", "first") == ""
-    state.forget("b" * 32)
-    assert state.charges.answer("clinic", "day", "later 1") is None
-    assert state.charges.answer("shop", "day", "first") == ""
-    state.close()

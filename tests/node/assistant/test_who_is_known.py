@@ -94,20 +94,6 @@ def test_refused_beginnings_are_limited_over_tasks_and_restarts(lab: Lab) -> Non
     again.close()
 
 
-def test_a_beginning_names_so_many_ids_at_most(tmp_path: Path) -> None:
-    """Known or not: they are not even looked for, and each try counts as a beginning that was refused."""
-    lab = Lab(tmp_path, "[policy]\nmax_rows = 45\nmin_rows = 20\nrefused_begins_per_day = 3\n")
-    for ids in (range(46), range(900, 1000)):
-        assert refusal(lab, begin(ids))[0] == "too-many-rows"
-    assert lab.worker.done == []
-    assert lab.state.versions(TERMS.task) == {}
-    assert not (lab.home / "tasks").exists()
-    assert lab.ask(begin(range(45))).kind == "begun"
-    assert refusal(lab, begin(range(46), 2))[0] == "too-many-rows"
-    assert refusal(lab, begin(range(46), 2))[0] == "budget-spent"
-    lab.close()
-
-
 # Prediction
 
 
@@ -220,16 +206,6 @@ def test_nothing_is_said_of_ids_without_an_exchange(lab: Lab) -> None:
     assert refusal(lab, of(PSI, predict([3, 999], 1)))[0] == "alignment"
     assert exchange(lab, range(N)) == list(range(N))
     assert lab.ask(of(PSI, predict(range(N), 1))).kind == "predicted"
-
-
-def test_small_exchanges_are_limited(lab: Lab) -> None:
-    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
-    lab.ask(of(PSI, begin(exchange(lab, range(N)))))
-    for number in range(8):
-        exchange(lab, [number])
-    with pytest.raises(RefusedError) as error:
-        exchange(lab, [20])
-    assert error.value.code == "too-few-rows"
 
 
 def test_an_exchange_is_charged_for_the_ids_that_came(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from gal.node.carrier import called as called_module
 from gal.node.carrier import calls as calls_module
 from gal.node.carrier.called import Called
 from gal.node.carrier.calls import Call, Pace
-from gal.node.carrier.mailbox import Mailbox
 from gal.node.carrier.parcels import LENGTH, Header, Parcel, parcel_of
 from live_nodes import eventually, house, settled
 from patience import LONGEST
@@ -125,11 +124,3 @@ def test_a_label_holder_asks_no_more_while_nobody_reads_what_came(
     eventually(lambda: len(asked) == 5, "four answers are taken in, and one waits")
     assert settled(lambda: len(asked)) == 5
     call.stream.abandon()
-
-
-def test_whole_messages_come_in_however_large() -> None:
-    box = Mailbox(10)
-    box.put_all([b"x" * 100, b"y" * 100])
-    assert [next(box), next(box)] == [b"x" * 100, b"y" * 100]
-    box.put_all([b"z"] * 50)
-    assert len(box.take(0.0)) == 50

@@ -104,15 +104,6 @@ def test_the_order_of_the_file_stays_here(
     assert heard.sent[0] != table[ROW_ID].tolist()
 
 
-def test_own_columns_in_any_order_among_others(
-    network: Network, tmp_path: Path, expected: dict[int, float]
-) -> None:
-    table = network.tables["clinic"].drop(columns=[LABEL])
-    table["comment"] = "of no interest"
-    table = table[["comment", "clinic_b", ROW_ID, "clinic_a", "code"]].iloc[10:30]
-    assert by_id(predict(network, tmp_path, table)) == {one: expected[one] for one in table[ROW_ID]}
-
-
 def test_the_file_wins_over_the_source(network: Network, tmp_path: Path, expected: dict[int, float]) -> None:
     table = network.tables["clinic"].drop(columns=[LABEL]).iloc[:10].assign(clinic_a=5.0)
     found = by_id(predict(network, tmp_path, table))
@@ -153,14 +144,6 @@ def test_some_own_columns_are_not_enough(network: Network, tmp_path: Path) -> No
 def test_files_that_cannot_be_used(network: Network, tmp_path: Path, table: pd.DataFrame, said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
         predict(network, tmp_path, table)
-
-
-def test_what_is_printed_is_what_is_written(network: Network, tmp_path: Path) -> None:
-    ids = network.tables["clinic"][[ROW_ID]].head(3)
-    printed = predict(network, tmp_path, ids)["csv"]
-    predict(network, tmp_path, ids, out=tmp_path / "out.csv")
-    assert printed == (tmp_path / "out.csv").read_bytes().decode()
-    assert printed.startswith(f"{ROW_ID},prediction,degraded\n")
 
 
 def test_many_rows_are_asked_for_in_lots_and_written_in_order(

@@ -74,25 +74,6 @@ def test_validation_rows_come_first_where_too_few_were_not_sent() -> None:
     assert n_sent == len(roles.search)
 
 
-@pytest.mark.parametrize("kind", ["integer", "text"])
-def test_what_was_sent_is_known_by_digests_until_it_is_forgotten(tmp_path: Path, kind: str) -> None:
-    names = [7_300_001_000 + number for number in range(200)]
-    ids = np.array(names) if kind == "integer" else np.array([f"row {one}" for one in names], dtype=object)
-    sent = RowsSent.of_labels(tmp_path, "cost")
-    assert not sent.among(ids).any()
-    sent.add(ids[:100])
-    sent.add(ids[50:120])
-    assert RowsSent.of_labels(tmp_path, "cost").among(ids).tolist() == [True] * 120 + [False] * 80
-    assert len(RowsSent.of_labels(tmp_path, "cost")) == 120
-    assert not RowsSent.of_labels(tmp_path, "stay").among(ids).any()  # of other labels nothing was told
-    assert forget_sent(tmp_path, [str(ids[3]), "nobody"]) == 1
-    assert forget_sent(tmp_path, [str(ids[3])]) == 0
-    found = RowsSent.of_labels(tmp_path, "cost").among(ids[:5])
-    assert found.tolist() == [True, True, True, False, True]
-    [path] = (tmp_path / FOLDER).iterdir()
-    assert b"7300001" not in path.read_bytes()
-
-
 @pytest.mark.parametrize("harm", ["empty", "shorter", "a byte more", "another byte", "a full disk"])
 def test_a_file_that_is_not_what_was_written_is_an_error_and_never_a_row_that_may_judge(
     tmp_path: Path, harm: str

@@ -18,12 +18,10 @@ import pytest
 import gal.node.holder.labels.label_guard
 from gal.errors import (
     BudgetSpentError,
-    InvalidOptionError,
     LearningInterruptedError,
     PrivacyError,
 )
 from gal.node.holder.labels.label_guard import Drawn
-from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.node.holder.labels.labelled_tasks import labels_of_task, read_labelled
 from gal.privacy import SeededNoise
 from gal.privacy.accounting import spent as composed
@@ -129,35 +127,6 @@ def test_every_version_of_a_task_costs_once(net: Network) -> None:
     protected(net, "more", 1, draws := FixedNoise(3))
     assert draws.drawn == [N + 1]
     assert spent(rows=keys[5:6]) == before + EPSILON
-
-
-def test_a_draw_that_was_lost_is_drawn_and_paid_again(net: Network) -> None:
-    node = net.nodes["clinic"]
-    spent = partial(node.ledger.spent, SUBJECT, 0.0, task="lost")
-    net.invite("lost", rounds=1, privacy=RESPONSE)
-    protected(net, "lost", 1, FixedNoise())
-    folder = node.state.folder(node.state.find_task("lost").id, 1, "label holder")
-    [kept] = folder.parents[1].glob("*/noisy-labels.arrow")
-    kept.unlink()
-    protected(net, "lost", 1, draws := FixedNoise(1))
-    assert (draws.drawn, spent()) == ([N], 2 * EPSILON)
-
-
-def test_who_is_invited_later_is_charged_for_what_was_drawn_before(net: Network) -> None:
-    spent = partial(net.nodes["clinic"].ledger.spent, SUBJECT, 0.0, task="later")
-    net.invite("later", rounds=1, privacy=RESPONSE)
-    protected(net, "later", 1, FixedNoise())
-    assert spent(peer="ward") == 0
-    protected(net, "later", 2, FixedNoise(), peers=("lab", "ward"))
-    assert (spent(peer="ward"), spent()) == (EPSILON, EPSILON)
-
-
-def test_residuals_cost_anew_in_every_version(net: Network) -> None:
-    net.invite("anew", rounds=2, privacy=RESIDUALS)
-    for version in (1, 2, 2):
-        protected(net, "anew", version, FixedNoise())
-    assert net.nodes["clinic"].ledger.spent(SUBJECT, 0.0, task="anew") == pytest.approx(40.0)
-    assert [one.event.count for one in charged(net, "anew")] == [2, 2]
 
 
 def test_columns_have_an_account_of_their_own_and_cost_anew_in_every_version(net: Network) -> None:
@@ -315,24 +284,6 @@ def test_noise_that_can_be_repeated_is_refused(net: Network, sent: Any) -> None:
             net.learn(task)
         assert charged(net, task) == []
     assert sent == []
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"mechanism": "paper-laplace"}, "not for nodes"),
-        ({"mechanism": "noise"}, "there are: none, randomised-response"),
-        ({"mechanism": "none", "epsilon": 1.0}, "none has no epsilon"),
-        ({"mechanism": "randomised-response", "epsilon": 0.0, "classes": ("a", "b")}, "above 0"),
-        ({"mechanism": "randomised-response", "epsilon": 1.0}, "public set of all classes"),
-        ({"mechanism": "laplace-labels", "epsilon": 1.0}, "public lower bound"),
-        ({"mechanism": "laplace-labels", "epsilon": 1.0, "classes": ("a", "b")}, "classes mean nothing"),
-        ({"mechanism": "gaussian-residuals", "epsilon": 1.0}, "delta"),
-    ],
-)
-def test_what_cannot_be_promised(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidOptionError, match=said):
-        LabelPrivacy(**given)
 
 
 # What organizations are told

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -179,26 +178,6 @@ def test_its_closing_model_comes_back_with_a_backup_a_rollback_and_without_a_row
         assert network.holder.predict_file("whole", asked)["rows"] == first
         command({"ids": ["1"], "drop_versions": True}, lambda _: None, threading.Event())
         assert not list(home.rglob(OWN_FILE))
-
-
-def test_predictions_of_every_version_use_its_refit(net: Network, tmp_path: Path) -> None:
-    net.invite("versions", rounds=2, privacy=RESPONSE)
-    net.learn("versions")
-    net.learn("versions")
-    net.tables["clinic"].to_csv(tmp_path / "all.csv", index=False)
-    scores = net.holder.compare("versions", [1, 2], tmp_path / "all.csv")["scores"]
-    assert scores[1] == scores[2]  # the same noisy labels: the same model
-    assert scores[1]["accuracy"] > 0.7  # its noise knows nothing of the labels; the refit does
-    state = net.nodes["clinic"].state
-    record = state.find_task("versions")
-    learned = state.learned_version(record.id, 1)
-    assert learned is not None
-    assert set(learned.refit["private_refit"]) >= {"intercept", "coefficients"}
-    state.put_version(record.id, 1, replace(learned, refit={}))  # what others know of it
-    net.holder.predictor.close()
-    again = net.holder.compare("versions", [1, 2], tmp_path / "all.csv")["scores"]
-    assert again[2] == scores[2]
-    assert again[1]["accuracy"] < again[2]["accuracy"]
 
 
 def test_a_private_refit_that_fails_does_not_show(net: Network, monkeypatch: pytest.MonkeyPatch) -> None:

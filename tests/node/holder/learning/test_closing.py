@@ -13,8 +13,7 @@ import pandas as pd
 import pytest
 
 import gal
-from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs
-from gal.alignment import row_ids
+from after_the_rounds import interrupted_twice, outputs
 from gal.core.state import Ensemble
 from gal.engine.stacking import Closing
 from gal.errors import TaskError
@@ -22,7 +21,6 @@ from gal.node.holder.closing_files import FILE, read_learned
 from gal.node.store.state import TaskRecord
 from gal.protocol import digest
 from gal.storage import load_ensemble, save_ensemble
-from patience import LONGEST
 from small_network import LABEL, ROW_ID, Network, exact, running
 
 pytestmark = pytest.mark.usefixtures("small_forests")
@@ -96,11 +94,6 @@ def test_an_organization_that_is_gone_leaves_rows_to_the_rounds(
     assert found.output.tobytes() == gal.predict(ensemble, members, own).output.tobytes()
 
 
-def test_a_restarted_node_reads_it_from_its_file(network: Network, learned: Any) -> None:
-    record, _ = learned
-    assert_a_restart_changes_nothing(network, record)
-
-
 def test_a_damaged_file_is_said_not_left_out(network: Network, learned: Any) -> None:
     record, _ = learned
     path = network.root / "clinic" / "tasks" / record.id / "1" / FILE
@@ -145,26 +138,3 @@ def test_interrupted_and_resumed_it_is_the_same(network: Network, learned: Any, 
     assert facts["closing"] == ensemble.closing.share
     expected = gal.predict(ensemble, members).output
     assert outputs(network, record).output.tobytes() == expected.tobytes()
-
-
-def test_forests_of_several_classes_are_those_of_one_process(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    tables = crossed()
-    tables["clinic"][LABEL] = np.digitize(tables["clinic"][LABEL], [-0.5, 0.5])
-    models = dict.fromkeys(("clinic", "lab"), 'use = "tabular"')
-    with running(Network(tmp_path_factory.mktemp("several"), tables, models=models)) as net:
-        record = net.invite("several", rounds=ROUNDS)
-        net.wait_until_joined(record)
-        facts = net.learn("several")
-        ensemble, members = net.in_process(rounds=ROUNDS)
-        assert isinstance(ensemble.closing, Closing)
-        assert facts["closing"] == ensemble.closing.share
-        assert facts["validation_loss"] == ensemble.closing.validation_loss
-        assert exact(net.ensemble(record)) == exact(ensemble)
-        expected = gal.predict(ensemble, members).output
-        assert outputs(net, record).output.tobytes() == expected.tobytes()
-        fresh = net.nodes["clinic"].state.find_task(record.name)
-        two = row_ids(tables["clinic"][ROW_ID].to_numpy()[:2], "clinic", "ids")
-        few = net.holder.predictor.predict(fresh, two, seconds=LONGEST).output
-        assert few.tobytes() == expected[:2].tobytes()

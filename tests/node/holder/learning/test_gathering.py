@@ -11,9 +11,8 @@ from typing import Any, cast
 import pytest
 
 from gal.errors import LearningInterruptedError, TaskError
-from gal.node.agreement.invitations import Invited
 from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.learning.gathering import Gathering, Patience, patience_for
+from gal.node.holder.learning.gathering import Gathering, Patience
 from gal.node.store.state import TaskRecord
 from small_terms import small_terms
 
@@ -61,43 +60,6 @@ def gathering(
     )
 
 
-def summed_record(drop_outs: int) -> TaskRecord:
-    """A task that learns from sums of five organizations."""
-    organizations = tuple(Invited(name=f"o{i}", fingerprint=f"sha256:{i:064}") for i in range(5))
-    terms = small_terms(TASK, "risk", organizations=organizations, secrecy="sums", drop_outs=drop_outs)
-    return TaskRecord(TASK, "risk", "label holder", "clinic", terms)
-
-
-def test_with_sums_everybody_is_needed_but_who_may_drop_out() -> None:
-    """Whatever quorum was asked for, and the label holder with them; all else stays as it was asked."""
-    asked = Patience(7.0, 8.0, 2)
-    for drop_outs in (0, 1, 2):
-        found = patience_for(summed_record(drop_outs).terms, asked)
-        assert found == Patience(7.0, 8.0, 1 + 5 - drop_outs)
-    assert patience_for(summed_record(1).terms, None) == Patience(quorum=5)
-    assert patience_for(RECORD.terms, asked) == asked
-    assert patience_for(RECORD.terms, None) == Patience()
-
-
-def test_sums_without_enough_of_their_organizations_end_with_what_to_do() -> None:
-    record = summed_record(1)
-    quorum = patience_for(record.terms, None).quorum
-    four = {f"o{i}": "invited" for i in range(4)} | {"o4": "left"}
-    assert gathering(FakeNode(four, {}), record=record, quorum=quorum).n_organizations == quorum
-    with pytest.raises(TaskError, match=r"of whom 1 may be lost; only o0, o1, o2 of them.*another name"):
-        gathering(FakeNode(four | {"o3": "removed"}, {}), record=record, quorum=quorum)
-
-
-def test_who_is_away_as_long_as_anybody_is_waited_for_is_given_up() -> None:
-    node = FakeNode(INVITED, {"lab": False})
-    node.seconds_away = {"lab": 99.0, "ward": 4.9}
-    one = gathering(node)
-    assert not one.is_given_up("ward")
-    node.seconds_away["ward"] = 5.0
-    assert one.is_given_up("ward")
-    assert not one.is_given_up("lab"), "it is there again"
-
-
 def test_who_does_not_come_is_waited_for_once_and_remembered() -> None:
     events: list[Any] = []
     node = FakeNode(INVITED, {"lab": False})
@@ -108,22 +70,6 @@ def test_who_does_not_come_is_waited_for_once_and_remembered() -> None:
     assert [(event["event"], event["organizations"], event["version"]) for event in events] == [
         ("waiting", ["ward"], 1)
     ]
-
-
-def test_who_is_gone_again_when_all_had_come_is_not_given_up() -> None:
-    """Killed in the moment between: whoever waits for the beginning waits for it, too."""
-    node = FakeNode(INVITED, {"lab": False, "ward": False})
-    one = gathering(node)
-    look = node.wait_for
-
-    def and_gone(ready: Callable[[], bool], seconds: float) -> bool:
-        found = look(ready, seconds)
-        node.there.pop("ward")
-        return found
-
-    node.wait_for = and_gone  # type: ignore[method-assign]
-    one.connect()
-    assert one.absent == set()
 
 
 def test_too_few_are_named_with_what_to_do() -> None:

@@ -15,9 +15,7 @@ import gal
 from after_the_rounds import interrupted_twice, outputs
 from gal.core.state import Ensemble
 from gal.errors import RefusedError
-from gal.node.admin.membership import read_terms
 from gal.node.store.state import TaskRecord
-from gal.privacy.statements import PROBES_REVEAL
 from small_network import LABEL, ROW_ID, Network, exact, running
 
 pytestmark = pytest.mark.usefixtures("small_forests")
@@ -92,38 +90,6 @@ def test_interrupted_in_the_probes_it_goes_on(network: Network, learned: Any, he
     assert facts["missed"] == {}
     assert exact(network.ensemble(record)) == exact(ensemble)
     assert outputs(network, record).output.tobytes() == gal.predict(ensemble, members).output.tobytes()
-
-
-def test_who_is_gone_in_prediction_leaves_rows_to_the_rounds(
-    network: Network, learned: Any, here: Any
-) -> None:
-    record, _ = learned
-    ensemble, members = here
-    network.stop("shop")
-    try:
-        found = outputs(network, record)
-    finally:
-        network.start("shop")
-        network.wait_until_joined(record)
-    assert found.degraded.all()
-    there = {one.name: one.view for one in members if one.name != "shop"}
-    assert found.output.tobytes() == gal.predict(ensemble, members, there).output.tobytes()
-
-
-def test_an_invitation_says_what_probes_reveal_and_needs_consent(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    root, more = tmp_path_factory.mktemp("refused"), {"clinic": CONSENT, "lab": CONSENT}
-    with running(Network(root, together(), models=MODELS, more=more)) as network:
-        record = network.invite("together", rounds=1, interactions=True, join=())
-        assert record.terms.signs == 14
-        assert any(PROBES_REVEAL in said for said in record.terms.sentences())
-        invitation = root / "clinic-together.invitation"
-        assert read_terms(root / "lab", invitation) == (record.terms, "clinic")
-        with pytest.raises(RefusedError, match=r"shop does not consent.*policy\.interactions = false"):
-            read_terms(root / "shop", invitation)
-        plain = network.invite("plain", rounds=1, join=())
-        assert read_terms(root / "shop", root / "clinic-plain.invitation") == (plain.terms, "clinic")
 
 
 def test_who_no_longer_consents_is_left_out(tmp_path_factory: pytest.TempPathFactory) -> None:

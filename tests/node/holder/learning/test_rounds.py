@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 import gal
-from gal.errors import LearningInterruptedError, NodeError, TaskError
-from gal.node.admin.membership import forget, invite, join, leave, read_terms
+from gal.errors import LearningInterruptedError, TaskError
+from gal.node.admin.membership import forget
 from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.holder.learning.gathering import Patience
 from gal.node.store.state import TaskRecord
@@ -207,20 +207,6 @@ def assert_mean_stands_in(network: Network, record: TaskRecord, gone: set[int]) 
     assert sorted(ids[found.degraded]) == sorted(gone)
 
 
-@pytest.mark.parametrize("alignment", ["plain", "psi"])
-def test_one_that_knows_none_of_the_rows(tmp_path: Path, alignment: str) -> None:
-    if alignment == "psi":
-        pytest.importorskip("private_set_intersection", reason="the extra psi")
-    tables = numbers(60)
-    tables["lab"][ROW_ID] += 5000
-    with running(Network(tmp_path, tables)) as network:
-        network.invite("none", rounds=1, alignment=alignment)
-        with pytest.raises(
-            NodeError, match=r"(knows none of .*60 rows|fewer than 20 rows).*row_id.*gal remove none lab"
-        ):
-            network.learn("none")
-
-
 # Stopping, resuming, versions
 
 
@@ -248,22 +234,6 @@ def test_stopped_and_resumed_is_the_same(pair: Network) -> None:
     assert exact(pair.ensemble(record)) == exact(pair.in_process(rounds=4)[0])
     with pytest.raises(TaskError, match="nothing to resume"):
         pair.learn("stopped", resume=True)
-
-
-def test_given_up_and_learned_anew(pair: Network) -> None:
-    record = pair.invite("anew", rounds=2)
-    stopping = threading.Event()
-
-    def stop(event: Any) -> None:
-        if event["event"] == "round":
-            stopping.set()
-
-    with pytest.raises(LearningInterruptedError):
-        pair.learn("anew", on_event=stop, stopping=stopping)
-    facts = pair.learn("anew", anew=True)
-    assert facts["version"] == 2
-    assert pair.nodes["clinic"].state.statuses(record.id, "label holder") == {1: "abandoned", 2: "finished"}
-    assert exact(pair.ensemble(record, 2)) == exact(pair.in_process(rounds=2)[0])
 
 
 def test_two_learnings_at_once_are_one_too_many(pair: Network) -> None:
@@ -306,36 +276,6 @@ def test_a_new_version_of_new_rows(pair: Network) -> None:
     assert compared["scores"][1] != compared["scores"][2]
     pair.nodes["clinic"].state.set_active(record.id, 1)
     assert pair.holder.predict_file("grows", pair.root / "labelled.csv")["version"] == 1
-
-
-def test_labels_that_need_other_terms(pair: Network) -> None:
-    """What others agreed to stands: more classes, or a cross-validation,
-    need a new task; nothing is begun.
-    """
-    record = pair.invite("terms", rounds=1, cross_validation=0)
-    pair.write("clinic", pair.tables["clinic"].assign(y=np.arange(60) % 3))
-    with pytest.raises(TaskError, match=r"3 numbers per row, agreed were 1.*gal invite"):
-        pair.learn("terms")
-    assert pair.nodes["clinic"].state.learned_versions(record.id) == {}
-    few = numbers(40)
-    for name, table in few.items():
-        pair.write(name, table)
-    pair.invite("pilot", rounds=1)
-    pair.learn("pilot")
-    for name, table in numbers(60).items():
-        pair.write(name, table)
-    with pytest.raises(TaskError, match=r"60 labelled rows.*parts of a cross-validation, agreed were 0"):
-        pair.learn("pilot")
-
-
-def test_nothing_is_left_lying_about(pair: Network) -> None:
-    record = pair.invite("tidy", rounds=2, **PLAIN)
-    pair.learn("tidy")
-    state = pair.nodes["clinic"].state
-    assert [*state.folder(record.id, 1, "label holder").iterdir()] == []
-    kept = {path.name for path in pair.nodes["lab"].state.folder(record.id, 1).iterdir()}
-    models = {"model-assisted-1.gal", "model-assisted-2.gal"}
-    assert kept == models | {"learned-columns.json", "learned-rows.npy"}, "what changed data are known by"
 
 
 def test_one_leaves_during_learning(pair: Network) -> None:
@@ -408,29 +348,6 @@ def test_two_label_holders_help_each_other(tmp_path: Path) -> None:
         for name, record in records.items():
             expected = network.in_process(holder=name, rounds=3)[0]
             assert exact(network.ensemble(record)) == exact(expected)
-
-
-def test_who_had_left_is_invited_again_and_takes_part_in_the_next_version(tmp_path: Path) -> None:
-    network = Network(tmp_path, numbers(60))
-    with running(network):
-        record = network.invite("risk", rounds=2)
-        network.wait_until_joined(record)
-        network.learn("risk")
-        clinic = network.nodes["clinic"]
-        leave(tmp_path / "lab", "risk")
-        assert clinic.assistants.wait_for(
-            lambda: clinic.state.members(record.id)["lab"].startswith("left"), 20.0
-        )
-        assert network.learn("risk")["version"] == 2
-        path = tmp_path / "again.invitation"
-        terms = invite(tmp_path / "clinic", "risk", ["lab"], path, options={})
-        assert (terms.task, terms.digest) == (record.id, record.terms.digest)
-        join(tmp_path / "lab", *read_terms(tmp_path / "lab", path))
-        network.wait_until_joined(record)
-        network.learn("risk")
-    with running(network):
-        assert set(network.ensemble(record, 2).organizations) == {"clinic", "ward"}
-        assert set(network.ensemble(record, 3).organizations) == {"clinic", "lab", "ward"}
 
 
 def test_folds_do_not_get_around_the_fewest_rows(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,11 +13,11 @@ import numpy as np
 import pytest
 
 from gal.core.requests import PredictRequest, Request
-from gal.errors import InvalidReplyError, LearningInterruptedError, NoAnswerError, NodeError, TaskError
+from gal.errors import InvalidReplyError, NoAnswerError, NodeError, TaskError
 from gal.node.holder.learning.replies import read_values
 from gal.node.holder.learning.rounds import Rounds
 from gal.protocol import Encoded, Message
-from one_step import DIGEST, ROWS, TASK, Step, fitted, received, refusal
+from one_step import DIGEST, ROWS, Step, fitted, received, refusal
 from patience import patient
 
 
@@ -47,37 +46,6 @@ def test_a_closed_step_is_not_asked_again(step: Step) -> None:
     replies = again.step(1, [step.fit()])
     assert step.node.asked == []
     assert {name: float(np.mean(cast(Any, one))) for name, one in sorted(replies[0].items())} == before[0]
-
-
-def test_her_own_organization_answers_one_request_at_a_time(step: Step) -> None:
-    """It has one process for its computing; two fits at once would only wait for each other."""
-    inside, most = [0], [0]
-    lock = threading.Lock()
-
-    def slowly(asked: Encoded) -> Message:
-        with lock:
-            inside[0] += 1
-            most[0] = max(most[0], inside[0])
-        threading.Event().wait(patient(0.05))
-        with lock:
-            inside[0] -= 1
-        return fitted(asked, 1.0, "clinic")
-
-    step.node.answers["clinic"] = slowly
-    assert step.means(1, [step.fit(names=["clinic"])] * 3) == [{"clinic": 1.0}] * 3
-    assert most == [1]
-
-
-def test_who_is_not_begun_or_has_left_is_not_asked(step: Step) -> None:
-    del step.shared["ward"]
-    step.state.set_member(TASK, "lab", "left of its own accord")
-    step.gathering.patience = replace(step.gathering.patience, quorum=1)
-    (replies,) = step.carry(1, [step.fit()])
-    assert step.node.asked == [("clinic", "1.0")]
-    assert {name: str(replies[name]) for name in ("lab", "ward")} == {
-        "lab": "has left of its own accord",
-        "ward": "has not connected yet",
-    }
 
 
 # Who is waited for
@@ -111,22 +79,6 @@ def test_who_was_missed_and_is_not_there_is_not_waited_for_again(step: Step) -> 
     assert [one["organizations"] for one in step.events] == [["ward"]]
 
 
-def test_who_was_there_a_moment_ago_is_waited_for_in_the_next_round_too(step: Step) -> None:
-    """It was killed, the deadline is short and rounds are quick: it comes back, and is not left out."""
-    step.node.there, step.node.away_for = {"lab"}, 4.9  # join is 5
-    back = step.node.answers.pop("ward")
-    step.carry(1, [step.fit()])
-    assert step.gathering.absent == set()
-
-    def returns() -> None:
-        step.node.there = {"lab", "ward"}
-        (pending,) = [one for one in step.node.open if one.organization == "ward"]
-        step.node.settle(pending, back(pending.encoded))
-
-    step.node.meanwhile = [returns]
-    assert step.means(2, [step.fit(round=1)])[0]["ward"] == 3.0
-
-
 def test_her_own_organization_is_waited_for_longer_than_any_deadline(step: Step) -> None:
     go = threading.Event()
 
@@ -140,16 +92,6 @@ def test_her_own_organization_is_waited_for_longer_than_any_deadline(step: Step)
     assert float(np.mean(cast(Any, replies["clinic"]))) == 1.0
     assert step.node.waited[:4] == [1.0, 49.0, 60.0, 60.0]
     assert [one["organizations"] for one in step.events] == [[]]
-
-
-def test_stopping_ends_the_wait_and_what_came_is_kept(step: Step) -> None:
-    del step.node.answers["ward"]
-    step.node.meanwhile = [step.stopping.set]
-    with pytest.raises(LearningInterruptedError, match="gal learn risk --resume goes on"):
-        step.carry(1, [step.fit()])
-    assert step.node.open == []
-    assert not step.version.replies.is_closed(1)
-    assert step.stored()["lab"].file is not None
 
 
 # What goes wrong
@@ -189,24 +131,6 @@ def test_what_her_own_organization_cannot_keep_ends_the_step_at_once(
     assert 49.0 not in step.node.waited
 
 
-def test_a_refusal_is_what_the_engine_hears(step: Step) -> None:
-    step.node.answers["ward"] = refusal
-    (replies,) = step.carry(1, [step.fit()])
-    assert isinstance(replies["ward"], NoAnswerError)
-    assert str(replies["ward"]) == "refused (policy): not today"
-    assert step.gathering.absent == set()
-
-
-def test_her_own_failure_is_what_the_engine_hears(step: Step) -> None:
-    def fail(asked: Encoded) -> Message:
-        raise ZeroDivisionError("by nothing")
-
-    step.node.answers["clinic"] = fail
-    (replies,) = step.carry(1, [step.fit()])
-    assert str(replies["clinic"]) == "ZeroDivisionError: by nothing"
-    assert np.mean(cast(Any, replies["lab"])) == 2.0
-
-
 def test_fewer_than_the_quorum_stop_learning_and_say_what_to_do(step: Step) -> None:
     del step.node.answers["ward"]
     step.node.answers["lab"] = refusal
@@ -242,15 +166,6 @@ def keep(step: Step, name: str, message: Message, asked: Encoded) -> None:
     step.replies().keeper(1, 0, name, asked, step.fit())(received(message))
 
 
-def test_what_was_kept_of_an_open_step_is_not_asked_again(step: Step) -> None:
-    replies = step.replies()
-    for name in ("lab", "ward"):
-        asked = replies.request(1, 0, step.fit(), name)
-        keep(step, name, fitted(asked, 8.0, name), asked)
-    assert step.means(1, [step.fit()]) == [{"clinic": 1.0, "lab": 8.0, "ward": 8.0}]
-    assert step.node.asked == [("clinic", "1.0")]
-
-
 @pytest.mark.parametrize("harm", ["damaged", "gone", "refused", "other"])
 def test_what_cannot_be_used_of_an_open_step_is_asked_again(step: Step, harm: str) -> None:
     asked = step.replies().request(1, 0, step.fit(round=2 if harm == "other" else 1), "lab")
@@ -282,21 +197,6 @@ def test_a_reply_that_counts_and_is_gone_is_given_again(step: Step, name: str) -
     assert path.read_bytes() == before
     assert step.node.asked == [(name, "1.0")]
     assert step.node.open == []
-
-
-@pytest.mark.parametrize("answer", [None, 9.0])
-def test_a_reply_that_is_gone_for_good_ends_the_version(step: Step, answer: float | None) -> None:
-    again = close_and_reopen(step)
-    (step.version.folder / "reply-1-0-lab.arrow").unlink()
-    if answer is None:
-        del step.node.answers["lab"]
-    else:
-        step.node.answers["lab"] = lambda asked: fitted(asked, answer, "lab")
-    with pytest.raises(TaskError, match=r"the reply of lab in step 1 is gone .*gal learn risk --anew"):
-        again.step(1, [step.fit()])
-    assert step.node.open == []
-    assert step.node.waited == ([50.0] if answer is None else [])
-    assert [one["organizations"] for one in step.events] == [["lab"]]
 
 
 def test_a_version_whose_steps_ask_something_else_is_not_resumed(step: Step) -> None:
