@@ -24,7 +24,7 @@ from gal.evaluate.baselines.late import LateSumRegressor
 from gal.secrecy import Sums
 from gal.secrecy.collector import Collector
 from gal.secrecy.ring import Ring, from_ring, to_ring
-from gal.secrecy.summing import Summing, size
+from gal.secrecy.summing import Summing
 from gal.secrecy.terms import SUM
 
 NAMES = ("bank", "a", "b", "c", "d")
@@ -254,13 +254,10 @@ def test_other_ways_that_look_at_single_answers_are_refused() -> None:
 
 
 def test_bytes_are_counted() -> None:
-    """As many bytes come back as of float32, and keys beside them."""
+    """As many bytes come back as of float32; keys are not counted."""
     X, y = table(2000)
     options: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "fitted": "in-sample"}
     plain, sums = Traffic(), Traffic()
     learn(y, organizations(X), traffic=plain, **PLAIN, **options)
     learn(y, organizations(X), traffic=sums, secrecy="sums", **options)
-    assert sums.trips == plain.trips == 2
-    keys = sums.received - plain.received
-    assert 2 * 4 * (3 * 32 + 64) < keys < 2 * 4 * (3 * 32 + 72 + 3 * 8)  # of two rounds and four members
-    assert size(("ab", b"c", 1, {"d": np.zeros(2)})) == 2 + 1 + 8 + 16
+    assert (sums.trips, sums.received) == (plain.trips, plain.received)

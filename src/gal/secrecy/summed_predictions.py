@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from gal.errors import InvalidInputError, InvalidOptionError, RefusedError
 from gal.secrecy.contents import added_rounds, prediction_unit
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.messages import plain_bytes
-from gal.secrecy.summing import LocalCircle, count
+from gal.secrecy.summing import LocalCircle
 from gal.secrecy.terms import SUM, Sums
 
 Floats = NDArray[np.float64]
@@ -116,7 +115,7 @@ def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape
     said = np.stack([together[name] for name in sorted(together)], axis=1)
     rows = [sha256_of(one.tobytes()) for one in said]  # the same in every batch, as the ids of nodes are
     try:
-        total, _ = circle.add_up(together, content, unit, partial(count, None), rows)
+        total, _ = circle.add_up(together, content, unit, rows)
     except RefusedError as error:
         raise InvalidInputError(f"the sum of the others cannot be opened: {error}") from error
     return total

@@ -7,10 +7,9 @@ whoever runs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, is_dataclass, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,6 @@ from gal.secrecy.messages import (
     AnswerAsked,
     Circle,
     KeysAsked,
-    Masked,
-    Offer,
     OpeningAsked,
     SharesAsked,
     SumReply,
@@ -43,12 +40,8 @@ from gal.secrecy.summed_options import summed_options
 from gal.secrecy.terms import SUM, Sums
 from gal.transport.identity import make_identity
 
-DIGEST_BYTES = 32
-"""Of a promise, as it travels."""
 Floats = NDArray[np.float64]
 Values = Mapping[str, NDArray[np.floating]]
-Moved = Callable[[bool, Any], None]
-"""Told what moves: whether it goes to a member, and the message."""
 
 
 def simulated_secret(name: str) -> bytes:
@@ -83,7 +76,7 @@ class LocalCircle:
         return LocalCircle(circle, members)
 
     def add_up(
-        self, values: Values, content: str, unit: float, moved: Moved, rows: Sequence[str] = ()
+        self, values: Values, content: str, unit: float, rows: Sequence[str] = ()
     ) -> tuple[Floats, tuple[str, ...]]:
         """The sum of these members' values, and whose are in it; the others have dropped out."""
         self.number += 1
@@ -108,13 +101,8 @@ class LocalCircle:
         try:
             requests = next(trips)
             while True:
-                replies = {}
-                for name, request in requests.items():
-                    moved(True, request)
-                    if (made := reply(self.members[name], request)) is not None:
-                        moved(False, made)
-                        replies[name] = made
-                requests = trips.send(replies)
+                made = {name: reply(self.members[name], request) for name, request in requests.items()}
+                requests = trips.send({name: one for name, one in made.items() if one is not None})
         except StopIteration as end:
             total, there = end.value
         for name in present:
@@ -169,31 +157,23 @@ class Summing(WayOfAsking):
         values = {name: said for name, said in replies.items() if name in self.members and _is_numbers(said)}
         failed = {name: str(replies.get(name, "dropped out")) for name in set(self.members) - set(values)}
         unit = fit_unit(request)
-        if self._counted is not None:
-            weight = 0 if request.sample_weight is None else request.sample_weight.nbytes
-            self._counted.sent += len(self.members) * (request.residual.nbytes + weight)
-        total, there = self._opened(
-            partial(self._circle.add_up, values, fit_content(request), unit, partial(count, self._counted)),
-            failed,
-        )
-        if request.part is None:
-            gone = set(self.members) - set(there)
-            self._left_out[request.round] = {name: failed.get(name, "dropped out") for name in gone}
-            self._units[request.round] = unit
-        own = {name: said for name, said in replies.items() if name not in self.members}
-        return own | {SUM: total / len(self.members)}
-
-    def _opened(
-        self, add_up: Callable[[], tuple[Floats, tuple[str, ...]]], failed: Mapping[str, str]
-    ) -> tuple[Floats, tuple[str, ...]]:
         try:
-            return add_up()
+            total, there = self._circle.add_up(values, fit_content(request), unit)
         except RefusedError as error:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(failed.items()))
             raise LocalModelError(
                 f"the sum cannot be opened: {error}. What went wrong: {reasons or 'an answer out of range'}. "
                 "With secrecy=Sums(drop_outs=1) one organization may drop out, for good"
             ) from error
+        if self._counted is not None:  # masked values are as long as float32; keys and shares are not counted
+            masked = [values[name].astype(np.float32) for name in there]
+            self._counted.count(request, len(self.members), masked)
+        if request.part is None:
+            gone = set(self.members) - set(there)
+            self._left_out[request.round] = {name: failed.get(name, "dropped out") for name in gone}
+            self._units[request.round] = unit
+        own = {name: said for name, said in replies.items() if name not in self.members}
+        return own | {SUM: total / len(self.members)}
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
         """The same with the names of those in the sum, and who dropped out when."""
@@ -221,35 +201,3 @@ def concluded(
 
 def _is_numbers(said: Any) -> bool:
     return isinstance(said, np.ndarray) and bool(np.isfinite(said).all())
-
-
-def count(traffic: Traffic | None, to_member: bool, message: Any) -> None:
-    """Count a message in the traffic, where somebody wants to know."""
-    if traffic is None:
-        return
-    if to_member:
-        traffic.sent += size(message)
-    else:
-        traffic.received += size(message)
-
-
-def size(message: Any) -> int:
-    """About how many bytes a message takes: its keys, shares and numbers, and names where they are told.
-
-    Members are sent in the order of their names, and whose stream it is says who sends; digests are bytes.
-    """
-    if isinstance(message, bytes | str):
-        return len(message)
-    if isinstance(message, Masked):
-        return message.values.nbytes
-    if isinstance(message, np.ndarray):
-        return message.nbytes
-    if isinstance(message, int | float):
-        return 8
-    if isinstance(message, Mapping):
-        return sum(map(size, message.values()))
-    if is_dataclass(message):
-        travels = set(message.__dataclass_fields__) - {"name", "promise", "certificate"}  # a card has that
-        promise = DIGEST_BYTES if isinstance(message, Offer) else 0
-        return promise + sum(size(getattr(message, name)) for name in travels)
-    return sum(map(size, message))
