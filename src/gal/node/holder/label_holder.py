@@ -110,7 +110,7 @@ class LabelHolder:
                 watcher=activity,
             )
             accepting.check(gathering.n_organizations)
-            gathering.version = versions.interrupted(record) if resume else versions.next(record, anew=anew)
+            gathering.number = versions.interrupted(record) if resume else versions.next(record, anew=anew)
             version = versions.reopen(gathering) if resume else versions.open(gathering)
             if no_closing:
                 version = replace(version, task=replace(version.task, closing=None, own_closing=None))

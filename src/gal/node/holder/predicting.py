@@ -316,9 +316,8 @@ class Predictor:
                 made[id(one)] = self._message(asked, request, one)
         pendings = self._assistants.post_together({name: made[id(one)] for name, one in askings.items()})
         until = time.monotonic() + asked.seconds
-        if own in request.organizations:  # while the others compute; mostly she is asked the same
-            same = None if asked.own_rows is not None else made.get(id(everything))
-            replies |= self._ask_own(asked, request, None if same is None else everything, same)
+        if own in request.organizations:  # while the others compute
+            replies |= self._ask_own(asked, request)
 
         def answered_or_gone() -> bool:
             waiting = {name for name, one in pendings.items() if not one.done.is_set()}
@@ -356,16 +355,10 @@ class Predictor:
         name = f"predict {self._session} {next(self._numbers)}"
         return prepare(Message("predict", record.id, asked.version, name, fields, arrays))
 
-    def _ask_own(
-        self,
-        asked: _Question,
-        request: PredictRequest,
-        asking: Asking | None = None,
-        encoded: Encoded | None = None,
-    ) -> dict[str, Any]:
+    def _ask_own(self, asked: _Question, request: PredictRequest) -> dict[str, Any]:
         """What her own organization says of these rows; nobody else is asked."""
-        asking = asking or Asking(np.arange(len(asked.ids)))  # a file of her rows is in this order
-        encoded = encoded or self._message(asked, request, asking)
+        asking = Asking(np.arange(len(asked.ids)))  # a file of her rows is in this order
+        encoded = self._message(asked, request, asking)
         name, home, own_rows = self._node.name, self._node.configuration.home, asked.own_rows
         try:
             with nullcontext() if own_rows is None else within_reach(own_rows, home) as rows:

@@ -300,20 +300,3 @@ def privacy_facts(ledger: Ledger, configuration: NodeConfiguration, privacy: Lab
         "delta": None if made is None else made.cost.delta,
         "words": said.words,
     } | standing(ledger, configuration, privacy)
-
-
-__all__ = [
-    "NO_PRIVACY",
-    "LabelPrivacy",
-    "check_affordable",
-    "check_allowed",
-    "check_installed",
-    "columns_hint",
-    "in_words",
-    "label_budget",
-    "privacy_facts",
-    "privacy_of",
-    "protects_columns",
-    "standing",
-    "subject_of",
-]

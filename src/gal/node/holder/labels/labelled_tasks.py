@@ -25,10 +25,9 @@ from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskErro
 from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
-from gal.node.holder.labels.label_guard import Recalled
+from gal.node.holder.labels.label_guard import Recalled, read_table, write_table
 from gal.node.holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
 from gal.node.source.data import labels_of, source_ids
-from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
 from gal.privacy.protection import CROSS_VALIDATED, Protected, private_options, protect
 from gal.protocol import check_name
@@ -335,15 +334,12 @@ class VersionFiles:
             "n_without": rows.n_without,
         }
         table = pa.table(columns).replace_schema_metadata({b"gal": json.dumps(facts).encode()})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        write_whole(self.folder / "labels.arrow", sink.getvalue())
+        write_table(self.folder / "labels.arrow", table)
 
     def read(self) -> tuple[LabelledRows, list[str], list[str]]:
         """Read them back: rows, organizations, and whose models move."""
         try:
-            table = pa.ipc.open_file(pa.py_buffer((self.folder / "labels.arrow").read_bytes())).read_all()
+            table = read_table(self.folder / "labels.arrow")
         except (OSError, pa.ArrowException) as error:
             raise TaskError(f"the labels of this version are gone ({error}): learn a new version") from error
         facts = json.loads(table.schema.metadata[b"gal"])

@@ -52,7 +52,8 @@ class Gathering:
 
     node: HolderNode
     record: TaskRecord
-    version: int
+    number: int
+    """1 for the first version of a task."""
     patience: Patience
     on_event: Event
     stopping: threading.Event
@@ -172,7 +173,7 @@ class Gathering:
 
     def report(self, event: str, **facts: Any) -> None:
         """Say what happens to whoever watches."""
-        said = {"event": event, "task": self.record.name, "version": self.version} | facts
+        said = {"event": event, "task": self.record.name, "version": self.number} | facts
         self.watcher.note(said)
         self.on_event(said)
 

@@ -115,7 +115,7 @@ class Learning:
         self.reached, done = progress, progress.rounds[-1]
         if self.transcript is not None:
             self.transcript.note(progress)
-        self.version.gathering.report(
+        self.version.report(
             "round",
             round=done.round,
             rounds=self.version.task.rounds,

@@ -194,12 +194,12 @@ class Replies:
         return came.message
 
     def _ask_again(self, name: str, asked: Encoded) -> Received | None:
-        gathering, assistants = self._version.gathering, self._version.node.assistants
-        seconds = gathering.patience.deadline
-        gathering.report_waiting("for a reply that was lost here", [name], seconds)
+        version, assistants = self._version, self._version.node.assistants
+        seconds = version.patience.deadline
+        version.report_waiting("for a reply that was lost here", [name], seconds)
         pending = assistants.post(name, asked)
         try:
-            gathering.wait(pending.done.is_set, seconds)
+            version.wait(pending.done.is_set, seconds)
         finally:
             assistants.give_up([pending])
         return pending.answer

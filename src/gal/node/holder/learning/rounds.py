@@ -50,7 +50,7 @@ class Rounds:
     """Carries steps, which are lists of requests, to the organizations of a version."""
 
     def __init__(self, version: OpenVersion, beginning: Beginning) -> None:
-        self._version, self._beginning, self._gathering = version, beginning, version.gathering
+        self._version, self._beginning = version, beginning
         summed = version.terms.secrecy == "sums"
         self._sums = SummedReplies.begun(version, beginning) if summed else None
         shared = beginning.shared if self._sums is None else self._sums.shared
@@ -122,14 +122,12 @@ class Rounds:
 
     def _await(self, requests: Sequence[Request], own: Sequence[Future[None]], pendings: Pendings) -> None:
         """Wait for everybody who is there or may soon be back; for the others only as long."""
-        gathering = self._gathering
+        version = self._version
 
         def waited_for() -> set[str]:
-            here, others = gathering.present(), set(self._version.others) - gathering.declining()
+            here, others = version.present(), set(version.others) - version.declining()
             still = {name for (_, name), one in pendings.items() if not one.done.is_set()}
-            return {
-                name for name in still if (name not in gathering.absent or name in here) and name in others
-            }
+            return {name for name in still if (name not in version.absent or name in here) and name in others}
 
         def broken() -> bool:  # what came cannot be kept here: no use to wait for more
             kept = all(not one.done() or one.exception() is None for one in own)
@@ -141,13 +139,13 @@ class Rounds:
         def ready() -> bool:
             return broken() or (own_done() and not waited_for())
 
-        gathering.watcher.asking(_what(requests), gathering.patience.deadline)
-        gathering.wait(ready, 1.0)
+        version.watcher.asking(_what(requests), version.patience.deadline)
+        version.wait(ready, 1.0)
         if not ready():
-            gathering.report_waiting(_what(requests), sorted(waited_for()), gathering.patience.deadline)
-        gathering.wait(ready, gathering.patience.deadline - 1.0)
+            version.report_waiting(_what(requests), sorted(waited_for()), version.patience.deadline)
+        version.wait(ready, version.patience.deadline - 1.0)
         while not own_done():  # her own organization is waited for: a deadline is for others
-            gathering.wait(own_done, 60.0)
+            version.wait(own_done, 60.0)
         for one in own:
             one.result()
 
@@ -168,10 +166,10 @@ class Rounds:
         }
         # A sum has a quorum of its own; to probes, and of her own organization, nobody else has to answer.
         has_quorum = self._sums is None and len(requests[0].organizations) > 1 and not is_probe(requests[0])
-        if has_quorum and len(answered) < min(self._gathering.quorum, len(self._beginning.shared)):
+        if has_quorum and len(answered) < min(self._version.quorum, len(self._beginning.shared)):
             raise self._too_few_answered(step, requests, len(answered), silent)
-        self._gathering.absent = {
-            name for name in version.others if name not in answered and self._gathering.is_given_up(name)
+        self._version.absent = {
+            name for name in version.others if name not in answered and self._version.is_given_up(name)
         }
         missed = [
             StoredReply(place, name, "", None, None, self._why_missed(name))
@@ -184,10 +182,10 @@ class Rounds:
     def _too_few_answered(
         self, step: int, requests: Sequence[Request], n_answered: int, silent: Mapping[str, str]
     ) -> TaskError:
-        gathering, task = self._gathering, self._version.record.name
+        version, task = self._version, self._version.record.name
         return TaskError(
-            f"step {step} ({_what(requests)}): {n_answered} of {gathering.n_organizations} organizations "
-            f"answered, the quorum is {gathering.quorum}. "
+            f"step {step} ({_what(requests)}): {n_answered} of {version.n_organizations} organizations "
+            f"answered, the quorum is {version.quorum}. "
             f"{'; '.join(f'{name} {why}' for name, why in sorted(silent.items()))}. What came is kept: "
             f"gal learn {task} --resume, with --quorum {max(n_answered, 1)} if these are enough; or go on "
             f"without: gal remove {task} NAME"
@@ -199,10 +197,10 @@ class Rounds:
             return f"has {status}"
         if name not in self._beginning.shared:
             refused = self._beginning.refused.get(name)
-            return self._gathering.why_away(name) if refused is None else f"refused to begin: {refused}"
-        if name in self._gathering.declining():
+            return self._version.why_away(name) if refused is None else f"refused to begin: {refused}"
+        if name in self._version.declining():
             return "is connected and takes part no more"
-        return f"did not answer within {self._gathering.patience.deadline:g} s"
+        return f"did not answer within {self._version.patience.deadline:g} s"
 
 
 def _what(requests: Sequence[Request]) -> str:
@@ -243,10 +241,9 @@ class SummedReplies:
                 f"{len(version.rows.ids)} rows {said}",
                 np.logical_and.reduce([one.known for one in others.values()]),
             )
-        gathering = version.gathering
 
         def wait(waiting: Callable[[], set[str]], seconds: float) -> None:
-            gathering.wait(lambda: all(gathering.is_given_up(name) for name in waiting()), seconds)
+            version.wait(lambda: all(version.is_given_up(name) for name in waiting()), seconds)
 
         shared = beginning.shared | {SUM: next(iter(others.values()))}
         calls = CircleCalls(version.node, version.record, version.number, wait)
@@ -262,15 +259,15 @@ class SummedReplies:
         keep: Callable[[int, int, str, Encoded, Encoded], None],
     ) -> None:
         """Have these requests of a step answered by all others together, and the answers kept."""
-        version, gathering = self.version, self.version.gathering
+        version = self.version
         members = sorted(set(version.others) & set(self.calls.circle.members))
         questions = [
             fit_question(one, requests[place], version.task, self.began) for place, one in asked.items()
         ]
-        seconds, fits = gathering.patience.deadline, list(asked.values())
+        seconds, fits = version.patience.deadline, list(asked.values())
 
         def pause(seconds: float) -> None:
-            gathering.wait(lambda: False, seconds)
+            version.wait(lambda: False, seconds)
 
         try:
             found = summed_fits(self.calls, fits, questions, members, seconds, pause)

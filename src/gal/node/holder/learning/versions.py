@@ -88,13 +88,13 @@ class Versions:
         if privacy_of(record.options).mechanism != "none":
             rows = in_order_of_ids(rows)
         roles = check_terms(node.configuration, record, rows, moving)
-        folder = node.state.folder(record.id, gathering.version, HOLDER)
+        folder = node.state.folder(record.id, gathering.number, HOLDER)
         rows = self._judged_by_others(record, rows, roles)
         VersionFiles(folder).write(rows, [*gathering.invited, node.name], moving)
         try:
             version = self.reopen(gathering)
         except BaseException:  # nothing was sent, and nothing is there to resume
-            drop_files(node.state, record, gathering.version)
+            drop_files(node.state, record, gathering.number)
             raise
         self._begin(version)
         return version
@@ -128,30 +128,28 @@ class Versions:
         and charged when this returns.
         """
         node, record = self._node, gathering.record
-        folder = node.state.folder(record.id, gathering.version, HOLDER)
+        folder = node.state.folder(record.id, gathering.number, HOLDER)
         rows, organizations, moving = VersionFiles(folder).read()
         labels = labels_of_task(record.options, rows.y)
         others = [name for name in organizations if name != node.name]
-        seen = self._guard.protect(record, gathering.version, rows.ids, labels, others)
+        seen = self._guard.protect(record, gathering.number, rows.ids, labels, others)
         task = learning_task(node.configuration, record.options, seen, organizations, moving)
         gathering.among = frozenset(others)
-        return OpenVersion(task, rows, labels, gathering)
+        return OpenVersion.of(gathering, task, rows, labels)
 
     def narrowed(self, version: OpenVersion, common: NDArray[np.bool_]) -> OpenVersion:
         """A new version of the rows that everybody knows, where learning from sums needs that."""
-        record, gathering, kept = version.record, version.gathering, np.flatnonzero(common)
-        before = version.rows
+        record, before, kept = version.record, version.rows, np.flatnonzero(common)
         if not len(kept):
             raise AlignmentError(f"there is no row that all organizations of {record.name!r} know")
         rows = LabelledRows(before.ids.take(kept), before.y[kept], before.n_without)
         check_terms(self._node.configuration, record, rows)
         _, organizations, moving = VersionFiles(version.folder).read()
         self._abandon(record, version.number)
-        gathering.version = version.number + 1
-        gathering.report("narrowed", n_rows=len(kept), of=len(common))
-        folder = self._node.state.folder(record.id, gathering.version, HOLDER)
-        VersionFiles(folder).write(rows, organizations, moving)
-        opened = self.reopen(gathering)
+        version.number += 1
+        version.report("narrowed", n_rows=len(kept), of=len(common))
+        VersionFiles(version.folder).write(rows, organizations, moving)
+        opened = self.reopen(version)
         self._begin(opened)
         return opened
 
@@ -166,7 +164,7 @@ class Versions:
             privacy=privacy,
         )
         node.state.put_version(record.id, version.number, begun)
-        version.gathering.on_event({"event": "privacy"} | privacy)
+        version.on_event({"event": "privacy"} | privacy)
 
     # Ending
 
@@ -238,7 +236,7 @@ class Versions:
         record = version.record
         if learning.transcript is None:
             return {}
-        version.gathering.on_event({"event": "measuring"})
+        version.on_event({"event": "measuring"})
         try:
             found = leak_facts(learning.transcript, version.task, version.labels, privacy_of(record.options))
         except GALError as error:  # the version is learned and stays
@@ -272,7 +270,7 @@ class Versions:
             for one in messages.values():
                 version.ask_own(one)
             return
-        here = version.gathering.present()
+        here = version.present()
         pendings = [assistants.post(name, one) for name, one in messages.items() if name in here]
         assistants.wait_for(lambda: all(one.done.is_set() for one in pendings), 10.0)
         assistants.give_up(pendings)
