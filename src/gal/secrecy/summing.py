@@ -84,7 +84,8 @@ class LocalCircle:
         shape = next(iter(values.values())).shape if values else (0,)
         trips = Collector(self.circle, self.number).run(present, content, shape, unit)
 
-        def reply(member: CircleMember, request: SumRequest) -> SumReply | None:
+        def reply(name: str, request: SumRequest) -> SumReply | None:
+            member = self.members[name]
             match request:
                 case KeysAsked(number):
                     return member.offer(number)
@@ -92,16 +93,16 @@ class LocalCircle:
                     return member.share(number, offers)
                 case OpeningAsked(number, there, _):
                     return member.open(number, there)
-                case AnswerAsked(ask, boxes) if member.name in values:
+                case AnswerAsked(ask, boxes) if name in values:
                     with suppress(InvalidReplyError):  # it cannot be written on the ring: nothing is sent
-                        own = values[member.name]
+                        own = values[name]
                         return member.answer(ask, boxes, own, content=content, unit=unit, rows=rows)
             return None
 
         try:
             requests = next(trips)
             while True:
-                made = {name: reply(self.members[name], request) for name, request in requests.items()}
+                made = {name: reply(name, request) for name, request in requests.items()}
                 requests = trips.send({name: one for name, one in made.items() if one is not None})
         except StopIteration as end:
             total, there = end.value
