@@ -24,14 +24,14 @@ from gal.errors import RefusedError
 from gal.models.registry import stays_put
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
+from gal.node.assistant.fitting import Fitting
 from gal.node.assistant.prediction_checks import PredictionChecks
 from gal.node.assistant.request_checks import RequestChecks, agreed_version
 from gal.node.assistant.sum_answers import SumAnswers
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
-from gal.node.store.files import map_file, read_whole
-from gal.node.store.state import Answer, State, TaskRecord
+from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.node.work.answer_noise import keys_of
 from gal.node.work.learned_rows import drop_needless
@@ -47,6 +47,25 @@ BESIDE = frozenset({"predict", "blind", "total", "keys", "share", "sum", "open"}
 
 PREDICTING: tuple[Status, ...] = ("begun", "finished")
 """What a version may be whose models predict."""
+
+
+class _DataChanges:
+    """What the operator has heard of data that differ from what was learned from."""
+
+    def __init__(self, log: Log, metrics: Metrics) -> None:
+        self._log, self._metrics = log, metrics
+        self._known: dict[tuple[str, int], str] = {}
+
+    def note(self, asked: IncomingRequest, task: TaskRecord, found: PredictedRows) -> None:
+        """The operator hears how they differ, once for each way in which they do."""
+        key, said = (task.id, asked.message.version), found.changes if found.changed else ""
+        self._metrics.changed(task.name, bool(said))
+        if self._known.get(key, "") != said:
+            self._known[key] = said
+            if said:
+                self._log.warning(
+                    "data changed since learning", task=task.name, version=asked.message.version, how=said
+                )
 
 
 class Service:
@@ -69,8 +88,9 @@ class Service:
         self._predictions = PredictionChecks(configuration, state, clock)
         self.guard = AnswerGuard(configuration, ledger, log)
         self._moves: bool | None = None
+        self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log, metrics)
         self._sums = SumAnswers(configuration, state, log)
-        self._known_changes: dict[tuple[str, int], str] = {}
+        self._changes = _DataChanges(log, metrics)
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -170,100 +190,10 @@ class Service:
     def _fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The fitted values; where they leave as sums, only that they are there."""
         if asked.own or task.terms.secrecy == "none":
-            return self._fitted(asked, task)
+            return self._fitting.fit(asked, task)
         self._sums.check_fit(task, self.moves())
-        fitted = self._fitted(asked, task)
+        fitted = self._fitting.fit(asked, task)
         return self._sums.keep_fit(asked, lambda: fitted.message.arrays["fitted"])
-
-    def _fitted(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
-        """The fitted values of a round: stored ones where it was answered before, else computed and kept."""
-        message, fields = asked.message, asked.message.fields
-        version = self._checks.version(asked, task, "begun")
-        track, round, part = (
-            fields["track"],
-            fields["round"],
-            -1 if fields["part"] is None else fields["part"],
-        )
-        folder = self.state.folder(task.id, message.version)
-        known = self.state.answer(task.id, message.version, track, round, part)
-        if known is not None:
-            stored = self._answered_before(asked, task, known, folder)
-            if stored is not None:
-                return stored
-        self._checks.current(asked, task)
-        self._checks.fit(asked, version)
-        answer, model = (
-            f"answer-{track}-{round}-{part}.arrow",
-            None if part >= 0 else f"model-{track}-{round}.gal",
-        )
-        noise = self.guard.noise_on(asked)
-        # Where only the model was lost, what was drawn for the answer stays: it is not paid for twice.
-        drawn = None if known is None or noise is None else read_whole(folder / answer, known.answer_digest)
-        if noise is not None and drawn is None:
-            self.guard.charge_version(asked.peer, task, folder, version.keys)
-        previous = self._previous(task.id, message.version, track, round)
-        result, _ = self.worker(
-            "fit",
-            asked.data,
-            folder=folder,
-            answer=answer if drawn is None else None,
-            model=model,
-            previous=previous,
-            own=asked.own,
-            noise=noise,
-            digest=asked.digest,
-        )
-        digest = known.answer_digest if known is not None and drawn is not None else result["answer_digest"]
-        record = Answer(track, round, part, asked.digest, answer, digest, model, result["model_digest"])
-        self.state.put_answer(task.id, message.version, record, moving=result["moving"])
-        if result["moving"] and model is not None and previous is not None:
-            (folder / previous[0]).unlink(missing_ok=True)  # this round's model has all that it knew
-        self.log.info(
-            "fitted",
-            peer=asked.peer,
-            task=task.name,
-            version=message.version,
-            round=round,
-            track=track,
-            part=part,
-            seconds=result["seconds"],
-        )
-        self.metrics.fitted(result["seconds"])
-        return self._stored(folder, record)
-
-    def _answered_before(
-        self, asked: IncomingRequest, task: TaskRecord, known: Answer, folder: Path
-    ) -> Encoded | None:
-        """The stored answer; None where its file was lost, and it has to be computed again."""
-        if known.request != asked.digest:
-            raise RefusedError(
-                "already-answered",
-                f"{self.configuration.name} has answered round {known.round} of {task.name!r} for another "
-                "residual: a round is answered once",
-            )
-        data = read_whole(folder / known.answer, known.answer_digest)
-        model = known.model is None or read_whole(folder / known.model, known.model_digest or "") is not None
-        if data is not None and model:
-            return restore(data, known.answer_digest)
-        self.state.drop_answer(task.id, asked.message.version, known)
-        return None
-
-    def _stored(self, folder: Path, record: Answer) -> Encoded:
-        """What the worker has just written, and taken the digest of."""
-        try:
-            data = map_file(folder / record.answer)
-        except OSError as error:
-            raise RefusedError(
-                "disk", f"{self.configuration.name} could not read back what it had stored"
-            ) from error
-        return restore(data, record.answer_digest)
-
-    def _previous(self, task: str, version: int, track: str, round: int) -> tuple[str, str] | None:
-        """File and digest of the model of the last round before this one."""
-        earlier = self.state.answers(task, version, "track = ? AND part = -1 AND round < ?", (track, round))
-        if not earlier or earlier[-1].model is None or earlier[-1].model_digest is None:
-            return None
-        return earlier[-1].model, earlier[-1].model_digest
 
     def _models(self, asked: IncomingRequest, task: TaskRecord) -> list[tuple[str, str]]:
         """Files and digests of the models that a prediction needs."""
@@ -344,17 +274,8 @@ class Service:
         if not asked.own:
             self.metrics.predicted(asked.peer, n_rows)
         found = unpack(result, content)
-        self._note_changes(asked, task, found)
+        self._changes.note(asked, task, found)
         return found
-
-    def _note_changes(self, asked: IncomingRequest, task: TaskRecord, found: PredictedRows) -> None:
-        """The operator hears how data differ from those in learning, once for each way in which they do."""
-        version, said = asked.message.version, found.changes if found.changed else ""
-        self.metrics.changed(task.name, bool(said))
-        if self._known_changes.get((task.id, version), "") != said:
-            self._known_changes[task.id, version] = said
-            if said:
-                self.log.warning("data changed since learning", task=task.name, version=version, how=said)
 
     def _end(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The version is finished (or, with nothing kept, abandoned): only what predicts stays."""

@@ -218,9 +218,7 @@ class Assistants:
             received = stream.receive()
         except (InvalidMessageError, LimitedError) as error:
             if isinstance(error, InvalidMessageError):  # the other is told when it is let go
-                self._records.refused(stream.peer, code_of(error), str(error), n_bytes=error.n_bytes)
-                refusal = _refusal(Message("refusal"), "invalid-message", str(error))
-                self._records.send(stream, refusal)
+                _refuse_invalid(self._records, stream, error)
             return
         with self._changed:
             awaited = self._asked_for(stream, received.message) is not None
@@ -239,8 +237,7 @@ class Assistants:
             self._resolve(stream, received)
         else:
             self._refuse(stream, message, "not-an-answer", f"an organization does not send {message.kind}")
-        if pause:  # where it sends too fast, what comes next waits at its side
-            time.sleep(pause)
+        _rest(pause)  # where it sends too fast, what comes next waits at its side
 
     def _asked_for(self, stream: Stream, message: Message) -> Pending | None:
         """The request that this very organization answers with this. Holds the lock."""
@@ -314,6 +311,17 @@ class Assistants:
     def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
         self._records.refused(stream.peer, code, why)
         self._records.send(stream, _refusal(message, code, why))
+
+
+def _rest(seconds: float) -> None:
+    if seconds:  # to sleep for no time lets other threads go first
+        time.sleep(seconds)
+
+
+def _refuse_invalid(records: Records, stream: Stream, error: InvalidMessageError) -> None:
+    """Something came that was no message, or that there was no room for."""
+    records.refused(stream.peer, code_of(error), str(error), n_bytes=error.n_bytes)
+    records.send(stream, _refusal(Message("refusal"), "invalid-message", str(error)))
 
 
 def _refusal(message: Message, code: str, why: str) -> Encoded:

@@ -61,7 +61,7 @@ DRAWN = "noisy-labels.arrow"
 """In the folder of a version: the noisy labels that were drawn for it."""
 
 
-def write_table(path: Path, table: pa.Table, *, durably: bool = False) -> None:
+def write_arrow(path: Path, table: pa.Table, *, durably: bool = False) -> None:
     """A table as a file, whole or not at all."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
@@ -69,7 +69,7 @@ def write_table(path: Path, table: pa.Table, *, durably: bool = False) -> None:
     write_whole(path, sink.getvalue(), durably=durably)
 
 
-def read_table(path: Path) -> pa.Table:
+def read_arrow(path: Path) -> pa.Table:
     """Read it back."""
     return pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all()
 
@@ -109,13 +109,13 @@ class Drawn:
     def write(self, path: Path) -> None:
         """Keep them; they are on the disk when this returns."""
         table = pa.table({"keys": self.keys, "noisy": self.noisy})
-        write_table(path, table.replace_schema_metadata({DRAW: self.draw.encode()}), durably=True)
+        write_arrow(path, table.replace_schema_metadata({DRAW: self.draw.encode()}), durably=True)
 
     @staticmethod
     def read(path: Path) -> Drawn:
         """Read them back."""
         try:
-            table = read_table(path)
+            table = read_arrow(path)
             keys, noisy = (table.column(name).to_numpy() for name in ("keys", "noisy"))
             return Drawn(keys, noisy, table.schema.metadata[DRAW].decode())
         except (OSError, KeyError, TypeError, pa.ArrowException) as error:

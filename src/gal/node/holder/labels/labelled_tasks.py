@@ -25,7 +25,7 @@ from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskErro
 from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
-from gal.node.holder.labels.label_guard import Recalled, read_table, write_table
+from gal.node.holder.labels.label_guard import Recalled, read_arrow, write_arrow
 from gal.node.holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
 from gal.node.source.data import labels_of, source_ids
 from gal.node.store.state import TaskRecord
@@ -334,12 +334,12 @@ class VersionFiles:
             "n_without": rows.n_without,
         }
         table = pa.table(columns).replace_schema_metadata({b"gal": json.dumps(facts).encode()})
-        write_table(self.folder / "labels.arrow", table)
+        write_arrow(self.folder / "labels.arrow", table)
 
     def read(self) -> tuple[LabelledRows, list[str], list[str]]:
         """Read them back: rows, organizations, and whose models move."""
         try:
-            table = read_table(self.folder / "labels.arrow")
+            table = read_arrow(self.folder / "labels.arrow")
         except (OSError, pa.ArrowException) as error:
             raise TaskError(f"the labels of this version are gone ({error}): learn a new version") from error
         facts = json.loads(table.schema.metadata[b"gal"])

@@ -1,0 +1,125 @@
+"""How an organization answers a round: once, with what is kept on its disk
+together with the model behind it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gal.errors import RefusedError
+from gal.node.agreement.incoming import IncomingRequest
+from gal.node.assistant.answer_guard import AnswerGuard
+from gal.node.assistant.request_checks import RequestChecks
+from gal.node.journal.logs import Log
+from gal.node.journal.metrics import Metrics
+from gal.node.store.files import map_file, read_whole
+from gal.node.store.state import Answer, State, TaskRecord
+from gal.node.work.worker import Worker
+from gal.protocol import Encoded, restore
+
+
+class Fitting:
+    """Answers requests of kind ``fit``."""
+
+    def __init__(
+        self,
+        name: str,
+        state: State,
+        worker: Worker,
+        checks: RequestChecks,
+        guard: AnswerGuard,
+        log: Log,
+        metrics: Metrics,
+    ) -> None:
+        self._name, self._state, self._worker = name, state, worker
+        self._checks, self._guard, self._log, self._metrics = checks, guard, log, metrics
+
+    def fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        """The fitted values of a round: stored ones where it was answered before,
+        and otherwise computed and kept.
+        """
+        message, fields = asked.message, asked.message.fields
+        version = self._checks.version(asked, task, "begun")
+        track, round, part = (
+            fields["track"],
+            fields["round"],
+            -1 if fields["part"] is None else fields["part"],
+        )
+        folder = self._state.folder(task.id, message.version)
+        known = self._state.answer(task.id, message.version, track, round, part)
+        if known is not None:
+            stored = self._answered_before(asked, task, known, folder)
+            if stored is not None:
+                return stored
+        self._checks.current(asked, task)
+        self._checks.fit(asked, version)
+        answer, model = (
+            f"answer-{track}-{round}-{part}.arrow",
+            None if part >= 0 else f"model-{track}-{round}.gal",
+        )
+        noise = self._guard.noise_on(asked)
+        # Where only the model was lost, what was drawn for the answer stays: it is not paid for twice.
+        drawn = None if known is None or noise is None else read_whole(folder / answer, known.answer_digest)
+        if noise is not None and drawn is None:
+            self._guard.charge_version(asked.peer, task, folder, version.keys)
+        previous = self._previous(task.id, message.version, track, round)
+        result, _ = self._worker(
+            "fit",
+            asked.data,
+            folder=folder,
+            answer=answer if drawn is None else None,
+            model=model,
+            previous=previous,
+            own=asked.own,
+            noise=noise,
+            digest=asked.digest,
+        )
+        digest = known.answer_digest if known is not None and drawn is not None else result["answer_digest"]
+        record = Answer(track, round, part, asked.digest, answer, digest, model, result["model_digest"])
+        self._state.put_answer(task.id, message.version, record, moving=result["moving"])
+        if result["moving"] and model is not None and previous is not None:
+            (folder / previous[0]).unlink(missing_ok=True)  # this round's model has all that it knew
+        self._log.info(
+            "fitted",
+            peer=asked.peer,
+            task=task.name,
+            version=message.version,
+            round=round,
+            track=track,
+            part=part,
+            seconds=result["seconds"],
+        )
+        self._metrics.fitted(result["seconds"])
+        return self._stored(folder, record)
+
+    def _answered_before(
+        self, asked: IncomingRequest, task: TaskRecord, known: Answer, folder: Path
+    ) -> Encoded | None:
+        """The stored answer; None where its file was lost, and it has to be computed again."""
+        if known.request != asked.digest:
+            raise RefusedError(
+                "already-answered",
+                f"{self._name} has answered round {known.round} of {task.name!r} for another residual: a "
+                "round is answered once",
+            )
+        data = read_whole(folder / known.answer, known.answer_digest)
+        model = known.model is None or read_whole(folder / known.model, known.model_digest or "") is not None
+        if data is not None and model:
+            return restore(data, known.answer_digest)
+        self._state.drop_answer(task.id, asked.message.version, known)
+        return None
+
+    def _stored(self, folder: Path, record: Answer) -> Encoded:
+        """What the worker has just written, and taken the digest of."""
+        try:
+            data = map_file(folder / record.answer)
+        except OSError as error:
+            raise RefusedError("disk", f"{self._name} could not read back what it had stored") from error
+        return restore(data, record.answer_digest)
+
+    def _previous(self, task: str, version: int, track: str, round: int) -> tuple[str, str] | None:
+        """File and digest of the model of the last round before this one."""
+        earlier = self._state.answers(task, version, "track = ? AND part = -1 AND round < ?", (track, round))
+        if not earlier or earlier[-1].model is None or earlier[-1].model_digest is None:
+            return None
+        return earlier[-1].model, earlier[-1].model_digest
