@@ -40,7 +40,7 @@ from gal.node.agreement.incoming import IncomingRequest
 from gal.node.holder.assistants import Pending
 from gal.node.holder.closing_files import read_learned, read_refit
 from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.shared_rows import Asking
+from gal.node.holder.shared_rows import Asking, shared_positions
 from gal.node.holder.sums import SummedPredictions
 from gal.node.journal.failures import describe_failure
 from gal.node.store.state import State, TaskRecord
@@ -337,8 +337,6 @@ class Predictor:
         method = asked.record.terms.alignment
         if method != "psi":
             return everything
-        from gal.node.holder.intersection import shared_positions
-
         about = asked.record.id, asked.version, asked.ids, asked.seconds
         try:
             positions = shared_positions(self._assistants, name, *about)

@@ -14,7 +14,7 @@ import numpy as np
 from gal.errors import AlignmentError, NodeError, TaskError
 from gal.node.agreement.request_arrays import role_arrays
 from gal.node.holder.learning.open_version import OpenVersion
-from gal.node.holder.shared_rows import Asking, SharedRows
+from gal.node.holder.shared_rows import Asking, SharedRows, shared_positions
 from gal.node.store.files import read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, decode, prepare
@@ -166,8 +166,6 @@ class Beginning:
         version = self._version
         if version.terms.alignment != "psi":
             return Asking(np.arange(len(version.rows.ids)))
-        from gal.node.holder.intersection import shared_positions
-
         self._version.report_waiting("for a private set intersection", [name], seconds)
         positions = shared_positions(
             version.node.assistants, name, version.record.id, version.number, version.rows.ids, seconds
