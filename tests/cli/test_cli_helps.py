@@ -46,7 +46,15 @@ from gal.errors import (
 )
 from gal.node.admin.status import begun_state
 from gal.node.config.configuration import home_of
-from gal.node.holder.doing import AWAY, CONNECTED, FITTING, GREETING, NOT_JOINED, Doing, member_states
+from gal.node.holder.doing import (
+    AWAY,
+    CONNECTED,
+    FITTING,
+    GREETING,
+    NOT_JOINED,
+    learning_sentence,
+    member_states,
+)
 from gal.node.runtime.control import starting_process
 
 LONG = "sha256:" + "0123456789abcdef" * 4
@@ -544,16 +552,10 @@ def test_what_members_do_now() -> None:
 
 
 def test_a_second_learning_says_what_is_learned() -> None:
-    doing = Doing()
-    doing.note({"event": "round", "version": 1})
-    assert doing.facts() is None
-    doing.begin("risk")
-    doing.note({"event": "round", "version": 2, "round": 3, "rounds": 10})
-    assert doing.sentence() == (
+    learning = {"task": "risk", "version": 2, "round": 3, "rounds": 10}
+    assert learning_sentence(learning) == (
         "this node is learning 'risk' already (version 2, 3 of at most 10 rounds are done)"
     )
-    doing.end()
-    assert doing.facts() is None
 
 
 def test_a_node_that_starts_is_no_node_that_does_not_run(two: Path) -> None:

@@ -17,20 +17,13 @@ import pytest
 
 pytest.importorskip("grpc")
 
-from gal.errors import LinkLostError, NodeError
-from gal.node.admin.membership import leave, remove
-from gal.node.config.configuration import read_configuration
-from gal.node.store.audit import AuditLog
-from gal.node.work.local_work import LocalWork
-from gal.protocol import Message, decode, prepare
-from gal.transport import CardFolder, Stream, dial, load_identity
+from gal.errors import NodeError
+from gal.node.admin.membership import leave
 from patience import LONGEST, patient
-from real_nodes import HOLDER, TASK, Network, Running, text_of, until
+from real_nodes import HOLDER, TASK, Network, Running, until
 
 ONE_FIT = {"cross_validation": 0, "validation_fraction": 0.0, "patience": None}
 """Options with which a round is one fit at each organization."""
-
-YEARS = str(9 * 365 * 24 * 3600)
 
 
 @pytest.fixture
@@ -80,65 +73,7 @@ def test_a_signal_ends_learning_cleanly_and_it_can_be_resumed(
     network.check_same()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_a_node_cleanly_in_the_middle_of_a_fit(
-    make: Callable[..., Network], number: signal.Signals
-) -> None:
-    network = serving(make(paced=["lab"]))
-    learning = network.beside(network.learn)
-    until(lambda: network.answered("hospital") == [1], "round 1")
-    assert network.kill("lab", number) == 0
-    ended_well(network.running["lab"], 0)
-    network.allow("lab")
-    network.serve("lab")
-    assert learning.result()["missed"] == {}
-    network.check_same()
-
-
-def test_ctrl_c_ends_what_a_running_node_learns_and_the_node_goes_on(make: Callable[..., Network]) -> None:
-    network = serving(make(paced=["lab"]))
-    learning = network.start(HOLDER, "learn", TASK)
-    until(lambda: network.answered("hospital") == [1], "round 1")
-    learning.process.send_signal(signal.SIGINT)
-    ended_well(learning, 130)
-    assert f"gal learn --home {HOLDER} {TASK} --resume" in learning.said()
-    network.allow("lab")
-    network.learn(resume=True)
-    network.check_same()
-    assert network.dead() == []
-
-
-def test_ending_the_label_holders_node_ends_learning_with_a_sentence(make: Callable[..., Network]) -> None:
-    network = serving(make(paced=[HOLDER]))
-    learning = network.start(HOLDER, "learn", TASK)
-    until(lambda: network.answered("lab") == [1], "round 1")
-    assert network.kill(HOLDER, signal.SIGTERM) == 0
-    ended_well(learning, 130)
-    assert "--resume" in learning.said()
-    network.allow(HOLDER)
-    network.serve(HOLDER)
-    network.learn(resume=True)
-    network.check_same()
-
-
 # Late, gone, stopped
-
-
-def test_who_is_late_is_named_and_takes_part_again(make: Callable[..., Network]) -> None:
-    network = serving(make(paced=[HOLDER, "lab"]))
-    network.allow(HOLDER, 2)
-    network.allow("lab", 1)
-    learning = network.beside(lambda: network.learn(deadline=patient(1.5)))
-    network.until_round(2)
-    assert network.missed()[1] == {}
-    assert network.missed()[2] == {"lab": f"did not answer within {patient(1.5):g} s"}
-    network.allow("lab")
-    until(lambda: network.answered("lab")[:2] == [1, 2], "the late answer")
-    network.allow(HOLDER)
-    assert learning.result()["missed"] == {"lab": [2]}
-    assert network.missed()[4] == {}
-    assert network.predictions()["degraded"] == 0
-    network.check_audits()
 
 
 def test_a_node_that_hangs_is_missed_and_takes_part_again(make: Callable[..., Network]) -> None:
@@ -178,19 +113,6 @@ def test_who_leaves_in_the_middle_is_not_waited_for_any_more(make: Callable[...,
     network.check_audits()
 
 
-def test_who_is_removed_in_the_middle_is_not_waited_for_any_more(make: Callable[..., Network]) -> None:
-    network = serving(make(paced=["lab"]))
-    network.allow("lab", 1)
-    learning = network.beside(network.learn)
-    until(lambda: network.answered("hospital") == [1, 2], "round 2")
-    remove(network.home(HOLDER), TASK, ["lab"])
-    network.until_round(2)
-    network.allow("lab")
-    assert learning.result()["missed"] == {"lab": [2, 3, 4]}
-    assert "removed" in network.missed()[4]["lab"]
-    network.check_audits()
-
-
 def test_with_too_few_answers_learning_stops_and_goes_on_when_they_are_back(
     make: Callable[..., Network],
 ) -> None:
@@ -210,103 +132,7 @@ def test_with_too_few_answers_learning_stops_and_goes_on_when_they_are_back(
 # Messages that come twice, or late
 
 
-class HandMade:
-    """An organization that answers as it should, and then does as a test wants."""
-
-    def __init__(self, network: Network, name: str) -> None:
-        home = network.home(name)
-        self.work = LocalWork(read_configuration(home))
-        self.folder = network.root / "by hand"
-        self.folder.mkdir()
-        cards = CardFolder(home / "cards")
-        card = cards.get(HOLDER)
-        assert card is not None
-        identity = load_identity(home, name)
-        self.stream: Stream = dial(
-            card, identity, cards=cards, largest=1 << 30, software="by hand", timeout=patient(10)
-        )
-        [task] = network.state(name).tasks()
-        terms = task.terms.digest
-        self.send(Message("joined", fields={"tasks": [{"task": task.id, "terms": terms, "moving": False}]}))
-
-    def send(self, message: Message) -> None:
-        self.stream.send(prepare(message))
-
-    def run(self, answer: Callable[[Message, Message], None]) -> None:
-        """Hand every request with its right answer to the test, until the label holder ends the stream."""
-        try:
-            while True:
-                received = self.stream.receive()
-                if received.message.kind != "refusal":
-                    right = self.right(received.message, bytes(received.data), received.digest)
-                    answer(received.message, right)
-        except LinkLostError:
-            pass
-        finally:
-            self.stream.close()
-
-    def right(self, message: Message, data: bytes, digest: str) -> Message:
-        if message.kind == "begin":
-            return decode(self.work.begin(data, self.folder, HOLDER, own=False).answer)
-        if message.kind == "fit":
-            self.work.fit(data, self.folder, "answer.arrow", f"model-{message.fields['round']}.gal", None)
-            return decode((self.folder / "answer.arrow").read_bytes())
-        return Message("done", message.task, message.version, message.request, {"answers": digest})
-
-
-def other(message: Message) -> Message:
-    """The same answer with other values."""
-    arrays = {name: 2 * values for name, values in message.arrays.items()}
-    return Message(message.kind, message.task, message.version, message.request, message.fields, arrays)
-
-
-def test_an_answer_counts_once_and_only_while_it_is_asked_for(make: Callable[..., Network]) -> None:
-    network = make()
-    network.serve(HOLDER, "hospital")
-    lab = HandMade(network, "lab")
-    kept: list[Message] = []
-
-    def answer(asked: Message, right: Message) -> None:
-        if asked.kind == "fit" and asked.fields["round"] == 2 and asked.version == 2:
-            kept.append(right)
-            return
-        lab.send(right)
-        lab.send(right)
-        if asked.kind == "fit":
-            lab.send(other(right))
-            for one in kept:
-                lab.send(one)
-
-    by_hand = network.beside(lambda: lab.run(answer))
-    assert network.learn()["missed"] == {}
-    expected, _ = network.expected()
-    assert text_of(network.ensemble()) == text_of(expected)
-    assert network.learn(deadline=patient(1.5))["missed"] == {"lab": [2]}
-    with AuditLog(network.home(HOLDER) / "state.sqlite") as audit:
-        late = [one for one in audit.entries(peer="lab") if one.kind == "refused"]
-        assert len(late) >= 2 * network.rounds
-        assert all("answers nothing that is open" in one.note for one in late)
-        assert audit.verify().cuts == ()
-    network.kill(HOLDER, signal.SIGTERM)
-    by_hand.result()
-
-
 # Clocks, disks, rows
-
-
-def test_clocks_may_differ_by_years(make: Callable[..., Network]) -> None:
-    network = make()
-    network.serve(HOLDER)
-    network.serve("lab", GAL_CLOCK=YEARS)
-    network.serve("hospital", GAL_CLOCK="-" + YEARS)
-    assert network.learn()["missed"] == {}
-    network.check_same()
-    with (
-        AuditLog(network.home("lab") / "state.sqlite") as ahead,
-        AuditLog(network.home("hospital") / "state.sqlite") as behind,
-    ):
-        assert ahead.entries()[-1].time > "2034"
-        assert behind.entries()[-1].time < "2020"
 
 
 def test_a_full_disk_at_an_organization_is_named_and_it_takes_part_again(
@@ -430,15 +256,6 @@ if sys.platform == "linux" and may_mount():
         disk.make_room()
         network.learn(resume=True)
         network.check_same()
-
-
-def test_rows_that_one_organization_does_not_know_are_counted(make: Callable[..., Network]) -> None:
-    network = serving(make(unknown={"lab": 15}))
-    facts = network.learn()
-    assert facts["unknown_rows"] == {"clinic": 0, "hospital": 0, "lab": 15}
-    said = network.predictions()
-    assert (said["unknown"], said["missing"], said["degraded"]) == ({"lab": 15}, {}, 15)
-    assert [row["id"] for row in said["rows"] if row["degraded"]] == list(range(1000, 1015))
 
 
 def test_a_task_is_learned_again_on_new_rows_compared_and_rolled_back(make: Callable[..., Network]) -> None:

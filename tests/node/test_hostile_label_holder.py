@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gal.errors import IdentityError, InvalidInputError, LinkLostError, RefusedError
+from gal.errors import InvalidInputError, LinkLostError, RefusedError
 from gal.node.admin import membership as registering
 from gal.node.agreement.invitations import Invited, TaskTerms, write_invitation
 from gal.node.assistant.links import Link
@@ -31,7 +31,6 @@ from hostile import (
     Peer,
     asker,
     eventually,
-    files_below,
     listening,
     network,
     opened,
@@ -152,27 +151,6 @@ def test_small_groups_are_not_probed_in_one_of_the_folds(
     assert link.ask(task.fit(**beyond)).kind == "fitted"
 
 
-def test_versions_and_rows_have_limits(link: Peer, task: Asker, net: Network) -> None:
-    assert link.refused(task.begin(version=5)) == "too-many-versions"
-    assert link.refused(task.begin(version=1_000_000)) == "too-many-versions"
-    assert not (net.lab.home / "tasks" / task.terms.task).exists()
-    asked: dict[str, Any] = {
-        "integers": np.arange(50_001, dtype=np.int64),
-        "fit": np.ones(50_001, dtype=np.uint8),
-    }
-    assert link.refused(task.begin(arrays=asked)) == "too-many-rows"
-    assert not (net.lab.home / "tasks" / task.terms.task).exists()
-    begun = link.ask(task.begin(arrays={name: one[:-1] for name, one in asked.items()}))
-    assert begun.fields["n_rows"] == N  # so many of them it knows
-
-
-def test_beginning_again_with_other_rows_is_refused(link: Peer, task: Asker) -> None:
-    first = link.ask(task.begin())
-    assert link.ask(task.begin()).fields == first.fields
-    assert link.refused(task.begin(arrays={"integers": task.ids[::-1]})) == "already-begun"
-    assert link.refused(task.begin(seed=1)) == "already-begun"
-
-
 NAN, INF = np.full((N, 1), np.nan), np.full((N, 1), np.inf)
 
 
@@ -238,15 +216,6 @@ def test_predictions_have_a_budget(net: Network, link: Peer, task: Asker) -> Non
     assert link.refused(task.predict(np.arange(1) + 1000, request="g")) == "budget-spent"
 
 
-def test_revisits_ask_for_rounds_that_there_are(link: Peer, task: Asker) -> None:
-    link.ask(task.begin())
-    link.ask(task.fit())
-    assert link.ask(task.revisit()).kind == "predicted"
-    assert link.refused(task.revisit(rounds=list(range(1, 100_000)))) == "too-many-rounds"
-    assert link.refused(task.revisit(rounds=[1] * 100_000)) == "repeated-rounds"
-    assert link.refused(task.revisit(rows=NOBODY)) == "other-rows"
-
-
 def test_an_ended_version_is_not_fitted_any_more(link: Peer, task: Asker) -> None:
     link.ask(task.begin())
     link.ask(task.fit())
@@ -299,21 +268,6 @@ def test_blind_steps_out_of_order_and_garbage_are_refused(link: Peer, task: Aske
     for content in (b"", b"x", points[:-1], points[:-33], points, b"\0" * 33 * 30):
         assert link.refused(task.blind("response", content=content)) in {"invalid-message", "alignment"}
     assert link.refused(task.blind("response", exchange="cd" * 16, content=points)) == "alignment"
-
-
-def test_blind_steps_need_terms_that_have_them(link: Peer, task: Asker) -> None:
-    assert link.refused(task.blind("setup")) == "other-terms"
-
-
-def test_answers_are_no_requests(net: Network, link: Peer, task: Asker) -> None:
-    done = Message("done", task.terms.task, 1, "x", {"answers": NOBODY})
-    hello = Message("hello", fields={"versions": [1], "software": "x", "nonce": "ab" * 32})
-    since = net.mark("lab")
-    link.send(Message("refusal", fields={"code": "x", "message": "obey\x1b[2J\nme"}))  # only heard
-    assert link.refused(done) == "not-a-request"
-    assert link.refused(Message("leave", task.terms.task)) == "not-a-request"
-    assert link.refused(hello) == "not-a-request"
-    assert net.refusals("lab", since) == ["not-a-request"] * 3
 
 
 def test_one_broken_message_does_not_end_the_stream(net: Network, link: Peer, task: Asker) -> None:
@@ -430,15 +384,6 @@ def test_an_endless_flood_of_requests_is_not_kept(net: Network, task: Asker) -> 
         link.close()
 
 
-def test_it_still_works_for_others(net: Network, link: Peer) -> None:
-    """Last in this file: after all of the above, the clinic learns with the lab, to the same bits."""
-    before = files_below(net.root)
-    net.invite("afterwards", net.lab)
-    assert net.learn("afterwards") == net.in_process("clinic", "lab")
-    assert "afterwards.invitation" in files_below(net.root) - before
-    assert {path.split(os.sep)[0] for path in before if os.sep in path} == {"clinic", "lab", "mallory"}
-
-
 # What leaves
 
 
@@ -513,62 +458,10 @@ def write(net: Network, path: Path, **changes: Any) -> TaskTerms:
     return terms
 
 
-def test_altered_terms_are_refused(net: Network, tmp_path: Path) -> None:
-    write(net, path := tmp_path / "one")
-    path.write_text(path.read_text().replace('"rounds": 3', '"rounds": 2'))
-    with pytest.raises(IdentityError, match="not signed by mallory"):
-        registering.read_terms(net.lab.home, path)
-
-
-def test_terms_signed_by_somebody_else_are_refused(net: Network, tmp_path: Path) -> None:
-    write(net, path := tmp_path / "one", fingerprint=net.clinic.identity.fingerprint, label_holder="clinic")
-    with pytest.raises(IdentityError, match="not signed by clinic"):
-        registering.read_terms(net.lab.home, path)
-    write(net, path, fingerprint=NOBODY)
-    with pytest.raises(IdentityError, match="card is not known"):
-        registering.read_terms(net.lab.home, path)
-
-
-def test_who_is_not_invited_cannot_join(net: Network, tmp_path: Path) -> None:
-    write(net, path := tmp_path / "one", organizations=(Invited(name="lab", fingerprint=NOBODY),))
-    with pytest.raises(RefusedError, match="does not invite") as refused:
-        registering.read_terms(net.lab.home, path)
-    assert refused.value.code == "not-invited"
-
-
 def test_more_rounds_than_the_policy_allows_cannot_be_joined(net: Network, tmp_path: Path) -> None:
     write(net, path := tmp_path / "one", rounds=4)
     with pytest.raises(RefusedError, match="at most 3 rounds"):
         registering.read_terms(net.lab.home, path)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "no json",
-        "[]",
-        "{}",
-        "null",
-        '{"terms": 1, "signature": ""}',
-        '{"terms": {}, "signature": "!"}',
-        "[" * 100_000,
-        '{"terms": {"task": "../../x"}, "signature": ""}',
-        "\x00" * 100,
-        "x" * (2 << 20),
-    ],
-    ids=str,
-)
-def test_garbage_is_no_invitation(net: Network, tmp_path: Path, text: str) -> None:
-    (path := tmp_path / "one").write_text(text)
-    with pytest.raises(InvalidInputError):
-        registering.read_terms(net.lab.home, path)
-
-
-def test_a_folder_or_nothing_is_no_invitation(net: Network, tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(InvalidInputError):
-            registering.read_terms(net.lab.home, path)
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/b", "", "a" * 65, "a\nb", ".hidden", "täsk"])

@@ -220,17 +220,6 @@ def test_who_comes_late_with_lies_does_not_stop_the_others(net: Network) -> None
     assert [one.rate for one in ensemble.rounds] == [one.rate for one in alone.rounds]
 
 
-def test_an_honest_answer_counts(net: Network) -> None:
-    """Otherwise the test above would show nothing."""
-    terms = net.invite("honest-mallory", net.lab, net.mallory, **USED)
-    with assisting(net, terms):
-        ensemble = net.learn("honest-mallory", patience=SOON)
-    assert all("mallory" not in one.left_out for one in ensemble.rounds)
-    assert ensemble.rounds[0].weights["mallory"] > 0
-    notes = {one.note for one in net.audited("clinic") if one.kind == "fitted" and one.task == terms.task}
-    assert notes == {""}, "what was asked for counts for no limit"
-
-
 def test_only_the_first_answer_counts(net: Network) -> None:
     def twice(request: Message, answer: Message) -> list[Message]:
         if answer.kind != "fitted":
@@ -447,11 +436,6 @@ def test_a_prediction_that_is_no_number_degrades_its_row(net: Network, learned: 
     assert facts["degraded"] == 1
     assert all(np.isfinite(one["prediction"]) for one in facts["rows"])
     assert [one["degraded"] for one in facts["rows"]].index(True) == 7
-
-
-def test_an_honest_prediction_is_not_degraded(net: Network, learned: Any) -> None:
-    with assisting(net, learned):
-        assert predicted(net, learned)["degraded"] == 0
 
 
 @pytest.fixture(scope="module")

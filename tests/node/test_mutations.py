@@ -6,7 +6,6 @@ another message; or a header that says what no node would, in valid Arrow and va
 
 from __future__ import annotations
 
-import os
 import threading
 import traceback
 from collections import Counter
@@ -397,18 +396,3 @@ def test_both_survive_many_mutations_while_they_learn(net: Network, seed: int) -
         thread.join()
     assert problems == [], "".join(traceback.format_exception(problems[0]))
     learn_as_ever(net, f"after-{seed}")
-
-
-def test_frames_that_are_none_end_nothing(net: Network) -> None:
-    """Announced sizes that are not kept, or beyond the limit; the stream goes on after each."""
-    since = net.mark("clinic")
-    huge = b"\x01" + (1 << 62).to_bytes(8, "big") + b"x"
-    frames = [b"", b"\x00", b"\x02more", b"\x01short", huge, b"\x02rest", b"\x01" + bytes(8), os.urandom(100)]
-    with dialed(net.mallory, net.clinic) as peer:
-        for frame in frames:
-            peer.send_frame(frame)
-        peer.send(Message("leave", "e" * 32, request="the last one"))
-        peer.wait_for(lambda one: one.request == "the last one", "the end")
-    codes = net.refusals("clinic", since)
-    assert set(codes) == {"invalid-message", "not-invited"}
-    assert len(codes) >= 6

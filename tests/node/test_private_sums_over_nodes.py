@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import StringIO
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
-from scipy.special import logit
 
 from gal import GALClassifier
-from gal.cli.learning import print_version
-from gal.engine.labels import class_labels
-from gal.engine.options import Options
 from gal.errors import LearningInterruptedError
 from gal.models import LinearModel
-from gal.node.holder.labels.labelled_tasks import learning_task
-from gal.node.journal.sent_rows import RowsSent
 from gal.node.store.state import TaskRecord
 from gal.privacy import RandomisedResponse
-from gal.privacy.protection import Protected
 from gal.protocol import decode
 from gal.secrecy.terms import SUM
 from noisy_labels import EPSILON, RESIDUALS, RESPONSE, FixedNoise, charged, spied
@@ -167,59 +157,11 @@ def test_the_same_as_in_one_process_in_bulk_and_row_by_row_and_paid_once(
     assert [(one.n_rows, one.most) for one in charged(net, "first")] == [(N, 1)]
 
 
-def test_the_terms_say_both(first: Learned) -> None:
-    words = " ".join(first.record.terms.sentences())
-    assert "protects her labels with randomised-response (epsilon 1, once" in words
-    assert "Secrecy: sums" in words
-
-
-def test_she_is_told_that_the_others_know_all_rows(first: Learned) -> None:
-    print_version(first.facts, out := Console(file=StringIO(), width=200))
-    said = cast("StringIO", out.file).getvalue()
-    line = next(one for one in said.splitlines() if SUM in one)
-    assert re.search(rf"{SUM} +│ +{N} +│", line)
-
-
-def test_her_rows_are_on_record_as_sent(net: Network, first: Learned) -> None:
-    assert first.sent
-    rows = net.tables["clinic"][ROW_ID].to_numpy()
-    assert RowsSent.of_labels(net.root / "clinic", LABEL).among(rows).all()
-
-
 def test_nobodys_answer_comes_to_her(net: Network, first: Learned) -> None:
     entries = net.nodes["clinic"].records.audit.entries()
     came = {one.kind for one in entries if one.direction == "in" and one.task == first.record.id}
     assert came >= {"masked", "opened", "done", "found"}
     assert not {"fitted", "predicted"} & came
-
-
-def test_of_who_is_away_the_mean_stands_in(
-    net: Network, first: Learned, in_one_process: tuple[Any, Any]
-) -> None:
-    net.tables["clinic"][[ROW_ID]].iloc[[7]].to_csv(net.root / "away.csv", index=False)
-    net.stop("ward")
-    try:
-        found = net.holder.predict_file("first", net.root / "away.csv", join=0.2)
-    finally:
-        net.start("ward")
-    assert (found["degraded"], set(found["missing"])) == (1, {"ward"})
-    model, columns = in_one_process
-    added = model.explain(columns)[SUM].to_numpy()
-    [counts] = model.private_refit_.coefficients
-    moved = logit(found["rows"][0]["probabilities"]["yes"]) - logit(first.said[7])
-    assert moved == pytest.approx(counts[SUM][0, 0] * (added.mean() - added[7]), abs=1e-4)
-    assert abs(moved) > 0.01
-
-
-def test_in_large_tables_her_own_model_may_be_closed_and_the_sums_are_not(
-    net: Network, first: Learned
-) -> None:
-    labels = class_labels(np.resize(["no", "yes"], 2000), Options())
-    for private in (True, False):
-        seen = Protected(labels, Options(rounds=1), private=private)
-        task = learning_task(net.nodes["clinic"].configuration, first.record.options, seen, NAMES)
-        assert task.closing is None
-        assert (task.own_closing is not None) == private
 
 
 def test_what_resumes_sends_the_same_and_draws_once(net: Network, in_one_process: tuple[Any, Any]) -> None:
@@ -256,15 +198,3 @@ def test_rows_that_not_all_know_cost_noise_on_residuals_twice_and_noisy_labels_o
         net.learn(task)
     assert sum(one.n_rows for one in charged(net, task) if one.most) == N + (times - 1) * (N - 10)
     assert net.nodes["clinic"].state.statuses(record.id, "label holder") == {1: "abandoned", 2: "finished"}
-
-
-@pytest.mark.parametrize("privacy", [RESPONSE, RESIDUALS], ids=lambda one: one.mechanism)
-def test_other_labels_with_the_same_noise_leave_no_trace(privacy: Any, net: Network, first: Learned) -> None:
-    before = first if privacy is RESPONSE else learned(net, "before", privacy)
-    with holding(net, "clinic", tables(7)["clinic"]):
-        after = learned(net, f"other-{privacy.mechanism}", privacy)
-    assert before.kinds == {"begin", "fit", "keys", "share", "sum", "open", "total", "end"}, (
-        "no single answer"
-    )
-    assert before.sent == after.sent
-    assert before.said != after.said, "and yet something else is predicted"

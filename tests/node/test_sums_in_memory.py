@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,16 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 import gal
-from gal.errors import NodeError
 from gal.node.admin.membership import invite, join, read_terms
 from gal.node.agreement.circles import own_secret
-from gal.protocol import decode
 from gal.secrecy.masks import draws
 from gal.secrecy.member import CircleMember
 from gal.secrecy.ring import Ring, from_ring, to_ring
 from gal.transport import CardFolder, load_identity, read_card
 from patience import patient
-from real_nodes import HOLDER, TASK, Network, text_of, until
+from real_nodes import HOLDER, TASK, Network, text_of
 from rounded_alike import rounding_as_nodes
 from searched_memory import found_in, memory_of, pieces, processes_of, standing_still
 
@@ -101,47 +98,6 @@ class Watched(list[Mapping[str, Any]]):
     def _note(self, blob: bytes, where: str) -> None:
         for one in found_in(blob, self._wanted):
             self.found.setdefault(one, set()).add(where)
-
-
-class Told(Watched):
-    """The same for all answers that the organizations have on their own disks at the time."""
-
-    def __init__(self, network: Summed, name: str) -> None:
-        super().__init__(network, name, ())
-        self._others = network.organizations
-        self.lock = threading.Lock()
-        """Held while nothing moves: who is to be killed must not stand still."""
-        self.single: dict[bytes, str] = {}
-        self.means: dict[bytes, str] = {}
-        """As she may have it: of all organizations together."""
-
-    def search(self) -> None:
-        """Look up what was answered, then where it is."""
-        said: dict[str, list[Ring]] = {}
-        for name in self._others:
-            for path in sorted((self._network.home(name) / "tasks").rglob("answer-assisted-*.arrow")):
-                try:
-                    values = decode(path.read_bytes()).arrays["fitted"]
-                except FileNotFoundError:  # learning has ended
-                    continue
-                whole = rounded(self._network, name, values)
-                said.setdefault(path.name, []).append(whole)
-                self.single |= dict.fromkeys(stored(values, whole), f"{path.name} of {name}")
-        for file, every in said.items():
-            if len(every) == len(self._others):
-                mean = from_ring(np.sum(every, axis=0, dtype=np.uint32), 1.0) / len(every)
-                self.means[pieces(mean.astype(np.float32))] = file
-        with self.lock:
-            self._wanted = {*self.single, *self.means}
-            super().search()
-
-    def found_single(self) -> dict[str, set[str]]:
-        """Whose answers are somewhere."""
-        return {self.single[one]: places for one, places in self.found.items() if one in self.single}
-
-    def found_means(self) -> set[str]:
-        """Of which rounds the mean is somewhere."""
-        return {self.means[one] for one in self.found if one in self.means}
 
 
 def rounded(network: Network, name: str, values: NDArray[np.floating], unit: float = 1.0) -> Ring:
@@ -221,47 +177,3 @@ def test_no_single_answer_is_anywhere_at_the_label_holders(
     theirs = Watched(network, "lab", {piece for said in of_lab for piece in said})
     theirs.search()
     assert theirs.found, "and at the organization its own answer"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("drop_outs", [0, 1])
-def test_nor_after_kills_drop_outs_and_a_resumed_learning_of_other_models(
-    tmp_path: Path, drop_outs: int
-) -> None:
-    """An organization is killed in the second round, and the label holder in the third."""
-    models = {"hospital": "gradient_boosting", "shop": "tabular", "bank": "tabular"}
-    others = (*OTHERS, "bank")
-    how: dict[str, Any] = {"paced": ["lab"], "options": OPTIONS, "drop_outs": drop_outs, "models": models}
-    with Summed(tmp_path, others, 4, 1500, **how) as network:
-        network.serve(*network.names)
-        hers = Told(network, HOLDER)
-        vars(network)["events"] = hers
-        network.allow("lab", 1)
-        learning = network.beside(lambda: network.learn(join=patient(3.0)))
-        network.until_round(1)
-        network.kill("bank")
-        if not drop_outs:
-            network.serve("bank")
-        network.allow("lab", 2)
-        network.until_round(2)
-        network.allow("lab", 3)
-        until(lambda: 3 in network.answered("lab"), "the third fit")
-        hers.search()
-        theirs = Told(network, "shop")
-        theirs.search()
-        with hers.lock:
-            network.kill(HOLDER)
-        with pytest.raises(NodeError):
-            learning.result()
-        network.serve(HOLDER)
-        hers.search()
-        network.allow("lab")
-        network.learn(resume=True, join=patient(3.0))
-        hers.search()
-        left = {name for done in network.ensemble().rounds for name in done.left_out}
-        assert left == ({"bank"} if drop_outs else set())
-        assert hers.found_single() == {}
-        known = {f"answer-assisted-{round}--1.arrow of {name}" for round in (1, 2, 3) for name in OTHERS}
-        assert known <= set(hers.single.values()), "what is searched for"
-        assert "answer-assisted-1--1.arrow" in hers.found_means(), "what is there is found"
-        assert theirs.found_single(), "and at an organization its own answers"

@@ -24,8 +24,7 @@ from gal.evaluate.baselines.late import LateSumRegressor
 from gal.secrecy import Sums
 from gal.secrecy.collector import Collector
 from gal.secrecy.ring import Ring, from_ring, to_ring
-from gal.secrecy.summed_options import EqualWeights
-from gal.secrecy.summing import Summing, size
+from gal.secrecy.summing import Summing
 from gal.secrecy.terms import SUM
 
 NAMES = ("bank", "a", "b", "c", "d")
@@ -106,20 +105,6 @@ def test_an_estimator_for_classes(tmp_path: Path) -> None:
         model.predict(X, missing=["b"])
     with pytest.raises(InvalidOptionError, match="no predictions after each round"):
         next(model.staged_predict(X))
-
-
-def test_the_sum_may_come_before_her_own_answer() -> None:
-    residual, one = np.zeros((3, 1), dtype=np.float32), np.ones((3, 1), dtype=np.float32)
-    assert EqualWeights(3, sum_first=True)(residual, [one, one]).tolist() == [0.75, 0.25]
-    assert EqualWeights(3, sum_first=False)(residual, [one, one]).tolist() == [0.25, 0.75]
-    assert EqualWeights(3, sum_first=False)(residual, [one]).tolist() == [1.0]
-    X, y = table()
-    names = ("zoo", *NAMES[1:])  # after the name of the sum
-    plain, sums = organizations(X, names=names), organizations(X, names=names)
-    expected, found = learn(y, plain, rounds=2, **PLAIN), learn(y, sums, rounds=2, secrecy="sums")
-    assert found.rounds[0].weights["zoo"] == pytest.approx(0.2)
-    differ = predict(found, sums).output - predict(expected, plain).output
-    assert np.abs(differ).max() <= EQUAL * y.std()
 
 
 def searched(found: Any, seen: set[int]) -> list[bytes]:
@@ -269,13 +254,10 @@ def test_other_ways_that_look_at_single_answers_are_refused() -> None:
 
 
 def test_bytes_are_counted() -> None:
-    """As many bytes come back as of float32, and keys beside them."""
+    """As many bytes come back as of float32; keys are not counted."""
     X, y = table(2000)
     options: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "fitted": "in-sample"}
     plain, sums = Traffic(), Traffic()
     learn(y, organizations(X), traffic=plain, **PLAIN, **options)
     learn(y, organizations(X), traffic=sums, secrecy="sums", **options)
-    assert sums.trips == plain.trips == 2
-    keys = sums.received - plain.received
-    assert 2 * 4 * (3 * 32 + 64) < keys < 2 * 4 * (3 * 32 + 72 + 3 * 8)  # of two rounds and four members
-    assert size(("ab", b"c", 1, {"d": np.zeros(2)})) == 2 + 1 + 8 + 16
+    assert (sums.trips, sums.received) == (plain.trips, plain.received)

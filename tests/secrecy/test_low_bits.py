@@ -22,7 +22,7 @@ from gal import Organization, learn, predict
 from gal.core.requests import FitRequest
 from gal.core.state import ByName
 from gal.errors import InvalidReplyError
-from gal.secrecy.contents import fit_unit, prediction_unit
+from gal.secrecy.contents import fit_unit
 from gal.secrecy.ring import from_ring, to_ring, unit_of
 from gal.secrecy.terms import SUM
 from low_bits import best_split, sums_of, without_rounding
@@ -103,17 +103,6 @@ def test_answers_far_larger_than_the_residual_show_no_steps_of_the_others(
 
 def request(residual: NDArray[np.floating[Any]]) -> FitRequest:
     return FitRequest(1, residual.astype(np.float32), ("lab",))
-
-
-@pytest.mark.parametrize("power", [-60, -1, 0, 1, 60])
-def test_the_grid_follows_the_residual_and_the_rates(power: int) -> None:
-    """Whoever sends smaller ones, for a finer grid, gets smaller answers."""
-    residual = np.random.default_rng(0).normal(size=(500, 2))
-    size = 2.0**power
-    assert fit_unit(request(residual / np.sqrt(np.mean(residual**2)))) == 1.0
-    assert fit_unit(request(size * residual)) == size * fit_unit(request(residual))
-    assert prediction_unit([size, -3 * size], [1.0, 8.0]) == size * prediction_unit([1.0, -3.0], [1.0, 8.0])
-    assert prediction_unit([0.0, size], [1.0, 4.0]) == 4 * size
 
 
 def test_the_largest_residual_can_be_answered() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +9,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
-from sklearn.metrics import log_loss
 
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
-from gal import GALClassifier, GALRegressor, Organization, learn, predict
+from gal import GALClassifier, Organization
 from gal.core.state import plain
 from gal.privacy import (
-    GaussianLabels,
-    LaplaceLabels,
     LaplaceResiduals,
     PaperLaplace,
     RandomisedResponse,
     SeededNoise,
 )
-from gal.privacy.added_rounds import added_fitted
-from gal.privacy.stack import stack_privately
-from gal.secrecy import Sums
 from gal.secrecy.member import CircleMember
-from gal.secrecy.terms import SUM
 
 Values = NDArray[Any]
 PARTS = {"bank": [0, 1], "a": [2], "b": [3], "c": [4, 5]}
@@ -39,10 +31,6 @@ NOISY: dict[str, Any] = {
         1.0, [0, 1], source, columns_epsilon=10.0, columns_delta=1e-6
     ),
     "residuals": lambda source: LaplaceResiduals(8.0, classes=[0, 1], source=source),
-}
-NUMBERS: dict[str, Any] = {
-    "laplace": lambda source: LaplaceLabels(1.0, -9.0, 9.0, source),
-    "gaussian": lambda source: GaussianLabels(1.0, 1e-5, -9.0, 9.0, source),
 }
 
 
@@ -77,10 +65,6 @@ def table(n: int = 300, *, others: float = 1.5, seed: int = 0) -> tuple[Values, 
 def fitted(X: Values, y: Values, privacy: Any, make: Any = GALClassifier, **options: Any) -> Any:
     given: dict[str, Any] = {"local_models": Ridge(), "rounds": 3, "random_state": 0, "secrecy": "sums"}
     return make(PARTS, privacy=privacy, **given | options).fit(X, y)
-
-
-def loss(model: Any, X: Values, y: Values) -> float:
-    return float(log_loss(y, model.predict_proba(X)))
 
 
 @pytest.fixture
@@ -153,27 +137,6 @@ def test_noise_for_columns_is_on_every_residual_but_the_first(heard: list[Any]) 
         assert alike > 0.9999 if t == 1 else alike < 0.9, (t, part)
 
 
-@pytest.mark.parametrize("mechanism", NUMBERS)
-@pytest.mark.usefixtures("few_penalties")
-def test_numbers_too(mechanism: str, heard: list[Any]) -> None:
-    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
-    X, y = table()
-    found = []
-    for labels in (X[:, 0] + X[:, 2], np.zeros(len(y))):
-        privacy = NUMBERS[mechanism](Fixed())
-        found.append(all_heard(heard, lambda y=labels, how=privacy: fitted(X, y, how, GALRegressor), X))
-    assert found[0][:2] == found[1][:2]
-
-
-def test_without_a_mechanism_other_labels_show(heard: list[Any]) -> None:
-    X, y = table(60)
-    found = [
-        all_heard(heard, lambda y=labels: fitted(X, y, None), X)[0]
-        for labels in (y, np.random.default_rng(5).permutation(y))
-    ]
-    assert found[0] != found[1]
-
-
 @pytest.mark.usefixtures("few_penalties")
 def test_every_residual_and_every_prediction_is_one_sum_and_her_own_part_none(heard: list[Any]) -> None:
     X, y = table()
@@ -186,77 +149,6 @@ def test_every_residual_and_every_prediction_is_one_sum_and_her_own_part_none(he
     del heard[:]
     model.predict(X[:7])
     assert [one[3] for one in heard] == [(7, 1)] * 3, "of all rounds together, whatever she makes of it"
-
-
-@pytest.mark.usefixtures("few_penalties")
-def test_the_refit_reads_what_a_prediction_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everybody's rounds added up as the public model counts them, and nothing else of the others."""
-    given: list[Any] = []
-
-    def noting(labels: Any, reached: Any, judged: Any, *more: Any, **how: Any) -> Any:
-        given.extend([reached, *judged.reached])
-        return stack_privately(labels, reached, judged, *more, **how)
-
-    monkeypatch.setattr("gal.estimators.stack_privately", noting)
-    X, y = table()
-    model = fitted(X, y, RandomisedResponse(2.0, [0, 1], SeededNoise(3)))
-    assert len(given) == 1 + 4, "the task, and without each part"
-    for one in given:
-        assert [dict(counts) for counts in one.coefficients] == [{"bank": 1.0, SUM: 1.0}]
-        [said] = one.fitted
-        assert np.ptp(one.output - said["bank"] - said[SUM]) < 1e-5, "but for where it began"
-    refit = model.private_refit_
-    assert refit.own.used
-    assert [set(counts) for counts in refit.coefficients] == [{"bank", SUM}]
-    parts = model.explain(X)
-    total = parts["bank"].to_numpy(), parts[SUM].to_numpy()
-    table_of_both = np.column_stack([*total, np.ones(len(X))])
-    without_own = model.decision_function(X) - own_output(model, X) * refit.own.matrix[0, 0]
-    matrix = [refit.coefficients[0][name][0, 0] for name in ("bank", SUM)]
-    found, *_ = np.linalg.lstsq(table_of_both, without_own, rcond=None)
-    np.testing.assert_allclose(found[:2], matrix, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(table_of_both @ found, without_own, atol=1e-5)
-
-
-def own_output(model: Any, X: Values) -> Values:
-    """What her own model says by itself, from her organization's fitted models."""
-    ensemble = model.private_refit_.own.ensemble
-    output = np.full(len(X), ensemble.initial[0])
-    models = model._organizations["bank"].models
-    for round, counts in enumerate(ensemble.coefficients, 1):
-        [fit] = models["alone", round]
-        output = output + counts["bank"] * np.ravel(fit.predict(X[:, [0, 1]]))
-    return output
-
-
-@pytest.mark.usefixtures("few_penalties")
-def test_where_the_others_help_both_predict_else_her_own_model_does() -> None:
-    X, y = table(1000)
-    alone = GALClassifier({"bank": [0, 1]}, local_models=Ridge(), rounds=3, random_state=0).fit(
-        X[:400], y[:400]
-    )
-    model = fitted(X[:400], y[:400], RandomisedResponse(1.0, [0, 1], SeededNoise(3)))
-    assert model.private_refit_.own.used
-    assert loss(model, X[400:], y[400:]) < 0.9 * loss(alone, X[400:], y[400:])
-    chance = np.random.default_rng(5).integers(0, 2, 400)
-    without = fitted(X[:400], chance, RandomisedResponse(1.0, [0, 1], Fixed(y[:400])))
-    assert "your own model predicts alone" in without.private_refit_.words
-    changed = X.copy()
-    changed[:, 2:] += 5.0
-    np.testing.assert_array_equal(without.predict_proba(X), without.predict_proba(changed))
-
-
-@pytest.mark.parametrize("mechanism", ["response", "residuals"])
-@pytest.mark.usefixtures("few_penalties")
-def test_stored_it_predicts_the_same(mechanism: str, tmp_path: Path) -> None:
-    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
-    X, y = table()
-    model = fitted(X, y, NOISY[mechanism](SeededNoise(3)))
-    assert model.private_refit_ is not None
-    model.set_params(privacy=None)
-    model.save(tmp_path / "model.gal")
-    loaded = GALClassifier.load(tmp_path / "model.gal")
-    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
 
 
 @pytest.mark.usefixtures("small_forests", "few_penalties")
@@ -277,29 +169,3 @@ def test_in_large_tables_her_own_model_is_closed_as_it_is_with_answers_and_store
     np.testing.assert_array_equal(loaded.predict_proba(X[:50]), summed.predict_proba(X[:50]))
     paper = fitted(X, y, PaperLaplace(1.0), rounds=1)
     assert summed.closing_ is paper.closing_ is None, "none of the others' answers"
-
-
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_added_up_it_is_what_the_public_model_counts(rounds: int) -> None:
-    rng = np.random.default_rng(0)
-    fitted = [{name: rng.normal(size=(5, 2)).astype(np.float32) for name in "ab"} for _ in range(rounds)]
-    counts: Sequence[Mapping[str, float]] = [{"a": 0.5, "b": 2.0}, {"b": -1.0}, {"a": 3.0}][:rounds]
-    added, once = added_fitted(fitted, counts)
-    for name in "ab":
-        expected = sum(one.get(name, 0.0) * said[name] for one, said in zip(counts, fitted, strict=True))
-        np.testing.assert_allclose(added[0][name], expected, rtol=1e-6)
-    assert once == [{"a": 1.0, "b": 1.0}]
-    assert added_fitted([], []) == ([], [])
-
-
-def test_the_public_model_alone_and_the_papers_mechanisms_go_with_sums_too() -> None:
-    X, y = table(60)
-    members = [Organization(name, X[:, columns], Ridge()) for name, columns in PARTS.items()]
-    privacy = RandomisedResponse(1.0, [0, 1], SeededNoise(3))
-    ensemble = learn(y, members, privacy=privacy, secrecy="sums", rounds=2)
-    assert np.isfinite(predict(ensemble, members).output).all()
-    model = fitted(X, y, PaperLaplace(1.0), rounds=2)
-    assert model.private_refit_ is None
-    assert "No differential-privacy guarantee" in str(model.privacy_)
-    lost = fitted(X, y, privacy, rounds=2, secrecy=Sums(drop_outs=0))
-    assert lost.ensemble_.summed == OTHERS

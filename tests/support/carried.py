@@ -11,7 +11,7 @@ from typing import Any
 
 from gal.node.carrier.called import Called
 from gal.node.carrier.calls import Pace
-from gal.node.carrier.memory import MemoryCarrier
+from gal.node.carrier.carrier import MemoryCarrier
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.logs import open_log

@@ -150,13 +150,13 @@ class Step:
         self.node, self.events = FakeNode(self.state), list[Any]()
         self.stopping = threading.Event()
         patience = Patience(join=5.0, deadline=deadline, quorum=quorum)
-        self.gathering = Gathering(
+        gathering = Gathering(
             cast(Any, self.node), record, 1, patience, self.events.append, self.stopping, frozenset(DIGEST)
         )
         chosen = Options(closing=False, cross_validation=0, validation_fraction=0.0)
         labels = regression_labels(np.arange(ROWS, dtype=np.float64), chosen)
         task = make_task(labels, list(DIGEST), chosen, label_holder="clinic", seed=3)
-        self.version = OpenVersion(task, cast(Any, None), labels, self.gathering)
+        self.version = self.gathering = OpenVersion.of(gathering, task, cast(Any, None), labels)
         self.shared = {name: SharedRows(np.ones(ROWS, dtype=np.bool_), one) for name, one in DIGEST.items()}
         self.late = 0
         self.refused: dict[str, str] = {}

@@ -20,15 +20,11 @@ from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.agreement.request_arrays import fit_request
 from gal.node.agreement.sum_messages import (
     begin_content,
-    boxes_for_one,
     fit_sum_content,
     learning_content,
-    offer_arrays,
+    message_to_member,
     prediction_content,
-    read_boxes,
-    read_masked,
-    read_offers,
-    read_opening,
+    read_member,
     residual_content,
 )
 from gal.node.assistant.service import Service
@@ -38,7 +34,17 @@ from gal.node.store.state import State, TaskRecord
 from gal.protocol import Message, decode, digest, encode, prepare
 from gal.secrecy.collector import Collector
 from gal.secrecy.contents import fit_unit
-from gal.secrecy.messages import Masked, Offer, Opening, SealedShares
+from gal.secrecy.messages import (
+    AnswerAsked,
+    KeysAsked,
+    Masked,
+    Offer,
+    Opening,
+    OpeningAsked,
+    SealedShares,
+    SharesAsked,
+    SumRequest,
+)
 from gal.transport import CardFolder, card_of, save_identity
 from small_circles import identity
 from small_network import WorkerHere, quiet
@@ -176,26 +182,26 @@ class ByHand:
     # Steps
 
     def _ask(
-        self, name: str, kind: str, number: int, fields: Mapping[str, Any], **arrays: NDArray[Any]
-    ) -> Message:
-        said = {"circle": self.circle.digest, **fields}
-        return self.houses[name].answer(Message(kind, TASK, 1, f"{kind} {number}", said, arrays))
+        self,
+        name: str,
+        asked: SumRequest,
+        about: Mapping[str, Any] | None = None,
+        rows: Any = None,
+        **other: Any,
+    ) -> Any:
+        kind, number, fields, arrays = message_to_member(self.circle, asked, about or {}, rows)
+        message = Message(kind, TASK, 1, f"{kind} {number}", fields | other, arrays)
+        certificate = identity(name).certificate
+        return read_member(self.circle, name, certificate, asked, self.houses[name].answer(message))
 
     def keys(self, name: str, number: int) -> Offer:
         """A member's keys."""
-        message = self._ask(name, "keys", number, {"numbers": [number]})
-        arrays = message.arrays
-        certificate = identity(name).certificate
-        [offer] = read_offers(self.circle, name, [number], certificate, arrays["keys"], arrays["signatures"])
+        offer: Offer = self._ask(name, KeysAsked(number))
         return offer
 
     def share(self, name: str, number: int, offers: Sequence[Offer]) -> SealedShares:
         """A member's shares for those who made these offers."""
-        members = [offer.name for offer in offers]
-        made = [offer_arrays([offer]) for offer in offers]
-        arrays = {key: np.stack([one[key] for one in made]) for key in ("keys", "signatures")}
-        message = self._ask(name, "share", number, {"numbers": [number], "members": members}, **arrays)
-        [shares] = read_boxes(self.circle, name, [number], members, message.arrays["boxes"])
+        shares: SealedShares = self._ask(name, SharesAsked(number, tuple(offers)))
         return shares
 
     def ready(self, number: int, names: Sequence[str] | None = None) -> Collector:
@@ -223,23 +229,15 @@ class ByHand:
             rows_asked, unit = row_digest(chosen, "integer", "plain"), found["unit"]
             content = prediction_content(question, rows_asked, (n, 1), found["learned"])
         ask = collector.ask(content, (n, 1), unit)
-        fields = {
-            "number": ask.number,
-            "members": list(ask.members),
-            "of": digest(encode(question)),
-            "content": ask.content,
-            "unit": ask.unit,
-            "shape": list(ask.shape),
-        }
-        arrays = {"boxes": boxes_for_one(self.circle, collector.boxes_for(name), ask.members)}
-        arrays |= {} if rows is None else {"rows": np.asarray(rows, dtype=np.uint8)}
-        message = self._ask(name, "sum", ask.number, fields | other, **arrays)
-        return read_masked(name, ask.number, message)
+        asked = AnswerAsked(ask, collector.boxes_for(name))
+        chosen_rows = None if rows is None else np.asarray(rows)
+        masked: Masked = self._ask(name, asked, {"of": digest(encode(question))}, chosen_rows, **other)
+        return masked
 
     def open(self, name: str, number: int, there: Sequence[str], dropped: Sequence[str] = ()) -> Opening:
         """A member's help to open the sum of those that are there."""
-        message = self._ask(name, "open", number, {"number": number, "members": list(there)})
-        return read_opening(self.circle, name, number, there, dropped, message)
+        opening: Opening = self._ask(name, OpeningAsked(number, tuple(there), tuple(dropped)))
+        return opening
 
     def fitted(self, name: str, round: int = 1) -> NDArray[Any]:
         """What a member has computed, and nobody but it knows."""

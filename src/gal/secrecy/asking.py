@@ -7,7 +7,7 @@ mean of theirs and whose weight is theirs together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from gal.core.guards.plausible import Outside
 from gal.core.replies import Answers
@@ -25,38 +25,17 @@ from gal.secrecy.terms import SUM, read_secrecy
 WHAT = "secrecy='sums'"
 
 
-class WayOfAsking(Protocol):
-    """Who is asked, and how."""
-
-    names: list[str]
-    """The organizations that the task knows."""
-    traffic: Traffic | None
-    """What the driver counts; None where this counts by itself."""
-
-    def options(self, options: Options, *, private: bool = False) -> Options:
-        """The task's options, as far as this asking leaves them; ``private``: labels are protected."""
-
-    def __call__(
-        self,
-        task: Task,
-        organizations: Mapping[str, Organization],
-        driver: Driver,
-        requests: Sequence[Request],
-    ) -> list[Mapping[str, Any]]:
-        """One round trip: the replies to each request."""
-
-    def concluded(self, ensemble: Ensemble) -> Ensemble:
-        """What was learned, with what only this asking knows of it."""
-
-
-class SingleAnswers:
-    """Every organization answers by itself."""
+class WayOfAsking:
+    """Who is asked, and how; here every organization answers by itself."""
 
     def __init__(self, names: Sequence[str], traffic: Traffic | None) -> None:
-        self.names, self.traffic = list(names), traffic
+        self.names = list(names)
+        """The organizations that the task knows."""
+        self.traffic = traffic
+        """What the driver counts; None where this counts by itself."""
 
     def options(self, options: Options, *, private: bool = False) -> Options:  # noqa: ARG002
-        """As they are."""
+        """The task's options, as far as this asking leaves them; ``private``: labels are protected."""
         return options
 
     def __call__(
@@ -66,11 +45,11 @@ class SingleAnswers:
         driver: Driver,
         requests: Sequence[Request],
     ) -> list[Mapping[str, Any]]:
-        """As the driver asks."""
+        """One round trip: the replies to each request."""
         return ask(task, organizations, driver, requests)
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
-        """As it is."""
+        """What was learned, with what only this asking knows of it."""
         return ensemble
 
 
@@ -80,7 +59,7 @@ def asking_for(
     """The asking that the option ``secrecy`` stands for."""
     sums = read_secrecy(secrecy)
     if sums is None:
-        return SingleAnswers(list(organizations), traffic)
+        return WayOfAsking(list(organizations), traffic)
     sums.check(len(set(organizations) - {holder}))
     require("node", WHAT)
     from gal.secrecy.summing import Summing
@@ -93,7 +72,7 @@ def predicting_model(ensemble: Ensemble, *rest: Any) -> AssistedModel:
     if SUM not in ensemble.asked():
         return AssistedModel(ensemble, *rest)
     require("node", WHAT)
-    from gal.secrecy.local_predictions import SummedModel, added_up
+    from gal.secrecy.summed_predictions import SummedModel, added_up
 
     return SummedModel(added_up(ensemble), *rest, learned=ensemble)
 
@@ -113,6 +92,6 @@ def predict_summed(
             "outside='keep'"
         )
     require("node", WHAT)
-    from gal.secrecy.local_predictions import added_up, predict_sums
+    from gal.secrecy.summed_predictions import added_up, predict_sums
 
     return added_up(ensemble), predict_sums(ensemble, members, views, n_rows, run)

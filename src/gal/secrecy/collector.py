@@ -6,7 +6,7 @@ away the masks of the sum, not those of one answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,30 @@ from numpy.typing import NDArray
 from gal.errors import InvalidMessageError, InvalidReplyError, RefusedError
 from gal.secrecy.masks import derived, mask, public_key, sha256_of
 from gal.secrecy.member import add_pair, check_present, pair_mask
-from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares
-from gal.secrecy.offers import check_offer
+from gal.secrecy.messages import (
+    AnswerAsked,
+    Ask,
+    Circle,
+    KeysAsked,
+    Masked,
+    Offer,
+    Opening,
+    OpeningAsked,
+    SealedShares,
+    SharesAsked,
+    SumReply,
+    SumRequest,
+    check_offer,
+)
 from gal.secrecy.ring import Ring, from_ring
 from gal.secrecy.shamir import join_shares
+
+Trips = Generator[
+    Mapping[str, SumRequest], Mapping[str, SumReply], tuple[NDArray[np.float64], tuple[str, ...]]
+]
+"""Round trips of one sum: yields what each member is asked, receives the replies that came by member; returns
+the sum, and whose answers are in it.
+"""
 
 
 class Collector:
@@ -32,6 +52,43 @@ class Collector:
         self._answered: set[str] = set()
         self._closed = False
         self._openings: dict[str, Opening] = {}
+
+    def run(
+        self,
+        members: Sequence[str],
+        content: str,
+        shape: tuple[int, ...],
+        unit: float,
+        *,
+        everybody: bool = False,
+    ) -> Trips:
+        """The whole sum of these members' answers; whoever drives it carries the messages.
+
+        ``everybody``: nobody is to drop out of it, also where that was agreed.
+        """
+        check_present(self.circle, tuple(members))
+        self._take((yield dict.fromkeys(members, KeysAsked(self.number))))
+        offers = self.offers()
+        self._take((yield dict.fromkeys((one.name for one in offers), SharesAsked(self.number, offers))))
+        ask = self.ask(content, shape, unit)
+        self._take((yield {name: AnswerAsked(ask, self.boxes_for(name)) for name in ask.members}))
+        there = self.survivors()
+        if everybody and there != tuple(sorted(members)):
+            raise RefusedError("too-few", "not everybody has answered in time")
+        self._take((yield dict.fromkeys(there, OpeningAsked(self.number, there, self.dropped()))))
+        return self.total(), there
+
+    def _take(self, replies: Mapping[str, SumReply]) -> None:
+        for reply in replies.values():
+            match reply:
+                case Offer():
+                    self.take_offer(reply)
+                case SealedShares():
+                    self.take_shares(reply)
+                case Masked():
+                    self.take_masked(reply)
+                case Opening():
+                    self.take_opening(reply)
 
     # --- 1 and 2: keys and shares
 

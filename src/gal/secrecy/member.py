@@ -25,8 +25,18 @@ from numpy.typing import NDArray
 
 from gal.errors import RefusedError
 from gal.secrecy.masks import agreed, derived, draws, mask, seal, unseal
-from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares, plain_bytes
-from gal.secrecy.offers import Secrets, Signs, check_offer
+from gal.secrecy.messages import (
+    Ask,
+    Circle,
+    Masked,
+    Offer,
+    Opening,
+    SealedShares,
+    Secrets,
+    Signs,
+    check_offer,
+    plain_bytes,
+)
 from gal.secrecy.record import Claim, Claims
 from gal.secrecy.ring import Ring, to_ring
 from gal.secrecy.shamir import SHARE_BYTES, split_secret

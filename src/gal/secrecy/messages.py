@@ -8,13 +8,16 @@ is, and is answered with ``Masked`` numbers; 4. told who answered, every member 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
-from gal.secrecy.masks import sha256_of
+from gal.errors import IdentityError, RefusedError
+from gal.secrecy.masks import public_key, sha256_of
 from gal.secrecy.ring import Ring
+from gal.transport.identity import fingerprint_of, verify
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,61 @@ class Offer:
 
     def signed_words(self, circle: str) -> bytes:
         """What is signed; ``circle`` is the circle's digest."""
-        return signed_words(circle, self.name, self.number, self.mask_key, self.box_key, self.promise)
+        keys = self.mask_key.hex(), self.box_key.hex(), self.promise
+        return plain_bytes(["offer", circle, self.name, self.number, *keys])
+
+
+class Signs(Protocol):
+    """Who a member is: :class:`gal.transport.Identity`."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def certificate(self) -> bytes:
+        """In PEM, with its public key."""
+
+    def sign(self, data: bytes) -> bytes:
+        """A signature with its private key."""
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What a member keeps of a sum, until it is opened; in memory only."""
+
+    mask_key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    box_key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    seed: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+
+    def offer(self, circle: Circle, number: int, identity: Signs) -> Offer:
+        """The public side of it, signed."""
+        box_key = public_key(self.box_key) if circle.shares else b""
+        public = public_key(self.mask_key), box_key, sha256_of(self.seed)
+        made = Offer(identity.name, number, *public, identity.certificate, b"")
+        return replace(made, signature=identity.sign(made.signed_words(circle.digest)))
+
+
+def check_offer(circle: Circle, number: int, offer: Offer) -> None:
+    """An error where an offer is not of this sum, or not signed by the member in whose name it comes."""
+    expected = circle.members.get(offer.name)
+    if expected is None or offer.number != number:
+        raise RefusedError(
+            "offer",
+            f"an offer of {offer.name!r} for sum {offer.number} came, expected one of "
+            f"{', '.join(circle.names)} for sum {number}: ask the members again",
+        )
+    try:
+        found = fingerprint_of(offer.certificate)
+        signed = verify(offer.certificate, offer.signed_words(circle.digest), offer.signature)
+    except (IdentityError, ValueError) as error:
+        raise RefusedError("offer", f"the certificate of {offer.name!r} cannot be used: {error}") from error
+    if found != expected or not signed:
+        raise RefusedError(
+            "offer",
+            f"the keys that came for {offer.name!r} are not signed by {expected}, under which the circle "
+            f"knows it (the certificate is of {found}): somebody else made them. Nothing was sent",
+        )
 
 
 @dataclass(frozen=True)
@@ -130,9 +187,40 @@ class Opening:
     """Shares of the mask keys of those who dropped out."""
 
 
-def signed_words(circle: str, name: str, number: int, mask_key: bytes, box_key: bytes, promise: str) -> bytes:
-    """What a member signs of its keys."""
-    return plain_bytes(["offer", circle, name, number, mask_key.hex(), box_key.hex(), promise])
+@dataclass(frozen=True)
+class KeysAsked:
+    """The label holder's request for an ``Offer``."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class SharesAsked:
+    """Her request for ``SealedShares``: everybody's offers."""
+
+    number: int
+    offers: tuple[Offer, ...]
+
+
+@dataclass(frozen=True)
+class AnswerAsked:
+    """Her request for ``Masked`` numbers: one ``Ask`` for all, and what the others sealed for this member."""
+
+    ask: Ask
+    boxes: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class OpeningAsked:
+    """Her request for an ``Opening``: whose answers came, and whose did not."""
+
+    number: int
+    members: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+SumRequest = KeysAsked | SharesAsked | AnswerAsked | OpeningAsked
+SumReply = Offer | SealedShares | Masked | Opening
 
 
 def plain_bytes(value: Any) -> bytes:

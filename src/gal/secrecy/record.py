@@ -87,11 +87,9 @@ class DiskRecord:
         with self._opened() as database:
             differing = []
             for one in claims:
-                row = database.execute(
-                    "select value from claims where scope = ? and key = ?", (one.scope, one.key)
-                ).fetchone()
-                if row is not None and row[0] != one.value:
-                    differing.append(one._replace(value=row[0]))
+                found = _value(database, one.scope, one.key)
+                if found is not None and found != one.value:
+                    differing.append(one._replace(value=found))
             if not differing:
                 database.executemany("insert or ignore into claims values (?, ?, ?)", claims)
         return differing
@@ -103,19 +101,14 @@ class DiskRecord:
 
     def value(self, scope: str, key: str) -> str | None:
         """See :class:`Claims`."""
-        with self._opened(writing=False) as database:
-            row = database.execute(
-                "select value from claims where scope = ? and key = ?", (scope, key)
-            ).fetchone()
-        return None if row is None else str(row[0])
+        return self.values(scope, [key])[0]
 
     def values(self, scope: str, keys: Sequence[str]) -> list[str | None]:
         """What was claimed under each of these keys."""
         with self._opened(writing=False) as database:
-            rows = [
-                database.execute(
-                    "select value from claims where scope = ? and key = ?", (scope, key)
-                ).fetchone()
-                for key in keys
-            ]
-        return [None if row is None else str(row[0]) for row in rows]
+            return [_value(database, scope, key) for key in keys]
+
+
+def _value(database: Connection, scope: str, key: str) -> str | None:
+    row = database.execute("select value from claims where scope = ? and key = ?", (scope, key)).fetchone()
+    return None if row is None else str(row[0])

@@ -7,9 +7,9 @@ whoever runs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,21 +22,26 @@ from gal.engine.drivers import Driver, Traffic, ask
 from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.errors import InvalidReplyError, LocalModelError, RefusedError
+from gal.secrecy.asking import WayOfAsking
 from gal.secrecy.collector import Collector
 from gal.secrecy.contents import fit_content, fit_unit
 from gal.secrecy.member import CircleMember
-from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares
+from gal.secrecy.messages import (
+    AnswerAsked,
+    Circle,
+    KeysAsked,
+    OpeningAsked,
+    SharesAsked,
+    SumReply,
+    SumRequest,
+)
 from gal.secrecy.record import MemoryRecord
 from gal.secrecy.summed_options import summed_options
 from gal.secrecy.terms import SUM, Sums
 from gal.transport.identity import make_identity
 
-DIGEST_BYTES = 32
-"""Of a promise, as it travels."""
 Floats = NDArray[np.float64]
 Values = Mapping[str, NDArray[np.floating]]
-Moved = Callable[[bool, Any], None]
-"""Told what moves: whether it goes to a member, and the message."""
 
 
 def simulated_secret(name: str) -> bytes:
@@ -71,59 +76,51 @@ class LocalCircle:
         return LocalCircle(circle, members)
 
     def add_up(
-        self, values: Values, content: str, unit: float, moved: Moved, rows: Sequence[str] = ()
+        self, values: Values, content: str, unit: float, rows: Sequence[str] = ()
     ) -> tuple[Floats, tuple[str, ...]]:
         """The sum of these members' values, and whose are in it; the others have dropped out."""
         self.number += 1
-        collector = Collector(self.circle, self.number)
         present = [name for name in self.members if name not in self.lost]
-        for name in present:
-            offer = self.members[name].offer(self.number)
-            moved(False, offer)
-            collector.take_offer(offer)
-        offers = collector.offers()
-        for name in present:
-            moved(True, (present, offers))
-            shares = self.members[name].share(self.number, offers)
-            moved(False, shares)
-            collector.take_shares(shares)
         shape = next(iter(values.values())).shape if values else (0,)
-        asked = collector.ask(content, shape, unit)
-        for name in sorted(set(values) & set(present)):
-            boxes = collector.boxes_for(name)
-            moved(True, (asked, boxes))
-            try:
-                masked = self.members[name].answer(
-                    asked, boxes, values[name], content=content, unit=unit, rows=rows
-                )
-            except InvalidReplyError:  # it cannot be written on the ring: nothing is sent
-                continue
-            moved(False, masked)
-            collector.take_masked(masked)
-        there = collector.survivors()
-        for name in there:
-            moved(True, there)
-            opening = self.members[name].open(self.number, there)
-            moved(False, opening)
-            collector.take_opening(opening)
+        trips = Collector(self.circle, self.number).run(present, content, shape, unit)
+
+        def reply(name: str, request: SumRequest) -> SumReply | None:
+            member = self.members[name]
+            match request:
+                case KeysAsked(number):
+                    return member.offer(number)
+                case SharesAsked(number, offers):
+                    return member.share(number, offers)
+                case OpeningAsked(number, there, _):
+                    return member.open(number, there)
+                case AnswerAsked(ask, boxes) if name in values:
+                    with suppress(InvalidReplyError):  # it cannot be written on the ring: nothing is sent
+                        own = values[name]
+                        return member.answer(ask, boxes, own, content=content, unit=unit, rows=rows)
+            return None
+
+        try:
+            requests = next(trips)
+            while True:
+                made = {name: reply(name, request) for name, request in requests.items()}
+                requests = trips.send({name: one for name, one in made.items() if one is not None})
+        except StopIteration as end:
+            total, there = end.value
         for name in present:
             self.members[name].forget(self.number)
         self.lost = frozenset(set(self.members) - set(there))
-        return collector.total(), there
+        return total, there
 
 
-class Summing:
+class Summing(WayOfAsking):
     """Asks all but the label holder's own organization for the sum of their answers."""
-
-    traffic: Traffic | None = None
-    """Counted here, since the driver sees one organization only."""
 
     def __init__(
         self, sums: Sums, organizations: Mapping[str, Organization], holder: str, traffic: Traffic | None
     ) -> None:
+        super().__init__([holder, SUM], None)  # counted here, since the driver sees one organization only
         self._sums, self._holder, self._counted = sums, holder, traffic
         self.members = {name: one for name, one in organizations.items() if name != holder}
-        self.names = [holder, SUM]
         self._circle = LocalCircle.of(sorted(self.members), sums)
         self._left_out: dict[int, dict[str, str]] = {}
         self._units: dict[int, float] = {}
@@ -161,13 +158,17 @@ class Summing:
         values = {name: said for name, said in replies.items() if name in self.members and _is_numbers(said)}
         failed = {name: str(replies.get(name, "dropped out")) for name in set(self.members) - set(values)}
         unit = fit_unit(request)
-        if self._counted is not None:
-            weight = 0 if request.sample_weight is None else request.sample_weight.nbytes
-            self._counted.sent += len(self.members) * (request.residual.nbytes + weight)
-        total, there = self._opened(
-            partial(self._circle.add_up, values, fit_content(request), unit, partial(count, self._counted)),
-            failed,
-        )
+        try:
+            total, there = self._circle.add_up(values, fit_content(request), unit)
+        except RefusedError as error:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(failed.items()))
+            raise LocalModelError(
+                f"the sum cannot be opened: {error}. What went wrong: {reasons or 'an answer out of range'}. "
+                "With secrecy=Sums(drop_outs=1) one organization may drop out, for good"
+            ) from error
+        if self._counted is not None:  # masked values are as long as float32; keys and shares are not counted
+            masked = [values[name].astype(np.float32) for name in there]
+            self._counted.count(request, len(self.members), masked)
         if request.part is None:
             gone = set(self.members) - set(there)
             self._left_out[request.round] = {name: failed.get(name, "dropped out") for name in gone}
@@ -175,65 +176,29 @@ class Summing:
         own = {name: said for name, said in replies.items() if name not in self.members}
         return own | {SUM: total / len(self.members)}
 
-    def _opened(
-        self, add_up: Callable[[], tuple[Floats, tuple[str, ...]]], failed: Mapping[str, str]
-    ) -> tuple[Floats, tuple[str, ...]]:
-        try:
-            return add_up()
-        except RefusedError as error:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(failed.items()))
-            raise LocalModelError(
-                f"the sum cannot be opened: {error}. What went wrong: {reasons or 'an answer out of range'}. "
-                "With secrecy=Sums(drop_outs=1) one organization may drop out, for good"
-            ) from error
-
     def concluded(self, ensemble: Ensemble) -> Ensemble:
         """The same with the names of those in the sum, and who dropped out when."""
+        return concluded(ensemble, sorted(self.members), self._left_out, self._units)
+
+
+def concluded(
+    ensemble: Ensemble,
+    members: Sequence[str],
+    left_out: Mapping[int, Mapping[str, str]],
+    units: Mapping[int, float],
+) -> Ensemble:
+    """What was learned from sums, with who is in them and, by round, who dropped out and why, and in what
+    units answers were written (1, as is usual, of rounds before a resuming).
+    """
+    rounds = ensemble.rounds
+    if ensemble.track == "assisted":
         rounds = tuple(
-            replace(done, left_out=ByName({**done.left_out, **self._left_out.get(done.round, {})}))
-            for done in ensemble.rounds
+            replace(done, left_out=ByName({**done.left_out, **left_out.get(done.round, {})}))
+            for done in rounds
         )
-        rounds = rounds if ensemble.track == "assisted" else ensemble.rounds
-        units = units_of(ensemble, self._units)
-        return replace(ensemble, rounds=rounds, summed=tuple(sorted(self.members)), summed_units=units)
-
-
-def units_of(ensemble: Ensemble, found: Mapping[int, float]) -> tuple[float, ...]:
-    """By round: what answers to its residual were written in; 1, as is usual, of rounds before a resuming."""
-    return tuple(found.get(done.round, 1.0) for done in ensemble.rounds)
+    used = tuple(units.get(done.round, 1.0) for done in rounds)
+    return replace(ensemble, rounds=rounds, summed=tuple(members), summed_units=used)
 
 
 def _is_numbers(said: Any) -> bool:
     return isinstance(said, np.ndarray) and bool(np.isfinite(said).all())
-
-
-def count(traffic: Traffic | None, to_member: bool, message: Any) -> None:
-    """Count a message in the traffic, where somebody wants to know."""
-    if traffic is None:
-        return
-    if to_member:
-        traffic.sent += size(message)
-    else:
-        traffic.received += size(message)
-
-
-def size(message: Any) -> int:
-    """About how many bytes a message takes: its keys, shares and numbers, and names where they are told.
-
-    Members are sent in the order of their names, and whose stream it is says who sends; digests are bytes.
-    """
-    if isinstance(message, bytes | str):
-        return len(message)
-    if isinstance(message, Masked):
-        return message.values.nbytes
-    if isinstance(message, np.ndarray):
-        return message.nbytes
-    if isinstance(message, int | float):
-        return 8
-    if isinstance(message, Mapping):
-        return sum(map(size, message.values()))
-    if isinstance(message, Ask | Offer | Opening | SealedShares):
-        travels = set(message.__dataclass_fields__) - {"name", "promise", "certificate"}  # a card has that
-        promise = DIGEST_BYTES if isinstance(message, Offer) else 0
-        return promise + sum(size(getattr(message, name)) for name in travels)
-    return sum(map(size, message))

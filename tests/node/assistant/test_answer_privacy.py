@@ -19,7 +19,7 @@ from gal.errors import PrivacyError, RefusedError
 from gal.models import LinearModel
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.service import Service
-from gal.node.config.configuration import Privacy, read_configuration
+from gal.node.config.configuration import read_configuration
 from gal.node.journal.metrics import start_metrics
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.worker import Result, WorkFailedError
@@ -161,12 +161,6 @@ def test_fitted_values_are_cut_noised_and_charged_to_every_row(lab: Lab) -> None
     assert (entry.subject, entry.task, entry.peers, entry.n_rows) == ("answers", "risk", ("clinic",), N)
 
 
-def test_noise_comes_before_rounding(tmp_path: Path) -> None:
-    with opened(tmp_path, NOISE + "[policy]\ndecimals = 1\n") as lab:
-        values = lab.fitted().arrays["fitted"]
-        np.testing.assert_allclose(values, np.round(plain() + 1, 1), atol=1e-6)
-
-
 def test_the_same_request_gets_the_same_bytes_and_costs_nothing_more(lab: Lab) -> None:
     first = lab.fitted()
     lab.ask(fit(first.fields["rows"], RESIDUAL))
@@ -183,40 +177,12 @@ def test_also_after_a_restart(tmp_path: Path) -> None:
         assert [lab.spent(), lab.source.draws] == pytest.approx([1.0, 0])
 
 
-def test_what_was_drawn_survives_the_loss_of_the_model_beside_it(lab: Lab) -> None:
-    first = lab.fitted()
-    [model] = lab.state.folder(TERMS.task, 1).glob("model-*")
-    model.unlink()
-    assert same(lab.fitted(), first)
-    assert model.exists()
-    assert [lab.spent(), lab.source.draws] == pytest.approx([0.5, 1])
-
-
 def test_an_answer_that_was_lost_is_drawn_and_paid_for_anew(lab: Lab) -> None:
     lab.fitted()
     [answer] = lab.state.folder(TERMS.task, 1).glob("answer-*")
     answer.write_bytes(b"damaged")
     np.testing.assert_allclose(lab.fitted().arrays["fitted"], plain() + 2, atol=1e-5)
     assert lab.spent() == pytest.approx(1.0)
-
-
-def test_a_crash_after_the_charge_only_counts_too_much(lab: Lab) -> None:
-    rows = lab.ask(begin()).fields["rows"]
-    lab.worker.failing = True
-    with pytest.raises(OSError, match="power"):
-        lab.ask(fit(rows))
-    assert lab.spent() == pytest.approx(0.5)
-    lab.worker.failing = False
-    assert lab.ask(fit(rows)).kind == "fitted"
-    assert lab.spent() == pytest.approx(1.0)
-
-
-def test_every_round_and_every_part_is_an_answer(lab: Lab) -> None:
-    rows = lab.ask(begin(parts=True)).fields["rows"]
-    for round in (1, 2):
-        lab.ask(fit(rows, RESIDUAL, round=round))
-        lab.ask(fit(rows, RESIDUAL[::2], round=round, part=1))
-    assert lab.spent() == pytest.approx(4 * 0.5)
 
 
 def test_what_moving_models_say_again_is_drawn_once(tmp_path: Path) -> None:
@@ -254,34 +220,6 @@ def test_a_prediction_asked_for_again_costs_nothing_and_another_one_does(lab: La
     lab.ask(end(1))
     lab.ask(predict([3], 1))
     assert lab.spent(3) == pytest.approx(2.0)
-
-
-def test_a_kept_answer_that_is_damaged_is_drawn_and_paid_for_anew(lab: Lab) -> None:
-    lab.fitted()
-    first = lab.ask(predict([3], 1))
-    [kept] = lab.state.folder(TERMS.task, 1).glob("kept-*")
-    kept.write_bytes(kept.read_bytes()[:-1])
-    assert not same(lab.ask(predict([3], 1)), first)
-    assert lab.spent(3) == pytest.approx(1.5)
-
-
-def test_only_so_many_answers_are_kept(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gal.node.assistant.answer_guard.KEPT", 2)
-    lab.fitted()
-    for row in range(4):
-        lab.ask(predict([row], 1))
-    assert len([*lab.state.folder(TERMS.task, 1).glob("kept-*")]) == 2
-    monkeypatch.setattr("gal.node.assistant.answer_guard.KEPT_BYTES", 0)
-    last = lab.ask(predict([4], 1))
-    assert len([*lab.state.folder(TERMS.task, 1).glob("kept-*")]) == 1
-    assert same(lab.ask(predict([4], 1)), last)
-
-
-def test_a_version_that_was_never_begun_leaves_no_folder(lab: Lab) -> None:
-    lab.fitted()
-    with pytest.raises(RefusedError, match="has not begun"):
-        lab.ask(predict([1], 1, version=7))
-    assert not (lab.home / "tasks" / TERMS.task / "7").exists()
 
 
 # The budget
@@ -327,17 +265,6 @@ def test_all_label_holders_draw_on_one_budget(tmp_path: Path) -> None:
 # Where there is no noise
 
 
-def test_without_noise_there_is_no_ledger(tmp_path: Path) -> None:
-    with opened(tmp_path, "") as lab:
-        np.testing.assert_allclose(
-            lab.fitted().arrays["fitted"], LinearModel().fit(X, RESIDUAL).predict(X).reshape(-1, 1), rtol=1e-5
-        )
-        lab.ask(predict([1], 1))
-        assert lab._ledger is None
-        assert lab.source.draws == 0
-        assert {path.name for path in lab.state.folder(TERMS.task, 1).iterdir()}.isdisjoint({"rows.npy"})
-
-
 def test_own_tasks_get_answers_without_noise(lab: Lab) -> None:
     own = TERMS.model_copy(update={"label_holder": "lab"})
     lab.state.forget(TERMS.task)
@@ -368,20 +295,6 @@ def test_a_node_refuses_noise_that_can_be_repeated(tmp_path: Path) -> None:
     assert isinstance(error.value.__cause__, PrivacyError)
     assert "SeededNoise" in str(error.value)
     assert "SeededNoise" not in error.value.failure.outside
-
-
-def test_noise_without_a_ledger_does_not_start(tmp_path: Path) -> None:
-    with opened(tmp_path) as lab, pytest.raises(PrivacyError, match="need a ledger"):
-        Service(lab.service.configuration, lab.state, lab.worker, quiet(), lab.metrics)  # type: ignore[arg-type]
-
-
-def test_the_worker_draws_what_the_node_charges(lab: Lab) -> None:
-    """node.toml was edited while the node runs, and the worker started anew from
-    it: what is charged still holds.
-    """
-    edited = lab.service.configuration.model_copy(update={"privacy": Privacy()})
-    lab.worker._commands = Commands(edited, lab.source)
-    np.testing.assert_allclose(lab.fitted().arrays["fitted"], plain() + 1, atol=1e-5)
 
 
 # Over a network

@@ -14,8 +14,7 @@ import pytest
 from test_service import TERMS, Lab, N, begin, fit, predict
 from test_who_is_known import OTHER, PSI, exchange, of, refusal
 
-from gal.node.store.charges import AGAIN, KEPT, LOT
-from gal.node.store.state import State, TaskRecord
+from gal.node.store.state import TaskRecord
 from gal.protocol import Message
 
 POLICY = "[policy]\nmin_rows = 20\npredictions_per_day = 1000\n"
@@ -74,26 +73,6 @@ def test_whatever_differs_is_charged(lab: Lab, other: Message) -> None:
     assert spent(lab) == [6, 2, 2]
 
 
-def test_so_is_what_another_label_holder_asks(lab: Lab) -> None:
-    state, day = lab.state, lab.today.date().isoformat()
-    state.charges.put("clinic", day, "sha256:1", "a" * 32)
-    state.charges.answered("clinic", "sha256:1", "sha256:2")
-    assert state.charges.answer("clinic", day, "sha256:1") == "sha256:2"
-    assert state.charges.answer("shop", day, "sha256:1") is None
-    assert state.charges.answer("clinic", "2026-01-02", "sha256:1") is None
-
-
-def test_and_what_is_asked_all_day_long_or_on_another_day(lab: Lab) -> None:
-    for _ in range(1 + AGAIN):
-        lab.ask(FEW)
-    assert spent(lab) == [3, 1, 1]
-    lab.ask(FEW)
-    assert spent(lab) == [6, 2, 2]
-    lab.today += timedelta(days=1)
-    lab.ask(FEW)
-    assert spent(lab) == [3, 1, 1]
-
-
 def test_nothing_is_free_that_was_charged_before_midnight(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = lab.service.worker
 
@@ -119,17 +98,6 @@ def test_an_answer_that_has_changed_is_charged(lab: Lab) -> None:
     pd.concat([table, table.tail(1).assign(id=900)]).to_csv(lab.home / "rows.csv", index=False)
     assert lab.ask(FEW).arrays["known"].tolist() == [1, 1, 1]
     assert spent(lab) == [6, 2, 1]
-
-
-def test_what_was_refused_stays_refused(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, "[policy]\nsmall_predictions_per_day = 0\nunknown_ids_per_day = 5\n")
-    learned(lab)
-    for _ in range(3):
-        assert refusal(lab, predict([3], 1))[0] == "too-few-rows"
-    unknown = predict([*range(N), *range(900, 910)], 1)
-    for _ in range(3):
-        assert refusal(lab, unknown)[0] == "budget-spent"
-    lab.close()
 
 
 def test_two_at_once_are_charged_once(lab: Lab) -> None:
@@ -179,25 +147,3 @@ def test_a_step_of_an_exchange_that_comes_again_is_charged_and_counts_once(
     assert spent(lab) == [5, 1, 0]
     assert lab.state.spend_predictions("exchanged clinic", f"{PSI.task} 1", 0, 0) == 5
     lab.close()
-
-
-def test_only_the_newest_are_known_and_none_of_a_task_that_was_forgotten(tmp_path: Path) -> None:
-    state = State(tmp_path)
-    state.charges.put("shop", "day", "first", "a" * 32)
-    for number in range(KEPT + 10):
-        state.charges.put("clinic", "day", f"request {number}", "b" * 32)
-    found = [
-        number
-        for number in range(KEPT + 10)
-        if state.charges.answer("clinic", "day", f"request {number}") == ""
-    ]
-    assert found == list(range(10, KEPT + 10))
-    for number in range(3 * LOT):
-        state.charges.put("clinic", "day", f"later {number}", "b" * 32)
-    with state.reading() as db:  # nobody fills the disk with requests
-        assert KEPT < db.execute("SELECT count(*) FROM charged").fetchone()[0] <= KEPT + LOT + 1
-    assert state.charges.answer("shop", "day", "first") == ""
-    state.forget("b" * 32)
-    assert state.charges.answer("clinic", "day", "later 1") is None
-    assert state.charges.answer("shop", "day", "first") == ""
-    state.close()

@@ -10,14 +10,8 @@ from numpy.typing import NDArray
 
 from gal.core.rows import all_rows
 from gal.errors import RefusedError
-from gal.node.agreement import effective_rows as module
 from gal.node.agreement.effective_rows import check_folds, effective_rows, is_finite, narrowest
 from gal.node.config.policy import Policy, PolicyLimits
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BLOCK", 7)
 
 
 def rests_on(squares: NDArray[np.float64]) -> float:

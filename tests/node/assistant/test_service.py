@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +21,7 @@ from gal.node.config.configuration import read_configuration
 from gal.node.journal.metrics import start_metrics
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.worker import Result
-from gal.protocol import Message, digest, prepare
+from gal.protocol import Message, prepare
 from small_network import WorkerHere, quiet
 
 N = 40
@@ -146,14 +146,6 @@ def end(kept: int, version: int = 1) -> Message:
 # Beginning
 
 
-def test_which_rows_it_knows(lab: Lab) -> None:
-    answer = lab.ask(begin([5, 99, 7, *range(10, 40)]))
-    assert answer.kind == "begun"
-    assert answer.arrays["known"].tolist() == [1, 0, 1, *([1] * 30)]
-    assert answer.fields["n_rows"] == 32
-    assert answer.fields["answers"] == prepare(begin([5, 99, 7, *range(10, 40)])).digest
-
-
 def test_beginning_again_is_the_same_beginning(lab: Lab) -> None:
     first = lab.ask(begin())
     again = lab.ask(begin())
@@ -220,69 +212,7 @@ def test_a_file_that_is_lost_is_made_again(lab: Lab, which: str, how: str) -> No
     assert lab.ask(predict([1, 2], 1)).arrays["values"].shape == (1, 2, 1)
 
 
-WRONG: dict[str, tuple[Callable[[str], Message], str]] = {
-    "other rows": (lambda rows: fit(FINGERPRINT), "other-rows"),
-    "too long": (lambda rows: fit(rows, np.zeros((N + 1, 1))), "wrong-shape"),
-    "too short": (lambda rows: fit(rows, np.zeros((N - 1, 1))), "wrong-shape"),
-    "too wide": (lambda rows: fit(rows, np.zeros((N, 2))), "wrong-shape"),
-    "NaN": (lambda rows: fit(rows, np.where(RESIDUAL[0] == RESIDUAL, np.nan, RESIDUAL)), "not-finite"),
-    "infinite": (lambda rows: fit(rows, np.full((N, 1), np.inf)), "not-finite"),
-    "round": (lambda rows: fit(rows, round=4), "too-many-rounds"),
-    "part": (lambda rows: fit(rows, part=0), "other-terms"),
-    "weights": (lambda rows: fit(rows, weight=-np.ones(N)), "wrong-shape"),
-    "few weights": (lambda rows: fit(rows, weight=np.ones(3)), "wrong-shape"),
-    "infinite weights": (lambda rows: fit(rows, weight=np.full(N, np.inf)), "wrong-shape"),
-    "all but a few weighed away": (lambda rows: fit(rows, weight=np.arange(N) < 5), "too-few-rows"),
-    "alone": (lambda rows: fit(rows, track="alone"), "not-yours"),
-    "not begun": (lambda rows: fit(rows, version=2), "not-begun"),
-}
-
-
-@pytest.mark.parametrize(("make", "code"), WRONG.values(), ids=WRONG.keys())
-def test_rounds_that_are_refused(lab: Lab, make: Callable[[str], Message], code: str) -> None:
-    rows = lab.ask(begin()).fields["rows"]
-    assert lab.refusal(make(rows)) == code
-    assert "fit" not in lab.worker.done
-    assert lab.ask(fit(rows)).kind == "fitted"  # and it goes on
-
-
-def test_parts_of_a_cross_validation_leave_rows_out(lab: Lab) -> None:
-    rows = lab.ask(begin(parts=True)).fields["rows"]
-    half = RESIDUAL[::2]
-    assert lab.refusal(fit(rows, RESIDUAL, part=0)) == "wrong-shape"
-    assert lab.ask(fit(rows, half, part=1)).arrays["fitted"].shape == (N, 1)
-    assert lab.refusal(fit(rows, half, part=2)) == "other-terms"
-    names = {one.name for one in lab.state.folder(TERMS.task, 1).iterdir()}
-    assert not any(name.startswith("model-") for name in names)  # nobody predicts with them
-
-
 # Who asks
-
-
-def test_only_the_label_holder_of_a_task(lab: Lab) -> None:
-    rows = lab.ask(begin()).fields["rows"]
-    for message in (begin(), fit(rows), predict([1], 1), end(0)):
-        assert lab.refusal(message, peer="shop") == "not-joined"
-        assert lab.refusal(message, own=True) == "not-joined"
-        assert lab.refusal(replace(message, task="b" * 32)) == "not-joined"
-    assert lab.worker.done == ["begin"]
-
-
-def test_what_is_nothing_to_ask(lab: Lab) -> None:
-    assert lab.refusal(Message("leave", TERMS.task)) == "not-a-request"
-    assert lab.refusal(Message("joined", fields={"tasks": []})) == "not-a-request"
-
-
-def test_who_has_left_answers_no_more(lab: Lab) -> None:
-    lab.state.set_status(TERMS.task, "left")
-    assert lab.refusal(begin()) == "left"
-
-
-def test_a_private_set_intersection_was_not_agreed(lab: Lab) -> None:
-    fields = {"step": "setup", "kind": "integer", "exchange": "e" * 32, "n_rows": 50}
-    with pytest.raises(RefusedError) as error:
-        lab.ask(Message("blind", TERMS.task, 1, "blind setup", fields))
-    assert error.value.code == "other-terms"
 
 
 # Prediction and end
@@ -302,22 +232,6 @@ def test_an_own_prediction_is_the_same_without_being_made_ready_to_be_sent(lab: 
     stranger = IncomingRequest("clinic", asked.message, asked.data, asked.digest)
     with pytest.raises(AssertionError, match="clinic"):  # what others ask for is checked, counted and charged
         lab.service.predict_own(stranger)
-
-
-def test_all_rounds_in_one_answer(lab: Lab) -> None:
-    rows = lab.ask(begin()).fields["rows"]
-    for round in (1, 2):
-        lab.ask(fit(rows, RESIDUAL / round, round=round))
-    answer = lab.ask(predict([3, 999, 1], 1, 2))
-    assert answer.arrays["known"].tolist() == [1, 0, 1]
-    expected = LinearModel().fit(X, RESIDUAL).predict(X[[3, 1]]).reshape(-1)
-    values = answer.arrays["values"]
-    assert values.shape == (2, 2, 1)
-    np.testing.assert_allclose(values[0, :, 0], expected, rtol=1e-5)
-    np.testing.assert_allclose(values[1, :, 0], expected / 2, rtol=1e-5)
-    assert lab.ask(predict([999], 1)).arrays["values"].shape == (1, 0, 1)
-    assert lab.refusal(predict([1], 4)) == "too-many-rounds"
-    assert lab.refusal(predict([1], 1, 1)) == "repeated-rounds"
 
 
 def test_after_the_end_it_only_predicts(lab: Lab) -> None:
@@ -341,12 +255,6 @@ def test_what_is_abandoned_is_deleted(lab: Lab) -> None:
     lab.ask(end(0))
     assert [*lab.state.folder(TERMS.task, 1).iterdir()] == []
     assert lab.refusal(predict([1], 1)) == "ended"
-
-
-def test_a_new_version_ends_the_one_before(lab: Lab) -> None:
-    lab.ask(fit(lab.ask(begin()).fields["rows"]))
-    lab.ask(begin(version=2))
-    assert lab.state.versions(TERMS.task)[1].status == "finished"
 
 
 def test_what_is_forgotten_is_gone(lab: Lab) -> None:
@@ -387,33 +295,9 @@ def test_beginnings_that_the_policy_refuses(tmp_path: Path, policy: str, code: s
         assert lab.state.versions(TERMS.task) == {}
 
 
-def test_so_many_versions(tmp_path: Path) -> None:
-    for lab in limited(tmp_path, "max_versions = 2"):
-        lab.ask(begin())
-        lab.ask(begin(version=2))
-        assert lab.refusal(begin(version=3)) == "too-many-versions"
-        assert lab.refusal(begin(version=99)) == "too-many-versions"
-
-
-def test_a_budget_of_predictions(tmp_path: Path) -> None:
-    for lab in limited(tmp_path, "predictions_per_day = 10"):
-        lab.ask(fit(lab.ask(begin()).fields["rows"]))
-        lab.ask(predict(np.arange(7), 1))
-        assert lab.refusal(predict(np.arange(4), 1)) == "budget-spent"
-        lab.ask(predict(np.arange(3), 1))
-        assert lab.refusal(predict([999], 1)) == "budget-spent"  # also whether it knows a row is an answer
-        lab.today = datetime(2026, 1, 2, tzinfo=UTC)
-        lab.ask(predict(np.arange(10), 1))
-
-
 def test_rounded_answers(tmp_path: Path) -> None:
     for lab in limited(tmp_path, "decimals = 2"):
         answer = lab.ask(fit(lab.ask(begin()).fields["rows"]))
         for values in (answer.arrays["fitted"], lab.ask(predict(np.arange(N), 1)).arrays["values"]):
             np.testing.assert_array_equal(values, np.round(values.astype(np.float64), 2).astype(np.float32))
             assert len(np.unique(values)) > 5
-
-
-def test_the_digest_is_of_the_bytes_that_came(lab: Lab) -> None:
-    encoded = prepare(begin())
-    assert digest(encoded.data) == encoded.digest == lab.ask(begin()).fields["answers"]

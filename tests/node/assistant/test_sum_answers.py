@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +15,9 @@ import pytest
 from gal.errors import RefusedError
 from gal.node.agreement.circles import check_members, circle_of
 from gal.node.agreement.invitations import Invited, TaskTerms
-from gal.node.agreement.request_arrays import fit_request
-from gal.node.agreement.sum_messages import begin_content, prediction_content, residual_content
+from gal.node.agreement.sum_messages import begin_content
 from gal.node.store.restores import Restores
-from gal.protocol import Message, decode, digest, encode
+from gal.protocol import Message, digest, encode
 from gal.secrecy.collector import Collector
 from gal.secrecy.record import DiskRecord
 from small_circles import EXACT, identity
@@ -98,44 +96,6 @@ def test_plain_tasks_have_no_sums(made: Callable[..., ByHand]) -> None:
         by.houses["lab"].answer(keys)
 
 
-def test_pretending_a_drop_out_brings_nothing(made: Callable[..., ByHand]) -> None:
-    """The shop has answered. The others have helped with it in the sum; now it is said to be gone."""
-    by = made(drop_outs=1)
-    collector = all_answer(by, 7, asked_all(by, by.residual()))
-    for name in LATER:
-        collector.take_opening(by.open(name, 7, NAMES))
-    for name in LATER:
-        with refused("opened", "has helped to open a sum of the same with other members"):
-            by.open(name, 7, LATER, ["shop"])
-    with refused("members", "shop, which answered, must be among them"):
-        by.open("shop", 7, LATER)
-    question = by.residual()
-    again = by.ready(8, LATER)
-    for name in LATER:
-        with refused("content", "has helped to open a sum of the same for bank insurer lab shop"):
-            by.masked(name, again, question)
-
-
-def test_what_was_opened_is_on_record_before_a_restart(made: Callable[..., ByHand]) -> None:
-    by = made(drop_outs=1)
-    question = asked_all(by, by.residual())
-    all_answer(by, 7, question)
-    by.open("lab", 7, NAMES)
-    with closing(sqlite3.connect(by.houses["lab"].home / "state.sqlite")) as database:
-        kept = database.execute("select scope, key, value from claims").fetchall()
-    assert (f"sums for {HOLDER} opened", "7", "bank insurer lab shop") in kept
-    by.houses["lab"].stop()
-    by.houses["lab"].start()
-    with refused("number", "gone after a restart"):
-        by.open("lab", 7, LATER)
-    collector = by.ready(8, LATER)
-    with refused("number", "nothing computed"):
-        by.masked("lab", collector, question)
-    by.houses["lab"].answer(question)
-    with refused("content", "has helped to open a sum of the same"):
-        by.masked("lab", collector, question)
-
-
 def test_what_cannot_be_written_down_does_not_leave(
     made: Callable[..., ByHand], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,26 +108,6 @@ def test_what_cannot_be_written_down_does_not_leave(
     monkeypatch.setattr(DiskRecord, "settle", full)
     with pytest.raises(sqlite3.OperationalError):
         by.open("lab", 7, NAMES)
-
-
-def test_two_sums_of_a_row_do_not_differ_in_one_member(made: Callable[..., ByHand]) -> None:
-    """The second batch has other rows beside it."""
-    by = made(drop_outs=1)
-    asked_all(by, by.residual())
-    first = asked_all(by, by.total(IDS[:6]))
-    collector = by.ready(7)
-    for name in NAMES:
-        collector.take_masked(by.masked(name, collector, first, np.ones(6)))
-    for name in NAMES:
-        collector.take_opening(by.open(name, 7, NAMES))
-    assert collector.total().shape == (6, 1)
-    second = asked_all(by, by.total(IDS[5:12], name="total 2"), LATER)
-    collector = by.ready(8, LATER)
-    for name in LATER:
-        collector.take_masked(by.masked(name, collector, second, np.ones(7)))
-    for name in LATER:
-        with refused("opened", "with other members"):
-            by.open(name, 8, LATER)
 
 
 def test_rows_that_one_member_does_not_know_are_not_added_up(made: Callable[..., ByHand]) -> None:
@@ -195,16 +135,6 @@ def test_rows_that_one_member_does_not_know_are_not_added_up(made: Callable[...,
         by.masked("lab", collector, other, of=digest(encode(residual)))
 
 
-@pytest.mark.parametrize(
-    "said", [{"unit": 2.0**-20}, {"content": "0" * 64}, {"shape": [N, 2]}, {"shape": [N - 1, 1]}]
-)
-def test_words_that_others_were_not_told_alike(made: Callable[..., ByHand], said: dict[str, Any]) -> None:
-    by = made()
-    question = asked_all(by, by.residual())
-    with refused("content", "nothing was sent"):
-        by.masked("lab", by.ready(7), question, **said)
-
-
 def test_requests_for_shares_are_not_played_back(made: Callable[..., ByHand]) -> None:
     by = made(drop_outs=1)
     before = by.ready(7).offers()
@@ -218,19 +148,6 @@ def test_requests_for_shares_are_not_played_back(made: Callable[..., ByHand]) ->
     with refused("too-few"):
         by.share("lab", 8, offers[2:])
     assert by.share("lab", 8, offers).boxes.keys() == {"bank", "insurer", "shop"}
-
-
-def test_where_nobody_may_drop_out_no_secret_is_shared(made: Callable[..., ByHand]) -> None:
-    by = made()
-    question = asked_all(by, by.residual())
-    collector = all_answer(by, 7, question)
-    assert all(offer.box_key == b"" for offer in collector.offers())
-    assert collector.boxes_for("lab") == {}
-    for name in NAMES:
-        opening = by.open(name, 7, NAMES)
-        assert (set(opening.seeds), opening.keys) == ({name}, {})
-        collector.take_opening(opening)
-    assert np.abs(collector.total() - sum(by.fitted(name) for name in NAMES)).max() < EXACT
 
 
 def test_a_masked_answer_is_given_again_and_not_anew(made: Callable[..., ByHand]) -> None:
@@ -277,17 +194,6 @@ def test_an_organization_is_in_one_circle_of_a_label_holder(made: Callable[..., 
         by.houses["lab"].answer(replace(keys, task=TASK))
 
 
-def test_contents_have_the_rows_in_them_that_a_member_knows(made: Callable[..., ByHand]) -> None:
-    by = made()
-    residual, rows = by.residual(), [one * 64 for one in "ab"]
-    request = fit_request(residual, "lab")
-    assert len({residual_content(one, request) for one in rows}) == 2
-    total = by.total(IDS[:3])
-    assert len({prediction_content(total, one, (3, 1), "") for one in rows}) == 2
-    other = by.total(IDS[:3], rates=(0.25,))
-    assert prediction_content(other, rows[0], (3, 1), "") != prediction_content(total, rows[0], (3, 1), "")
-
-
 def test_after_a_restore_nobody_helps_with_sums_of_before(
     made: Callable[..., ByHand], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,15 +202,6 @@ def test_after_a_restore_nobody_helps_with_sums_of_before(
     monkeypatch.setattr(Restores, "unproven", lambda _: restore)
     with refused("restored", "lab was brought back from a backup"):
         by.keys("lab", 7)
-
-
-def test_every_round_to_add_up_has_a_rate(made: Callable[..., ByHand]) -> None:
-    by = made()
-    asked_all(by, by.residual())
-    with refused("wrong-shape", "2 rounds and 1 rates"):
-        by.houses["lab"].answer(
-            replace(by.total(IDS[:3]), fields={**by.total(IDS[:3]).fields, "rounds": [1, 2]})
-        )
 
 
 # What the answers of one sum depend on is told to all alike
@@ -390,16 +287,6 @@ def test_roles_are_those_of_the_rows_that_are_known(made: Callable[..., ByHand])
     begin = replace(made().beginning("lab"), arrays={"fit": np.array([1, 0, 1], dtype=np.uint8)})
     first, last = np.array([True, True, False]), np.array([False, True, True])
     assert begin_content(begin, first) != begin_content(begin, last)
-
-
-def test_both_sides_take_the_same_digest_of_how_a_version_began(made: Callable[..., ByHand]) -> None:
-    """What arrives has all fields in it, what is sent only those that are not left to their defaults."""
-    begin, everything = made().beginning("lab"), np.ones(N, dtype=np.bool_)
-    arrived = decode(encode(begin))
-    assert arrived.fields != begin.fields
-    assert begin_content(arrived, everything) == begin_content(begin, everything)
-    named = replace(begin, fields={**begin.fields, "organization": "shop"})
-    assert begin_content(named, everything) == begin_content(begin, everything)
 
 
 def test_answers_follow_from_the_name_in_the_terms(made: Callable[..., ByHand]) -> None:

@@ -21,7 +21,7 @@ from gal.node.store.state import TaskRecord
 from gal.node.work import exchanged_rows, local_work, own_rows
 from gal.node.work.exchanged_rows import ExchangedRows, forget_exchanged
 from gal.node.work.worker import WorkFailedError
-from gal.protocol import Message, encode
+from gal.protocol import Message
 
 POLICY = (
     "[policy]\nmin_rows = 20\nrefused_begins_per_day = 6\nunknown_ids_per_day = "
@@ -92,33 +92,6 @@ def test_refused_beginnings_are_limited_over_tasks_and_restarts(lab: Lab) -> Non
     again.today += timedelta(days=1)
     assert again.ask(begin()).kind == "begun"
     again.close()
-
-
-def test_beginnings_that_succeed_are_not_counted(lab: Lab) -> None:
-    for version in range(1, 9):
-        assert lab.ask(begin(version=version)).kind == "begun"
-
-
-def test_a_beginning_names_so_many_ids_at_most(tmp_path: Path) -> None:
-    """Known or not: they are not even looked for, and each try counts as a beginning that was refused."""
-    lab = Lab(tmp_path, "[policy]\nmax_rows = 45\nmin_rows = 20\nrefused_begins_per_day = 3\n")
-    for ids in (range(46), range(900, 1000)):
-        assert refusal(lab, begin(ids))[0] == "too-many-rows"
-    assert lab.worker.done == []
-    assert lab.state.versions(TERMS.task) == {}
-    assert not (lab.home / "tasks").exists()
-    assert lab.ask(begin(range(45))).kind == "begun"
-    assert refusal(lab, begin(range(46), 2))[0] == "too-many-rows"
-    assert refusal(lab, begin(range(46), 2))[0] == "budget-spent"
-    lab.close()
-
-
-def test_one_s_own_beginnings_have_no_such_limit(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, "[policy]\nmax_rows = 30\nmin_rows = 20\n")
-    own = TERMS.model_copy(update={"task": "d" * 32})
-    lab.state.add_task(TaskRecord(own.task, "own", "label holder", "lab", own))
-    assert lab.ask(of(own, begin()), "lab", own=True).kind == "begun"
-    lab.close()
 
 
 # Prediction
@@ -197,18 +170,6 @@ def test_a_model_that_fails_does_not_tell_who_is_known(tmp_path: Path) -> None:
     lab.close()
 
 
-def test_own_tasks_have_no_such_limits(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, POLICY)
-    own = TERMS.model_copy(update={"task": "d" * 32})
-    lab.state.add_task(TaskRecord(own.task, "own", "label holder", "lab", own))
-    rows = lab.ask(of(own, begin()), "lab", own=True).fields["rows"]
-    lab.ask(of(own, fit(rows)), "lab", own=True)
-    for number in range(60):
-        answer = lab.ask(of(own, predict([900 + number], 1)), "lab", own=True)
-        assert answer.arrays["known"].tolist() == [0]
-    lab.close()
-
-
 # Private set intersections
 
 
@@ -247,22 +208,6 @@ def test_nothing_is_said_of_ids_without_an_exchange(lab: Lab) -> None:
     assert lab.ask(of(PSI, predict(range(N), 1))).kind == "predicted"
 
 
-def test_a_beginning_with_ids_beyond_the_exchange_is_refused(lab: Lab) -> None:
-    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
-    exchange(lab, range(30, 70))
-    assert refusal(lab, of(PSI, begin([*range(5, 35), 999])))[0] == "alignment"
-
-
-def test_small_exchanges_are_limited(lab: Lab) -> None:
-    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
-    lab.ask(of(PSI, begin(exchange(lab, range(N)))))
-    for number in range(8):
-        exchange(lab, [number])
-    with pytest.raises(RefusedError) as error:
-        exchange(lab, [20])
-    assert error.value.code == "too-few-rows"
-
-
 def test_an_exchange_is_charged_for_the_ids_that_came(tmp_path: Path) -> None:
     """Who says one row and sends thirty blinded ids would learn of thirty for the price of one."""
     pytest.importorskip("private_set_intersection", reason="needs the extra psi")
@@ -290,21 +235,6 @@ def test_an_exchange_is_charged_for_the_ids_that_came(tmp_path: Path) -> None:
     lab.close()
 
 
-def test_exchanges_to_begin_with_are_limited_over_tasks_and_restarts(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
-    monkeypatch.setattr(prediction_checks, "EXCHANGES", 3)
-    for version in (1, 2, 3):  # none of them begins: each would tell which of other ids are known
-        assert exchange(lab, range(version, version + 25), version) == list(range(version, version + 25))
-    for asked in (lab, Lab(lab.home, POLICY)):
-        with pytest.raises(RefusedError) as error:
-            exchange(asked, range(25), 4)
-        assert error.value.code == "too-many-exchanges"
-    lab.today += timedelta(days=1)
-    assert exchange(lab, range(25), 4) == list(range(25))
-
-
 def begun_exchange(number: int) -> Message:
     """The first step of an exchange, for which all rows are blinded."""
     fields = {"step": "setup", "kind": "integer", "exchange": f"{number:032x}", "n_rows": 30}
@@ -327,31 +257,6 @@ def test_exchanges_that_are_only_begun_are_limited(lab: Lab, monkeypatch: pytest
     assert len(lab.worker.done) == computed
     lab.today += timedelta(days=1)
     lab.ask(begun_exchange(9))
-
-
-def test_one_label_holder_does_not_end_the_exchanges_of_another(lab: Lab) -> None:
-    pytest.importorskip("private_set_intersection", reason="needs the extra psi")
-    from gal.alignment.psi import Asker
-    from gal.node.work.own_rows import EXCHANGES_KEPT, OwnRows
-
-    rows = OwnRows(lab.service.configuration)
-    rows.intersect(encode(begun_exchange(0)), "shop")
-    for number in range(EXCHANGES_KEPT + 2):
-        rows.intersect(encode(begun_exchange(number)), "clinic")
-    content = np.frombuffer(Asker(RowIds("integer", np.arange(30))).request(), dtype=np.uint8)
-
-    def goes_on(number: int, peer: str) -> bool:
-        first = begun_exchange(number)
-        fields = {**first.fields, "step": "response"}
-        try:
-            rows.intersect(encode(Message("blind", PSI.task, 1, "x", fields, {"bytes": content})), peer)
-        except RefusedError:
-            return False
-        return True
-
-    assert goes_on(0, "shop")
-    found = [number for number in range(EXCHANGES_KEPT + 2) if goes_on(number, "clinic")]
-    assert found == list(range(2, EXCHANGES_KEPT + 2))
 
 
 def test_a_prediction_names_so_many_ids_at_most(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from carried import Holder, label_holder, site
-from gal.errors import LearningInterruptedError, TaskError
-from gal.node.carrier.memory import MemoryCarrier
+from gal.errors import LearningInterruptedError
+from gal.node.carrier.carrier import MemoryCarrier
 from patience import patient
 from real_nodes import HOLDER, Network, text_of, until
 
@@ -44,29 +44,6 @@ def test_what_is_learned_is_the_same_bit_for_bit_and_no_port_is_open(
         same(network, holder)
 
 
-def test_nobody_learns_alone_by_accident_she_waits_and_says_for_whom(
-    tmp_path: Path, carrier: MemoryCarrier
-) -> None:
-    with Network(tmp_path, rounds=2) as network, ExitStack() as stack:
-        holder = stack.enter_context(label_holder(carrier, network.home(HOLDER)))
-        learning = network.beside(holder.learn)
-        until(lambda: bool(holder.told("waiting")), "the label holder to wait")
-        assert holder.told("waiting")[0]["organizations"] == ["hospital", "lab"]
-        assert learning.goes_on
-        for name in network.organizations:
-            stack.enter_context(site(carrier, network.home(name), name))
-        learning.result()
-        assert all(not one["missed"] for one in holder.told("round"))
-        same(network, holder)
-
-
-def test_too_few_are_no_quorum(tmp_path: Path, carrier: MemoryCarrier) -> None:
-    with Network(tmp_path, rounds=2) as network, ExitStack() as stack:
-        holder = stack.enter_context(label_holder(carrier, network.home(HOLDER)))
-        with pytest.raises(TaskError, match=r"only 1 of 3 organizations are there .* the quorum is 2"):
-            holder.learn(patience={"join": 0.5})
-
-
 def test_who_goes_away_is_missed_and_not_fatal(tmp_path: Path, carrier: MemoryCarrier) -> None:
     with Network(tmp_path, rounds=3) as network, ExitStack() as stack:
         for name in network.organizations:
@@ -91,17 +68,6 @@ def test_an_interrupted_learning_goes_on_to_the_same_ensemble(tmp_path: Path, ca
         with label_holder(carrier, network.home(HOLDER)) as again:
             again.learn(resume=True)
             same(network, again)
-
-
-def test_the_policy_of_a_site_holds_over_a_carrier(tmp_path: Path, carrier: MemoryCarrier) -> None:
-    with Network(tmp_path, rounds=2) as network, ExitStack() as stack:
-        toml = network.home("lab") / "node.toml"
-        toml.write_text(toml.read_text() + "\n[policy]\nmax_rows = 40\n")
-        for name in network.organizations:
-            stack.enter_context(site(carrier, network.home(name), name))
-        holder = stack.enter_context(label_holder(carrier, network.home(HOLDER)))
-        with pytest.raises(TaskError, match="lab refuses to begin: lab learns on at most 40 rows"):
-            holder.learn()
 
 
 def test_a_revoked_card_ends_the_call(tmp_path: Path, carrier: MemoryCarrier) -> None:

@@ -14,7 +14,6 @@ from gal.node.carrier import called as called_module
 from gal.node.carrier import calls as calls_module
 from gal.node.carrier.called import Called
 from gal.node.carrier.calls import Call, Pace
-from gal.node.carrier.mailbox import Mailbox
 from gal.node.carrier.parcels import LENGTH, Header, Parcel, parcel_of
 from live_nodes import eventually, house, settled
 from patience import LONGEST
@@ -96,7 +95,7 @@ def test_what_is_not_read_is_not_taken_in_without_end(monkeypatch: pytest.Monkey
     for _ in range(3):
         next(session.incoming)
     eventually(lambda: len(done) == 5, "and one more for what was read")
-    assert session.incoming._n_bytes <= 1200
+    assert session.incoming.n_bytes <= 1200
     called.close()  # whoever waits goes on
     thread.join(LONGEST)
     assert not thread.is_alive()
@@ -125,13 +124,3 @@ def test_a_label_holder_asks_no_more_while_nobody_reads_what_came(
     eventually(lambda: len(asked) == 5, "four answers are taken in, and one waits")
     assert settled(lambda: len(asked)) == 5
     call.stream.abandon()
-
-
-def test_whole_messages_come_in_however_large() -> None:
-    box = Mailbox(10)
-    box.put([b"x" * 100, b"y" * 100])
-    assert [next(box), next(box)] == [b"x" * 100, b"y" * 100]
-    box.put([b"z"])
-    assert box.take(0.0) == [b"z"]
-    box.put([b"z"] * 50)
-    assert len(box.take(0.0)) == 50

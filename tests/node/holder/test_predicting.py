@@ -14,8 +14,7 @@ import pytest
 import gal
 from gal.core.state import Ensemble
 from gal.errors import GALError, InvalidInputError, TaskError
-from gal.node.holder import batches
-from patience import patient
+from gal.node.holder import prediction_files as batches
 from small_network import LABEL, ROW_ID, Network, numbers, running, view_by_hand
 
 OPTIONS: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "validation_fraction": 0.0}
@@ -105,15 +104,6 @@ def test_the_order_of_the_file_stays_here(
     assert heard.sent[0] != table[ROW_ID].tolist()
 
 
-def test_own_columns_in_any_order_among_others(
-    network: Network, tmp_path: Path, expected: dict[int, float]
-) -> None:
-    table = network.tables["clinic"].drop(columns=[LABEL])
-    table["comment"] = "of no interest"
-    table = table[["comment", "clinic_b", ROW_ID, "clinic_a", "code"]].iloc[10:30]
-    assert by_id(predict(network, tmp_path, table)) == {one: expected[one] for one in table[ROW_ID]}
-
-
 def test_the_file_wins_over_the_source(network: Network, tmp_path: Path, expected: dict[int, float]) -> None:
     table = network.tables["clinic"].drop(columns=[LABEL]).iloc[:10].assign(clinic_a=5.0)
     found = by_id(predict(network, tmp_path, table))
@@ -131,13 +121,6 @@ def test_text_stays_text(network: Network, tmp_path: Path, code: str | None) -> 
     rows = rows.assign(code=rows["code"].astype(object))
     views["clinic"] = view_by_hand(rows.drop(columns=[ROW_ID]))
     assert [found[one] for one in order] == gal.predict(ensemble, members, views).output[:, 0].tolist()
-
-
-def test_text_where_numbers_were(network: Network, tmp_path: Path) -> None:
-    table = network.tables["clinic"].drop(columns=[LABEL]).iloc[:5].assign(clinic_a="high")
-    found = predict(network, tmp_path, table)
-    assert set(found["missing"]) == {"clinic"}
-    assert "'clinic_a' was number" in found["missing"]["clinic"]
 
 
 def test_some_own_columns_are_not_enough(network: Network, tmp_path: Path) -> None:
@@ -161,35 +144,6 @@ def test_some_own_columns_are_not_enough(network: Network, tmp_path: Path) -> No
 def test_files_that_cannot_be_used(network: Network, tmp_path: Path, table: pd.DataFrame, said: str) -> None:
     with pytest.raises(InvalidInputError, match=said):
         predict(network, tmp_path, table)
-
-
-def test_ids_of_another_kind(network: Network, tmp_path: Path) -> None:
-    found = predict(network, tmp_path, pd.DataFrame({ROW_ID: ["a", "b"]}))
-    assert set(found["missing"]) == {"clinic", "lab", "ward"}
-    assert found["degraded"] == 2
-
-
-def test_no_file(network: Network, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="there is no file"):
-        network.holder.predict_file("risk", tmp_path / "gone.csv")
-    with pytest.raises(InvalidInputError, match="is a folder: name a file of rows"):
-        network.holder.predict_file("risk", tmp_path)
-    (tmp_path / "key.pem").write_text("no rows")
-    with pytest.raises(InvalidInputError, match=r"key\.pem' does not end in .* name a file of rows$"):
-        network.holder.predict_file("risk", tmp_path / "key.pem")
-
-
-def test_a_file_without_the_column_that_names_rows(network: Network, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=f"has no column '{ROW_ID}', which names a row"):
-        predict(network, tmp_path, network.tables["clinic"].drop(columns=ROW_ID))
-
-
-def test_what_is_printed_is_what_is_written(network: Network, tmp_path: Path) -> None:
-    ids = network.tables["clinic"][[ROW_ID]].head(3)
-    printed = predict(network, tmp_path, ids)["csv"]
-    predict(network, tmp_path, ids, out=tmp_path / "out.csv")
-    assert printed == (tmp_path / "out.csv").read_bytes().decode()
-    assert printed.startswith(f"{ROW_ID},prediction,degraded\n")
 
 
 def test_many_rows_are_asked_for_in_lots_and_written_in_order(
@@ -283,27 +237,6 @@ def test_rows_nobody_knows(network: Network, tmp_path: Path) -> None:
     assert np.isfinite([first, known]).all()
 
 
-def test_one_row_that_nobody_knows(network: Network, tmp_path: Path) -> None:
-    found = predict(network, tmp_path, pd.DataFrame({ROW_ID: [1]}))
-    assert (found["missing"], found["degraded"]) == ({}, 1)
-    assert found["unknown"] == {"clinic": 1, "lab": 1, "ward": 1}
-
-
-def test_new_rows_with_own_columns_only(network: Network, tmp_path: Path) -> None:
-    table = network.tables["clinic"].drop(columns=[LABEL]).iloc[:4].assign(**{ROW_ID: [1, 2, 3, 4]})
-    found = predict(network, tmp_path, table)
-    assert found["unknown"] == {"lab": 4, "ward": 4}
-    assert found["degraded"] == 4
-
-
-def test_unknown_tasks_and_versions(network: Network, tmp_path: Path) -> None:
-    ids = network.tables["clinic"][[ROW_ID]]
-    with pytest.raises(TaskError, match="no finished version 7: gal learn risk"):
-        predict(network, tmp_path, ids, version=7)
-    with pytest.raises(TaskError, match=r"no own task is called 'rsk'; there are: risk"):
-        network.holder.predict_file("rsk", tmp_path / "new.csv")
-
-
 def test_a_file_that_cannot_be_written_leaves_nothing(network: Network, tmp_path: Path) -> None:
     network.tables["clinic"][[ROW_ID]].to_csv(tmp_path / "new.csv", index=False)
     with pytest.raises(GALError, match="gone"):
@@ -341,21 +274,5 @@ def test_one_that_is_not_connected_is_named(network: Network, tmp_path: Path) ->
         assert found["degraded"] == len(ids)
     finally:
         network.start("lab")
-    network.wait_until_joined(network.nodes["clinic"].state.find_task("risk"))
-    assert "lab" not in predict(network, tmp_path, ids)["missing"]
-
-
-def test_one_whose_card_is_gone(network: Network, tmp_path: Path) -> None:
-    from gal.transport import CardFolder, read_card
-
-    ids = network.tables["clinic"][[ROW_ID]].iloc[:3]
-    cards = CardFolder(network.root / "clinic" / "cards")
-    card = read_card(network.root / "clinic" / "cards" / "lab.card")
-    cards.remove("lab")
-    found = predict(network, tmp_path, ids, join=0.0, seconds=patient(1.0))
-    assert "lab" in found["missing"]
-    cards.add(card)
-    network.stop("lab")
-    network.start("lab")
     network.wait_until_joined(network.nodes["clinic"].state.find_task("risk"))
     assert "lab" not in predict(network, tmp_path, ids)["missing"]

@@ -29,8 +29,7 @@ import pytest
 
 from gal.node.admin.page_serving import node_page
 from gal.node.config.configuration import LEDGER
-from gal.node.holder.doing import CONNECTED
-from gal.node.holder.waiting import waited_for
+from gal.node.holder.doing import CONNECTED, waited_for
 from gal.node.runtime.alerts import Alerts
 from gal.node.web import health
 from gal.node.web.app import HEADERS

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +9,6 @@ from numpy.typing import NDArray
 
 from gal.core.rows import Rows
 from gal.node.config.policy import PolicyLimits
-
-BLOCK = 1 << 14
-"""Rows of a residual that are looked at together."""
 
 SHARE_BY_RESIDUAL = 0.1
 """Of ``min_rows``: on so many rows the squares of a residual have to rest. Not on all of them: of normal
@@ -64,24 +59,11 @@ def effective_rows(mass: NDArray[Any]) -> float:
     >>> effective_rows(np.ones(8)), round(effective_rows(np.array([1.0, 1e-6, 1e-6])), 3)
     (8.0, 1.0)
     """
-    return _effective(len(mass), lambda some: mass[some].astype(np.float64))
-
-
-def _effective(n_rows: int, mass: Callable[[slice], NDArray[np.float64]], largest: float = 0.0) -> float:
-    """The same of masses that are made block by block: in the cache, and never all at once. ``largest`` is
-    the largest one, if it is known.
-    """
-    some = [slice(start, min(start + BLOCK, n_rows)) for start in range(0, n_rows, BLOCK)]
-    largest = largest or max((float(mass(block).max()) for block in some), default=0.0)
+    largest = float(mass.max(initial=0.0))
     if largest <= 0:
         return 0.0
-    total = squares = 0.0
-    for block in some:
-        shares = mass(block)
-        shares /= largest
-        total += float(shares.sum())
-        squares += float(shares @ shares)
-    return total**2 / squares
+    shares = mass.astype(np.float64) / largest
+    return float(shares.sum()) ** 2 / float(shares @ shares)
 
 
 def narrowest(residual: NDArray[Any], weight: NDArray[Any] | None) -> float:
@@ -91,23 +73,12 @@ def narrowest(residual: NDArray[Any], weight: NDArray[Any] | None) -> float:
 
 def rested_on(residual: NDArray[Any], weight: NDArray[Any] | None) -> list[float]:
     """The same of each output; infinitely many of one of zeros, which tells nothing."""
-    heaviest = 1.0 if weight is None else max(float(weight.max(initial=0.0)), np.finfo(np.float64).tiny)
     found = []
     for column in residual.T:
-        largest = max(float(column.max(initial=0.0)), -float(column.min(initial=0.0)))
-        squares = partial(_squares, column, largest, weight, heaviest)
-        rows = _effective(len(column), squares, 1.0 if weight is None else 0.0) if largest > 0 else 0.0
-        found.append(rows or np.inf)
-    return found
-
-
-def _squares(
-    column: NDArray[Any], largest: float, weight: NDArray[Any] | None, heaviest: float, block: slice
-) -> NDArray[np.float64]:
-    """Squares of some rows of a residual, times their weights; the largest of each is 1."""
-    found = column[block].astype(np.float64)
-    found /= largest
-    found *= found
-    if weight is not None:
-        found *= weight[block] / heaviest
+        squares = column.astype(np.float64)
+        squares /= max(float(np.abs(squares).max(initial=0.0)), np.finfo(np.float64).tiny)
+        squares *= squares
+        if weight is not None:
+            squares *= weight / max(float(weight.max(initial=0.0)), np.finfo(np.float64).tiny)
+        found.append(effective_rows(squares) or np.inf)
     return found

@@ -78,10 +78,9 @@ class PromisedPrivacy(BaseModel):
                 "rounds, and of linear models that is their columns, for every other organization"
             )
         return (
-            "Every residual but the first has fresh noise for columns (epsilon "
-            f"{self.columns_epsilon:g}, delta {self.columns_delta:g}, each version): of what you and the "
-            "others answered about a row, the residuals about that row tell the other organizations no "
-            "more than this; the label holder "
+            f"Every residual but the first has fresh noise for columns (epsilon {self.columns_epsilon:g}, "
+            f"delta {self.columns_delta:g}, each version): of what you and the others answered about a row, "
+            "the residuals about that row tell the other organizations no more than this; the label holder "
             "herself sees the answers"
         )
 
@@ -94,9 +93,8 @@ class PromisedPrivacy(BaseModel):
         how_often = "each version" if kind.make.noised == "residuals" else "once"
         return (
             f"the label holder protects her labels with {self.mechanism} ({cost}, {how_often}, for all "
-            "rounds and all "
-            f"organizations together): {kind.promise}. That bounds what anybody can learn of a single row's "
-            "label from what you receive"
+            f"rounds and all organizations together): {kind.promise}. That bounds what anybody can learn of "
+            "a single row's label from what you receive"
         )
 
 
@@ -192,8 +190,7 @@ class TaskTerms(BaseModel):
             *self._probes(),
             f"Rows are matched by {align}.",
             f"Privacy: {self._promise()}. Your fitted values and predictions are another matter: they leave "
-            f"{self._secrecy()}, "
-            "unless your own node.toml rounds them or adds noise to them.",
+            f"{self._secrecy()}, unless your own node.toml rounds them or adds noise to them.",
             *self._circle(),
         ]
 
@@ -269,8 +266,7 @@ def read_invitation(path: Path, cards: CardFolder, own_fingerprint: str) -> tupl
     if known is None:
         raise IdentityError(
             f"{str(path)!r} comes from {terms.label_holder} ({terms.fingerprint}), whose card is not known "
-            "here: "
-            "ask for the card, check it with them, then gal cards add FILE"
+            "here: ask for the card, check it with them, then gal cards add FILE"
         )
     peer, card = known
     if not verify(card.certificate, SIGNED + terms.canonical(), signature):

@@ -40,8 +40,7 @@ def secret_of(configuration: NodeConfiguration) -> bytes:
     if data is None or data.secret_file is None:
         raise AlignmentError(
             f"organization {configuration.name!r} has no secret for keyed hashes: put the one that the "
-            "parties share into a file "
-            "and name it in node.toml: data.secret_file"
+            "parties share into a file and name it in node.toml: data.secret_file"
         )
     return read_secret(configuration.home / data.secret_file, configuration.name)
 

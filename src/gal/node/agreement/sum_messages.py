@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,21 @@ from gal.protocol import Message
 from gal.protocol.codec import check_fields
 from gal.secrecy.contents import fit_content
 from gal.secrecy.masks import sha256_of
-from gal.secrecy.messages import Ask, Circle, Masked, Offer, Opening, SealedShares, plain_bytes
+from gal.secrecy.messages import (
+    AnswerAsked,
+    Ask,
+    Circle,
+    KeysAsked,
+    Masked,
+    Offer,
+    Opening,
+    OpeningAsked,
+    SealedShares,
+    SharesAsked,
+    SumReply,
+    SumRequest,
+    plain_bytes,
+)
 from gal.secrecy.shamir import SECRET_BYTES, SHARE_BYTES
 
 Bytes = NDArray[np.uint8]
@@ -97,12 +112,6 @@ def _receivers(circle: Circle, members: Sequence[str]) -> Sequence[str]:
     return members if circle.shares else ()
 
 
-def boxes_for_one(circle: Circle, boxes: Mapping[str, bytes], members: Sequence[str]) -> Bytes:
-    """What the others have sealed for one member."""
-    empty = bytes(BOX_BYTES)
-    return _rows([boxes.get(name, empty) for name in _receivers(circle, members)], BOX_BYTES)
-
-
 def read_own_boxes(circle: Circle, message: Message) -> dict[str, bytes]:
     """The same from a message of kind ``sum``: by member who sealed it."""
     members, boxes = _receivers(circle, message.fields["members"]), message.arrays["boxes"]
@@ -118,11 +127,6 @@ def read_ask(message: Message) -> Ask:
     )
 
 
-def read_masked(name: str, number: int, message: Message) -> Masked:
-    """A member's answer under its masks."""
-    return Masked(name, number, message.arrays["values"].view(np.uint32))
-
-
 def opening_arrays(circle: Circle, opening: Opening) -> dict[str, Bytes]:
     """A member's help: shares in the order of names, or its own seed."""
     size = SHARE_BYTES if circle.shares else SECRET_BYTES
@@ -132,20 +136,56 @@ def opening_arrays(circle: Circle, opening: Opening) -> dict[str, Bytes]:
     }
 
 
-def read_opening(
-    circle: Circle, name: str, number: int, there: Sequence[str], dropped: Sequence[str], message: Message
-) -> Opening:
-    """The same from a message; who is in the sum, and who dropped out."""
-    seeds, keys = message.arrays["seeds"], message.arrays["keys"]
-    there, size = (there, SHARE_BYTES) if circle.shares else ([name], SECRET_BYTES)
-    _check_shape("seeds", seeds, (len(there), size), name)
-    _check_shape("keys", keys, (len(dropped), SHARE_BYTES), name)
-    return Opening(
-        name,
-        number,
-        {other: one.tobytes() for other, one in zip(sorted(there), seeds, strict=True)},
-        {other: one.tobytes() for other, one in zip(sorted(dropped), keys, strict=True)},
-    )
+def message_to_member(
+    circle: Circle, request: SumRequest, about: Mapping[str, Any], rows: NDArray[np.bool_] | None
+) -> tuple[str, int, dict[str, Any], dict[str, Bytes]]:
+    """What a member is asked in a sum, as kind, number, fields and arrays of a message; ``about`` are the
+    fields that say what an answer is to, ``rows`` which of its rows are added up.
+    """
+    said = {"circle": circle.digest}
+    match request:
+        case KeysAsked(number):
+            return "keys", number, said | {"numbers": [number]}, {}
+        case SharesAsked(number, offers):
+            made = [offer_arrays([one]) for one in offers]
+            arrays = {name: np.stack([one[name] for one in made]) for name in ("keys", "signatures")}
+            names = [one.name for one in offers]
+            return "share", number, said | {"numbers": [number], "members": names}, arrays
+        case AnswerAsked(ask, boxes):
+            held = [boxes.get(name, bytes(BOX_BYTES)) for name in _receivers(circle, ask.members)]
+            arrays = {"boxes": _rows(held, BOX_BYTES)}
+            if rows is not None:
+                arrays["rows"] = rows.astype(np.uint8)
+            fields = asdict(ask) | {"members": list(ask.members), "shape": list(ask.shape)}
+            return "sum", ask.number, {**said, **fields, **about}, arrays
+        case OpeningAsked(number, members, _):
+            return "open", number, said | {"number": number, "members": list(members)}, {}
+
+
+def read_member(
+    circle: Circle, name: str, certificate: bytes, request: SumRequest, message: Message
+) -> SumReply:
+    """A member's reply to that; InvalidMessageError where it is none."""
+    expected = {KeysAsked: "offers", SharesAsked: "shares", AnswerAsked: "masked", OpeningAsked: "opened"}
+    if message.kind != expected[type(request)]:
+        raise InvalidMessageError(f"{name} answered with {message.kind}")
+    arrays = message.arrays
+    match request:
+        case KeysAsked(number):
+            [offer] = read_offers(circle, name, [number], certificate, arrays["keys"], arrays["signatures"])
+            return offer
+        case SharesAsked(number, offers):
+            [shares] = read_boxes(circle, name, [number], [one.name for one in offers], arrays["boxes"])
+            return shares
+        case AnswerAsked(ask, _):
+            return Masked(name, ask.number, arrays["values"].view(np.uint32))
+        case OpeningAsked(number, members, dropped):
+            there, size = (members, SHARE_BYTES) if circle.shares else ((name,), SECRET_BYTES)
+            _check_shape("seeds", arrays["seeds"], (len(there), size), name)
+            _check_shape("keys", arrays["keys"], (len(dropped), SHARE_BYTES), name)
+            seeds = {other: one.tobytes() for other, one in zip(sorted(there), arrays["seeds"], strict=True)}
+            keys = {other: one.tobytes() for other, one in zip(sorted(dropped), arrays["keys"], strict=True)}
+            return Opening(name, number, seeds, keys)
 
 
 def begin_content(begin: Message, known: NDArray[np.bool_]) -> str:

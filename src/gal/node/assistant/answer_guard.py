@@ -70,8 +70,7 @@ class AnswerGuard:
             raise RefusedError(
                 "privacy-budget-spent",
                 f"{self._name} has answered as much about some of these rows as its privacy budget allows: "
-                "go on without it, or "
-                "ask its operator",
+                "go on without it, or ask its operator",
             ) from error
 
     def charge_version(
@@ -85,8 +84,7 @@ class AnswerGuard:
             raise RefusedError(
                 "privacy-changed",
                 f"{self._name} cannot charge its answers in this version of {task.name!r}, because it began "
-                "before there was noise "
-                "on them, or a file was lost: learn a new version",
+                "before there was noise on them, or a file was lost: learn a new version",
             )
         self.charge(peer, task, keys_of(file), count)
 

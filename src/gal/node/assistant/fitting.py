@@ -100,8 +100,7 @@ class Fitting:
             raise RefusedError(
                 "already-answered",
                 f"{self._name} has answered round {known.round} of {task.name!r} for another residual: a "
-                "round is "
-                "answered once",
+                "round is answered once",
             )
         data = read_whole(folder / known.answer, known.answer_digest)
         model = known.model is None or read_whole(folder / known.model, known.model_digest or "") is not None

@@ -16,7 +16,6 @@ from gal.node.journal.failures import Failure, code_of, describe_failure
 from gal.node.journal.quotas import LIMITED, LimitedError
 from gal.node.journal.records import Records
 from gal.node.store.state import State
-from gal.node.work.worker import WorkFailedError
 from gal.protocol import Message, prepare
 from gal.transport import CardFolder, Received, Stream
 
@@ -27,11 +26,6 @@ LOOK = 0.5
 
 SOONEST, LATEST = 0.2, 10.0
 """Seconds between tries to reach a label holder: doubled each time, up to the latest."""
-
-SMALL, QUICK = 1 << 14, 0.05
-"""A prediction of so few bytes is answered where it is received, while such answers take no longer than so
-many seconds: another thread would only have to be woken up for it.
-"""
 
 APIECE = 10_000
 """Bytes that a waiting request takes besides its own."""
@@ -72,7 +66,7 @@ class Link:
         self._announced: tuple[tuple[str, str], ...] = ()
         self._announcing = threading.Lock()
         self._waiting = WaitingBytes(service.configuration.policy.largest_message)
-        self._heard = self._replaced = self._parted = self._quick = False
+        self._heard = self._replaced = self._parted = False
         self.problem = "not tried yet"
         """Why there is no stream; empty while there is one."""
         self._thread = threading.Thread(target=self._keep, name=f"link {peer}", daemon=True)
@@ -183,20 +177,12 @@ class Link:
                 "told", peer=self.peer, code=message.fields["code"], why=message.fields["message"]
             )
             return
-        if message.kind == "predict" and self._quick and received.n_bytes <= SMALL:
-            self._answer(stream, received)
-            self._rest(pause)
-            return
         pool = beside if message.kind in BESIDE else fits
         # Not read on meanwhile: a label holder who asks without end must not fill our memory.
         size = received.n_bytes + APIECE
         self._waiting.take(size, self._ending)
         pool.submit(self._answer, stream, received).add_done_callback(lambda done: self._waiting.give(size))  # noqa: ARG005
-        self._rest(pause)
-
-    def _rest(self, pause: float) -> None:
-        """Where she asks too fast, what comes next waits at her side."""
-        if pause:
+        if pause:  # where she asks too fast, what comes next waits at her side
             self._ending.wait(pause)
 
     def _tell_limited(self, stream: Stream, limited: RefusedError) -> None:
@@ -214,38 +200,25 @@ class Link:
             "gal.round": int(message.fields.get("round") or 0),
             "gal.request": received.digest,
         }
+        asked = IncomingRequest(self.peer, message, received.data, received.digest)
         with self._records.traces.answer(message.kind, about) as failed:
-            self._answer_or_refuse(stream, received, failed)
-
-    def _answer_or_refuse(self, stream: Stream, received: Received, failed: Callable[[str], None]) -> None:
-        message, begun = received.message, time.monotonic()
-        try:
             try:
-                encoded = self._service.answer(
-                    IncomingRequest(self.peer, message, received.data, received.digest)
-                )
-            except LinkLostError:
-                return
-            except Exception as error:
-                failure = (
-                    error.failure
-                    if isinstance(error, WorkFailedError)
-                    else describe_failure(error, self._service.configuration.name)
-                )
-                failed(failure.code)
-                self._refuse(stream, message, received.digest, failure)
-                return
-            self._records.send(stream, encoded)
-            if message.kind == "predict":
-                self._quick = time.monotonic() - begun < QUICK
-            self._records.metrics.answered(self.peer)
-        except (NodeError, OSError) as error:  # it will be asked again on the next stream
-            self._records.log.warning("answer not sent", peer=self.peer, kind=message.kind, why=str(error))
-            stream.close()
-
-    def _refuse(self, stream: Stream, message: Message, digest: str, failure: Failure) -> None:
-        self._records.refused(self.peer, failure.code, failure.outside, failure.inside)
-        self._tell(stream, message, digest, failure)
+                try:
+                    encoded = self._service.answer(asked)
+                except LinkLostError:
+                    return
+                except Exception as error:
+                    failure = describe_failure(error, self._service.configuration.name)
+                    failed(failure.code)
+                    self._records.refused(self.peer, failure.code, failure.outside, failure.inside)
+                    self._tell(stream, message, received.digest, failure)
+                    return
+                self._records.send(stream, encoded)
+                self._records.metrics.answered(self.peer)
+            except (NodeError, OSError) as error:  # it will be asked again on the next stream
+                about_it = {"peer": self.peer, "kind": message.kind, "why": str(error)}
+                self._records.log.warning("answer not sent", **about_it)
+                stream.close()
 
     def _tell(self, stream: Stream, message: Message, digest: str | None, failure: Failure) -> None:
         fields = {"code": failure.code, "message": failure.outside[:2000], "answers": digest}

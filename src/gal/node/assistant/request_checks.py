@@ -117,8 +117,7 @@ class RequestChecks:
                 raise RefusedError(
                     "other-terms",
                     f"{self._name} agreed to other terms of {task.name!r}: {what} {agreed}, asked for "
-                    f"{came}. "
-                    "Send its operator a new invitation",
+                    f"{came}. Send its operator a new invitation",
                 )
         if not asked.own:
             version = max(asked.message.version, len(self._state.statuses(task.id, "organization")) + 1)

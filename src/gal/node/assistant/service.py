@@ -174,8 +174,7 @@ class Service:
         raise RefusedError(
             "already-begun",
             f"{self.configuration.name} has already begun version {asked.message.version} of {task.name!r} "
-            "with other rows: "
-            "learn a new version",
+            "with other rows: learn a new version",
         )
 
     def _intersect(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:

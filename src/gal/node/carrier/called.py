@@ -10,11 +10,10 @@ import threading
 import time
 
 from gal.errors import LinkLostError, NodeError, RefusedError
-from gal.node.carrier.mailbox import AT_ONCE, MOST_UNREAD, Mailbox, collected
+from gal.node.carrier.mailbox import MOST_UNREAD, Mailbox
 from gal.node.carrier.parcels import Header, Parcel, parcel_of
 from gal.transport import Card, CardFolder, Identity, Stream
 from gal.transport.handshake import greet
-from gal.transport.stream import Outgoing
 
 PATIENCE = 60.0
 """Seconds for which ``dial`` waits to be called."""
@@ -25,17 +24,15 @@ class Session:
 
     def __init__(self, session: str) -> None:
         self.id, self.number = session, 0
-        self.incoming, self.outgoing = Mailbox(MOST_UNREAD), Outgoing(AT_ONCE)
-        self.waiting = collected(self.outgoing, session)
+        self.incoming, self.outgoing = Mailbox(MOST_UNREAD), Mailbox()
         self.lost: NodeError = LinkLostError("the call ended")
         self.stream: Stream | None = None
 
     def end(self, why: NodeError) -> None:
         """Nothing more comes, and nothing more is said."""
         self.lost = why
-        self.incoming.close()
+        self.incoming.finish()
         self.outgoing.finish(drop=True)
-        self.waiting.close(drop=True)
         if self.stream is not None:
             self.stream.gone()
 
@@ -64,15 +61,14 @@ class Called:
         """The answer to a parcel, itself a parcel; InvalidMessageError where it is none."""
         asked = parcel_of(data)
         header = asked.header
-        session = self._session_of(header)
-        if session is None:
-            return Parcel(Header(session=header.session, number=header.number, ended=True)).to_bytes()
-        session.incoming.put(asked.frames)
-        if header.ended:
-            self._end(session, header)
-            return Parcel(Header(session=header.session, number=header.number, ended=True)).to_bytes()
-        frames = session.waiting.take(header.hold)
-        over = session.waiting.is_over
+        session, over, frames = self._session_of(header), True, list[bytes]()
+        if session is not None:
+            session.incoming.put_all(asked.frames)
+            if header.ended:
+                self._end(session, header)
+            else:
+                frames = session.outgoing.take(header.hold)
+                over = session.outgoing.is_over
         return Parcel(Header(session=header.session, number=header.number, ended=over), frames).to_bytes()
 
     def _session_of(self, header: Header) -> Session | None:

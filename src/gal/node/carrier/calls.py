@@ -16,11 +16,10 @@ from uuid import uuid4
 
 from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
 from gal.node.carrier.carrier import Carrier
-from gal.node.carrier.mailbox import AT_ONCE, MOST_UNREAD, Mailbox, collected
+from gal.node.carrier.mailbox import MOMENT, MOST_UNREAD, Mailbox
 from gal.node.carrier.parcels import Header, Parcel, parcel_of
 from gal.transport import CardFolder, Identity, Stream
 from gal.transport.handshake import welcome
-from gal.transport.stream import Outgoing
 
 LOGGER = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class Call:
         self._incoming = Mailbox(MOST_UNREAD)
         self._lost: NodeError = LinkLostError(f"{name} ended the stream")
         self._greeted = self._cancelled = False
-        self._outgoing = Outgoing(AT_ONCE)
+        self._outgoing = Mailbox()
         card = cards.get(name)
         if card is None:
             raise IdentityError(f"there is no card of {name}: gal cards add FILE")
@@ -76,17 +75,15 @@ class Call:
 
     def _cancel(self) -> None:
         self._cancelled = True
-        self._incoming.close(drop=True)
+        self._incoming.finish(drop=True)
 
     def _carry(self) -> None:
-        waiting = collected(self._outgoing, self._name)
         try:
-            while not self._cancelled and not waiting.is_over:
+            while not self._cancelled and not self._outgoing.is_over:
                 awaited = not self._greeted or self._awaits(self._name)
-                frames = waiting.take(0.0 if awaited else self._pace.idle)
-                hold = min(1.0, self._pace.hold) if not self._greeted else self._pace.hold
-                hold = hold if awaited or self._awaits(self._name) else 0.0
-                if self._ask(frames, hold).ended:
+                frames = self._outgoing.take(0.0 if awaited else self._pace.idle)
+                hold = self._pace.hold if self._greeted else min(1.0, self._pace.hold)
+                if self._ask(frames, hold if awaited or self._awaits(self._name) else 0.0).ended:
                     break
             else:
                 self._say_end()
@@ -96,7 +93,7 @@ class Call:
             LOGGER.exception("the carrier failed for %s", self._name)
             self._lost = LinkLostError(f"{self._name} cannot be asked: {error!s:.500}")
         finally:
-            self._incoming.close()
+            self._incoming.finish()
             self.stream.gone()
 
     def _ask(self, frames: list[bytes], hold: float) -> Header:
@@ -108,9 +105,10 @@ class Call:
         answer = parcel_of(self._carrier.ask(self._name, data, hold + self._pace.grace))
         if (answer.header.session, answer.header.number) != (self._session, self._number):
             raise LinkLostError(f"{self._name} answered another question than the one it was asked")
-        self._incoming.put(answer.frames)
-        if answer.frames:  # before it is read, what it answers would still seem to be awaited
-            self._incoming.wait_until_read(self._pace.look)
+        self._incoming.put_all(answer.frames)
+        until = time.monotonic() + self._pace.look
+        while answer.frames and self._awaits(self._name) and time.monotonic() < until:
+            time.sleep(MOMENT)  # until it is read, what it answers still seems to be awaited
         if answer.header.ended and answer.header.code:
             self._lost = RefusedError(answer.header.code, answer.header.why)
         return answer.header

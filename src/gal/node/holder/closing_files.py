@@ -25,15 +25,11 @@ FILE, OWN_FILE = "closing.gal", "own-closing.gal"
 
 def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> StoredClosing | None:
     """Put the closing model on the disk; what the version's record says of it, None where there is none."""
-    closing, probes = ensemble.closing, ensemble.probes
-    last = closing if probes is None else probes
+    last = ensemble.closing if ensemble.probes is None else ensemble.probes
     if last is None:
         return None
-    path = _path(state, task, version)
-    save_ensemble(ensemble, path)
-    sync_file(path)
     return StoredClosing(
-        digest=digest(path.read_bytes()),
+        digest=_write(state, task, version, ensemble, FILE),
         share=ensemble.closing_share or 0.0,
         validation_loss=last.validation_loss if last.share > 0 else None,
         probes=ensemble.probes_share,
@@ -47,14 +43,7 @@ def read_learned(state: State, task: str, version: int, outcome: LearningOutcome
     ensemble = ensemble_of(outcome.ensemble)
     if outcome.closing is None:
         return ensemble
-    path = _path(state, task, version)
-    if read_whole(path, outcome.closing.digest) is None:
-        raise TaskError(
-            f"the closing model of version {version} ({path}) is missing or damaged: bring the file back "
-            "from a backup, "
-            "or learn a new version"
-        )
-    stored = _read(path, version)
+    stored = _read(state, task, version, FILE, outcome.closing.digest)
     return replace(ensemble, closing=stored.closing, probes=stored.probes)
 
 
@@ -62,10 +51,7 @@ def write_own_closing(state: State, task: str, version: int, own: Ensemble | Non
     """Put the closing model of her own model on the disk; what the facts of the private refit say of it."""
     if own is None or own.closing is None:
         return {}
-    path = _path(state, task, version, OWN_FILE)
-    save_ensemble(own, path)
-    sync_file(path)
-    return {OWN_CLOSING: digest(path.read_bytes())}
+    return {OWN_CLOSING: _write(state, task, version, own, OWN_FILE)}
 
 
 def read_refit(state: State, task: str, version: int, facts: Mapping[str, Any]) -> PrivateRefit | None:
@@ -76,19 +62,26 @@ def read_refit(state: State, task: str, version: int, facts: Mapping[str, Any]) 
     refit, expected = PrivateRefit.from_json(found), facts.get(OWN_CLOSING)
     if expected is None:
         return refit
-    path = _path(state, task, version, OWN_FILE)
-    if read_whole(path, expected) is None:
-        raise TaskError(
-            f"the closing model of your own model in version {version} ({path}) is missing or damaged: bring "
-            "the file back from a backup, or learn a new version"
-        )
-    return refit.with_closing(_read(path, version).closing)
+    return refit.with_closing(_read(state, task, version, OWN_FILE, expected).closing)
 
 
-def _read(path: Path, version: int) -> Ensemble:
+def _write(state: State, task: str, version: int, ensemble: Ensemble, file: str) -> str:
+    path = _path(state, task, version, file)
+    save_ensemble(ensemble, path)
+    sync_file(path)
+    return digest(path.read_bytes())
+
+
+def _read(state: State, task: str, version: int, file: str, expected: str) -> Ensemble:
     """What is in a file of this node. Its forests predict in this process, and not in the one that is shut
     in: one that somebody made up, such as for a backup, would end the node.
     """
+    path, whose = _path(state, task, version, file), " of your own model in" if file == OWN_FILE else " of"
+    if read_whole(path, expected) is None:
+        raise TaskError(
+            f"the closing model{whose} version {version} ({path}) is missing or damaged: bring the file back "
+            "from a backup, or learn a new version"
+        )
     try:
         stored = load_ensemble(path)
         for forest in _forests(stored):
@@ -103,5 +96,5 @@ def _forests(stored: Ensemble) -> list[Any]:
     return [model for one in stackers for model in getattr(one, "models", ())]
 
 
-def _path(state: State, task: str, version: int, file: str = FILE) -> Path:
+def _path(state: State, task: str, version: int, file: str) -> Path:
     return state.folder(task, version, "label holder").parent / file

@@ -1,13 +1,12 @@
-"""What a label holder's node is doing now, for people who ask: which task, which round, and who fits."""
+"""What the organizations of a label holder's tasks do now, and for whom her node waits."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from gal.node.holder.assistants import Assistants, Pending
+from gal.node.holder.assistants import Assistants
 from gal.node.store.state import State
 
 FITTING = "fitting"
@@ -17,49 +16,14 @@ GREETING = "connected, about to say what it joined"
 NOT_JOINED = "connected, has not joined (there: gal join)"
 
 
-class Doing:
-    """The learning that goes on, as its events tell; safe to ask from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._facts: dict[str, Any] | None = None
-
-    def begin(self, task: str) -> None:
-        """A task is being learned from now on."""
-        with self._lock:
-            self._facts = {"task": task, "version": 0, "round": 0, "rounds": 0, "since": time.time()}
-
-    def end(self) -> None:
-        """Nothing is being learned any more."""
-        with self._lock:
-            self._facts = None
-
-    def note(self, event: Mapping[str, Any]) -> None:
-        """Something happened in the learning that goes on."""
-        with self._lock:
-            if self._facts is None:
-                return
-            self._facts["version"] = event.get("version", self._facts["version"])
-            if event["event"] == "round":
-                self._facts |= {"round": event["round"], "rounds": event["rounds"]}
-
-    def facts(self) -> dict[str, Any] | None:
-        """Task, version, rounds done and at most, and since when; None where nothing is learned."""
-        with self._lock:
-            return None if self._facts is None else dict(self._facts)
-
-    def sentence(self) -> str:
-        """For who wants to learn something else meanwhile."""
-        facts = self.facts()
-        if facts is None:
-            return "this node is learning already"
-        done = f", {facts['round']} of at most {facts['rounds']} rounds are done" if facts["round"] else ""
-        return f"this node is learning {facts['task']!r} already (version {facts['version']}{done})"
-
-
-def fitting(unanswered: Iterable[Pending], task: str) -> set[str]:
-    """Organizations that were sent a request of the task, and have not answered it yet."""
-    return {one.organization for one in unanswered if one.sent and one.encoded.message.task == task}
+def learning_sentence(learning: Mapping[str, Any] | None) -> str:
+    """What goes on, for who wants to learn something else meanwhile."""
+    if learning is None:
+        return "this node is learning already"
+    done = (
+        f", {learning['round']} of at most {learning['rounds']} rounds are done" if learning["round"] else ""
+    )
+    return f"this node is learning {learning['task']!r} already (version {learning['version']}{done})"
 
 
 def member_states(
@@ -83,10 +47,44 @@ def member_states(
 
 def members_now(state: State, assistants: Assistants, task: str) -> dict[str, str]:
     """By organization of an own task: what it does now."""
-    return member_states(
-        state.members(task),
-        assistants.present(task),
-        assistants.connected(),
-        fitting(assistants.unanswered(), task),
-        assistants.greeting(),
-    )
+    asked = {
+        one.organization for one in assistants.unanswered() if one.sent and one.encoded.message.task == task
+    }
+    here = assistants.present(task), assistants.connected(), asked, assistants.greeting()
+    return member_states(state.members(task), *here)
+
+
+def waited_for(
+    state: State, assistants: Assistants, learning: Mapping[str, Any] | None
+) -> list[dict[str, Any]]:
+    """Organizations that have not answered, or are not there yet; with what, since when, and seconds left."""
+    now = time.time()
+    asking = None if learning is None else learning["asking"]
+    left = None if asking is None else max(0.0, asking["since"] + asking["seconds"] - now)
+    here = set(assistants.connected())
+    oldest: dict[str, dict[str, Any]] = {}
+    for pending in sorted(assistants.unanswered(), key=lambda one: one.since):
+        message = pending.encoded.message
+        oldest.setdefault(
+            pending.organization,
+            {
+                "organization": pending.organization,
+                "what": message.kind,
+                "round": int(message.fields.get("round") or 0),
+                "for_seconds": now - pending.since,
+                "seconds_left": None if message.kind == "predict" else left,
+                "connected": pending.organization in here,
+            },
+        )
+    if learning is not None and asking is not None:
+        joined = set(assistants.present(state.find_task(learning["task"], "label holder").id))
+        for name in set(asking["organizations"] or ()) - joined - set(oldest):
+            oldest[name] = {
+                "organization": name,
+                "what": "connect" if name not in here else "join",
+                "round": 0,
+                "for_seconds": now - asking["since"],
+                "seconds_left": left,
+                "connected": name in here,
+            }
+    return [oldest[name] for name in sorted(oldest)]

@@ -1,4 +1,4 @@
-"""What a label holder needs of the node that she works with."""
+"""What a label holder needs of the node that she works with; and what a version leaves there at its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.holder.assistants import Assistants
 from gal.node.journal.logs import Log
 from gal.node.journal.records import Records
-from gal.node.store.state import Role, State
+from gal.node.store.state import Role, State, TaskRecord
 from gal.node.work.worker import Worker
 
 if TYPE_CHECKING:
@@ -24,38 +24,36 @@ class HolderNode(Protocol):
     ``service`` is not her business.
     """
 
-    @property
-    def name(self) -> str:
-        """Her organization."""
-
-    @property
-    def configuration(self) -> NodeConfiguration:
-        """What stands in node.toml."""
-
-    @property
-    def state(self) -> State:
-        """Tasks, versions and replies."""
+    name: str
+    configuration: NodeConfiguration
+    state: State
+    assistants: Assistants
+    """The other organizations, as far as they are connected."""
+    worker: Worker
+    """The process that knows her data."""
+    records: Records
+    """What enters and leaves, written down."""
+    log: Log
 
     @property
     def service(self) -> Answering:
         """Her own organization, which is asked like any other."""
 
     @property
-    def assistants(self) -> Assistants:
-        """The other organizations, as far as they are connected."""
-
-    @property
-    def worker(self) -> Worker:
-        """The process that knows her data."""
-
-    @property
     def ledger(self) -> Ledger:
         """What was spent of privacy."""
 
-    @property
-    def records(self) -> Records:
-        """What enters and leaves, written down."""
 
-    @property
-    def log(self) -> Log:
-        """For operators."""
+def drop_files(state: State, record: TaskRecord, number: int) -> None:
+    """Delete the labels and replies of a version."""
+    state.replies(record.id, number).drop_all()
+    for path in state.folder(record.id, number, HOLDER).iterdir():
+        path.unlink(missing_ok=True)
+
+
+def tidy(state: State) -> None:
+    """Delete what a crash after the end of a version left of it."""
+    for record in state.tasks(HOLDER):
+        for number, status in state.statuses(record.id, HOLDER).items():
+            if status != "begun":
+                drop_files(state, record, number)

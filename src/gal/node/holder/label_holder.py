@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -19,11 +19,9 @@ import numpy as np
 
 from gal.errors import InvalidInputError, TaskError
 from gal.node.config.data_source import FILES
-from gal.node.holder.doing import Doing, members_now
-from gal.node.holder.holder_node import HOLDER, HolderNode
+from gal.node.holder.doing import learning_sentence, members_now, waited_for
+from gal.node.holder.holder_node import HOLDER, HolderNode, tidy
 from gal.node.holder.learning.gathering import Event, Gathering, Patience, patience_for
-from gal.node.holder.learning.left_files import tidy
-from gal.node.holder.waiting import waited_for
 
 if TYPE_CHECKING:
     from gal.alignment import RowIds
@@ -42,7 +40,6 @@ class LabelHolder:
     def __init__(self, node: HolderNode) -> None:
         self.node = node
         self._learning, self._making = threading.Lock(), threading.RLock()
-        self.doing = Doing()
         tidy(node.state)
 
     @cached_property
@@ -96,29 +93,24 @@ class LabelHolder:
         from gal.node.holder.labels.label_guard import transcript_of
         from gal.node.holder.learning.acceptance import Acceptance
         from gal.node.holder.learning.learning import Learning
-        from gal.node.holder.learning.summed_rounds import RowsDifferError
+        from gal.node.holder.learning.rounds import RowsDifferError
 
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
         activity = self.node.records.metrics.activity
 
-        def pass_on(event: Mapping[str, Any]) -> None:
-            self.doing.note(event)
-            on_event(event)
-
         with self.not_learning(), activity.learning(record.name, record.terms.rounds):
-            self.doing.begin(record.name)
             accepting = acceptance or Acceptance()
             gathering = Gathering(
                 self.node,
                 record,
                 0,
                 patience_for(record.terms, patience),
-                pass_on,
+                on_event,
                 stopping,
                 watcher=activity,
             )
             accepting.check(gathering.n_organizations)
-            gathering.version = versions.interrupted(record) if resume else versions.next(record, anew=anew)
+            gathering.number = versions.interrupted(record) if resume else versions.next(record, anew=anew)
             version = versions.reopen(gathering) if resume else versions.open(gathering)
             if no_closing:
                 version = replace(version, task=replace(version.task, closing=None, own_closing=None))
@@ -137,20 +129,25 @@ class LabelHolder:
     def not_learning(self) -> Iterator[None]:
         """Nothing is learned inside this block; an error where something is."""
         if not self._learning.acquire(blocking=False):
-            raise TaskError(f"{self.doing.sentence()}: wait until it is done (gal status)")
+            raise TaskError(f"{learning_sentence(self._goes_on())}: wait until it is done (gal status)")
         try:
             yield
         finally:
-            self.doing.end()
             self._learning.release()
+
+    def _goes_on(self) -> dict[str, Any] | None:
+        """What is learned now: task, version, rounds done and at most, since when; None where nothing is."""
+        found = self.node.records.metrics.activity.facts()["learning"]
+        if found is None or found["state"] != "learning":
+            return None
+        return {key: found[key] for key in ("task", "version", "round", "rounds", "since")}
 
     def status(self) -> dict[str, Any]:
         """What she learns now, for whom she waits, and what the organizations of each open task do."""
         state, assistants = self.node.state, self.node.assistants
         members = {task.id: members_now(state, assistants, task.id) for task in state.tasks(HOLDER)}
-        learning = self.node.records.metrics.activity.facts()["learning"]
-        waiting = waited_for(state, assistants, learning)
-        return {"learning": self.doing.facts(), "waiting": waiting, "members": members}
+        waiting = waited_for(state, assistants, self.node.records.metrics.activity.facts()["learning"])
+        return {"learning": self._goes_on(), "waiting": waiting, "members": members}
 
     # Prediction
 
@@ -169,13 +166,7 @@ class LabelHolder:
 
         ``go_on``: of many rows, also those that an organization predicts no more today.
         """
-        from gal.node.holder import batches
-        from gal.node.holder.prediction_files import (
-            prediction_facts,
-            prediction_rows,
-            prediction_text,
-            whole_csv,
-        )
+        from gal.node.holder import prediction_files as files
 
         record = self.node.state.find_task(task, HOLDER)
         if (
@@ -191,22 +182,17 @@ class LabelHolder:
             )
 
         # A file with own columns is read whole, a private intersection is made once for all rows.
-        if (
-            out is not None
-            and own_rows is None
-            and len(row_ids) > batches.BATCH
-            and record.terms.alignment != "psi"
-        ):
-            rng = np.random.default_rng()
-            facts = batches.predict_in_batches(row_ids, ask, out, row_id, rng, go_on=go_on)
-            return facts | {"written": str(out)}
-        found = ask(row_ids)
-        facts, ids = prediction_facts(found), row_ids.values.tolist()
-        text = prediction_text(row_id, ids, found)
+        at_once = out is None or own_rows is not None or record.terms.alignment == "psi"
+        if at_once or len(row_ids) <= files.BATCH:
+            found = ask(row_ids)
+        else:
+            found = files.predict_in_lots(row_ids, ask, np.random.default_rng(), go_on=go_on)
+        facts, ids = files.prediction_facts(found), row_ids.values.tolist()
         if out is None:
-            return facts | {"rows": prediction_rows(ids, found), "csv": text}
-        with whole_csv(out) as file:
-            file.write(text)
+            text = files.prediction_text(row_id, ids, found)
+            return facts | {"rows": files.prediction_rows(ids, found), "csv": text}
+        with files.whole_csv(out) as file:
+            files.write_predictions(file, row_id, ids, found)
         return facts | {"written": str(out)}
 
     def _rows_of(self, rows: Path) -> tuple[RowIds, Path | None]:
@@ -237,8 +223,7 @@ class LabelHolder:
         if lacking and len(lacking) < len(own):
             raise InvalidInputError(
                 f"{str(rows)!r} has some of the own columns of {configuration.name!r} and lacks "
-                f"{', '.join(lacking)}: give all of "
-                "them, or none (then they are taken from the source)"
+                f"{', '.join(lacking)}: give all of them, or none (then they are taken from the source)"
             )
         return read_ids(configuration, rows).ids, None if lacking else rows
 

@@ -40,19 +40,19 @@ from gal.node.agreement.incoming import IncomingRequest
 from gal.node.holder.assistants import Pending
 from gal.node.holder.closing_files import read_learned, read_refit
 from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.shared_rows import Asking
-from gal.node.holder.sums.summed_predictions import SummedAnswers, SummedPredictions
+from gal.node.holder.shared_rows import Asking, shared_positions
+from gal.node.holder.sums import SummedPredictions
 from gal.node.journal.failures import describe_failure
-from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.node.work.confinement import within_reach
-from gal.node.work.worker import WorkFailedError
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
+from gal.secrecy.summed_predictions import accept_sum, added_up
 from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Shape = tuple[int, int, int]
 """Rounds, rows, outputs."""
 
@@ -101,11 +101,70 @@ class NodePrediction:
             unknown_rows={name: rows[positions] for name, rows in self.unknown_rows.items()},
         )
 
+    @staticmethod
+    def joined(lots: Sequence[tuple[NDArray[np.intp], NodePrediction]]) -> NodePrediction:
+        """Predictions of some rows each (at these positions) as one of all; why somebody did not answer is
+        said with of how many rows, where it has answered about others.
+        """
+        n_rows, like = sum(len(positions) for positions, _ in lots), lots[-1][1]
+        output, prediction = (np.empty((n_rows, one.shape[1])) for one in (like.output, like.prediction))
+        degraded = np.empty(n_rows, dtype=np.bool_)
+        unknown, outside, drifted = dict[str, Bools](), dict[str, int](), dict[str, float]()
+        missed: dict[str, list[tuple[str, int]]] = {}
+        for positions, one in lots:
+            output[positions], prediction[positions] = one.output, one.prediction
+            degraded[positions] = one.degraded
+            for name, rows in one.unknown_rows.items():
+                unknown.setdefault(name, np.zeros(n_rows, dtype=np.bool_))[positions] = rows
+            for name, number in one.outside.items():
+                outside[name] = outside.get(name, 0) + number
+            for name, apart in one.drifted.items():
+                drifted[name] = max(apart, drifted.get(name, 0.0))
+            for name, why in one.missing.items():
+                missed.setdefault(name, []).append((why, len(positions)))
+        missing = {
+            name: said[0][0]
+            if len(said) == len(lots)
+            else f"{said[0][0]}, for {sum(number for _, number in said):,} of the rows"
+            for name, said in missed.items()
+        }
+        changed = sorted({name for _, one in lots for name in one.changed})
+        rest = missing, unknown, like.version, outside, drifted, changed
+        return NodePrediction(output, prediction, like.classes, degraded, *rest)
+
     def most_probable(self) -> list[Any]:
         """The class of each row; for regression the numbers themselves."""
         if self.classes is None:
             return [row[0] if len(row) == 1 else list(row) for row in self.prediction.tolist()]
         return [self.classes[place] for place in self.prediction.argmax(axis=1)]
+
+
+@dataclass(frozen=True)
+class _Question:
+    """Which rows are to be predicted by what, and how long organizations are waited for."""
+
+    record: TaskRecord
+    version: int
+    ids: RowIds
+    own_rows: Path | None
+    """A file with the label holder's own columns of them, if they are not in her source."""
+    seconds: float
+    join: float
+
+    def shape(self, request: PredictRequest) -> Shape:
+        """Of an answer about all rows."""
+        return len(request.rounds), len(self.ids), self.record.terms.outputs
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was answered, for the model that it is of."""
+
+    ensemble: Ensemble
+    answers: Answers
+    unknown: Mapping[str, Bools]
+    changed: Sequence[str]
+    screened: Screened | None = None
 
 
 class Predictor:
@@ -138,234 +197,179 @@ class Predictor:
 
         Organizations that are not connected are waited for ``join`` seconds, answers ``seconds``.
         """
-        chosen = record.active if version is None else version
-        learned, outcome = _finished(self._state, record, chosen)
-        ensemble, refit = self._what_was_learned(record.id, chosen, outcome, learned.refit)
-        if SUM in ensemble.asked():
-            ask_own = partial(self._ask_own, record, chosen, ids, own_rows)
-            found = self._sums.ask(record, chosen, ensemble, ids, ask_own, seconds, join)
-            own = None if refit is None else _own_output(refit, len(ids), ask_own)
-            return _of_sums(found, outcome, chosen, refit, own)
-        steps = predict(ensemble, len(ids))
-        unknown, changed = dict[str, NDArray[np.bool_]](), list[str]()
-        screened = Screened({}, {}, {}, np.zeros(len(ids), dtype=np.bool_))
-        try:
-            request = next(steps)
-            replies = self._ask(record, chosen, request, ids, own_rows, seconds, join, changed)
-            unknown = {
-                name: np.asarray(np.isnan(values).all(axis=(0, 2)))
-                for name, values in replies.items()
-                if isinstance(values, np.ndarray)
-            }
-            screened = self._screen(record, chosen, ensemble, request, replies, len(ids))
-            steps.send(screened.replies)
-        except StopIteration as end:
-            answers: Answers = end.value
+        asked = _Question(record, record.active if version is None else version, ids, own_rows, seconds, join)
+        learned, outcome = _finished(self._state, record, asked.version)
+        ensemble, refit = self._what_was_learned(asked, outcome, learned.refit)
+        found = (self._of_sum if SUM in ensemble.asked() else self._of_all)(asked, ensemble)
+        ensemble, answers = found.ensemble, found.answers
         if refit is None:
             output = closed_output(ensemble, answers, final_output(ensemble, answers))
         else:
-            own = _own_output(refit, len(ids), partial(self._ask_own, record, chosen, ids, own_rows))
-            output = _refitted(ensemble, refit, answers, own)
+            own = _own_output(refit, len(ids), partial(self._ask_own, asked))
+            output = refit.output(answers_by_round(ensemble, answers), own)
         prediction, classes = _prediction(output, outcome)
+        screened = found.screened
         return NodePrediction(
             output,
             prediction,
             classes,
-            answers.degraded | screened.rows,
+            answers.degraded if screened is None else answers.degraded | screened.rows,
             # Who knows none of the rows has answered all the same.
             {
                 name: why
                 for name, why in answers.missing.items()
-                if not (name in unknown and len(ids) and unknown[name].all())
+                if not (name in found.unknown and len(ids) and found.unknown[name].all())
             },
-            unknown,
-            chosen,
-            screened.outside,
-            screened.drifted,
-            sorted(changed),
+            found.unknown,
+            asked.version,
+            {} if screened is None else screened.outside,
+            {} if screened is None else screened.drifted,
+            sorted(found.changed),
         )
 
+    def _of_all(self, asked: _Question, ensemble: Ensemble) -> _Found:
+        """Every organization answers by itself, and what it never said in learning is not used."""
+        unknown, changed = dict[str, Bools](), list[str]()
+        screened = None
+        steps = predict(ensemble, len(asked.ids))
+        try:
+            request = next(steps)
+            replies = self._ask(asked, request, changed)
+            unknown = {name: _gaps(one) for name, one in replies.items() if isinstance(one, np.ndarray)}
+            screened = self._screen(asked, ensemble, request, replies)
+            steps.send(screened.replies)
+        except StopIteration as end:
+            answers: Answers = end.value
+        return _Found(ensemble, answers, unknown, changed, screened)
+
+    def _of_sum(self, asked: _Question, ensemble: Ensemble) -> _Found:
+        """All others answer together, without a guard: there are no single answers to look at."""
+        others = self._sums.ask(asked.record, asked.version, ensemble, asked.ids, asked.seconds, asked.join)
+        name, said, unknown, missing = self._node.name, None, dict(others.unknown), dict(others.missing)
+        if name in ensemble.asked():
+            said = self._ask_own(asked, PredictRequest(ensemble.asked_rounds, (name,), ensemble.track))[name]
+            if isinstance(said, np.ndarray):
+                unknown[name] = _gaps(said)
+            else:
+                missing[name], said = str(said), None
+        answers = accept_sum(ensemble, said, others.total, others.there, others.n_members)
+        return _Found(added_up(ensemble), replace(answers, missing=missing), unknown, others.changed)
+
     def _screen(
-        self,
-        record: TaskRecord,
-        version: int,
-        ensemble: Ensemble,
-        request: PredictRequest,
-        replies: Mapping[str, Any],
-        n_rows: int,
+        self, asked: _Question, ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Any]
     ) -> Screened:
         """What may be used of the replies, by what each organization said in
         learning; the operator is told.
         """
-        recent = self._recent.setdefault((record.id, version), {})
-        policy, log = self._node.configuration.predictions.outside, self._node.log
+        recent = self._recent.setdefault((asked.record.id, asked.version), {})
+        policy, log, n_rows = self._node.configuration.predictions.outside, self._node.log, len(asked.ids)
+        metrics, task = self._node.records.metrics, asked.record.name
         with self._screening:
             screened = screen(ensemble, request, replies, n_rows, policy, recent)
         for name, n_outside in screened.outside.items():
-            about = {"rows": n_outside, "of": n_rows, "policy": policy}
-            log.warning("answers outside", peer=name, task=record.name, **about)
+            log.warning("answers outside", peer=name, task=task, rows=n_outside, of=n_rows, policy=policy)
+            metrics.outside(name, n_outside)
         for name, apart in screened.drifted.items():
-            log.warning("answers drifted", peer=name, task=record.name, apart=round(apart, 3))
-        _count_screened(
-            self._node.records.metrics, screened, [one for one in replies if one != self._node.name]
-        )
+            log.warning("answers drifted", peer=name, task=task, apart=round(apart, 3))
+        for name in replies:
+            if name != self._node.name:
+                metrics.drifted(name, screened.drifted.get(name, 0.0))
         return screened
 
     def _what_was_learned(
-        self, task: str, version: int, outcome: LearningOutcome, refitted: Mapping[str, Any]
+        self, asked: _Question, outcome: LearningOutcome, refitted: Mapping[str, Any]
     ) -> tuple[Ensemble, PrivateRefit | None]:
         """The ensemble of a finished version and, with privacy, its private refit; neither ever changes."""
-        found = self._learned.get((task, version))
+        key = asked.record.id, asked.version
+        found = self._learned.get(key)
         if found is None:
-            refit = read_refit(self._state, task, version, refitted)
-            found = read_learned(self._state, task, version, outcome), refit
-            self._learned = {(task, version): found}  # one is enough: mostly the active version is asked for
+            refit = read_refit(self._state, *key, refitted)
+            found = read_learned(self._state, *key, outcome), refit
+            self._learned = {key: found}  # one is enough: mostly the active version is asked for
         return found
 
-    def _ask(
-        self,
-        record: TaskRecord,
-        version: int,
-        request: PredictRequest,
-        ids: RowIds,
-        own_rows: Path | None,
-        seconds: float,
-        join: float,
-        changed: list[str],
-    ) -> dict[str, Any]:
+    def _ask(self, asked: _Question, request: PredictRequest, changed: list[str]) -> dict[str, Any]:
         """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none.
 
         Who says that its data have changed is added to ``changed``.
         """
-        own = self._node.name
+        record, ids, own = asked.record, asked.ids, self._node.name
         others = [name for name in request.organizations if name != own]
-        members = self._state.members(record.id)
+        members, present = self._state.members(record.id), self._assistants.present
         awaited = {name for name in others if members.get(name) == "invited"}  # not those who left for good
-        self._assistants.wait_for(lambda: awaited <= set(self._assistants.present(record.id)), join)
-        here = self._assistants.present(record.id)
-        all_rows, method = Asking(np.arange(len(ids))), record.terms.alignment
-        everything = all_rows.in_order_of_tokens(ids, method, self._node.configuration)
-        shape = len(request.rounds), len(ids), record.terms.outputs
-        replies: dict[str, Any] = {
-            name: _absent(self._state, record, name) for name in others if name not in here
-        }
-        askings = {
-            name: self._asking(record, version, name, ids, everything, seconds)
-            for name in others
-            if name in here
-        }
-        sent: dict[int, Encoded] = {}
-        pendings = self._post(record, version, request, ids, askings, replies, sent)
-        until = time.monotonic() + seconds
-        if own in request.organizations:  # while the others compute; mostly she is asked the same
-            same = None if own_rows is not None else sent.get(id(everything))
-            asked = None if same is None else everything
-            replies |= self._ask_own(record, version, ids, own_rows, request, asked, same)
+        self._assistants.wait_for(lambda: awaited <= set(present(record.id)), asked.join)
+        here = present(record.id)
+        everything = Asking(np.arange(len(ids))).in_order_of_tokens(
+            ids, record.terms.alignment, self._node.configuration
+        )
+        replies: dict[str, Any] = {}
+        askings: dict[str, Asking] = {}
+        for name in others:
+            found = self._asking(asked, name, everything) if name in here else _absent(members, name)
+            if isinstance(found, Asking):
+                askings[name] = found
+            else:
+                replies[name] = found
+        made: dict[int, Encoded] = {}
+        for one in askings.values():
+            if id(one) not in made:  # most are asked the same
+                made[id(one)] = self._message(asked, request, one)
+        pendings = self._assistants.post_together({name: made[id(one)] for name, one in askings.items()})
+        until = time.monotonic() + asked.seconds
+        if own in request.organizations:  # while the others compute
+            replies |= self._ask_own(asked, request)
 
         def answered_or_gone() -> bool:
             waiting = {name for name, one in pendings.items() if not one.done.is_set()}
-            return not waiting or not waiting & set(self._assistants.present(record.id))
+            return not waiting or not waiting & set(present(record.id))
 
         self._assistants.wait_for(answered_or_gone, until - time.monotonic())
         self._assistants.give_up(pendings.values())
         for name, pending in pendings.items():
-            asking = askings[name]
-            assert isinstance(asking, Asking)
-            replies[name] = _values(pending, asking, shape, seconds)
+            replies[name] = _values(pending, askings[name], asked.shape(request), asked.seconds)
             if pending.answer is not None and pending.answer.message.fields.get("changed"):
                 changed.append(name)
                 self._node.log.warning("data changed since learning", peer=name, task=record.name)
         return replies
 
-    def _post(
-        self,
-        record: TaskRecord,
-        version: int,
-        request: PredictRequest,
-        ids: RowIds,
-        askings: Mapping[str, Asking | Exception],
-        replies: dict[str, Any],
-        prepared: dict[int, Encoded],
-    ) -> dict[str, Pending]:
-        """Send the requests; ``prepared`` gets each message that was made, by the asking that it is of."""
-        requests: dict[str, Encoded] = {}
-        for name, asking in askings.items():
-            if isinstance(asking, Exception):
-                replies[name] = asking
-                continue
-            if id(asking) not in prepared:  # most are asked the same
-                prepared[id(asking)] = self._message(record, version, request, ids, asking)
-            requests[name] = prepared[id(asking)]
-        return self._assistants.post_together(requests)
-
-    def _asking(
-        self, record: TaskRecord, version: int, name: str, ids: RowIds, everything: Asking, seconds: float
-    ) -> Asking | Exception:
-        if record.terms.alignment != "psi":
+    def _asking(self, asked: _Question, name: str, everything: Asking) -> Asking | Exception:
+        """Which rows an organization is asked about: all, or those of a private set intersection."""
+        method = asked.record.terms.alignment
+        if method != "psi":
             return everything
-        from gal.node.holder.intersection import shared_positions
-
+        about = asked.record.id, asked.version, asked.ids, asked.seconds
         try:
-            positions = shared_positions(self._assistants, name, record.id, version, ids, seconds)
+            positions = shared_positions(self._assistants, name, *about)
         except (RefusedError, InvalidMessageError) as error:
             return error
         if positions is None:
-            return NoAnswerError(f"did not answer within {seconds:g} s, or went away")
-        return Asking(positions).in_order_of_tokens(ids, record.terms.alignment, self._node.configuration)
+            return NoAnswerError(f"did not answer within {asked.seconds:g} s, or went away")
+        return Asking(positions).in_order_of_tokens(asked.ids, method, self._node.configuration)
 
-    def _message(
-        self, record: TaskRecord, version: int, request: PredictRequest, ids: RowIds, asking: Asking
-    ) -> Encoded:
-        method = record.terms.alignment
-        fields, arrays = asking.ids(ids, method, self._node.configuration)
+    def _message(self, asked: _Question, request: PredictRequest, asking: Asking) -> Encoded:
+        record = asked.record
+        fields, arrays = asking.ids(asked.ids, record.terms.alignment, self._node.configuration)
         fields |= {"track": request.track, "rounds": list(request.rounds)}
-        return prepare(
-            Message(
-                "predict",
-                record.id,
-                version,
-                f"predict {self._session} {next(self._numbers)}",
-                fields,
-                arrays,
-            )
-        )
+        name = f"predict {self._session} {next(self._numbers)}"
+        return prepare(Message("predict", record.id, asked.version, name, fields, arrays))
 
-    def _ask_own(
-        self,
-        record: TaskRecord,
-        version: int,
-        ids: RowIds,
-        own_rows: Path | None,
-        request: PredictRequest,
-        asking: Asking | None = None,
-        encoded: Encoded | None = None,
-    ) -> dict[str, Any]:
+    def _ask_own(self, asked: _Question, request: PredictRequest) -> dict[str, Any]:
         """What her own organization says of these rows; nobody else is asked."""
-        asking = asking or Asking(np.arange(len(ids)))  # a file of her rows is in this order
-        encoded = encoded or self._message(record, version, request, ids, asking)
-        shape = len(request.rounds), len(ids), record.terms.outputs
-        return {self._node.name: self._own_values(encoded, own_rows, asking, shape)}
-
-    def _own_values(self, encoded: Encoded, own_rows: Path | None, asking: Asking, shape: Shape) -> Any:
-        """What the label holder's own organization says."""
-        name, home = self._node.name, self._node.configuration.home
+        asking = Asking(np.arange(len(asked.ids)))  # a file of her rows is in this order
+        encoded = self._message(asked, request, asking)
+        name, home, own_rows = self._node.name, self._node.configuration.home, asked.own_rows
         try:
             with nullcontext() if own_rows is None else within_reach(own_rows, home) as rows:
-                request = IncomingRequest.to_oneself(name, encoded, None if rows is None else str(rows))
-                message = self._node.service.predict_own(request)
-        except WorkFailedError as error:
-            return LocalModelError(error.failure.inside)
+                to_own = IncomingRequest.to_oneself(name, encoded, None if rows is None else str(rows))
+                message = self._node.service.predict_own(to_own)
         except Exception as error:
-            return LocalModelError(describe_failure(error, name).inside)
-        return _spread(message, asking, shape)
+            return {name: LocalModelError(describe_failure(error, name).inside)}
+        return {name: _spread(message, asking, asked.shape(request))}
 
 
-def _count_screened(metrics: Metrics, screened: Screened, others: Sequence[str]) -> None:
-    """Who answered outside of what it said in learning, and how far the answers of all others have moved."""
-    for name, n_outside in screened.outside.items():
-        metrics.outside(name, n_outside)
-    for name in others:
-        metrics.drifted(name, screened.drifted.get(name, 0.0))
+def _gaps(values: NDArray[Any]) -> Bools:
+    """Rows that an organization does not know."""
+    return np.asarray(np.isnan(values).all(axis=(0, 2)))
 
 
 def _finished(state: State, record: TaskRecord, version: int) -> tuple[LearnedVersion, LearningOutcome]:
@@ -379,26 +383,8 @@ def _finished(state: State, record: TaskRecord, version: int) -> tuple[LearnedVe
     return learned, learned.outcome
 
 
-def _of_sums(
-    found: SummedAnswers,
-    outcome: LearningOutcome,
-    version: int,
-    refit: PrivateRefit | None,
-    own: Floats | None,
-) -> NodePrediction:
-    """What was learned from sums is predicted from one, without a closing model or a guard."""
-    answers = found.answers
-    if refit is None:
-        output = final_output(found.ensemble, answers)
-    else:
-        output = _refitted(found.ensemble, refit, answers, own)
-    prediction, classes = _prediction(output, outcome)
-    rest = (answers.degraded, answers.missing, found.unknown, version)
-    return NodePrediction(output, prediction, classes, *rest, changed=found.changed)
-
-
-def _absent(state: State, record: TaskRecord, name: str) -> NoAnswerError:
-    status = state.members(record.id).get(name, "invited")
+def _absent(members: Mapping[str, str], name: str) -> NoAnswerError:
+    status = members.get(name, "invited")
     return NoAnswerError("is not connected" if status == "invited" else f"has {status}")
 
 
@@ -445,11 +431,6 @@ def _own_output(refit: PrivateRefit, n_rows: int, ask: Callable[[PredictRequest]
     except StopIteration as end:
         said: Answers = end.value
     return closed_output(refit.own.ensemble, said, final_output(refit.own.ensemble, said))
-
-
-def _refitted(ensemble: Ensemble, refit: PrivateRefit, answers: Answers, own: Floats | None) -> Floats:
-    """What the label holder's private refit makes of the same answers, shape (n, K)."""
-    return refit.output(answers_by_round(ensemble, answers), own)
 
 
 def _prediction(output: Floats, learned: LearningOutcome) -> tuple[Floats, Sequence[Any] | None]:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gal.errors import InvalidInputError, NodeError
+from gal.alignment import RowIds
+from gal.errors import InvalidInputError, NodeError, TaskError
 from gal.node.holder.predicting import NodePrediction
 from gal.node.store.files import whole_file
+
+BATCH = 200_000
+"""Rows that are asked for together."""
+SPENT = ("refused (budget-spent)", "refused (privacy-budget-spent)")
+"""How it begins why an organization predicts no more: asking it again changes nothing."""
 
 
 def score_of(found: NodePrediction, y: Any) -> dict[str, Any]:
@@ -55,11 +62,36 @@ def prediction_rows(ids: list[Any], found: NodePrediction) -> list[dict[str, Any
     return rows
 
 
+def predict_in_lots(
+    ids: RowIds, ask: Callable[[RowIds], NodePrediction], rng: np.random.Generator, *, go_on: bool = False
+) -> NodePrediction:
+    """Ask for many rows, `BATCH` at a time: no organization has more of them in memory.
+
+    Which rows go together is drawn by lot: rows in the order of the file would tell what that order tells,
+    and a lot looks like all rows, so that answers are compared with those of learning as ever. Where an
+    organization predicts no more today and rows are left, TaskError says so at once, unless it is to
+    ``go_on`` without it.
+    """
+    order, done = rng.permutation(len(ids)), list[tuple[NDArray[np.intp], NodePrediction]]()
+    for start in range(0, len(ids), BATCH):
+        positions = np.sort(order[start : start + BATCH])
+        found = ask(ids.take(positions))
+        done.append((positions, found))
+        spent = {name: why for name, why in found.missing.items() if why.startswith(SPENT)}
+        if spent and not go_on and start + BATCH < len(ids):
+            said = "; ".join(f"{name} {why}" for name, why in spent.items())
+            raise TaskError(
+                f"{said} Of {len(ids):,} rows {start:,} were predicted, and nothing is written. Predict so "
+                f"many rows a day, or go on without {', '.join(spent)} for the others, which are marked "
+                "degraded: gal predict with --go-on"
+            )
+    return NodePrediction.joined(done)
+
+
 def prediction_text(row_id: str, ids: list[Any], found: NodePrediction) -> str:
     """Predictions as the text of a CSV file: the same in a file and on the screen."""
     text = io.StringIO()
-    csv_header(text, row_id, found)
-    write_rows(text, ids, found)
+    write_predictions(text, row_id, ids, found)
     return text.getvalue()
 
 
@@ -76,18 +108,16 @@ def whole_csv(out: Path) -> Iterator[io.TextIOWrapper]:
         raise InvalidInputError(f"{str(out)!r} cannot be written: {why}") from error
 
 
-def csv_header(file: TextIO, row_id: str, found: NodePrediction) -> None:
-    """The names of the columns."""
+def write_predictions(file: TextIO, row_id: str, ids: list[Any], found: NodePrediction) -> None:
+    """The names of the columns, and a line for each row."""
     classes = [] if found.classes is None else [f"probability_{one}" for one in found.classes]
-    csv.writer(file, lineterminator="\n").writerow([row_id, "prediction", *classes, "degraded"])
-
-
-def write_rows(file: TextIO, ids: list[Any], found: NodePrediction) -> None:
-    """A line for each row."""
-    columns: list[Any] = [ids]
-    if found.classes is not None:
-        columns.append(found.most_probable())
-    columns += found.prediction.T.tolist()
-    columns.append(found.degraded.astype(np.int64).tolist())
-    # All at once: millions of rows take longer to be written than to be predicted.
-    csv.writer(file, lineterminator="\n").writerows(zip(*columns, strict=True))
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([row_id, "prediction", *classes, "degraded"])
+    for start in range(0, len(ids), BATCH):  # many at once: rows take longer to be written than predicted
+        some = found.at(np.arange(start, min(start + BATCH, len(ids))))
+        columns: list[Any] = [ids[start : start + BATCH]]
+        if some.classes is not None:
+            columns.append(some.most_probable())
+        columns += some.prediction.T.tolist()
+        columns.append(some.degraded.astype(np.int64).tolist())
+        writer.writerows(zip(*columns, strict=True))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,12 @@ from gal.alignment import RowIds, row_digest, secret_digest
 from gal.core.requests import FitRequest, Request
 from gal.core.rows import Rows
 from gal.core.task import Task
-from gal.errors import AlignmentError
+from gal.errors import AlignmentError, InvalidMessageError, RefusedError
 from gal.node.agreement.request_arrays import secret_of, token_arrays
 from gal.node.config.configuration import NodeConfiguration
+from gal.node.holder.assistants import Assistants
 from gal.node.store.files import write_whole
-from gal.protocol import Message
+from gal.protocol import Message, prepare
 
 Bools = NDArray[np.bool_]
 Floats32 = NDArray[np.float32]
@@ -118,9 +120,8 @@ class Asking:
         expected = row_digest(tokens[begun.arrays["known"] == 1], begin.fields["kind"], method)
         if begun.fields["rows"] != expected:
             raise AlignmentError(
-                f"{name} means other rows, or another order ({begun.fields['rows']} there, {expected} "
-                "here): nothing was "
-                "learned. Is its gal-learn of another version?"
+                f"{name} means other rows, or another order ({begun.fields['rows']} there, {expected} here): "
+                "nothing was learned. Is its gal-learn of another version?"
             )
 
     def save(self, path: Path) -> None:
@@ -160,3 +161,42 @@ def fill_unknown(values: Floats32, shared: SharedRows, rows: Rows) -> Floats32:
     filled[...] = counted.mean(axis=-2, dtype=np.float64, keepdims=True)
     filled[..., shared.known, :] = values
     return filled
+
+
+def shared_positions(
+    assistants: Assistants, name: str, task: str, version: int, ids: RowIds, seconds: float
+) -> NDArray[np.intp] | None:
+    """Positions of her rows that the organization has, too, by a private set intersection: the label holder
+    learns of no other row. None where it did not answer in time.
+    """
+    from gal.alignment.psi import Asker
+
+    asker, exchange = Asker(ids), uuid4().hex
+
+    def ask(step: str, content: bytes | None) -> bytes | None:
+        fields = {"step": step, "kind": ids.kind, "exchange": exchange, "n_rows": len(ids)}
+        arrays = {} if content is None else {"bytes": np.frombuffer(content, dtype=np.uint8)}
+        message = Message("blind", task, version, f"blind {step} {exchange}", fields, arrays)
+        return _blinded(assistants, name, message, seconds)
+
+    setup = ask("setup", None)
+    response = None if setup is None else ask("response", asker.request())
+    if setup is None or response is None:
+        return None
+    try:
+        return asker.shared(setup, response)
+    except InvalidMessageError as error:
+        raise InvalidMessageError(f"{name}: {error}") from error
+
+
+def _blinded(assistants: Assistants, name: str, message: Message, seconds: float) -> bytes | None:
+    pending = assistants.post(name, prepare(message))
+    assistants.wait_for(pending.done.is_set, seconds)
+    assistants.give_up([pending])
+    if pending.answer is None:
+        return None
+    answer = pending.answer.message
+    if answer.kind != "blinded":
+        said = answer.fields.get("message", f"answered with {answer.kind}")
+        raise RefusedError(str(answer.fields.get("code", "refused")), f"{name}: {said}")
+    return answer.arrays["bytes"].tobytes()

@@ -55,7 +55,10 @@ def describe_failure(error: BaseException, organization: str) -> Failure:
     """
     if isinstance(error, RefusedError):
         return Failure(error.code, str(error), str(error))
-    cause = error
+    told = getattr(error, "failure", None)
+    if isinstance(told, Failure):  # by the process that computes
+        return told
+    cause: BaseException = error
     if isinstance(error.__cause__, MemoryError):
         cause = error.__cause__
     elif isinstance(error, NodeError) and isinstance(error.__cause__, OSError | sqlite3.Error):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
 from gal.node.config.configuration import LEDGER
-from gal.node.holder.waiting import waited_for
+from gal.node.holder.doing import waited_for
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

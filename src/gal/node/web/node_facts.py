@@ -12,10 +12,9 @@ from gal import __version__
 from gal.core.state import ensemble_of
 from gal.errors import GALError
 from gal.node.assistant.links import Links
-from gal.node.holder.doing import members_now
+from gal.node.holder.doing import members_now, waited_for
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.version_facts import version_facts
-from gal.node.holder.waiting import waited_for
 from gal.node.journal.activity import LOSSES, sayable_loss
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import LearnedVersion

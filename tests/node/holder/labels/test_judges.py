@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,7 @@ pytest.importorskip("grpc")
 from gal.alignment import RowIds
 from gal.core.rows import Rows, assign_rows
 from gal.errors import NodeError
-from gal.node.admin import membership as registering
-from gal.node.holder.labels.judges import with_unsent_judges
-from gal.node.holder.labels.labelled_tasks import LabelledRows
+from gal.node.holder.labels.labelled_tasks import LabelledRows, with_unsent_judges
 from gal.node.journal.sent_rows import FOLDER, RowsSent, forget_sent
 from gal.protocol import Message
 from hostile import assisting, network
@@ -78,25 +74,6 @@ def test_validation_rows_come_first_where_too_few_were_not_sent() -> None:
     assert n_sent == len(roles.search)
 
 
-@pytest.mark.parametrize("kind", ["integer", "text"])
-def test_what_was_sent_is_known_by_digests_until_it_is_forgotten(tmp_path: Path, kind: str) -> None:
-    names = [7_300_001_000 + number for number in range(200)]
-    ids = np.array(names) if kind == "integer" else np.array([f"row {one}" for one in names], dtype=object)
-    sent = RowsSent.of_labels(tmp_path, "cost")
-    assert not sent.among(ids).any()
-    sent.add(ids[:100])
-    sent.add(ids[50:120])
-    assert RowsSent.of_labels(tmp_path, "cost").among(ids).tolist() == [True] * 120 + [False] * 80
-    assert len(RowsSent.of_labels(tmp_path, "cost")) == 120
-    assert not RowsSent.of_labels(tmp_path, "stay").among(ids).any()  # of other labels nothing was told
-    assert forget_sent(tmp_path, [str(ids[3]), "nobody"]) == 1
-    assert forget_sent(tmp_path, [str(ids[3])]) == 0
-    found = RowsSent.of_labels(tmp_path, "cost").among(ids[:5])
-    assert found.tolist() == [True, True, True, False, True]
-    [path] = (tmp_path / FOLDER).iterdir()
-    assert b"7300001" not in path.read_bytes()
-
-
 @pytest.mark.parametrize("harm", ["empty", "shorter", "a byte more", "another byte", "a full disk"])
 def test_a_file_that_is_not_what_was_written_is_an_error_and_never_a_row_that_may_judge(
     tmp_path: Path, harm: str
@@ -120,40 +97,6 @@ def test_a_file_that_is_not_what_was_written_is_an_error_and_never_a_row_that_ma
     assert path.read_bytes() == b""
     with pytest.raises(NodeError):
         RowsSent.of_labels(tmp_path, "cost")
-
-
-@pytest.mark.parametrize("odd", ["link", "link to nothing", "folder", "file for a folder"])
-def test_what_is_no_file_of_its_own_is_an_error(tmp_path: Path, odd: str) -> None:
-    RowsSent.of_labels(tmp_path, "cost").add(np.arange(10))
-    [path] = (tmp_path / FOLDER).iterdir()
-    elsewhere = path.rename(tmp_path / "elsewhere")
-    if odd == "folder":
-        path.mkdir()
-    elif odd == "file for a folder":
-        path.parent.rmdir()
-        path.parent.write_bytes(b"")
-    else:
-        path.symlink_to(elsewhere if odd == "link" else tmp_path / "nothing")
-    with pytest.raises(NodeError, match="is not what was written"):
-        RowsSent.of_labels(tmp_path, "cost")
-    if odd == "folder":
-        with pytest.raises(NodeError, match="cannot be written"):
-            forget_sent(tmp_path, ["3"])
-
-
-def test_what_cannot_be_written_is_an_error_and_leaves_what_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    RowsSent.of_labels(tmp_path, "cost").add(np.arange(10))
-
-    def full(number: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(NodeError, match="No space left on device"):
-        RowsSent.of_labels(tmp_path, "cost").add(np.arange(20))
-    assert RowsSent.of_labels(tmp_path, "cost").among(np.arange(20)).tolist() == [True] * 10 + [False] * 10
-    assert len(list((tmp_path / FOLDER).iterdir())) == 1
 
 
 class Remembered:
@@ -194,18 +137,3 @@ def test_who_remembers_residuals_is_not_judged_by_them_in_a_later_version(tmp_pa
                 judging, sent = remembered.judging()
                 assert len(judging) >= n_rows // 4
                 assert not judging & sent
-
-
-def test_nor_in_another_task_on_the_same_labels(tmp_path: Path) -> None:
-    """Also if the first was forgotten."""
-    with network(tmp_path) as net:
-        remembered = Remembered()
-        for task, n_rows in (("first", 40), ("second", 60)):
-            terms = net.invite(task, net.lab, net.mallory, **JUDGED)
-            with assisting(net, terms, remembered):
-                learn_from(net, task, n_rows)
-            registering.forget(net.clinic.home, task)
-        judging, sent = remembered.judging()
-        assert len(judging) >= 15
-        assert len(sent) >= 20
-        assert not judging & sent

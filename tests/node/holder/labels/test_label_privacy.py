@@ -16,21 +16,14 @@ import pandas as pd
 import pytest
 
 import gal.node.holder.labels.label_guard
-from gal.engine.labels import classes_from
-from gal.engine.options import Options
 from gal.errors import (
     BudgetSpentError,
-    InvalidLabelsError,
-    InvalidOptionError,
     LearningInterruptedError,
     PrivacyError,
 )
-from gal.node.config.configuration import Privacy as NodePrivacy
 from gal.node.holder.labels.label_guard import Drawn
-from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.node.holder.labels.labelled_tasks import labels_of_task, read_labelled
-from gal.privacy import SeededNoise, SystemNoise
-from gal.privacy.accounting import Event
+from gal.privacy import SeededNoise
 from gal.privacy.accounting import spent as composed
 from gal.privacy.ledger import row_keys
 from gal.privacy.mechanisms.columns import SUBJECT as COLUMNS_SUBJECT
@@ -38,7 +31,6 @@ from gal.protocol import decode
 from noisy_labels import (
     COLUMNS,
     EPSILON,
-    LAPLACE,
     MECHANISMS,
     RESIDUALS,
     RESPONSE,
@@ -95,14 +87,6 @@ def test_other_labels_with_the_same_noise_leave_no_trace(net: Network, sent: Any
     assert found[0] == found[1]
 
 
-def test_without_privacy_other_labels_show(net: Network, sent: Any) -> None:
-    found = []
-    for seed in (0, 7):
-        net.write("clinic", labelled(seed=seed)["clinic"])
-        found.append(traffic(net, sent, f"plain-{seed}", LabelPrivacy(), cross_validation=0))
-    assert found[0] != found[1]
-
-
 # What it costs
 
 
@@ -145,47 +129,6 @@ def test_every_version_of_a_task_costs_once(net: Network) -> None:
     assert spent(rows=keys[5:6]) == before + EPSILON
 
 
-def test_a_draw_that_was_lost_is_drawn_and_paid_again(net: Network) -> None:
-    node = net.nodes["clinic"]
-    spent = partial(node.ledger.spent, SUBJECT, 0.0, task="lost")
-    net.invite("lost", rounds=1, privacy=RESPONSE)
-    protected(net, "lost", 1, FixedNoise())
-    folder = node.state.folder(node.state.find_task("lost").id, 1, "label holder")
-    [kept] = folder.parents[1].glob("*/noisy-labels.arrow")
-    kept.unlink()
-    protected(net, "lost", 1, draws := FixedNoise(1))
-    assert (draws.drawn, spent()) == ([N], 2 * EPSILON)
-
-
-def test_rows_are_told_in_the_order_of_their_ids(net: Network, sent: Any) -> None:
-    """Cases before controls, as many sources have them, would tell every label."""
-    table = net.tables["clinic"].sort_values(LABEL)
-    net.write("clinic", table)
-    net.invite("ordered", rounds=1, privacy=RESPONSE)
-    net.learn("ordered")
-    [begin] = [decode(data) for _, kind, data in sent if kind == "begin"]
-    ids = begin.arrays["integers"]
-    np.testing.assert_array_equal(ids, np.sort(ids))
-    assert not np.array_equal(ids, table[ROW_ID].to_numpy())
-
-
-def test_who_is_invited_later_is_charged_for_what_was_drawn_before(net: Network) -> None:
-    spent = partial(net.nodes["clinic"].ledger.spent, SUBJECT, 0.0, task="later")
-    net.invite("later", rounds=1, privacy=RESPONSE)
-    protected(net, "later", 1, FixedNoise())
-    assert spent(peer="ward") == 0
-    protected(net, "later", 2, FixedNoise(), peers=("lab", "ward"))
-    assert (spent(peer="ward"), spent()) == (EPSILON, EPSILON)
-
-
-def test_residuals_cost_anew_in_every_version(net: Network) -> None:
-    net.invite("anew", rounds=2, privacy=RESIDUALS)
-    for version in (1, 2, 2):
-        protected(net, "anew", version, FixedNoise())
-    assert net.nodes["clinic"].ledger.spent(SUBJECT, 0.0, task="anew") == pytest.approx(40.0)
-    assert [one.event.count for one in charged(net, "anew")] == [2, 2]
-
-
 def test_columns_have_an_account_of_their_own_and_cost_anew_in_every_version(net: Network) -> None:
     spent = net.nodes["clinic"].ledger.spent
     net.invite("columns", rounds=3, privacy=COLUMNS)
@@ -222,17 +165,6 @@ def test_a_budget_for_columns_refuses_what_has_no_noise_for_them_or_costs_more(
         assert list(versions(network, "columns")) == [1]
 
 
-def test_no_privacy_is_in_the_ledger_and_in_the_audit_log(net: Network) -> None:
-    net.invite("open", rounds=1)
-    facts = net.learn("open")
-    [entry] = charged(net, "open")
-    assert (entry.event, entry.peers, entry.n_rows) == (Event("none", 0.0), ("lab",), N)
-    assert facts["privacy"]["mechanism"] == "none"
-    assert facts["privacy"]["spent"] is None
-    assert "refitted" not in facts
-    assert audited(net, "charged")[-1] == f"{SUBJECT}: no privacy (no bound) for {N} rows, to lab"
-
-
 def test_a_spent_budget_sends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     budget = {"clinic": "[privacy]\nlabel_epsilon = 1.5\n"}
     with running(Network(tmp_path, labelled(), more=budget)) as network:
@@ -253,19 +185,6 @@ def test_a_spent_budget_sends_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         assert "budget spent" in audited(network, "not charged")[-1]
         with pytest.raises(PrivacyError, match=r"label_epsilon.*gal invite --privacy"):
             network.invite("third", rounds=1)
-
-
-def test_a_budget_that_came_later_refuses_what_has_no_privacy(net: Network, sent: Any) -> None:
-    net.invite("late", rounds=1)
-    allowed = NodePrivacy(label_epsilon=20.0)
-    with pytest.MonkeyPatch.context() as patch:
-        changed = net.nodes["clinic"].configuration.model_copy(update={"privacy": allowed})
-        patch.setattr(net.nodes["clinic"], "configuration", changed)
-        with pytest.raises(PrivacyError, match="would tell every label"):
-            net.learn("late")
-    assert sent == []
-    assert versions(net, "late") == {}
-    assert "would tell every label" in audited(net, "not charged")[-1]
 
 
 # Crashes
@@ -332,7 +251,7 @@ def test_a_crash_around_the_charge_neither_draws_twice_nor_sends(net: Network, s
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "charge", dies)
-        patch.setattr(net.holder._versions, "drop_files", lambda *_: None)  # nobody tidies up after a crash
+        patch.setattr("gal.node.holder.learning.versions.drop_files", lambda *_: None)
         with pytest.raises(SystemError):
             net.learn(task)
     assert sent == []
@@ -367,98 +286,7 @@ def test_noise_that_can_be_repeated_is_refused(net: Network, sent: Any) -> None:
     assert sent == []
 
 
-def test_a_tasks_seed_does_not_fix_the_noise(net: Network) -> None:
-    pytest.importorskip("opendp", reason="the extra privacy")
-    net.holder.guard.noise = SystemNoise
-    drawn = []
-    for task in ("seeded", "seeded-too"):
-        record = net.invite(task, rounds=1, seed=3, privacy=RESPONSE)
-        net.learn(task)
-        [path] = (net.root / "clinic" / "tasks" / record.id).rglob("noisy-labels.arrow")
-        drawn.append(Drawn.read(path).noisy)
-    assert (drawn[0] != drawn[1]).any()
-
-
-def test_labels_that_are_not_public(net: Network, sent: Any) -> None:
-    with pytest.raises(InvalidLabelsError, match="none of the public classes"):
-        net.invite("few", privacy=LabelPrivacy("randomised-response", 1.0, classes=("no", "maybe")))
-    with pytest.raises(InvalidLabelsError, match="must be numbers"):
-        net.invite("text", privacy=LAPLACE)
-    net.invite("strange", rounds=1, privacy=RESPONSE)
-    table = net.tables["clinic"].copy()
-    table.loc[3, LABEL] = "perhaps"
-    net.write("clinic", table)
-    with pytest.raises(InvalidLabelsError, match=r"1 of 60 labels \(first at row 3\)"):
-        net.learn("strange")
-    assert (sent, versions(net, "strange"), charged(net, "strange")) == ([], {}, [])
-
-
-def test_the_kind_is_not_looked_up_in_the_labels(net: Network) -> None:
-    with pytest.raises(InvalidOptionError, match="kind 'regression' does not go"):
-        net.invite("risk", kind="regression", privacy=RESPONSE)
-    with pytest.raises(InvalidOptionError, match="name all that can occur: --classes"):
-        net.invite("risk", kind="classification", privacy=LabelPrivacy("laplace-residuals", 1.0))
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"mechanism": "paper-laplace"}, "not for nodes"),
-        ({"mechanism": "noise"}, "there are: none, randomised-response"),
-        ({"mechanism": "none", "epsilon": 1.0}, "none has no epsilon"),
-        ({"mechanism": "randomised-response", "epsilon": 0.0, "classes": ("a", "b")}, "above 0"),
-        ({"mechanism": "randomised-response", "epsilon": 1.0}, "public set of all classes"),
-        ({"mechanism": "laplace-labels", "epsilon": 1.0}, "public lower bound"),
-        ({"mechanism": "laplace-labels", "epsilon": 1.0, "classes": ("a", "b")}, "classes mean nothing"),
-        ({"mechanism": "gaussian-residuals", "epsilon": 1.0}, "delta"),
-    ],
-)
-def test_what_cannot_be_promised(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidOptionError, match=said):
-        LabelPrivacy(**given)
-
-
-@pytest.mark.parametrize(
-    ("written", "labels"),
-    [
-        ("0,1", [0, 1, 1]),
-        ("0,1", [0.0, 1.0, 1.0]),
-        ("0,1", ["0", "1", "1"]),
-        ("0,1", [False, True, True]),
-        ("false,true", [False, True, True]),
-        ("False,True,unknown", [False, True, True]),
-        ("2,10", [2, 10, 10]),
-        ("a,b", ["a", "b", "b"]),
-    ],
-)
-def test_labels_are_read_as_the_public_classes(written: str, labels: list[Any]) -> None:
-    privacy = LabelPrivacy("randomised-response", 1.0, classes=classes_from(written))
-    y = np.array(labels, dtype=object if isinstance(labels[0], str) else None)
-    read = privacy.read(y, "auto", Options())
-    assert read.y[:, 0].tolist() == [0.0, 1.0, 1.0]
-    assert read.loss.n_outputs == (1 if len(privacy.classes or ()) == 2 else 3)
-
-
 # What organizations are told
-
-
-def test_terms_say_what_protects_the_labels(net: Network) -> None:
-    record = net.invite("told", rounds=1, privacy=RESPONSE)
-    terms = record.terms
-    plain = terms.model_copy(update={"privacy": "none"})
-    assert "randomised-response (epsilon 1, once" in " ".join(terms.sentences())
-    assert "none is promised" in " ".join(plain.sentences())
-    for one in (terms, plain):
-        assert "Your fitted values and predictions are another matter" in one.sentences()[-1]
-    other = LabelPrivacy("randomised-response", 2.0, classes=("no", "yes")).promised
-    digests = {terms.digest, plain.digest, terms.model_copy(update={"privacy": other}).digest}
-    assert len(digests) == 3
-    assert record.options["privacy"] == {
-        "mechanism": "randomised-response",
-        "epsilon": 1.0,
-        "classes": ("no", "yes"),
-    }
-    assert plain.model_dump(mode="json")["privacy"] == "none"  # as it was before there was any other word
 
 
 # What attacks find
@@ -497,11 +325,3 @@ def test_the_leak_is_measured_on_what_was_sent(
     np.testing.assert_array_equal(meter.y, true == "yes" if privacy.classes else true)
     assert meter.facts["privacy"] == privacy.made()
     assert "leak" not in net.learn(task)
-
-
-@pytest.mark.slow
-def test_without_privacy_every_label_is_known(net: Network) -> None:
-    net.invite("leak-plain", rounds=2)
-    leak = net.learn("leak-plain", measure_leak=True)["leak"]
-    assert leak["verdict"].startswith("EVERY ASSISTANT KNOWS EVERY TRAINING LABEL")
-    assert leak["rows"] == N

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,14 +26,12 @@ from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.runtime.commands import erasing_command
 from gal.node.store.stored_versions import OWN_CLOSING
 from gal.privacy import RandomisedResponse
-from gal.privacy.refit import refit_privately
 from noisy_labels import (
     EPSILON,
     RESPONSE,
     FixedNoise,
     labelled,
     spied,
-    traffic,
 )
 from small_network import LABEL, ROW_ID, Network, exact, running
 
@@ -82,27 +79,6 @@ def test_learning_and_refit_are_the_same_as_in_one_process(net: Network) -> None
     assert facts["private_true_loss"] < facts["public_true_loss"]
 
 
-def test_with_validation_rows_the_refit_is_on_rows_that_were_never_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over nodes as in one process: what was sent can be remembered, and looks right in these rows alone."""
-    seen = list[tuple[str, int]]()
-    monkeypatch.setattr("gal.privacy.refit.ENOUGH", 50)
-    for where in ("gal.estimators", "gal.node.holder.labels.label_guard"):
-
-        def spied(*given: Any, where: str = where, **named: Any) -> Any:
-            seen.append((where, len(named["among"])))
-            return refit_privately(*given, **named)
-
-        monkeypatch.setattr(f"{where}.refit_privately", spied)
-    with running(Network(tmp_path, in_turns(200))) as network:
-        network.holder.guard.noise = FixedNoise
-        n, asked = len(network.tables["clinic"]), {"validation_fraction": 0.3, "held_out_fraction": 0.3}
-        same_as_in_one_process(network, LinearModel(), fitted="held-out", **asked)
-    n_kept = 2 * round(0.3 * n)
-    assert seen == [("gal.node.holder.labels.label_guard", n_kept), ("gal.estimators", n_kept)]
-
-
 def in_turns(n: int = 2000) -> dict[str, pd.DataFrame]:
     """Labels that come in turns along the clinic's first column, in a large table."""
     tables = labelled()
@@ -136,23 +112,6 @@ def test_in_large_tables_the_refit_has_an_own_model_that_is_closed(tmp_path: Pat
         assert network.holder.predict_file("same", asked)["rows"] == before
         network.learn("same", no_closing=True)
         assert list((tmp_path / "clinic" / "tasks").rglob(OWN_FILE)) == [path], "of the first version alone"
-
-
-@pytest.mark.usefixtures("small_forests")
-def test_that_an_own_model_is_closed_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables, found, closed = in_turns(), [], []
-    with running(Network(tmp_path, tables)) as network:
-        network.holder.guard.noise = FixedNoise
-        sent = spied(network, monkeypatch)
-        chance = np.random.default_rng(3).permutation(tables["clinic"][LABEL])
-        for task, labels in (("turns", tables["clinic"][LABEL]), ("chance", chance)):
-            network.write("clinic", tables["clinic"].assign(**{LABEL: labels}))
-            found.append(traffic(network, sent, task, RESPONSE))
-            closed.append(len(list((tmp_path / "clinic" / "tasks").rglob(OWN_FILE))))
-    assert closed == [1, 1], "the first is closed, the second is not"
-    fits = ["fit"] * 5 * 2  # the task, and without each part
-    assert [kind for _, kind, _ in found[0]] == ["begin", *fits, "end", "predict", "terms"]
-    assert found[0] == found[1]
 
 
 @pytest.mark.usefixtures("small_forests")
@@ -221,36 +180,6 @@ def test_its_closing_model_comes_back_with_a_backup_a_rollback_and_without_a_row
         assert not list(home.rglob(OWN_FILE))
 
 
-def test_a_refit_hears_what_a_moving_model_says_in_the_end(tmp_path: Path) -> None:
-    moving = (
-        'use = "moving_models:Drifting"\noptions = { n_features = 2 }\ntrusted = ["moving_models.Drifting"]'
-    )
-    model = import_module("moving_models").Drifting(n_features=2)
-    with running(Network(tmp_path, labelled(), models={"lab": moving})) as network:
-        network.holder.guard.noise = FixedNoise
-        assert same_as_in_one_process(network, model)["refitted"]
-
-
-def test_predictions_of_every_version_use_its_refit(net: Network, tmp_path: Path) -> None:
-    net.invite("versions", rounds=2, privacy=RESPONSE)
-    net.learn("versions")
-    net.learn("versions")
-    net.tables["clinic"].to_csv(tmp_path / "all.csv", index=False)
-    scores = net.holder.compare("versions", [1, 2], tmp_path / "all.csv")["scores"]
-    assert scores[1] == scores[2]  # the same noisy labels: the same model
-    assert scores[1]["accuracy"] > 0.7  # its noise knows nothing of the labels; the refit does
-    state = net.nodes["clinic"].state
-    record = state.find_task("versions")
-    learned = state.learned_version(record.id, 1)
-    assert learned is not None
-    assert set(learned.refit["private_refit"]) >= {"intercept", "coefficients"}
-    state.put_version(record.id, 1, replace(learned, refit={}))  # what others know of it
-    net.holder.predictor.close()
-    again = net.holder.compare("versions", [1, 2], tmp_path / "all.csv")["scores"]
-    assert again[2] == scores[2]
-    assert again[1]["accuracy"] < again[2]["accuracy"]
-
-
 def test_a_private_refit_that_fails_does_not_show(net: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = spied(net, monkeypatch)
 
@@ -272,14 +201,14 @@ def test_the_others_are_told_the_end_before_her_true_labels_are_looked_at(
     """How long that takes, and whether it fails, is after all that they see of a version."""
     sent, seen = spied(net, monkeypatch), []
     versions = import_module("gal.node.holder.learning.versions")
-    for name in ("own_model", "refit_facts"):
-        before = getattr(versions, name)
+    for owner, name in ((versions.Learning, "own_model"), (versions, "refit_facts")):
+        before = getattr(owner, name)
 
         def noting(*given: Any, name: str = name, before: Any = before) -> Any:
             seen.append((name, [kind for _, kind, _ in sent]))
             return before(*given)
 
-        monkeypatch.setattr(versions, name, noting)
+        monkeypatch.setattr(owner, name, noting)
     net.invite("order", rounds=1, privacy=RESPONSE)
     net.learn("order")
     everything = ["begin", *["fit"] * 5, "end"]

@@ -5,7 +5,6 @@ organizations, unless told otherwise.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,7 @@ from gal.core.state import Ensemble, Round, plain
 from gal.errors import InvalidOptionError
 from gal.node.holder.learning.acceptance import Acceptance, Ending, decide, ending_of
 from gal.node.holder.learning.gathering import Patience
-from gal.node.holder.version_facts import validated_loss
-from gal.node.store.stored_versions import LearnedVersion, LearningOutcome, StoredClosing
+from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from patience import patient
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
@@ -67,24 +65,6 @@ def test_which_one_predicts(
     assert found["active"] == active
     assert bool(found["why_not_active"]) == (active == 1)
     assert found["too_few"] == (ending is ONE and acceptance.needed(2) == 2)
-
-
-def test_nothing_validates_without_rounds() -> None:
-    nothing, unused, used = version(2.0).outcome, version(2.0, 1.5, kept=0).outcome, version(2.0, 1.5).outcome
-    assert nothing is not None
-    assert unused is not None
-    assert used is not None
-    assert validated_loss(nothing) is None
-    assert (validated_loss(unused), validated_loss(used)) == (2.0, 1.5)
-
-
-def test_a_closed_model_is_judged_as_it_predicts() -> None:
-    outcome = version(9, 5).outcome
-    assert outcome is not None
-    assert (
-        validated_loss(replace(outcome, closing=StoredClosing(digest="", share=0.5, validation_loss=3.0)))
-        == 3.0
-    )
 
 
 def test_who_was_removed_is_not_missed() -> None:

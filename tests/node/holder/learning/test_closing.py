@@ -13,16 +13,14 @@ import pandas as pd
 import pytest
 
 import gal
-from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs, predicted_online
-from gal.alignment import row_ids
-from gal.core.state import Ensemble, plain
+from after_the_rounds import interrupted_twice, outputs
+from gal.core.state import Ensemble
 from gal.engine.stacking import Closing
-from gal.errors import InvalidOptionError, LocalModelError, TaskError
+from gal.errors import TaskError
 from gal.node.holder.closing_files import FILE, read_learned
 from gal.node.store.state import TaskRecord
 from gal.protocol import digest
 from gal.storage import load_ensemble, save_ensemble
-from patience import LONGEST
 from small_network import LABEL, ROW_ID, Network, exact, running
 
 pytestmark = pytest.mark.usefixtures("small_forests")
@@ -80,13 +78,6 @@ def test_it_is_the_closing_model_of_one_process(
     assert np.square(expected[:, 0] - y).mean() < 0.5 * np.square(sums - y).mean()
 
 
-def test_online_it_answers_too(network: Network, learned: Any, here: Any) -> None:
-    record, _ = learned
-    ensemble, members = here
-    expected = gal.predict(ensemble, members).output[:2, 0]
-    assert predicted_online(network, record, 2) == expected.tolist()
-
-
 def test_an_organization_that_is_gone_leaves_rows_to_the_rounds(
     network: Network, learned: Any, here: Any
 ) -> None:
@@ -101,11 +92,6 @@ def test_an_organization_that_is_gone_leaves_rows_to_the_rounds(
     assert found.degraded.all()
     own = {"clinic": members[0].view}
     assert found.output.tobytes() == gal.predict(ensemble, members, own).output.tobytes()
-
-
-def test_a_restarted_node_reads_it_from_its_file(network: Network, learned: Any) -> None:
-    record, _ = learned
-    assert_a_restart_changes_nothing(network, record)
 
 
 def test_a_damaged_file_is_said_not_left_out(network: Network, learned: Any) -> None:
@@ -128,7 +114,7 @@ def test_trees_that_were_made_up_do_not_end_the_node(network: Network, learned: 
     path = network.root / "clinic" / "tasks" / record.id / "1" / FILE
     whole, ensemble = path.read_bytes(), load_ensemble(path)
     assert isinstance(ensemble.closing, Closing)
-    ensemble.closing.models[0].trees._predictors[0][0].nodes["left"][0] = 10**6
+    ensemble.closing.models[0].trees.predictors[0].nodes["left"][0] = 10**6
     found = state.learned_version(record.id, 1)
     assert found is not None
     assert found.outcome is not None
@@ -152,81 +138,3 @@ def test_interrupted_and_resumed_it_is_the_same(network: Network, learned: Any, 
     assert facts["closing"] == ensemble.closing.share
     expected = gal.predict(ensemble, members).output
     assert outputs(network, record).output.tobytes() == expected.tobytes()
-
-
-def test_where_it_runs_out_of_memory_learning_goes_on_without(
-    network: Network, learned: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = network.invite("large", rounds=ROUNDS)
-    network.wait_until_joined(record)
-
-    def too_large(*_: Any, **__: Any) -> None:
-        raise MemoryError("no room")
-
-    monkeypatch.setattr("gal.engine.stacking.Boosted.fit", too_large)
-    with pytest.raises(LocalModelError, match="--resume --no-closing"):
-        network.learn("large")
-    facts = network.learn("large", resume=True, no_closing=True)
-    assert facts["closing"] is None
-    assert facts["rounds"] == learned[1]["rounds"]
-    assert outputs(network, record).output.shape == (N, 1)
-
-
-def test_contributions_are_the_same_as_in_one_process(network: Network, learned: Any, here: Any) -> None:
-    """The lab's has what the stacker finds in its answers."""
-    record, facts = learned
-    found = here[0].contributions
-    assert plain(network.ensemble(record).contributions) == plain(found) == facts["contributions"]
-    assert found.by_organization["lab"].value == pytest.approx(found.gain.value)
-    assert found.by_organization["lab"].verdict == "helped"
-    assert found.rows == "validation"
-
-
-def test_without_it_and_what_cannot_be(network: Network, learned: Any) -> None:
-    old, _ = learned
-    record = network.invite("plain", rounds=ROUNDS, closing=False)
-    network.wait_until_joined(record)
-    assert network.learn("plain")["closing"] is None
-    assert not (network.root / "clinic" / "tasks" / record.id / "1" / FILE).exists()
-    plain, closed = (
-        replace(
-            network.ensemble(one), assisted_validation_loss=0.0, alone_validation_loss=0.0, contributions=None
-        )
-        for one in (record, old)
-    )  # each is compared as it predicts
-    assert exact(plain) == exact(closed)
-    for wrong in ("forest", {"use": "forest"}):
-        with pytest.raises(InvalidOptionError, match="closing must be"):
-            network.invite("wrong", closing=wrong)
-
-
-def test_versions_keep_their_own(network: Network, learned: Any) -> None:
-    record, _ = learned
-    first = outputs(network, record, version=1).output
-    assert network.learn("together")["version"] == 2
-    folder = network.root / "clinic" / "tasks" / record.id
-    assert {path.parent.name for path in folder.glob(f"*/{FILE}")} == {"1", "2"}
-    assert outputs(network, record, version=1).output.tobytes() == first.tobytes()
-
-
-def test_forests_of_several_classes_are_those_of_one_process(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    tables = crossed()
-    tables["clinic"][LABEL] = np.digitize(tables["clinic"][LABEL], [-0.5, 0.5])
-    models = dict.fromkeys(("clinic", "lab"), 'use = "tabular"')
-    with running(Network(tmp_path_factory.mktemp("several"), tables, models=models)) as net:
-        record = net.invite("several", rounds=ROUNDS)
-        net.wait_until_joined(record)
-        facts = net.learn("several")
-        ensemble, members = net.in_process(rounds=ROUNDS)
-        assert isinstance(ensemble.closing, Closing)
-        assert facts["closing"] == ensemble.closing.share
-        assert facts["validation_loss"] == ensemble.closing.validation_loss
-        assert exact(net.ensemble(record)) == exact(ensemble)
-        expected = gal.predict(ensemble, members).output
-        assert outputs(net, record).output.tobytes() == expected.tobytes()
-        fresh = net.nodes["clinic"].state.find_task(record.name)
-        two = row_ids(tables["clinic"][ROW_ID].to_numpy()[:2], "clinic", "ids")
-        few = net.holder.predictor.predict(fresh, two, seconds=LONGEST).output
-        assert few.tobytes() == expected[:2].tobytes()

@@ -12,13 +12,10 @@ import pandas as pd
 import pytest
 
 import gal
-from after_the_rounds import assert_a_restart_changes_nothing, interrupted_twice, outputs, predicted_online
+from after_the_rounds import interrupted_twice, outputs
 from gal.core.state import Ensemble
 from gal.errors import RefusedError
-from gal.node.admin.membership import read_terms
-from gal.node.agreement.invitations import TaskTerms
 from gal.node.store.state import TaskRecord
-from gal.privacy.statements import PROBES_REVEAL
 from small_network import LABEL, ROW_ID, Network, exact, running
 
 pytestmark = pytest.mark.usefixtures("small_forests")
@@ -80,19 +77,6 @@ def test_it_is_what_one_process_finds(network: Network, learned: Any, here: Any)
     assert np.mean((found.output[:, 0] > 0) == truth) > 0.9
 
 
-def test_online_it_answers_too(network: Network, learned: Any, here: Any) -> None:
-    record, _ = learned
-    ensemble, members = here
-    expected = gal.predict(ensemble, members).output[:2, 0]
-    classes = ["yes" if value > 0 else "no" for value in expected]
-    assert predicted_online(network, record, 2) == classes
-
-
-def test_a_restarted_node_reads_it_from_its_file(network: Network, learned: Any) -> None:
-    record, _ = learned
-    assert_a_restart_changes_nothing(network, record)
-
-
 def test_interrupted_in_the_probes_it_goes_on(network: Network, learned: Any, here: Any) -> None:
     """A learning that ends with the random targets, then while the answers are learned from, and goes on."""
     _, _ = learned
@@ -106,57 +90,6 @@ def test_interrupted_in_the_probes_it_goes_on(network: Network, learned: Any, he
     assert facts["missed"] == {}
     assert exact(network.ensemble(record)) == exact(ensemble)
     assert outputs(network, record).output.tobytes() == gal.predict(ensemble, members).output.tobytes()
-
-
-def test_who_is_gone_in_prediction_leaves_rows_to_the_rounds(
-    network: Network, learned: Any, here: Any
-) -> None:
-    record, _ = learned
-    ensemble, members = here
-    network.stop("shop")
-    try:
-        found = outputs(network, record)
-    finally:
-        network.start("shop")
-        network.wait_until_joined(record)
-    assert found.degraded.all()
-    there = {one.name: one.view for one in members if one.name != "shop"}
-    assert found.output.tobytes() == gal.predict(ensemble, members, there).output.tobytes()
-
-
-def test_a_number_of_signs_that_was_agreed_on_can_be_learned(network: Network) -> None:
-    """The signs that a task needs depend on how many are invited, not on the label holder alone."""
-    record = network.invite("numbered", rounds=1, interactions=1)
-    network.wait_until_joined(record)
-    assert record.terms.signs == 1
-    assert network.learn("numbered")["missed"] == {}
-
-
-def test_by_default_there_are_none_and_nobody_consents(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The label holder's own policy counts as well, and nothing of the task is kept then."""
-    with running(Network(tmp_path_factory.mktemp("default"), together(), models=MODELS)) as network:
-        plain = network.invite("plain", rounds=1)
-        assert plain.terms.signs == 0
-        assert not any("sign" in said for said in plain.terms.sentences())
-        with pytest.raises(RefusedError, match=r"clinic, the label holder.*policy\.interactions = false"):
-            network.invite("together", rounds=1, interactions=True)
-        assert [one.name for one in network.nodes["clinic"].state.tasks()] == ["plain"]
-
-
-def test_an_invitation_says_what_probes_reveal_and_needs_consent(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    root, more = tmp_path_factory.mktemp("refused"), {"clinic": CONSENT, "lab": CONSENT}
-    with running(Network(root, together(), models=MODELS, more=more)) as network:
-        record = network.invite("together", rounds=1, interactions=True, join=())
-        assert record.terms.signs == 14
-        assert any(PROBES_REVEAL in said for said in record.terms.sentences())
-        invitation = root / "clinic-together.invitation"
-        assert read_terms(root / "lab", invitation) == (record.terms, "clinic")
-        with pytest.raises(RefusedError, match=r"shop does not consent.*policy\.interactions = false"):
-            read_terms(root / "shop", invitation)
-        plain = network.invite("plain", rounds=1, join=())
-        assert read_terms(root / "shop", root / "clinic-plain.invitation") == (plain.terms, "clinic")
 
 
 def test_who_no_longer_consents_is_left_out(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -177,14 +110,6 @@ def test_who_no_longer_consents_is_left_out(tmp_path_factory: pytest.TempPathFac
         network.wait_until_joined(record)
         with pytest.raises(RefusedError, match="asks for interaction probes, and clinic, the label holder"):
             network.learn("together")
-
-
-def test_terms_of_before_have_the_digest_that_they_had(learned: Any) -> None:
-    terms: TaskTerms = learned[0].terms
-    plain = terms.model_copy(update={"signs": 0})
-    assert plain.digest != terms.digest
-    assert b"signs" not in plain.canonical()
-    assert b"signs" in terms.canonical()
 
 
 def test_more_than_was_agreed_is_refused(network: Network, learned: Any) -> None:

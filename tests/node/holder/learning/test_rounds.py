@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 import gal
-from gal.errors import InvalidOptionError, LearningInterruptedError, NodeError, TaskError
-from gal.node.admin.membership import forget, invite, join, leave, read_terms
+from gal.errors import LearningInterruptedError, TaskError
+from gal.node.admin.membership import forget
 from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.holder.learning.gathering import Patience
 from gal.node.store.state import TaskRecord
@@ -100,13 +100,6 @@ def table_ids(network: Network, ids: Any) -> Any:
 def test_over_nodes_is_in_process(network: Network, options: dict[str, Any]) -> None:
     task = "o" + "-".join(f"{key}.{value}" for key, value in options.items())
     same_as_in_process(network, task.replace("_", "-"), rounds=3, seed=5, **options)
-
-
-@pytest.mark.parametrize("alignment", ["hashed", "psi"])
-def test_rows_matched_without_ids(network: Network, alignment: str) -> None:
-    if alignment == "psi":
-        pytest.importorskip("private_set_intersection", reason="the extra psi")
-    same_as_in_process(network, f"by-{alignment}", alignment, rounds=2)
 
 
 def classes(kind: str, n: int = 120) -> dict[str, pd.DataFrame]:
@@ -214,39 +207,6 @@ def assert_mean_stands_in(network: Network, record: TaskRecord, gone: set[int]) 
     assert sorted(ids[found.degraded]) == sorted(gone)
 
 
-@pytest.mark.parametrize("alignment", ["plain", "psi"])
-def test_one_that_knows_none_of_the_rows(tmp_path: Path, alignment: str) -> None:
-    if alignment == "psi":
-        pytest.importorskip("private_set_intersection", reason="the extra psi")
-    tables = numbers(60)
-    tables["lab"][ROW_ID] += 5000
-    with running(Network(tmp_path, tables)) as network:
-        network.invite("none", rounds=1, alignment=alignment)
-        with pytest.raises(
-            NodeError, match=r"(knows none of .*60 rows|fewer than 20 rows).*row_id.*gal remove none lab"
-        ):
-            network.learn("none")
-
-
-def test_one_that_never_comes_is_missed(tmp_path: Path) -> None:
-    with running(Network(tmp_path, numbers(60))) as network:
-        network.invite("few", join=["lab"], rounds=2, **PLAIN)
-        facts = network.learn("few", patience=Patience(join=patient(1.0), deadline=patient(20.0)))
-        assert facts["missed"] == {"ward": [1, 2]}
-        assert facts["contributions"]["by_organization"]["ward"]["value"] == 0
-        with pytest.raises(TaskError, match=r"quorum is 3 of 3.*gal serve.*gal join"):
-            network.learn("few", patience=Patience(join=patient(0.5), deadline=patient(20.0), quorum=3))
-        # It joins later: the next version has it.
-        network.nodes["ward"].state.add_task(joined_by_hand(network, "few"))
-        network.wait_until_joined(network.nodes["clinic"].state.find_task("few"))
-        assert network.learn("few")["missed"] == {}
-
-
-def joined_by_hand(network: Network, task: str) -> TaskRecord:
-    terms = network.nodes["clinic"].state.find_task(task).terms
-    return TaskRecord(terms.task, task, "organization", "clinic", terms)
-
-
 # Stopping, resuming, versions
 
 
@@ -274,22 +234,6 @@ def test_stopped_and_resumed_is_the_same(pair: Network) -> None:
     assert exact(pair.ensemble(record)) == exact(pair.in_process(rounds=4)[0])
     with pytest.raises(TaskError, match="nothing to resume"):
         pair.learn("stopped", resume=True)
-
-
-def test_given_up_and_learned_anew(pair: Network) -> None:
-    record = pair.invite("anew", rounds=2)
-    stopping = threading.Event()
-
-    def stop(event: Any) -> None:
-        if event["event"] == "round":
-            stopping.set()
-
-    with pytest.raises(LearningInterruptedError):
-        pair.learn("anew", on_event=stop, stopping=stopping)
-    facts = pair.learn("anew", anew=True)
-    assert facts["version"] == 2
-    assert pair.nodes["clinic"].state.statuses(record.id, "label holder") == {1: "abandoned", 2: "finished"}
-    assert exact(pair.ensemble(record, 2)) == exact(pair.in_process(rounds=2)[0])
 
 
 def test_two_learnings_at_once_are_one_too_many(pair: Network) -> None:
@@ -334,36 +278,6 @@ def test_a_new_version_of_new_rows(pair: Network) -> None:
     assert pair.holder.predict_file("grows", pair.root / "labelled.csv")["version"] == 1
 
 
-def test_labels_that_need_other_terms(pair: Network) -> None:
-    """What others agreed to stands: more classes, or a cross-validation,
-    need a new task; nothing is begun.
-    """
-    record = pair.invite("terms", rounds=1, cross_validation=0)
-    pair.write("clinic", pair.tables["clinic"].assign(y=np.arange(60) % 3))
-    with pytest.raises(TaskError, match=r"3 numbers per row, agreed were 1.*gal invite"):
-        pair.learn("terms")
-    assert pair.nodes["clinic"].state.learned_versions(record.id) == {}
-    few = numbers(40)
-    for name, table in few.items():
-        pair.write(name, table)
-    pair.invite("pilot", rounds=1)
-    pair.learn("pilot")
-    for name, table in numbers(60).items():
-        pair.write(name, table)
-    with pytest.raises(TaskError, match=r"60 labelled rows.*parts of a cross-validation, agreed were 0"):
-        pair.learn("pilot")
-
-
-def test_nothing_is_left_lying_about(pair: Network) -> None:
-    record = pair.invite("tidy", rounds=2, **PLAIN)
-    pair.learn("tidy")
-    state = pair.nodes["clinic"].state
-    assert [*state.folder(record.id, 1, "label holder").iterdir()] == []
-    kept = {path.name for path in pair.nodes["lab"].state.folder(record.id, 1).iterdir()}
-    models = {"model-assisted-1.gal", "model-assisted-2.gal"}
-    assert kept == models | {"learned-columns.json", "learned-rows.npy"}, "what changed data are known by"
-
-
 def test_one_leaves_during_learning(pair: Network) -> None:
     record = pair.invite("leaves", rounds=3, **PLAIN)
 
@@ -382,16 +296,6 @@ def test_one_leaves_during_learning(pair: Network) -> None:
     assert set(found["missing"]) == {"lab"}
     assert "left of its own accord" in found["missing"]["lab"]
     assert found["degraded"] == found["n_rows"]
-
-
-def test_one_is_removed_during_learning(pair: Network) -> None:
-    record = pair.invite("removes", rounds=3, **PLAIN)
-
-    def remove(event: Any) -> None:
-        if event["event"] == "round" and event["round"] == 1:
-            pair.nodes["clinic"].state.set_member(record.id, "lab", "left: removed by the label holder")
-
-    assert pair.learn("removes", on_event=remove)["missed"] == {"lab": [2, 3]}
 
 
 def test_one_forgets_during_learning(pair: Network) -> None:
@@ -421,30 +325,6 @@ def test_one_forgets_during_learning(pair: Network) -> None:
     assert pair.learn("kept")["missed"] == {}
 
 
-@pytest.mark.parametrize("policy", ["decimals = 2", "max_rounds = 2"])
-def test_policies_under_which_it_learns(tmp_path: Path, policy: str) -> None:
-    """Coarse answers still teach; fewer rounds than asked for are missed, not fatal."""
-    network = Network(tmp_path, numbers(60), more={"lab": f"[policy]\n{policy}\n"})
-    with running(network):
-        network.invite("policy", rounds=3, **PLAIN)
-        facts = network.learn("policy")
-        assert facts["contributions"]["by_organization"]["lab"]["value"] > 0
-        assert facts["missed"] == ({"lab": [3]} if "max_rounds" in policy else {})
-
-
-def test_a_policy_that_does_not_let_it_begin(tmp_path: Path) -> None:
-    network = Network(tmp_path, numbers(60), more={"lab": "[policy]\nmin_rows = 1000\n"})
-    with running(network):
-        record = network.invite("small", rounds=2, **PLAIN)
-        with pytest.raises(
-            TaskError, match=r"lab refuses to begin: lab fits no model on fewer than 1000 rows"
-        ):
-            network.learn("small")
-        network.nodes["clinic"].state.set_member(record.id, "lab", "left: removed by the label holder")
-        found = network.learn("small", resume=True)["contributions"]
-        assert found["by_organization"]["ward"]["value"] > 0
-
-
 def test_two_label_holders_help_each_other(tmp_path: Path) -> None:
     """Each learns its own task at the same time as it assists the other."""
     tables = numbers(60, organizations=("clinic", "lab"))
@@ -470,38 +350,6 @@ def test_two_label_holders_help_each_other(tmp_path: Path) -> None:
             assert exact(network.ensemble(record)) == exact(expected)
 
 
-def test_who_had_left_is_invited_again_and_takes_part_in_the_next_version(tmp_path: Path) -> None:
-    network = Network(tmp_path, numbers(60))
-    with running(network):
-        record = network.invite("risk", rounds=2)
-        network.wait_until_joined(record)
-        network.learn("risk")
-        clinic = network.nodes["clinic"]
-        leave(tmp_path / "lab", "risk")
-        assert clinic.assistants.wait_for(
-            lambda: clinic.state.members(record.id)["lab"].startswith("left"), 20.0
-        )
-        assert network.learn("risk")["version"] == 2
-        path = tmp_path / "again.invitation"
-        terms = invite(tmp_path / "clinic", "risk", ["lab"], path, options={})
-        assert (terms.task, terms.digest) == (record.id, record.terms.digest)
-        join(tmp_path / "lab", *read_terms(tmp_path / "lab", path))
-        network.wait_until_joined(record)
-        network.learn("risk")
-    with running(network):
-        assert set(network.ensemble(record, 2).organizations) == {"clinic", "ward"}
-        assert set(network.ensemble(record, 3).organizations) == {"clinic", "lab", "ward"}
-
-
-def test_what_an_organization_cannot_take_in_is_its_refusal(tmp_path: Path) -> None:
-    network = Network(tmp_path, numbers(60), more={"lab": '[policy]\nlargest_message = "1kB"\n'})
-    with running(network):
-        record = network.invite("risk", rounds=2)
-        network.wait_until_joined(record)
-        with pytest.raises(TaskError, match=r"lab refuses to begin.*at most 1,000 are taken"):
-            network.learn("risk")
-
-
 def test_folds_do_not_get_around_the_fewest_rows(tmp_path: Path) -> None:
     network = Network(tmp_path, numbers(60), more={"lab": "[policy]\nmin_rows = 50\n"})
     with running(network):
@@ -510,11 +358,3 @@ def test_folds_do_not_get_around_the_fewest_rows(tmp_path: Path) -> None:
         network.learn("risk", patience=Patience(join=patient(20.0), deadline=patient(60.0), quorum=1))
         missed = network.ensemble(record).rounds[0].left_out
     assert "too-few-rows" in missed["lab"]
-
-
-def test_a_quorum_that_cannot_be_is_refused_at_once(tmp_path: Path) -> None:
-    network = Network(tmp_path, numbers(60))
-    with running(network):
-        network.invite("risk", rounds=2)
-        with pytest.raises(InvalidOptionError, match="--quorum 9 can never be reached"):
-            network.learn("risk", patience=Patience(join=patient(20.0), deadline=patient(60.0), quorum=9))

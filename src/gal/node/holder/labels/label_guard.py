@@ -61,6 +61,19 @@ DRAWN = "noisy-labels.arrow"
 """In the folder of a version: the noisy labels that were drawn for it."""
 
 
+def write_arrow(path: Path, table: pa.Table, *, durably: bool = False) -> None:
+    """A table as a file, whole or not at all."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    write_whole(path, sink.getvalue(), durably=durably)
+
+
+def read_arrow(path: Path) -> pa.Table:
+    """Read it back."""
+    return pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all()
+
+
 class Recalled:
     """Noise that was drawn before: gives back these noisy values (n,), whatever the labels are."""
 
@@ -96,24 +109,19 @@ class Drawn:
     def write(self, path: Path) -> None:
         """Keep them; they are on the disk when this returns."""
         table = pa.table({"keys": self.keys, "noisy": self.noisy})
-        table = table.replace_schema_metadata({DRAW: self.draw.encode()})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        write_whole(path, sink.getvalue(), durably=True)
+        write_arrow(path, table.replace_schema_metadata({DRAW: self.draw.encode()}), durably=True)
 
     @staticmethod
     def read(path: Path) -> Drawn:
         """Read them back."""
         try:
-            table = pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all()
+            table = read_arrow(path)
             keys, noisy = (table.column(name).to_numpy() for name in ("keys", "noisy"))
             return Drawn(keys, noisy, table.schema.metadata[DRAW].decode())
         except (OSError, KeyError, TypeError, pa.ArrowException) as error:
             raise PrivacyError(
-                f"the noisy labels in {path} are damaged ({error}), and new ones would cost again: bring "
-                "the file back from a "
-                "backup, or open a new task"
+                f"the noisy labels in {path} are damaged ({error}), and new ones would cost again: bring the "
+                "file back from a backup, or open a new task"
             ) from error
 
     def places_of(self, keys: Integers) -> tuple[Bools, NDArray[np.intp]]:
@@ -286,17 +294,16 @@ def _as_seen_from_here(facts: dict[str, Any]) -> dict[str, Any]:
     if not any(one["ordinary"]["with"]["of"] for one in attacks) or facts["verdict"].startswith("EVERY"):
         return facts | {"attacks": attacks}
     best = max(attacks, key=lambda one: float(one["ordinary"]["with"]["share"] or 0.0))
-    share = best["ordinary"]["with"]
+    share, bound = best["ordinary"]["with"], facts["bound"]
     said = (
         f"The strongest attack ({best['name']}) was right about {share['share']:.1%} ({share['low']:.1%} to "
-        f"{share['high']:.1%}) of "
-        "these rows."
+        f"{share['high']:.1%}) of these rows."
     )
-    if facts["bound"] is not None:
+    if bound is not None:
         said += (
-            f" The guarantee allows {facts['bound']:.1%} on average for rows whose classes were all equally "
-            "likely before; where "
-            "columns or the share of a class tell something, guesses are better without any message."
+            f" The guarantee allows {bound:.1%} on average for rows whose classes were all equally likely "
+            "before; where columns or the share of a class tell something, guesses are better without any "
+            "message."
         )
     said += (
         " gal leakage FILE --target COLUMN tries it on rows with random labels, where only messages count."
@@ -387,8 +394,7 @@ class LabelGuard:
         if source.secure is not True:
             raise PrivacyError(
                 f"{type(source).__name__} is no secure source of noise: whoever knows its seed takes the "
-                "noise off again. A node "
-                "takes the operating system's entropy only; nothing was sent"
+                "noise off again. A node takes the operating system's entropy only; nothing was sent"
             )
         return source
 
@@ -471,15 +477,3 @@ def _event_in_words(event: Event) -> str:
         return "no privacy (no bound)"
     times = f", {event.count} times" if event.count > 1 else ""
     return f"{event.mechanism} {event.parameter:g}{times}"
-
-
-__all__ = [
-    "Drawn",
-    "KeptRelease",
-    "LabelGuard",
-    "Recalled",
-    "fitted_values",
-    "leak_facts",
-    "refit_facts",
-    "transcript_of",
-]

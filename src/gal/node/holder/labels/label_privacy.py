@@ -66,8 +66,7 @@ class LabelPrivacy:
         if self.classes is not None and classless:
             raise InvalidOptionError(
                 f"classes mean nothing with the privacy mechanism {self.mechanism}: class labels have "
-                "randomised-response, or one "
-                "on residuals"
+                "randomised-response, or one on residuals"
             )
         self.made()  # whatever else is wrong is said now
 
@@ -168,8 +167,7 @@ def columns_hint(configuration: NodeConfiguration, privacy: LabelPrivacy) -> str
         return (
             f"Noise on labels does not keep columns: behind your local model ({TABULAR}) residuals of a "
             "cross-validated task tell the other organizations from little to nearly all of them. Fresh "
-            "noise on every residual keeps them, and costs a part of what assistance gains: "
-            f"{ASKED_FOR}."
+            f"noise on every residual keeps them, and costs a part of what assistance gains: {ASKED_FOR}."
         )
     if configuration.model.use not in LINEAR:
         return ""
@@ -209,11 +207,9 @@ def check_allowed(configuration: NodeConfiguration, privacy: LabelPrivacy, task:
     budget = label_budget(configuration)
     if budget is not None and privacy.mechanism == "none":
         raise PrivacyError(
-            f"the task {task!r} has no privacy mechanism, so it would tell every label, and node.toml "
-            "allows epsilon "
-            f"{budget.epsilon:g} for labels (privacy.label_epsilon). Nothing was sent: open a task with gal "
-            "invite --privacy, or "
-            "take the budget out of node.toml"
+            f"the task {task!r} has no privacy mechanism, so it would tell every label, and node.toml allows "
+            f"epsilon {budget.epsilon:g} for labels (privacy.label_epsilon). Nothing was sent: open a task "
+            "with gal invite --privacy, or take the budget out of node.toml"
         )
     columns = configuration.privacy.column_budget
     if columns is not None and not protects_columns(privacy):
@@ -304,20 +300,3 @@ def privacy_facts(ledger: Ledger, configuration: NodeConfiguration, privacy: Lab
         "delta": None if made is None else made.cost.delta,
         "words": said.words,
     } | standing(ledger, configuration, privacy)
-
-
-__all__ = [
-    "NO_PRIVACY",
-    "LabelPrivacy",
-    "check_affordable",
-    "check_allowed",
-    "check_installed",
-    "columns_hint",
-    "in_words",
-    "label_budget",
-    "privacy_facts",
-    "privacy_of",
-    "protects_columns",
-    "standing",
-    "subject_of",
-]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -24,14 +25,15 @@ from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskErro
 from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
-from gal.node.holder.labels.label_guard import Recalled
+from gal.node.holder.labels.label_guard import Recalled, read_arrow, write_arrow
 from gal.node.holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
-from gal.node.holder.labels.summed_tasks import kept_secrecy, summed_task
 from gal.node.source.data import labels_of, source_ids
-from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
 from gal.privacy.protection import CROSS_VALIDATED, Protected, private_options, protect
 from gal.protocol import check_name
+from gal.secrecy import Sums
+from gal.secrecy.summed_options import summed_options
+from gal.secrecy.terms import SUM
 from gal.transport import CardFolder, Identity
 
 
@@ -51,6 +53,34 @@ def in_order_of_ids(rows: LabelledRows) -> LabelledRows:
     """
     order = np.argsort(rows.ids.values, kind="stable")
     return LabelledRows(rows.ids.take(order), rows.y[order], rows.n_without)
+
+
+def with_unsent_judges(
+    rows: LabelledRows, roles: Rows, sent: NDArray[np.bool_], groups: NDArray[np.intp] | None, seed: int
+) -> tuple[LabelledRows, int]:
+    """The same rows, some at other places; and how many judge that were sent all the same.
+
+    No row judges a new version that a residual has left for before, as far as there are others. Roles are
+    drawn for places among the rows. So rows change places: one that was sent and would judge takes that of
+    another, of the same class, which was not sent and would be fitted. With the rows of the version before
+    none has to: the same places are drawn again. In a cross-validation nobody changes places: the part that
+    is learned first has to be like the others, and new rows may not be like old ones.
+
+    ``groups`` are class codes: with them, which places judge depends on the class of each. Validation rows
+    come first where too few were not sent.
+    """
+    order, rng = np.arange(roles.n), np.random.default_rng([seed, roles.n])
+    judging = np.flatnonzero(~roles.is_fit)
+    first = np.isin(judging, roles.validation)
+    judging = np.concatenate([judging[first], judging[~first]])
+    codes = np.zeros(roles.n, dtype=np.intp) if groups is None else groups
+    for code in np.unique(codes[judging[sent[judging]]]):
+        wrong = judging[sent[judging] & (codes[judging] == code)]
+        free = rng.permutation(np.flatnonzero(roles.is_fit & ~sent & (codes == code)))[: len(wrong)]
+        wrong = wrong[: len(free)]
+        order[wrong], order[free] = free, wrong
+    moved = LabelledRows(rows.ids.take(order), rows.y[order], rows.n_without)
+    return moved, int(sent[order][roles.judging].sum())
 
 
 def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
@@ -132,6 +162,28 @@ def new_task(
     )
     record = TaskRecord(terms.task, name, "label holder", configuration.name, terms, kept, made=made)
     return record, terms
+
+
+def kept_secrecy(
+    secrecy: str, drop_outs: int, organizations: Sequence[Invited], alignment: str
+) -> dict[str, Any]:
+    """What is kept of a task's secrecy with its options; nothing where there is none."""
+    if secrecy == "none":
+        if drop_outs:
+            raise InvalidOptionError(
+                f"drop_outs={drop_outs} is for secrecy = sums: without it nobody is lost"
+            )
+        return {}
+    if secrecy != "sums":
+        raise InvalidOptionError(f"secrecy must be none or sums, got {secrecy!r}")
+    if alignment == "psi":
+        raise InvalidOptionError(
+            "with secrecy = sums everybody is asked about the same rows, which a private set intersection "
+            "with each organization apart does not give: match rows by plain or hashed"
+        )
+    names = [one.name for one in organizations]
+    Sums(drop_outs).check(len(names))
+    return {"secrecy": {"drop_outs": drop_outs, "members": names}}
 
 
 def _terms(**said: Any) -> TaskTerms:
@@ -222,8 +274,9 @@ def learning_task(
     options = seen.options
     if "secrecy" in kept:
         name, sums = configuration.name, kept["secrecy"]
-        organizations, options = summed_task(name, sums, options, moving, private=seen.private)
-        moving = [name for name in moving if name == configuration.name]
+        members = {one: SimpleNamespace(moves=one in moving) for one in sums["members"]}
+        options = summed_options(Sums(sums["drop_outs"]), options, name, members, private=seen.private)
+        organizations, moving = [name, SUM], [one for one in moving if one == name]
     if options.interactions:
         PolicyLimits(configuration.name, configuration.policy).check_own_interactions()
     return make_task(
@@ -257,8 +310,7 @@ def check_terms(
         if beyond:
             raise TaskError(
                 f"the {len(rows.ids)} labelled rows of today need other terms of {record.name!r} than were "
-                f"agreed: {now} {what}, "
-                f"agreed were {agreed}. Open a new task for them: gal invite"
+                f"agreed: {now} {what}, agreed were {agreed}. Open a new task for them: gal invite"
             )
     return task.rows
 
@@ -282,15 +334,12 @@ class VersionFiles:
             "n_without": rows.n_without,
         }
         table = pa.table(columns).replace_schema_metadata({b"gal": json.dumps(facts).encode()})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        write_whole(self.folder / "labels.arrow", sink.getvalue())
+        write_arrow(self.folder / "labels.arrow", table)
 
     def read(self) -> tuple[LabelledRows, list[str], list[str]]:
         """Read them back: rows, organizations, and whose models move."""
         try:
-            table = pa.ipc.open_file(pa.py_buffer((self.folder / "labels.arrow").read_bytes())).read_all()
+            table = read_arrow(self.folder / "labels.arrow")
         except (OSError, pa.ArrowException) as error:
             raise TaskError(f"the labels of this version are gone ({error}): learn a new version") from error
         facts = json.loads(table.schema.metadata[b"gal"])

@@ -32,8 +32,7 @@ class Acceptance:
         if self.at_least > n_organizations:
             raise InvalidOptionError(
                 f"--at-least {self.at_least} can never be reached: the task has {n_organizations} "
-                "organizations, your own "
-                "included"
+                "organizations, your own included"
             )
 
     def needed(self, n_organizations: int) -> int:
@@ -78,22 +77,19 @@ def decide(
     old: LearnedVersion | None,
 ) -> dict[str, Any]:
     """Which version predicts from now on, and why, in plain data: the better one, unless told otherwise."""
-    facts: dict[str, Any] = {
-        "active": number,
-        "why_not_active": "",
+    n_invited, why = len(ending.invited), ""
+    too_few = ending.n_there < acceptance.needed(n_invited)
+    if too_few:
+        why = f"only {ending.n_there} of {n_invited} organizations were there at the end"
+    elif not acceptance.activate and old is not None and old.outcome is not None and new.outcome is not None:
+        before, now = validated_loss(old.outcome), validated_loss(new.outcome)
+        comparable = old.outcome.loss == new.outcome.loss and before is not None and now is not None
+        if comparable and now > before:  # type: ignore[operator]
+            why = f"its validated loss is {now:.6g}, that of version {active} is {before:.6g}"
+    return {
+        "active": active if why else number,
+        "why_not_active": why,
         "invited": list(ending.invited),
         "not_there": dict(ending.missing),
-        "too_few": ending.n_there < acceptance.needed(len(ending.invited)),
+        "too_few": too_few,
     }
-    if facts["too_few"]:
-        why = f"only {ending.n_there} of {len(ending.invited)} organizations were there at the end"
-        return facts | {"active": active, "why_not_active": why}
-    if acceptance.activate or old is None or old.outcome is None or new.outcome is None:
-        return facts
-    if old.outcome.loss != new.outcome.loss:
-        return facts
-    before, now = (validated_loss(one.outcome) for one in (old, new) if one.outcome)
-    if before is None or now is None or now <= before:
-        return facts
-    why = f"its validated loss is {now:.6g}, that of version {active} is {before:.6g}"
-    return facts | {"active": active, "why_not_active": why}

@@ -14,7 +14,7 @@ import numpy as np
 from gal.errors import AlignmentError, NodeError, TaskError
 from gal.node.agreement.request_arrays import role_arrays
 from gal.node.holder.learning.open_version import OpenVersion
-from gal.node.holder.shared_rows import Asking, SharedRows
+from gal.node.holder.shared_rows import Asking, SharedRows, shared_positions
 from gal.node.store.files import read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, decode, prepare
@@ -32,7 +32,7 @@ class Beginning:
     """
 
     def __init__(self, version: OpenVersion) -> None:
-        self._version, self._gathering = version, version.gathering
+        self._version = version
         self.shared: dict[str, SharedRows] = {}
         """By organization: the rows that it knows."""
         self.refused: dict[str, str] = {}
@@ -50,35 +50,33 @@ class Beginning:
         self._reload()
         if self._version.own_name not in self.shared:
             self._begin_own()
-        gathering, join = self._gathering, self._gathering.patience.join
+        version, join = self._version, self._version.patience.join
         until, asked = time.monotonic() + join, set[str]()
-        if missing := [name for name in self._missing() if name not in gathering.present()]:
-            gathering.report_waiting("to connect", missing, join)
+        if missing := [name for name in self._missing() if name not in version.present()]:
+            version.report_waiting("to connect", missing, join)
         while missing := self._missing():
-            gathering.check_stopping()
+            version.check_stopping()
             in_time = time.monotonic() < until
             # Who did not answer, such as one that was killed meanwhile, is asked again while there is time.
-            here = [
-                name for name in missing if name in gathering.present() and (in_time or name not in asked)
-            ]
-            awaited = set(missing) - gathering.absent
+            here = [name for name in missing if name in version.present() and (in_time or name not in asked)]
+            awaited = set(missing) - version.absent
             if here:
                 if asked.issuperset(here):
-                    gathering.wait(lambda: False, AGAIN)
+                    version.wait(lambda: False, AGAIN)
                 self._begin_now(here)
                 asked |= set(here)
             elif not awaited or not in_time:
                 break
             else:
-                gathering.wait(lambda names=awaited: bool(names & set(gathering.present())), 1.0)  # type: ignore[misc]
-        gathering.absent = set(missing)
-        gathering.check_quorum(len(self.shared), missing, "--resume")
+                version.wait(lambda names=awaited: bool(names & set(version.present())), 1.0)  # type: ignore[misc]
+        version.absent = set(missing)
+        version.check_quorum(len(self.shared), missing, "--resume")
         if missing:
-            gathering.report("absent", organizations=missing)
+            version.report("absent", organizations=missing)
 
     def begin_late(self) -> None:
         """Ask who came while rounds go on: they do not wait for it, nor end because of it."""
-        here = self._gathering.present()
+        here = self._version.present()
         for name in self._missing():
             if name in here and name not in self._late:
                 self._late.add(name)
@@ -95,7 +93,7 @@ class Beginning:
             self._late.discard(name)  # it did not answer: it is asked again when it is there
         elif refused is not None:
             self.refused[name] = refused
-            self._gathering.report("refused", organization=name, why=refused)
+            self._version.report("refused", organization=name, why=refused)
 
     def _missing(self) -> list[str]:
         return [name for name in self._version.others if name not in self.shared]
@@ -138,16 +136,16 @@ class Beginning:
 
     def _ask(self, names: Sequence[str]) -> dict[str, str]:
         """Ask these organizations which rows they know; who refuses, and why."""
-        assistants, seconds = self._version.node.assistants, self._gathering.patience.deadline
+        assistants, seconds = self._version.node.assistants, self._version.patience.deadline
         askings = {name: self._asking(name, seconds) for name in names}
         pendings = {
             name: assistants.post(name, self._message(name, asking))
             for name, asking in askings.items()
             if asking is not None
         }
-        self._gathering.report_waiting("to find the shared rows", list(pendings), seconds)
+        self._version.report_waiting("to find the shared rows", list(pendings), seconds)
         try:
-            self._gathering.wait(lambda: all(one.done.is_set() for one in pendings.values()), seconds)
+            self._version.wait(lambda: all(one.done.is_set() for one in pendings.values()), seconds)
         finally:
             assistants.give_up(pendings.values())
         refused = {}
@@ -168,18 +166,15 @@ class Beginning:
         version = self._version
         if version.terms.alignment != "psi":
             return Asking(np.arange(len(version.rows.ids)))
-        from gal.node.holder.intersection import shared_positions
-
-        self._gathering.report_waiting("for a private set intersection", [name], seconds)
+        self._version.report_waiting("for a private set intersection", [name], seconds)
         positions = shared_positions(
             version.node.assistants, name, version.record.id, version.number, version.rows.ids, seconds
         )
         if positions is not None and len(positions) == 0:
             raise AlignmentError(
                 f"{name} knows none of your {len(version.rows.ids)} rows: it cannot help. Check that row_id "
-                "names the same kind of "
-                f"id at both, written in the same way, or go on without: gal remove {version.record.name} "
-                f"{name}"
+                "names the same kind of id at both, written in the same way, or go on without: gal remove "
+                f"{version.record.name} {name}"
             )
         return None if positions is None else Asking(positions)
 
@@ -214,4 +209,4 @@ class Beginning:
         reply = StoredReply(0, name, encoded.digest, file, write_whole(version.folder / file, data), None)
         version.replies.put(BEGIN, reply)
         self.shared[name] = shared
-        self._gathering.report("rows", organization=name, known=shared.n_known, unknown=shared.n_unknown)
+        self._version.report("rows", organization=name, known=shared.n_known, unknown=shared.n_unknown)

@@ -52,7 +52,8 @@ class Gathering:
 
     node: HolderNode
     record: TaskRecord
-    version: int
+    number: int
+    """1 for the first version of a task."""
     patience: Patience
     on_event: Event
     stopping: threading.Event
@@ -74,8 +75,7 @@ class Gathering:
         if self.patience.quorum > self.n_organizations:
             raise InvalidOptionError(
                 f"--quorum {self.patience.quorum} can never be reached: {self.record.name!r} has "
-                f"{self.n_organizations} "
-                "organizations, your own included"
+                f"{self.n_organizations} organizations, your own included"
             )
 
     # Who
@@ -163,18 +163,17 @@ class Gathering:
             command = f"gal learn {self.record.name} {again}".strip()
             raise TaskError(
                 f"only {n_there} of {self.n_organizations} organizations are there after "
-                f"{self.patience.join:g} s, the quorum is {self.quorum} of "
-                f"{self.n_organizations}; not there: "
-                f"{'; '.join(f'{name} {self.why_away(name)}' for name in missing)}. Are their nodes running "
-                f"(there: gal serve), and have they joined {self.record.name!r} (there: gal join)? Then: "
-                f"{command}"
+                f"{self.patience.join:g} s, the quorum is {self.quorum} of {self.n_organizations}; not "
+                f"there: {'; '.join(f'{name} {self.why_away(name)}' for name in missing)}. Are their nodes "
+                f"running (there: gal serve), and have they joined {self.record.name!r} (there: gal join)? "
+                f"Then: {command}"
             )
 
     # What happens
 
     def report(self, event: str, **facts: Any) -> None:
         """Say what happens to whoever watches."""
-        said = {"event": event, "task": self.record.name, "version": self.version} | facts
+        said = {"event": event, "task": self.record.name, "version": self.number} | facts
         self.watcher.note(said)
         self.on_event(said)
 

@@ -1,16 +1,10 @@
-"""Learning over nodes: carries the requests of Algorithm 1 to the
-organizations, round by round, and survives.
-
-Every reply is on the disk before it counts, and a step (one list of requests) is closed in one
-transaction that says whose replies count. Learning again from the closed steps gives the same numbers,
-so that resuming is simply that.
-"""
+"""Learning over nodes: Algorithm 1, driven by `Rounds`, whose log of steps is what resumes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gal.core.algorithm import learn
 from gal.core.passes import on_one_thread
@@ -19,13 +13,33 @@ from gal.core.requests import PredictRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.node.holder.learning.beginning import Beginning
 from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.learning.replies import read_values
 from gal.node.holder.learning.rounds import Rounds
-from gal.node.holder.learning.summed_rounds import SummedRounds
 from gal.node.holder.shared_rows import SharedRows
 from gal.node.journal.activity import sayable_loss
+from gal.node.journal.failures import describe_failure
+from gal.privacy.own_model import OwnModel, learn_own
+from gal.protocol import prepare
 
 if TYPE_CHECKING:
     from gal.privacy.leakage.transcript import Transcript
+
+
+Found = TypeVar("Found")
+
+
+def _driven(
+    steps: Generator[Any, Any, Found], ask: Callable[[int, Sequence[Request]], list[dict[str, Reply]]]
+) -> Found:
+    """What the engine has found at the end, when each of its steps was asked."""
+    steps = on_one_thread(steps)
+    try:
+        requests = next(steps)
+        for step in count(1):
+            requests = steps.send(ask(step, requests))
+    except StopIteration as end:
+        found: Found = end.value
+    return found
 
 
 class Learning:
@@ -52,21 +66,43 @@ class Learning:
         and what was done so far is kept.
         """
         self._beginning.begin()
-        summed = self.version.terms.secrecy == "sums"
-        rounds = (SummedRounds if summed else Rounds)(self.version, self._beginning)
-        steps = on_one_thread(learn(self.version.task, on_round=self._report_round))
+        rounds = Rounds(self.version, self._beginning)
+
+        def ask(step: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
+            replies = rounds.step(step, requests)
+            self._note(requests, replies)
+            return replies
+
         try:
-            requests = next(steps)
-            for step in count(1):
-                replies = rounds.step(step, requests)
-                self._note(requests, replies)
-                requests = steps.send(list(replies))
-        except StopIteration as end:
-            ensemble: Ensemble = end.value
+            ensemble = _driven(learn(self.version.task, on_round=self._report_round), ask)
         finally:
             self._beginning.close()
             rounds.close()
-        return rounds.concluded(ensemble) if isinstance(rounds, SummedRounds) else ensemble
+        return rounds.concluded(ensemble)
+
+    def own_model(self) -> OwnModel | None:
+        """The label holder's own model under a privacy guarantee, from the true labels; None without one.
+
+        It is asked of her own organization only, after the end, and nothing of it leaves this machine. What
+        her organization has answered is kept with its models, so that what resumes gets the same.
+        """
+        version, own = self.version, self.version.own_name
+        if own not in self.shared:
+            return None
+
+        def answer(number: str, request: Request) -> Reply:
+            shared = self.shared[own]
+            asked = shared.message(request, version.task, version.record.id, version.number, number)
+            try:
+                message = version.ask_own(prepare(asked)).message
+            except Exception as error:
+                return RuntimeError(describe_failure(error, own).inside)
+            return read_values(message, shared, request, version.task)
+
+        def ask(step: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
+            return [{own: answer(f"own {step}.{place}", one)} for place, one in enumerate(requests)]
+
+        return _driven(learn_own(version.task, version.labels), ask)
 
     def _note(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Reply]]) -> None:
         if self.transcript is not None:
@@ -79,7 +115,7 @@ class Learning:
         self.reached, done = progress, progress.rounds[-1]
         if self.transcript is not None:
             self.transcript.note(progress)
-        self.version.gathering.report(
+        self.version.report(
             "round",
             round=done.round,
             rounds=self.version.task.rounds,

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from gal.core.task import Task
 from gal.engine.labels import Labels
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.agreement.invitations import TaskTerms
-from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.labels.labelled_tasks import LabelledRows
 from gal.node.holder.learning.gathering import Gathering
-from gal.node.store.state import State, TaskRecord
+from gal.node.store.state import State
 from gal.node.store.stored_replies import ReplyTable
 from gal.protocol import Encoded
 
 
-@dataclass(frozen=True)
-class OpenVersion:
-    """One version of a task, as it is learned."""
+@dataclass(kw_only=True)
+class OpenVersion(Gathering):
+    """One version of a task, as it is learned: who is there, and what is learned of which rows."""
 
     task: Task
     """What the engine sees: with privacy, noisy labels or releases only."""
     rows: LabelledRows
     labels: Labels
     """The true ones, for what is done here after the last round; nothing that is sent may look at them."""
-    gathering: Gathering
 
-    @property
-    def node(self) -> HolderNode:
-        """The label holder's node."""
-        return self.gathering.node
+    @staticmethod
+    def of(gathering: Gathering, task: Task, rows: LabelledRows, labels: Labels) -> OpenVersion:
+        """The version that these organizations were gathered for."""
+        found = {one.name: getattr(gathering, one.name) for one in fields(Gathering)}
+        return OpenVersion(**found, task=task, rows=rows, labels=labels)
 
     @property
     def state(self) -> State:
@@ -39,19 +38,9 @@ class OpenVersion:
         return self.node.state
 
     @property
-    def record(self) -> TaskRecord:
-        """The task of this version."""
-        return self.gathering.record
-
-    @property
     def terms(self) -> TaskTerms:
         """What everybody agreed to."""
         return self.record.terms
-
-    @property
-    def number(self) -> int:
-        """1 for the first version of a task."""
-        return self.gathering.version
 
     @property
     def own_name(self) -> str:
@@ -61,7 +50,7 @@ class OpenVersion:
     @property
     def others(self) -> list[str]:
         """Organizations of this version besides her own that have not left."""
-        invited = set(self.gathering.invited)
+        invited = set(self.invited)
         if self.terms.secrecy == "sums":  # the task knows them under one name
             return sorted(invited)
         return [name for name in self.task.organizations if name in invited]

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
@@ -18,8 +17,8 @@ from gal.node.holder.shared_rows import SharedRows, expected_shape, fill_unknown
 from gal.node.journal.failures import describe_failure
 from gal.node.store.files import link_whole, read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
-from gal.node.work.worker import WorkFailedError
 from gal.protocol import Encoded, Message, prepare, restore
+from gal.secrecy.terms import SUM
 from gal.transport import Received
 
 BESIDES = 1 << 16
@@ -100,7 +99,7 @@ class Replies:
             if problem:
                 self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
             else:
-                self._keep(step, place, name, asked, message, received.data, received.digest)
+                self.keep(step, place, name, asked, received)
 
         return keep
 
@@ -109,14 +108,21 @@ class Replies:
         name = self._version.own_name
         try:
             answer = self._version.ask_own(asked)
-        except WorkFailedError as error:
-            problem = error.failure.inside
         except Exception as error:
             problem = describe_failure(error, name).inside
         else:
-            self._keep(step, place, name, asked, *answer, source=self._own_file(asked, answer.digest))
+            self.keep(step, place, name, asked, answer)
             return
         self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
+
+    def keep(self, step: int, place: int, name: str, asked: Encoded, reply: Encoded | Received) -> None:
+        """Have a reply on the disk, and remember it."""
+        file = f"reply-{step}-{place}-{'sum' if name == SUM else name}.arrow"
+        source = self._own_file(asked, reply.digest) if name == self._version.own_name else None
+        if source is None or not link_whole(source, self._version.folder / file):
+            write_whole(self._version.folder / file, reply.data, reply.digest)
+        self._came[step, place, name] = reply.message
+        self._version.replies.put(step, StoredReply(place, name, asked.digest, file, reply.digest, None))
 
     def _own_file(self, asked: Encoded, digest: str) -> Path | None:
         """Where her own organization has left this answer, if it is one to a round."""
@@ -130,23 +136,10 @@ class Replies:
             return None
         return version.state.folder(task, version.number) / kept.answer
 
-    def _keep(
-        self,
-        step: int,
-        place: int,
-        name: str,
-        asked: Encoded,
-        message: Message,
-        data: Any,
-        digest: str,
-        source: Path | None = None,
-    ) -> None:
-        """Have a reply on the disk, and remember it; ``source`` is a file that has it already."""
-        file = f"reply-{step}-{place}-{name}.arrow"
-        if source is None or not link_whole(source, self._version.folder / file):
-            write_whole(self._version.folder / file, data, digest)
-        self._came[step, place, name] = message
-        self._version.replies.put(step, StoredReply(place, name, asked.digest, file, digest, None))
+    def lacks(self, step: int, name: str) -> bool:
+        """Whether the file of a reply of this step is gone or damaged."""
+        stored = [one for one in self._version.replies.of(step) if one.organization == name and one.file]
+        return any(self._read(one) is None for one in stored)
 
     # What the engine gets
 
@@ -183,8 +176,7 @@ class Replies:
         task = self._version.record.name
         return TaskError(
             f"version {self._version.number} of {task!r} cannot be resumed: step {step} asks something else "
-            "than it did. "
-            f"gal-learn or the options have changed; learn a new version: gal learn {task}"
+            f"than it did. gal-learn or the options have changed; learn a new version: gal learn {task}"
         )
 
     def _again(self, step: int, stored: StoredReply, asked: Encoded) -> Message:
@@ -195,20 +187,19 @@ class Replies:
         came = self._ask_again(name, asked) if name != version.own_name else version.ask_own(asked)
         if came is None or came.digest != stored.digest:
             raise TaskError(
-                f"the reply of {name} in step {step} is gone or damaged here ({stored.file}), and it did "
-                "not give the same again: "
-                f"learn a new version with gal learn {version.record.name} --anew"
+                f"the reply of {name} in step {step} is gone or damaged here ({stored.file}), and it did not "
+                f"give the same again: learn a new version with gal learn {version.record.name} --anew"
             )
         write_whole(version.folder / str(stored.file), came.data)
         return came.message
 
     def _ask_again(self, name: str, asked: Encoded) -> Received | None:
-        gathering, assistants = self._version.gathering, self._version.node.assistants
-        seconds = gathering.patience.deadline
-        gathering.report_waiting("for a reply that was lost here", [name], seconds)
+        version, assistants = self._version, self._version.node.assistants
+        seconds = version.patience.deadline
+        version.report_waiting("for a reply that was lost here", [name], seconds)
         pending = assistants.post(name, asked)
         try:
-            gathering.wait(pending.done.is_set, seconds)
+            version.wait(pending.done.is_set, seconds)
         finally:
             assistants.give_up([pending])
         return pending.answer

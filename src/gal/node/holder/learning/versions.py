@@ -13,8 +13,7 @@ from gal.core.rows import Rows
 from gal.core.state import Ensemble, plain
 from gal.errors import AlignmentError, GALError, TaskError
 from gal.node.holder.closing_files import write_closing, write_own_closing
-from gal.node.holder.holder_node import HOLDER, HolderNode
-from gal.node.holder.labels.judges import with_unsent_judges
+from gal.node.holder.holder_node import HOLDER, HolderNode, drop_files
 from gal.node.holder.labels.label_guard import LabelGuard, leak_facts, refit_facts
 from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
 from gal.node.holder.labels.labelled_tasks import (
@@ -25,13 +24,12 @@ from gal.node.holder.labels.labelled_tasks import (
     labels_of_task,
     learning_task,
     read_labelled,
+    with_unsent_judges,
 )
 from gal.node.holder.learning.acceptance import Acceptance, decide, ending_of
 from gal.node.holder.learning.gathering import Gathering
 from gal.node.holder.learning.learning import Learning
-from gal.node.holder.learning.left_files import drop_files
 from gal.node.holder.learning.open_version import OpenVersion
-from gal.node.holder.learning.own_learning import own_model
 from gal.node.holder.version_facts import version_facts
 from gal.node.journal.sent_rows import RowsSent
 from gal.node.store.state import TaskRecord
@@ -46,10 +44,6 @@ class Versions:
 
     def __init__(self, node: HolderNode, guard: LabelGuard) -> None:
         self._node, self._guard = node, guard
-
-    def drop_files(self, record: TaskRecord, number: int) -> None:
-        """Delete the labels and replies of a version."""
-        drop_files(self._node.state, record, number)
 
     # Opening
 
@@ -68,8 +62,7 @@ class Versions:
         if open_ones and not anew:
             raise TaskError(
                 f"version {open_ones[-1]} of {record.name!r} was interrupted: go on with gal learn "
-                f"{record.name} --resume, or give "
-                "it up with --anew"
+                f"{record.name} --resume, or give it up with --anew"
             )
         for number in open_ones:
             self._abandon(record, number)
@@ -83,7 +76,7 @@ class Versions:
         version = self._node.state.learned_version(record.id, number)
         if version is not None:
             self._node.state.put_version(record.id, number, replace(version, status="abandoned"))
-        self.drop_files(record, number)
+        drop_files(self._node.state, record, number)
 
     def open(self, gathering: Gathering) -> OpenVersion:
         """A new version, once enough organizations are there; it can be resumed when this returns."""
@@ -95,13 +88,13 @@ class Versions:
         if privacy_of(record.options).mechanism != "none":
             rows = in_order_of_ids(rows)
         roles = check_terms(node.configuration, record, rows, moving)
-        folder = node.state.folder(record.id, gathering.version, HOLDER)
+        folder = node.state.folder(record.id, gathering.number, HOLDER)
         rows = self._judged_by_others(record, rows, roles)
         VersionFiles(folder).write(rows, [*gathering.invited, node.name], moving)
         try:
             version = self.reopen(gathering)
         except BaseException:  # nothing was sent, and nothing is there to resume
-            self.drop_files(record, gathering.version)
+            drop_files(node.state, record, gathering.number)
             raise
         self._begin(version)
         return version
@@ -135,30 +128,28 @@ class Versions:
         and charged when this returns.
         """
         node, record = self._node, gathering.record
-        folder = node.state.folder(record.id, gathering.version, HOLDER)
+        folder = node.state.folder(record.id, gathering.number, HOLDER)
         rows, organizations, moving = VersionFiles(folder).read()
         labels = labels_of_task(record.options, rows.y)
         others = [name for name in organizations if name != node.name]
-        seen = self._guard.protect(record, gathering.version, rows.ids, labels, others)
+        seen = self._guard.protect(record, gathering.number, rows.ids, labels, others)
         task = learning_task(node.configuration, record.options, seen, organizations, moving)
         gathering.among = frozenset(others)
-        return OpenVersion(task, rows, labels, gathering)
+        return OpenVersion.of(gathering, task, rows, labels)
 
     def narrowed(self, version: OpenVersion, common: NDArray[np.bool_]) -> OpenVersion:
         """A new version of the rows that everybody knows, where learning from sums needs that."""
-        record, gathering, kept = version.record, version.gathering, np.flatnonzero(common)
-        before = version.rows
+        record, before, kept = version.record, version.rows, np.flatnonzero(common)
         if not len(kept):
             raise AlignmentError(f"there is no row that all organizations of {record.name!r} know")
         rows = LabelledRows(before.ids.take(kept), before.y[kept], before.n_without)
         check_terms(self._node.configuration, record, rows)
         _, organizations, moving = VersionFiles(version.folder).read()
         self._abandon(record, version.number)
-        gathering.version = version.number + 1
-        gathering.report("narrowed", n_rows=len(kept), of=len(common))
-        folder = self._node.state.folder(record.id, gathering.version, HOLDER)
-        VersionFiles(folder).write(rows, organizations, moving)
-        opened = self.reopen(gathering)
+        version.number += 1
+        version.report("narrowed", n_rows=len(kept), of=len(common))
+        VersionFiles(version.folder).write(rows, organizations, moving)
+        opened = self.reopen(version)
         self._begin(opened)
         return opened
 
@@ -173,7 +164,7 @@ class Versions:
             privacy=privacy,
         )
         node.state.put_version(record.id, version.number, begun)
-        version.gathering.on_event({"event": "privacy"} | privacy)
+        version.on_event({"event": "privacy"} | privacy)
 
     # Ending
 
@@ -201,7 +192,7 @@ class Versions:
         finished = replace(self._stored(version), status="finished", outcome=outcome)
         if private:  # sent first: when it is sent must not depend on the true labels
             self._send_end(learning, ensemble, others=True)
-            own = own_model(learning)
+            own = learning.own_model()
             refit = refit_facts(version.task, labels, learning.reached, learning.moved, ensemble, own)
             kept = write_own_closing(state, record.id, version.number, None if own is None else own.ensemble)
             finished = replace(finished, refit=refit | kept)
@@ -211,7 +202,7 @@ class Versions:
         if not private:
             self._send_end(learning, ensemble, others=True)
             self._send_end(learning, ensemble, others=False)
-        self.drop_files(record, version.number)
+        drop_files(state, record, version.number)
         return version_facts(record, version.number, finished) | decided
 
     def _decide(self, learning: Learning, finished: LearnedVersion, acceptance: Acceptance) -> dict[str, Any]:
@@ -245,7 +236,7 @@ class Versions:
         record = version.record
         if learning.transcript is None:
             return {}
-        version.gathering.on_event({"event": "measuring"})
+        version.on_event({"event": "measuring"})
         try:
             found = leak_facts(learning.transcript, version.task, version.labels, privacy_of(record.options))
         except GALError as error:  # the version is learned and stays
@@ -279,7 +270,7 @@ class Versions:
             for one in messages.values():
                 version.ask_own(one)
             return
-        here = version.gathering.present()
+        here = version.present()
         pendings = [assistants.post(name, one) for name, one in messages.items() if name in here]
         assistants.wait_for(lambda: all(one.done.is_set() for one in pendings), 10.0)
         assistants.give_up(pendings)

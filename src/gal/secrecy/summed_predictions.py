@@ -1,19 +1,19 @@
-"""Predicting from sums in one process: each organization adds up its own rounds, then all of them are added.
+"""Predicting from sums: each organization adds up its own rounds, then all of them are added.
 
-The label holder gets one number per row and output for all others together, whatever the number of rounds.
+The label holder gets one number per row and output for all others together, whatever the number of rounds. To
+the prediction stage they are one organization, that was asked for one round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.replies import Answers
+from gal.core.replies import Answers, accept_predicted
 from gal.core.requests import PredictRequest
 from gal.core.state import ByName, Ensemble
 from gal.engine.assisted_model import AssistedModel, Unasked
@@ -23,10 +23,11 @@ from gal.errors import InvalidInputError, InvalidOptionError, RefusedError
 from gal.secrecy.contents import added_rounds, prediction_unit
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.messages import plain_bytes
-from gal.secrecy.summing import LocalCircle, count
+from gal.secrecy.summing import LocalCircle
 from gal.secrecy.terms import SUM, Sums
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 def added_up(ensemble: Ensemble) -> Ensemble:
@@ -45,63 +46,64 @@ def mean_total(ensemble: Ensemble, name: str) -> Floats:
     return total
 
 
+def accept_sum(
+    ensemble: Ensemble, own: NDArray[Any] | None, total: Floats, there: Bools, n_members: int
+) -> Answers:
+    """What everybody adds to F^T, for the model that ``added_up`` makes of this one.
+
+    ``own`` are the answers (rounds, n, K) of the label holder's own organization, with NaN where it does not
+    know a row; ``total`` (n, K) is the sum of ``n_members`` in the rows that are ``there``. The mean of what
+    was added in learning stands in for what is not known.
+    """
+    among, added = len(ensemble.summed), added_up(ensemble)
+    together = total / among + (among - n_members) * mean_total(ensemble, SUM) / among
+    replies = {SUM: np.where(there[:, None], together, np.nan)[None].astype(np.float32)}
+    if own is not None and ensemble.label_holder is not None:
+        part = own_rounds(ensemble, ensemble.label_holder, own)
+        known = ~np.isnan(own).all(axis=(0, 2))
+        replies[ensemble.label_holder] = np.where(known[:, None], part, np.nan)[None].astype(np.float32)
+    request = PredictRequest(added.asked_rounds, added.asked(), added.track)
+    answers = accept_predicted(added, request, replies, len(there))
+    missing = {name: why for name, why in answers.missing.items() if name != SUM}
+    return replace(answers, missing=missing, degraded=answers.degraded | (n_members < among))
+
+
+def own_rounds(ensemble: Ensemble, name: str, values: NDArray[Any]) -> Floats:
+    """What an organization makes of its answers (rounds, n, K): their sum as the rounds count, 0 where it
+    knows nothing.
+    """
+    counted = SUM if name in ensemble.summed else name
+    return added_rounds([counts.get(counted, 0.0) for counts in ensemble.coefficients], values)
+
+
 def predict_sums(
     ensemble: Ensemble,
     organizations: Mapping[str, Organization],
     views: Mapping[str, Any],
     n_rows: int,
     driver: Driver,
-    unknown: Mapping[str, NDArray[np.bool_]] | None = None,
+    unknown: Mapping[str, Bools] | None = None,
 ) -> Answers:
-    """What everybody adds to F^T, for the model that ``added_up`` makes of this one.
+    """The same with everybody in one process.
 
-    Who dropped out is stood in for by the mean of what a member of the sum added in learning; the label
-    holder does not know its own mean. Of a row that one of them does not know nobody's answer is added up:
-    the mean of all stands in.
+    Of a row that one of the members does not know nobody's answer is added up: the mean of all stands in.
     """
     unknown = unknown or {}
     lost = _lost(ensemble, views)
     asked = tuple(sorted({*ensemble.summed, *ensemble.asked()} - {SUM, *lost}))
     request = PredictRequest(ensemble.asked_rounds, asked, ensemble.track)
     said = ask_to_predict(ensemble, organizations, views, driver, request, unknown)
-    shape = n_rows, ensemble.n_outputs
-    parts = {name: _own_rounds(ensemble, name, values) for name, values in said.items()}
-    failed = sorted(name for name, part in parts.items() if part is None)
+    failed = sorted(name for name, values in said.items() if not isinstance(values, np.ndarray))
     if failed:
         raise InvalidInputError(f"{failed[0]} could not answer: {said[failed[0]]}")
-    together = {name: part for name, part in parts.items() if name in ensemble.summed and part is not None}
-    lacking = np.zeros(n_rows, dtype=np.bool_)
+    together = {name: own_rounds(ensemble, name, said[name]) for name in ensemble.summed if name in said}
+    there = np.ones(n_rows, dtype=np.bool_)
     for name in together:
-        lacking |= unknown.get(name, False)
+        there &= ~unknown.get(name, np.zeros(n_rows, dtype=np.bool_))
     for part in together.values():  # of a row that one alone knows, the sum would be its answer
-        part[lacking] = 0.0
-    total = _total(ensemble, Sums(len(lost)), together, shape) / len(ensemble.summed)
-    mean, gone = mean_total(ensemble, SUM) / len(ensemble.summed), set(ensemble.summed) - set(together)
-    absent = np.where(lacking, len(ensemble.summed), len(gone))
-    total = np.where(lacking[:, None], 0.0, total) + absent[:, None] * mean
-    values = {SUM: total[None].astype(np.float32)}
-    degraded = absent > 0
-    holder = ensemble.label_holder
-    if holder is not None and holder in ensemble.asked():
-        own = parts.get(holder)
-        rows = np.full(n_rows, own is None) | unknown.get(holder, False)
-        own_part = np.zeros(shape) if own is None else own
-        values[holder] = np.where(rows[:, None], mean_total(ensemble, holder), own_part)[None].astype(
-            np.float32
-        )
-        degraded = degraded | rows
-    missing = {name: "did not answer" for name in asked if name not in parts}
-    return Answers(values, missing, degraded)
-
-
-def _own_rounds(ensemble: Ensemble, name: str, values: Any) -> Floats | None:
-    """What an organization makes of its answers (rounds, n, K): their sum as the rounds count, 0 where it
-    knows nothing; None where it failed.
-    """
-    if not isinstance(values, np.ndarray):
-        return None
-    counted = SUM if name in ensemble.summed else name
-    return added_rounds([counts.get(counted, 0.0) for counts in ensemble.coefficients], values)
+        part[~there] = 0.0
+    total = _total(ensemble, Sums(len(lost)), together, (n_rows, ensemble.n_outputs))
+    return accept_sum(ensemble, said.get(ensemble.label_holder or ""), total, there, len(together))
 
 
 def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape: tuple[int, ...]) -> Floats:
@@ -113,7 +115,7 @@ def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape
     said = np.stack([together[name] for name in sorted(together)], axis=1)
     rows = [sha256_of(one.tobytes()) for one in said]  # the same in every batch, as the ids of nodes are
     try:
-        total, _ = circle.add_up(together, content, unit, partial(count, None), rows)
+        total, _ = circle.add_up(together, content, unit, rows)
     except RefusedError as error:
         raise InvalidInputError(f"the sum of the others cannot be opened: {error}") from error
     return total

@@ -1,0 +1,367 @@
+"""Sums over nodes: ``gal.secrecy.collector`` runs each of them, and what it asks travels over the streams.
+
+Nothing of a sum is on the disk before it is opened: who is interrupted begins a new one, and gets the same
+numbers.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.alignment import RowIds, row_digest
+from gal.core.requests import FitRequest, Request
+from gal.core.state import Ensemble
+from gal.core.task import Task
+from gal.errors import InvalidMessageError, InvalidReplyError, NodeError, RefusedError
+from gal.node.agreement.circles import circle_of
+from gal.node.agreement.sum_messages import (
+    fit_sum_content,
+    learning_content,
+    message_to_member,
+    prediction_content,
+    read_member,
+    residual_content,
+)
+from gal.node.holder.assistants import Pending, Requests
+from gal.node.holder.holder_node import HolderNode
+from gal.node.holder.shared_rows import Asking
+from gal.node.store.state import TaskRecord
+from gal.protocol import Encoded, Message, prepare
+from gal.secrecy.collector import Collector
+from gal.secrecy.contents import fit_unit
+from gal.secrecy.messages import SumReply, SumRequest
+from gal.secrecy.terms import SUM
+from gal.transport import CardFolder
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+LOST_KEYS = frozenset({"number", "order"})
+"""Codes of refusals of who has lost its keys, as after a restart: a new sum is all that it takes."""
+AGAIN, TRIES = 0.5, 20
+"""Seconds before a sum is begun anew, because somebody has lost its keys; and how often that is done."""
+PREDICTION_TRIES = 3
+
+Wait = Callable[[Callable[[], set[str]], float], None]
+"""Waits until nobody of those that the function names is waited for any more, or the seconds are over."""
+
+
+class SumFailedError(NodeError):
+    """A sum could not be opened; ``by_member`` says what was wrong with whom, where that is known."""
+
+    def __init__(self, why: str, by_member: Mapping[str, str] | None = None, *, again: bool = False) -> None:
+        said = "; ".join(f"{name} {problem}" for name, problem in sorted((by_member or {}).items()))
+        super().__init__(f"{why}: {said}" if said else why)
+        self.by_member, self.again = dict(by_member or {}), again
+
+
+@dataclass(frozen=True)
+class SumQuestion:
+    """What a sum is of: a request that all members have had, and what each takes from it by itself."""
+
+    of: str
+    content: str
+    unit: float
+    shape: tuple[int, int]
+    round: int = 0
+    rows: Bools | None = None
+    """Of rows to predict: which are added up."""
+
+
+@dataclass(frozen=True)
+class OpenedSum:
+    """The sum of these members' answers."""
+
+    total: Floats
+    members: tuple[str, ...]
+
+
+class CircleCalls:
+    """Asks the members of one task's circle, for fits and for sums."""
+
+    def __init__(self, node: HolderNode, record: TaskRecord, version: int, wait: Wait) -> None:
+        self.circle = circle_of(record.terms)
+        self._assistants, self._wait = node.assistants, wait
+        self._task, self._version = record.id, version
+        self._cards = CardFolder(node.configuration.home / "cards")
+
+    def ask(self, requests: Sequence[Requests], seconds: float) -> list[dict[str, Pending]]:
+        """Ask all at once; who has not answered when the time is over is asked no more."""
+        pendings = [self._assistants.post_together(one) for one in requests]
+
+        def waiting() -> set[str]:
+            return {name for by in pendings for name, one in by.items() if not one.done.is_set()}
+
+        try:
+            self._wait(waiting, max(0.0, seconds))
+        finally:
+            self._assistants.give_up([one for by in pendings for one in by.values()])
+        return pendings
+
+    def add_up(
+        self,
+        questions: Sequence[SumQuestion],
+        members: Sequence[str],
+        seconds: float,
+        *,
+        everybody: bool = False,
+    ) -> list[OpenedSum]:
+        """One sum for each question, of these members' answers; SumFailedError where one cannot be opened.
+
+        ``everybody``: nobody is to drop out of these sums, also where that was agreed.
+        """
+        until, refused, opened = time.monotonic() + seconds, dict[str, str](), list[OpenedSum]()
+        runs = [
+            Collector(self.circle, secrets.randbelow(2**53 - 1) + 1).run(
+                members, one.content, one.shape, one.unit, everybody=everybody
+            )
+            for one in questions
+        ]
+        try:
+            trips = [next(run) for run in runs]
+            while not opened:
+                came, refused = self._trip(trips, questions, until)
+                trips = []
+                for run, replies in zip(runs, came, strict=True):
+                    try:
+                        trips.append(run.send(replies))
+                    except StopIteration as end:
+                        opened.append(OpenedSum(*end.value))
+        except (RefusedError, InvalidMessageError, InvalidReplyError) as error:
+            raise SumFailedError(str(error), refused) from error
+        return opened
+
+    def _trip(
+        self, trips: Sequence[Mapping[str, SumRequest]], questions: Sequence[SumQuestion], until: float
+    ) -> tuple[list[dict[str, SumReply]], dict[str, str]]:
+        """One round trip of all sums: the replies to each, by member; and who refused."""
+        requests = [self._encoded(trip, one) for trip, one in zip(trips, questions, strict=True)]
+        came: list[dict[str, SumReply]] = [{} for _ in trips]
+        refused, lost, opening = dict[str, str](), False, False
+        for place, by in enumerate(self.ask(requests, until - time.monotonic())):
+            for name, pending in by.items():
+                opening = pending.encoded.message.kind == "open"
+                if pending.answer is None:
+                    continue
+                message = pending.answer.message
+                if message.kind == "refusal":
+                    refused[name] = f"refused ({message.fields['code']}): {message.fields['message']}"
+                    lost |= message.fields["code"] in LOST_KEYS
+                    continue
+                certificate = self._certificate(name)
+                came[place][name] = read_member(self.circle, name, certificate, trips[place][name], message)
+        # Who refuses is not somebody who dropped out: it is there, and may be asked again. To open it, as
+        # many are enough as have to help.
+        if refused and (lost or not opening):
+            raise SumFailedError("the members were asked for a sum", refused, again=lost)
+        return came, refused
+
+    def _encoded(self, trip: Mapping[str, SumRequest], question: SumQuestion) -> dict[str, Encoded]:
+        """What each member is sent; most are sent the same."""
+        about = {"of": question.of, "round": question.round}
+        made: dict[int, Encoded] = {}
+        for one in trip.values():
+            if id(one) not in made:
+                kind, number, fields, arrays = message_to_member(self.circle, one, about, question.rows)
+                name = f"{kind} {number}"
+                made[id(one)] = prepare(Message(kind, self._task, self._version, name, fields, arrays))
+        return {name: made[id(one)] for name, one in trip.items()}
+
+    def _certificate(self, name: str) -> bytes:
+        known = self._cards.by_fingerprint(self.circle.members[name])
+        if known is None:
+            raise RefusedError("circle", f"there is no card of {name} ({self.circle.members[name]}) any more")
+        return known[1].certificate
+
+
+def refused_words(pending: Pending, kind: str, seconds: float) -> str:
+    """Why there is no answer of this kind; empty where there is one."""
+    if pending.answer is None:
+        return f"did not answer within {seconds:g} s, or went away"
+    message = pending.answer.message
+    if message.kind == "refusal":
+        return f"refused ({message.fields['code']}): {message.fields['message']}"
+    return "" if message.kind == kind else f"answered with {message.kind}"
+
+
+# Learning
+
+
+def fit_question(asked: Encoded, request: Request, task: Task, began: str) -> SumQuestion:
+    """What the sum of the fits to a request is of; ``began`` is how the version began."""
+    assert isinstance(request, FitRequest)  # no model in a sum moves, so that nobody is asked again
+    arrays = asked.message.arrays
+    sent = replace(request, residual=arrays["residual"], sample_weight=arrays.get("sample_weight"))
+    residual = residual_content(asked.message.fields["rows"], sent)
+    content = fit_sum_content(residual, learning_content(began, [asked.digest]))
+    return SumQuestion(
+        asked.digest, content, fit_unit(sent), (task.rows.n, task.loss.n_outputs), request.round
+    )
+
+
+def summed_fits(
+    calls: CircleCalls,
+    asked: Sequence[Encoded],
+    questions: Sequence[SumQuestion],
+    members: Sequence[str],
+    seconds: float,
+    pause: Callable[[float], object],
+) -> list[OpenedSum]:
+    """Have everybody fit, and add up; begun anew where somebody comes back from a restart."""
+    for _ in range(TRIES):
+        failed = {
+            name: problem
+            for by in calls.ask([dict.fromkeys(members, one) for one in asked], seconds)
+            for name, one in by.items()
+            if (problem := refused_words(one, "done", seconds))
+        }
+        try:
+            return calls.add_up(questions, [name for name in members if name not in failed], seconds)
+        except SumFailedError as error:
+            last = SumFailedError(str(error), failed) if failed else error
+            if not error.again:
+                break
+            pause(AGAIN)
+    raise last
+
+
+# Prediction
+
+
+@dataclass(frozen=True)
+class SummedRows:
+    """What all others add together to some rows, and what is wrong where that is not known."""
+
+    total: Floats
+    there: Bools
+    """Rows that everybody knows, and whose sum was opened."""
+    n_members: int
+    """How many are in the sum."""
+    unknown: Mapping[str, Bools]
+    changed: Sequence[str]
+    missing: Mapping[str, str]
+
+
+class SummedPredictions:
+    """Asks the organizations of tasks that were learned from sums: each adds up its own rounds first.
+
+    Only rows that everybody knows are in the sum. Where it cannot be opened, as while one organization is
+    away, the mean of the others stands in: another sum without that one would give its answer away.
+    """
+
+    def __init__(self, node: HolderNode) -> None:
+        self._node, self._assistants, self._state = node, node.assistants, node.state
+        self._session, self._numbers = uuid4().hex, count(1)
+
+    def ask(
+        self, record: TaskRecord, version: int, ensemble: Ensemble, ids: RowIds, seconds: float, join: float
+    ) -> SummedRows:
+        """What all others add to these rows together."""
+        statuses = self._state.members(record.id)
+        lost = {name for done in ensemble.rounds for name in done.left_out}
+        members = [name for name in ensemble.summed if statuses.get(name) == "invited" and name not in lost]
+        self._assistants.wait_for(lambda: set(members) <= set(self._assistants.present(record.id)), join)
+        away = sorted(set(members) - set(self._assistants.present(record.id)))
+        nothing = np.zeros((len(ids), ensemble.n_outputs)), np.zeros(len(ids), dtype=np.bool_)
+        if away:
+            missing = dict.fromkeys(away, "is not connected, and without it there is no sum")
+            return SummedRows(*nothing, len(members), {}, (), missing)
+        until = time.monotonic() + seconds
+        for _ in range(PREDICTION_TRIES):
+            try:
+                return self._summed(record, version, ensemble, ids, members, until - time.monotonic())
+            except SumFailedError as error:
+                problem = error
+                if not error.again or time.monotonic() > until:
+                    break
+        missing = problem.by_member or dict.fromkeys(members, str(problem))
+        return SummedRows(*nothing, len(members), {}, (), missing)
+
+    def _summed(
+        self,
+        record: TaskRecord,
+        version: int,
+        ensemble: Ensemble,
+        ids: RowIds,
+        members: Sequence[str],
+        seconds: float,
+    ) -> SummedRows:
+        """Which rows everybody knows, and their sum; SumFailedError where there is none."""
+
+        def wait(waiting: Callable[[], set[str]], seconds: float) -> None:
+            """Until all have answered, or nobody who has not is there any more."""
+            present = self._assistants.present
+            self._assistants.wait_for(lambda: not waiting() & set(present(record.id)), seconds)
+
+        method, calls = record.terms.alignment, CircleCalls(self._node, record, version, wait)
+        asking = Asking(np.arange(len(ids))).in_order_of_tokens(ids, method, self._node.configuration)
+        encoded = self._message(record, version, ensemble, ids, asking)
+        [tokens] = encoded.message.arrays.values()
+        found = self._found(encoded, calls, members, len(tokens), seconds)
+        everybody = np.logical_and.reduce([one.arrays["known"] == 1 for one in found.values()])
+        unknown = {name: np.zeros(len(ids), dtype=np.bool_) for name in found}
+        for name, one in found.items():
+            unknown[name][asking.positions] = one.arrays["known"] == 0
+        changed = sorted(name for name, one in found.items() if one.fields.get("changed"))
+        for name in changed:
+            self._node.log.warning("data changed since learning", peer=name, task=record.name)
+        total, there = np.zeros((len(ids), ensemble.n_outputs)), np.zeros(len(ids), dtype=np.bool_)
+        if everybody.any():
+            asked, shape = encoded.message, (int(everybody.sum()), ensemble.n_outputs)
+            order = row_digest(tokens[everybody], asked.fields["kind"], method)
+            learned, unit = _learned(found)
+            content = prediction_content(asked, order, shape, learned)
+            question = SumQuestion(encoded.digest, content, unit, shape, rows=everybody)
+            [opened] = calls.add_up([question], members, seconds, everybody=True)
+            chosen = asking.positions[everybody]
+            total[chosen], there[chosen] = opened.total, True
+        return SummedRows(total, there, len(members), unknown, changed, {})
+
+    def _found(
+        self, encoded: Encoded, calls: CircleCalls, members: Sequence[str], n_rows: int, seconds: float
+    ) -> dict[str, Message]:
+        """Which of the rows each of them knows."""
+        found, problems = dict[str, Message](), dict[str, str]()
+        for name, one in calls.ask([dict.fromkeys(members, encoded)], seconds)[0].items():
+            if problem := refused_words(one, "found", seconds):
+                problems[name] = problem
+            elif one.answer is not None and len(one.answer.message.arrays["known"]) == n_rows:
+                found[name] = one.answer.message
+            else:
+                problems[name] = "answered about other rows"
+        if problems:
+            raise SumFailedError("rows were not found", problems)
+        return found
+
+    def _message(
+        self, record: TaskRecord, version: int, ensemble: Ensemble, ids: RowIds, asking: Asking
+    ) -> Encoded:
+        fields, arrays = asking.ids(ids, record.terms.alignment, self._node.configuration)
+        fields |= {
+            "track": ensemble.track,
+            "rounds": list(ensemble.asked_rounds),
+            "rates": [counts.get(SUM, 0.0) for counts in ensemble.coefficients],
+        }
+        name = f"total {self._session} {next(self._numbers)}"
+        return prepare(Message("total", record.id, version, name, fields, arrays))
+
+
+def _learned(found: Mapping[str, Message]) -> tuple[str, float]:
+    """What the rounds were learned from, and what their sum is written in, as all say alike."""
+    said = {name: (one.fields["learned"], one.fields["unit"]) for name, one in sorted(found.items())}
+    first, *rest = said
+    others = [name for name in rest if said[name] != said[first]]
+    if others:
+        raise SumFailedError(
+            f"{first} and {', '.join(others)} did not learn these rounds from the same residuals: what they "
+            "say of a row cannot be added up. Learn a new version"
+        )
+    return said[first]

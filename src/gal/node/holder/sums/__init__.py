@@ -1,1 +1,0 @@
-"""Sums over nodes, at the label holder's: she asks for them, learns from them, and predicts from them."""
