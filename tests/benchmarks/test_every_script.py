@@ -36,7 +36,6 @@ SMALLEST = {
     "growth_nodes": 'point --point ["learned",300,2,2]',
     "handshakes": "--handshakes 5 --turns 1",
     "interactions": "--rows 300 --tasks xor --signs 2 --seeds 1",
-    "lightgbm_dask": "--workers 2 --rows 600 --fits 1",
     "many_splits": "Wine --splits 2 --models Ridge",
     "mutants": "",
     "noise_partners": "--rows 60 --kinds numbers --tables 1",

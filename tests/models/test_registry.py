@@ -16,8 +16,7 @@ from gal.models.adapters import is_moving
 from gal.models.registry import MODELS, make_model, stays_put
 
 DEEP = ("network", "shared_body")
-NEEDS = dict.fromkeys(DEEP, "deep") | dict.fromkeys(("cluster_trees", "cluster_linear"), "dask")
-NEEDS["cluster_lightgbm"] = "lightgbm"
+NEEDS = dict.fromkeys(DEEP, "deep")
 
 
 @pytest.mark.parametrize("name", MODELS)
