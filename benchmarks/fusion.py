@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from gal.evaluate.baselines.fusion import FusedNetworks
-from gal.models.deep.training import Trainer, Training, on_stream, record
+from gal.models.deep.training import Trainer, Training, on_stream
 from gal_bench.data.images import load_images
 from gal_bench.data.view_sets import ViewSet
 from gal_bench.runs.deep_models import fusion_network, settings
@@ -48,7 +48,7 @@ class WatchedFusion(FusedNetworks):
         if self.falls:
             trainer.rates[len(trainer.rates) // 2 :] *= STEP
         trainer.begin(start, target, None, self.random_state)
-        recorded = record([trainer]) if trainer.stream is not None else None
+        recorded = trainer.record() if trainer.stream is not None else None
         self.module_ = trainer.module
         for _ in range(trainer.training.epochs):
             trainer.module.train()

@@ -29,7 +29,6 @@ SMALLEST = {
     "cluster": "--rows 3000 --columns 4 --rounds 1",
     "cost": "predict imports --quick --rows 120 --kinds regression",
     "contributions": "--rows 60 --seeds 1",
-    "deep_speed": "--rows 32 --batch 8 --organizations 2",
     "default_model": "--quick --sets Wine --candidates no_trees",
     "endpoint": "--rows 300 --clients 2 --single 3 --each 3",
     "fusion": "--organizations 2 --views patches --schedules constant step --epochs 3",
@@ -65,7 +64,6 @@ NEEDS = {
     "answer_times": ["grpc", "duckdb"],
     "camera_views": ["torch"],
     "cost": ["lightgbm"],
-    "deep_speed": ["torch"],
     "endpoint": ["grpc", "duckdb", "fastapi"],
     "fusion": ["torch"],
     "growth_nodes": ["grpc", "duckdb"],
@@ -107,7 +105,6 @@ def test_every_script_is_here() -> None:
         ("averaged_parts", r"\| Ridge \| Iris \| 2 \| \d+\.\d\d \| [+-]\d"),
         ("cost", r"regression, 120 rows +\d.*\(aim 3\) +\S+ CPU s beside \d(.|\n)*gal --help +\d"),
         ("contributions", r"60 rows, sum +noise has"),
-        ("deep_speed", r"2 (one by one|side by side), one step: \d+\.\d+ ms"),
         ("default_model", r"Wine +accuracy no trees"),
         ("interactions", r"xor +2 +0\.\d+ +\d"),
         ("many_splits", r"Wine"),
@@ -286,26 +283,3 @@ def test_nodes_without_arguments_are_all_parts(
     with pytest.raises(SystemExit):
         script.main()
     assert "there is no part bites: choose from rounds, memory" in capsys.readouterr().err
-
-
-def test_what_bounds_a_step_is_said_beside_its_time(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counting kernels wants a GPU; what is made of the counts does not."""
-    script = start("deep_speed")
-    monkeypatch.setattr(script, "ceilings", lambda: (800.0, 4.0))
-    scene = script.Scene(organizations=8)
-    lines = script.with_bounds(script.report(scene, 1.5e-3, 0.5e-3), scene, (80.0, 0.4e-3), 1.5e-3)
-    assert lines[2] == "one organization, one step: 0.500 ms; 80 kernels that take 0.400 ms"
-    assert lines[4] == "  = 2.34 us per kernel"
-    assert lines[6] == "arithmetic: 179 GFLOP a step, 14.9% of the ceiling"
-
-
-def test_a_trainer_at_rest_can_be_warmed_up_again(start: Start) -> None:
-    """What recording a step does first, and failed to do after a fit."""
-    import torch
-
-    script = start("deep_speed")
-    one = script.made(script.Scene(rows=16, batch=8, organizations=1))[0]
-    before = {name: value.clone() for name, value in one.module.state_dict().items()}
-    one.warm_up()
-    assert int(one.done) == 0
-    assert all(torch.equal(value, before[name]) for name, value in one.module.state_dict().items())

@@ -324,13 +324,6 @@ def test_weight_decay_pulls_to_zero() -> None:
     assert strong == pytest.approx(SKEWED.mean() * 2 / 3, abs=0.01)  # (b - y)^2 + b^2 / 2
 
 
-def test_trainers_of_the_same_steps_are_of_one_group() -> None:
-    one = _trainer(np.zeros((10, 1)), Training(epochs=3, batch_size=5))
-    same = _trainer(np.ones((6, 2)), Training(epochs=2, batch_size=2), 2)
-    other = _trainer(np.zeros((10, 1)), Training(epochs=4, batch_size=5))
-    assert one.group() == same.group() != other.group()
-
-
 # --- weights of rows
 
 

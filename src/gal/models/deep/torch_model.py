@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from gal.core.residual_losses import LocalLoss
 from gal.core.residual_losses import local_loss as find_local_loss
-from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
+from gal.errors import InvalidInputError, LocalModelError
 from gal.models.deep.augmentation import Augmentation
 from gal.models.deep.networks import Body, Inputs, Network, make_network
 from gal.models.deep.storing import from_bytes, to_bytes
@@ -82,14 +82,6 @@ class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
         """The view on the device that computes; what is there already stays as it is."""
         device = find_device(self.device)
         return to_device(view, device, self._training().dtype(device))
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether it computes on a GPU here; a device that is not there is told when it is needed."""
-        try:
-            return bool(find_device(self.device).type == "cuda")
-        except InvalidOptionError:
-            return False
 
     def _training(self) -> Training:
         return Training(**{one.name: getattr(self, one.name) for one in fields(Training)})
