@@ -74,9 +74,9 @@ def learn(
     moves between the label holder and the others. ``kind`` says whether ``y`` are classes or numbers;
     ``auto`` asks ``gal.engine.labels.are_classes``, the same rule that ``gal simulate`` and ``gal
     invite`` follow. ``driver``: ``auto`` or ``in-process`` (one organization after another), ``threads``,
-    ``processes``, or a function that runs a list of jobs. ``secrecy="sums"``: all answers but hers come as one
-    masked sum. ``privacy``: a mechanism of ``gal.privacy``; what is learned is the public model, and only the
-    estimators and nodes have a private refit to the true labels.
+    ``processes``, or a function that runs a list of jobs. ``secrecy="sums"``: all answers but its own come as
+    one masked sum. ``privacy``: a mechanism of ``gal.privacy``; what is learned is the public model, and only
+    the estimators and nodes have a private refit to the true labels.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 4))
