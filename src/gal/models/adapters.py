@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from inspect import signature
 from types import FunctionType
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeGuard
@@ -148,7 +148,38 @@ def copy_unfitted(model: Any) -> Any:
     """A copy that shares nothing: scikit-learn's clone, or a deep copy of what cannot be cloned."""
     if not hasattr(model, "get_params"):
         return copy.deepcopy(model)
-    return clone(model)
+    plain = plain_parameters(model)
+    if plain is None or type(model).__sklearn_clone__ is not BaseEstimator.__sklearn_clone__:
+        return clone(model)
+    copied = type(model)(**plain)
+    # What clone makes sure of, and says in words: a class must keep its parameters as they are.
+    return copied if all(getattr(copied, name, copied) is plain[name] for name in plain) else clone(model)
+
+
+PLAIN = frozenset({bool, int, float, str, type(None)})
+
+
+def plain_parameters(model: Any) -> dict[str, Any] | None:
+    """The parameters of an estimator of scikit-learn's making that has plain constants only, else None.
+
+    To read them as scikit-learn does takes longer than a fit to few rows.
+    """
+    if not isinstance(model, BaseEstimator) or type(model).get_params is not BaseEstimator.get_params:
+        return None
+    kind: Any = type(model)
+    found = {name: getattr(model, name, model) for name in _parameter_names(kind, kind.__init__)}
+    marked = not OF_COPIES.isdisjoint(vars(model))
+    return None if marked or any(type(value) not in PLAIN for value in found.values()) else found
+
+
+OF_COPIES = frozenset({"_metadata_request", "_sklearn_output_config"})
+"""What scikit-learn's clone takes over besides parameters."""
+
+
+@cache
+def _parameter_names(kind: type[BaseEstimator], init: Any) -> tuple[str, ...]:  # noqa: ARG001
+    """As scikit-learn finds them; ``init`` because a class may get another."""
+    return tuple(kind._get_param_names())
 
 
 def set_seed(model: Any, seed: int) -> None:
@@ -163,13 +194,17 @@ def set_seed(model: Any, seed: int) -> None:
         if getattr(model, "random_state", 0) is None:
             model.random_state = _derived_seed(seed, 0)
         return
-    parameters = model.get_params(deep=True)
+    plain = plain_parameters(model)
+    parameters = model.get_params(deep=True) if plain is None else plain
     unset = sorted(
         name
         for name, value in parameters.items()
         if (name == "random_state" or name.endswith("__random_state")) and value is None
     )
-    if unset:
+    if plain is not None:
+        for index, name in enumerate(unset):
+            setattr(model, name, _derived_seed(seed, index))
+    elif unset:
         model.set_params(**{name: _derived_seed(seed, index) for index, name in enumerate(unset)})
 
 

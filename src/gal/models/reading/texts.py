@@ -1,7 +1,7 @@
 """A column's values as text, each distinct one once, and free text as numbers.
 
-Whatever is done to text is done to the distinct values only. Free text becomes its length, what it is made of,
-and which of its most frequent words it has.
+Whatever is done to text is done to the distinct values only. Free text becomes its length, what it is made
+of, and which of its most frequent words it has.
 """
 
 from __future__ import annotations
