@@ -344,18 +344,6 @@ def test_categories_of_pandas_stay_categories() -> None:
     assert told.encoder_.is_category_ == [False, True]
 
 
-def test_numbers_are_taken_as_they_were_in_the_version_before() -> None:
-    rng = np.random.default_rng(0)
-    table, y = pd.DataFrame(rng.normal(size=(300, 3)), columns=list("abc")), rng.normal(size=300)
-    model = TabularModel().fit(table, y)
-    assert model.encoder_.readings_ is None
-    fitted = model.predict(table)
-    for name in ("readings_", "origins_"):  # files of the version before have neither
-        del vars(model.encoder_)[name]
-    delattr(model, "kinds")
-    np.testing.assert_array_equal(model.predict(table), fitted)
-
-
 def test_control_characters_are_shown_as_what_they_are() -> None:
     (one,) = column_readings(pd.DataFrame({"a\x07": ["x\x1b[31m", "y\n"] * 20}))
     assert one.examples == ("x\\x1b[31m", "y\\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import numpy as np
@@ -44,13 +43,6 @@ def test_what_is_no_sequence_is_refused(values: Any, lengths: Any, message: str)
         Sequences(values, lengths)
 
 
-def test_lists_and_small_integers_are_taken() -> None:
-    codes = Sequences([[1, 2], [3, 0]], [2, 1])  # type: ignore[arg-type]
-    assert codes.shape == (2, 2)
-    assert codes.lengths.dtype == np.int64
-    assert Sequences(np.zeros((2, 3, 1)), np.array([3, 0], dtype=np.uint8)).lengths.dtype == np.int64
-
-
 def test_gaps_and_rows_without_steps_are_allowed() -> None:
     values = np.full((2, 3, 1), np.nan)
     assert len(Sequences(values, [0, 3])) == 2  # type: ignore[arg-type]
@@ -75,16 +67,6 @@ def test_indexing_takes_values_and_lengths_of_rows(rows: Any, expected: list[int
     np.testing.assert_array_equal(taken.lengths, whole.lengths[expected])
     assert taken.shape == (len(expected), 3, 2)
     assert len(taken) == len(expected)
-
-
-def test_one_number_takes_no_row() -> None:
-    with pytest.raises(InvalidInputError):
-        stays()[0]
-
-
-def test_they_do_not_change() -> None:
-    with pytest.raises(FrozenInstanceError):
-        stays().lengths = np.zeros(4, dtype=np.int64)  # type: ignore[misc]
 
 
 def test_they_travel_to_other_processes() -> None:
