@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 from gal.core.residual_losses import HuberLoss, LocalLoss, PowerLoss
 from gal.errors import InvalidOptionError, LocalModelError, UnsupportedLocalLossError
-from gal.models.deep.augmentation import Augmentation
 from gal.models.deep.optimizers import Adam, Momentum, Optimizer
-from gal.models.deep.views import ManyViews, TensorView
+from gal.models.deep.views import Augmentation, ManyViews, TensorView
 from gal.warnings import GALWarning
 
 Objective = Callable[[Tensor, Tensor, Tensor | None], Tensor]
