@@ -155,28 +155,6 @@ def test_l2_is_least_squares_and_ridge(fit_intercept: bool) -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_without_intercept(loss: str | LocalLoss) -> None:
-    X, y = sample("normal")
-    model = LinearModel(loss, fit_intercept=False).fit(X, y)
-    assert model.intercept_ == 0
-    nudged = model.coef_ + 1e-3 * np.eye(4)
-    at = [np.sum(local_loss(loss).value(y - X @ coef)) for coef in (model.coef_, *nudged)]
-    assert min(at) == at[0]
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_outputs_are_fitted_apart(loss: str | LocalLoss) -> None:
-    X, y = sample("normal")
-    both = np.column_stack([y, 1e4 * np.sin(y)]).astype(np.float32)
-    together = LinearModel(loss).fit(X, both)
-    assert together.coef_.shape == (2, 4)
-    for output in range(2):
-        alone = LinearModel(loss).fit(X, both[:, output])
-        assert np.allclose(together.predict(X)[:, output], alone.predict(X), rtol=1e-9)
-    assert LinearModel(loss).fit(X, both[:, :1]).predict(X).shape == (len(X), 1)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
 def test_zero_weights_drop_rows(loss: str | LocalLoss) -> None:
     X, y = sample("normal")
     weight = (np.arange(len(y)) < 80).astype(float)

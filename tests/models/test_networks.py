@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from gal.errors import InvalidOptionError
-from gal.models.deep import Inputs, cnn_body, lstm_body, mlp_body, wide_cnn_body
+from gal.models.deep import Inputs, cnn_body, lstm_body, mlp_body
 from gal.models.deep.networks import count_features, make_body, make_network
 from tensors import assert_close
 
@@ -103,15 +103,6 @@ def test_the_cheaper_order_is_the_same_function(bias: bool, size: tuple[int, int
         assert_close(body.eval()(images), plain.eval()(images))
 
 
-@pytest.mark.parametrize("size", [(1, 1), (7, 7), (16, 8), (28, 14)])
-@pytest.mark.parametrize("make", [cnn_body, wide_cnn_body])
-def test_images_of_any_size_have_as_many_features(make: Any, size: tuple[int, int]) -> None:
-    inputs = Inputs("images", (1, *size))
-    body = make(inputs, widths=(4, 8, 6))
-    assert count_features(body, inputs) == 6
-    assert tuple(body(torch.randn(3, 1, *size)).shape) == (3, 6)
-
-
 # --- the LSTM
 
 
@@ -153,14 +144,6 @@ def test_the_table_network_standardises_columns_itself() -> None:
     columns = torch.as_tensor(rng.normal(size=(64, 2)), dtype=torch.float32)
     shifted = columns * torch.tensor([1e4, 1e-1]) + torch.tensor([1e5, -3.0])
     assert_close(body.train()(columns), body.train()(shifted), rtol=1e-2, atol=1e-2)
-
-
-def test_a_batch_of_one_row_teaches_nothing_of_the_columns() -> None:
-    body = mlp_body(Inputs("table", (2,)), hidden=4).train()
-    before = {name: value.clone() for name, value in body.state_dict().items()}
-    assert torch.isfinite(body(torch.tensor([[5.0, -3.0]]))).all()
-    for name, value in body.state_dict().items():
-        assert_close(value, before[name])
 
 
 # --- by name, or of one's own

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -12,9 +9,8 @@ import pytest
 
 from gal import Organization
 from gal.engine.organization import take_rows
-from gal.errors import InvalidInputError, MissingExtraError
+from gal.errors import InvalidInputError
 from gal.models.sequences import Sequences
-from patience import patient
 
 
 def stays() -> Sequences:
@@ -69,12 +65,6 @@ def test_indexing_takes_values_and_lengths_of_rows(rows: Any, expected: list[int
     assert len(taken) == len(expected)
 
 
-def test_they_travel_to_other_processes() -> None:
-    there = pickle.loads(pickle.dumps(stays()))
-    np.testing.assert_array_equal(there.values, stays().values)
-    np.testing.assert_array_equal(there.lengths, stays().lengths)
-
-
 def test_an_organization_takes_them_as_its_view() -> None:
     class Last:
         """Says the first column of each row's last step."""
@@ -88,39 +78,3 @@ def test_an_organization_takes_them_as_its_view() -> None:
     one = Organization("ward", stays(), Last())
     assert repr(one) == "Organization('ward', 4 rows of 3 x 2, Last)"
     np.testing.assert_array_equal(take_rows(one.view, np.array([2])).lengths, [2])
-
-
-WITHOUT_TORCH = """
-import sys
-
-class NoTorch:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
-
-sys.meta_path.insert(0, NoTorch())
-import gal
-from gal.models.sequences import Sequences
-from gal.errors import MissingExtraError
-for name in ("gal.models.deep", "gal.models.deep.torch_model", "gal.models.deep.shared_body"):
-    try:
-        __import__(name)
-    except MissingExtraError as error:
-        print(error)
-    else:
-        print("imported", name)
-try:
-    from gal.models.deep import TorchModel
-except ImportError as error:
-    print(type(error).__name__)
-"""
-
-
-def test_without_torch_the_extra_is_named() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=patient(120)
-    )
-    assert done.returncode == 0, done.stderr
-    hint = str(MissingExtraError("deep", "torch", "deep local models"))
-    assert "pip install 'gal-learn[deep]'" in hint
-    assert done.stdout.splitlines() == [hint] * 3 + ["MissingExtraError"]

@@ -18,9 +18,8 @@ from torch import nn
 
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.models import iter_local_model_checks
-from gal.models.deep import SharedBodyModel, ShiftAndFlip, TorchModel, cnn_body, lstm_body, mlp_body
+from gal.models.deep import SharedBodyModel, TorchModel, mlp_body
 from gal.models.deep.shared_body import LATER, PLACES
-from gal.models.sequences import Sequences
 
 Floats = NDArray[np.float64]
 
@@ -114,16 +113,6 @@ def test_more_rounds_than_there_are_places_at_first() -> None:
     np.testing.assert_array_equal(last.module_.head.bias.detach()[2 * (PLACES + 2) :], 0.0)
 
 
-def test_a_missed_round_has_no_layer() -> None:
-    X, residuals = table()
-    last = learned(X, residuals, rounds=(1, 3, 4))[-1]
-    assert last.rounds_ == (1, 3, 4)
-    with pytest.raises(InvalidInputError, match=r"no output layer for round 2; there are \(1, 3, 4\)"):
-        last.predict_rounds(X, (1, 2))
-    consecutive = learned(X, residuals[:3])[-1]
-    assert not np.allclose(last.predict_round(X, 3), consecutive.predict_round(X, 2))
-
-
 def test_the_previous_model_stays_as_it_was() -> None:
     X, residuals = table()
     first = learned(X, residuals, rounds=(1,))[0]
@@ -136,50 +125,6 @@ def test_the_previous_model_stays_as_it_was() -> None:
 
 
 # --- views, options, failures
-
-
-def stays(n: int) -> Sequences:
-    rng = np.random.default_rng(0)
-    return Sequences(rng.normal(size=(n, 4, 2)), rng.integers(0, 5, size=n))
-
-
-@pytest.mark.parametrize(
-    ("X", "network", "options"),
-    [
-        (np.random.default_rng(0).normal(size=(40, 2, 5, 5)), partial(cnn_body, widths=(4, 8)), {}),
-        (
-            np.random.default_rng(0).normal(size=(40, 2, 5, 5)),
-            partial(cnn_body, widths=(4, 8)),
-            {"augment": ShiftAndFlip(1)},
-        ),
-        (stays(40), partial(lstm_body, hidden=8), {"optimizer": "adam"}),
-        (np.random.default_rng(0).normal(size=(40, 2, 2, 1, 2)), SMALL, {}),
-    ],
-    ids=["images", "changed images", "sequences", "other"],
-)
-def test_views_of_every_kind(X: Any, network: Any, options: dict[str, Any]) -> None:
-    values = X.values if isinstance(X, Sequences) else X
-    residual = np.tanh(values.reshape(40, -1)[:, :2])
-    first = model(network, **options).fit_round(X, residual, round=1, previous=None)
-    second = model(network, **options).fit_round(X, residual / 2, round=2, previous=first)
-    said = second.predict_rounds(X, (1, 2))
-    assert said.shape == (2, 40, 2)
-    assert np.isfinite(said).all()
-    np.testing.assert_allclose(second.predict_rounds(X[:5], (1, 2)), said[:, :5], rtol=1e-4, atol=1e-5)
-
-
-def test_labels_of_rows_without_weight_do_not_matter() -> None:
-    X, residuals = table()
-    weight = np.where(np.arange(60) % 3 == 0, 0.0, 1.0)
-    said = []
-    for spoil in (0.0, 1e4):
-        last = None
-        for t in (1, 2):
-            residual = residuals[t - 1] + spoil * (weight == 0)[:, None]
-            last = model(random_state=t).fit_round(X, residual, round=t, previous=last, sample_weight=weight)
-        assert last is not None
-        said.append(last.predict_rounds(X, (1, 2)))
-    np.testing.assert_array_equal(said[0], said[1])
 
 
 def test_a_rounds_residual_counts_half_of_that_before() -> None:

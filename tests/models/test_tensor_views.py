@@ -74,11 +74,6 @@ def test_new_rows_must_be_like_those_that_were_learned_from() -> None:
         there(there(np.ones((3, 2))), learned)
 
 
-def test_new_codes_are_read_with_the_known_ones() -> None:
-    learned = there(codes()).inputs
-    assert there(Sequences(np.full((2, 3), 500), np.array([3, 3])), learned).inputs == learned
-
-
 # --- rows
 
 
@@ -98,18 +93,6 @@ def test_the_same_rows_are_gathered_once(same: tuple[Any, Any]) -> None:
     np.testing.assert_array_equal(given, pictures()[first])
     assert view[first].inputs == view.inputs
     assert view[first].shape == (len(given), 2, 3, 4)
-
-
-def test_order_and_repetition_make_other_rows() -> None:
-    view = there(stays())
-    assert view[[0, 1]] is not view[[1, 0]]
-    values, lengths = view[[1, 1, 0]].stretch(0, 3)
-    np.testing.assert_array_equal(values, stays().values[[1, 1, 0]].astype(np.float32))
-    np.testing.assert_array_equal(lengths, stays().lengths[[1, 1, 0]])
-    assert view[[1, 0]][[1]] is view[[1, 0]][[1]]
-
-
-# --- prepare
 
 
 # --- changed copies
@@ -154,13 +137,3 @@ def test_each_row_has_its_own_draws() -> None:
     np.testing.assert_array_equal(changed[0, 0], WHOLE)
     np.testing.assert_array_equal(changed[1, 0], 0)
     np.testing.assert_array_equal(changed[2, 0], WHOLE[:, ::-1])
-
-
-def test_infinite_values_within_a_row_are_refused() -> None:
-    values = np.zeros((2, 3, 1))
-    values[0, 2] = np.inf
-    with pytest.raises(InvalidInputError, match="infinite"):
-        to_device(Sequences(values, np.array([3, 1])), torch.device("cpu"), torch.float32)
-    to_device(
-        Sequences(values, np.array([2, 1])), torch.device("cpu"), torch.float32
-    )  # beyond its end: ignored

@@ -357,14 +357,6 @@ def test_divergence_names_the_learning_rate(optimizer: str) -> None:
         model(optimizer=optimizer, **options).fit(X, y)
 
 
-def test_after_a_failure_the_prepared_view_serves_again() -> None:
-    X, y = table()
-    view = model().prepare(X)
-    with pytest.raises(LocalModelError):
-        model(learning_rate=1e30, clip_norm=None).fit(view, y)
-    np.testing.assert_array_equal(model().fit(view, y).predict(X), model().fit(X, y).predict(X))
-
-
 # --- weights of rows
 
 
@@ -375,12 +367,6 @@ def test_labels_of_rows_without_weight_do_not_matter() -> None:
     one, two = (model().fit(X, labels, weight).predict(X) for labels in (y, garbage))
     np.testing.assert_array_equal(one, two)
     assert not np.allclose(one, model().fit(X, y).predict(X))
-
-
-def test_equal_weights_are_no_weights() -> None:
-    X, y = table()
-    weighted = model().fit(X, y, np.full(len(y), 3.0)).predict(X)
-    np.testing.assert_allclose(weighted, model().fit(X, y).predict(X), rtol=1e-5, atol=1e-6)
 
 
 def test_weights_that_cannot_be_meant_are_refused() -> None:
@@ -421,16 +407,6 @@ def test_a_trainer_serves_the_rounds_of_a_task(optimizer: str, weight: Any, trai
         fresh = model(optimizer=optimizer, random_state=t).fit(X, residual, weight)
         np.testing.assert_array_equal(reused[t], fresh.predict(X))
     assert len(trainers) == 4
-
-
-def test_models_of_earlier_rounds_keep_what_they_learned(trainers: list[Trainer]) -> None:
-    X, y = table()
-    view = model().prepare(X)
-    first = model().fit(view, y)
-    before = first.predict(X)
-    model(random_state=1).fit(view, -y)
-    np.testing.assert_array_equal(first.predict(X), before)
-    assert len(trainers) == 1
 
 
 @pytest.mark.parametrize(

@@ -103,22 +103,6 @@ def test_options_outside_their_range_are_named(options: dict[str, Any], message:
         TorchModel(device="cpu", **options).fit(np.ones((4, 1)), np.ones(4))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("momentum", -1.0),
-        ("momentum", float("nan")),
-        ("weight_decay", -1.0),
-        ("weight_decay", float("nan")),
-        ("learning_rate", float("inf")),
-        ("learning_rate", "fast"),
-    ],
-)
-def test_further_options_outside_their_range_are_named(name: str, value: Any) -> None:
-    with pytest.raises(InvalidOptionError, match=name):
-        Training(**{name: value})
-
-
 def test_half_precision_is_for_gpus_unless_asked_for() -> None:
     gpu = torch.device("cuda")
     assert Training().dtype(CPU) == torch.float32
@@ -267,12 +251,6 @@ def test_a_slow_part_moves_by_its_share_of_the_rate() -> None:
         moved = -training.rates(5).sum()
         assert module["fast"].bias.tolist() == pytest.approx([moved], rel=1e-5)
         assert module["slow"].bias.tolist() == pytest.approx([slowness * moved], rel=1e-5)
-
-
-# --- weights of rows
-
-
-# --- chance
 
 
 # --- memory
