@@ -5,8 +5,8 @@ FROM python:3.11-slim-bookworm AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE constraints.txt ./
 COPY src ./src
-# Which extras: node for all; privacy for noise with a guarantee; otel for traces; dask or ray for fits
-# on a cluster.
+# Which extras: node for all; privacy for noise with a guarantee; otel for traces; dask for fits on a
+# cluster.
 ARG EXTRAS=node,privacy,postgresql,otel
 RUN python -m venv /opt/gal \
     && /opt/gal/bin/pip install --no-cache-dir --no-compile -c constraints.txt ".[${EXTRAS}]" \

@@ -41,7 +41,7 @@ ASSERT ?= rewrite
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --assert=$(ASSERT)
 NO_SKIPS := $(if $(filter all,$(EXTRAS)),--no-skips)
 
-.PHONY: demo install test test-all test-browser test-database test-cluster test-nvflare test-ray coverage lint lint-deploy sizes site bench wheel clean
+.PHONY: demo install test test-all test-browser test-database test-cluster test-nvflare coverage lint lint-deploy sizes site bench wheel clean
 
 demo: $(VENV)/.installed-node
 	$(BIN)/gal demo
@@ -77,12 +77,6 @@ test-nvflare: $(STAMP)
 	test -x $(VENV)-nvflare/bin/python || $(PYTHON) -m venv $(VENV)-nvflare
 	$(VENV)-nvflare/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,nvflare]"
 	GAL_NVFLARE=1 $(VENV)-nvflare/bin/python -m pytest tests/nvflare $(NO_SKIPS)
-
-# A Ray cluster on this machine, in an environment of its own: Ray is large, and no part of the extra all.
-test-ray: $(STAMP)
-	test -x $(VENV)-ray/bin/python || $(PYTHON) -m venv $(VENV)-ray
-	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,node,dask,ray,bench]"
-	GAL_RAY=1 $(VENV)-ray/bin/python -m pytest tests/cluster/test_ray.py -m cluster $(NO_SKIPS)
 
 # Not part of test: on Python 3.11 counting lines costs 60 % more processor time.
 coverage: $(STAMP)

@@ -36,7 +36,6 @@ ALLOWED_SKIPS = (
     "started by make test-browser only",
     "started by make test-database only",
     "started by make test-nvflare only",
-    "started by make test-ray only",
     "/gal/node/nvflare/",  # cannot be imported without NVFlare, which the extra all does not bring
 )
 gc.disable()  # until all tests are collected: they are many, and none is garbage

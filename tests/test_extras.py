@@ -74,8 +74,7 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
     }
     assert listed == {extra: sorted(packages.values()) for extra, packages in EXTRAS.items()}
     everything = next(iter(project["optional-dependencies"]["all"]))
-    assert all(extra in everything for extra in (*EXTRAS, "bench") if extra != "ray")  # it is large
-    assert "ray" not in everything
+    assert all(extra in everything for extra in (*EXTRAS, "bench"))
     needed = " ".join(project["dependencies"])
     assert not [package for packages in EXTRAS.values() for package in packages.values() if package in needed]
 

@@ -39,11 +39,9 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "dask": {
         "dask": "dask",
         "distributed": "distributed",
-        "xgboost": "xgboost-cpu",
         "pyarrow": "pyarrow",
     },
     "lightgbm": {"lightgbm": "lightgbm"},
-    "ray": {"ray": "ray", "grpc": "grpcio", "xgboost": "xgboost-cpu", "pyarrow": "pyarrow"},
 }
 """By extra: what is imported, and what it is called where packages are installed from."""
 

@@ -17,7 +17,6 @@ from gal.engine.drivers import (
     Driver,
     Traffic,
     by_name,
-    choose_driver,
     drive_learning,
     drive_prediction,
     open_driver,
@@ -74,11 +73,10 @@ def learn(
     ``on_round`` after each round) resumes a task; ``show`` draws a progress bar; ``traffic`` adds up what
     moves between the label holder and the others. ``kind`` says whether ``y`` are classes or numbers;
     ``auto`` asks ``gal.engine.labels.are_classes``, the same rule that ``gal simulate`` and ``gal
-    invite`` follow. ``driver``: ``auto`` (side by side where several networks share a GPU, else one
-    organization after another), ``in-process``, ``threads``, ``processes``, ``side-by-side``, or a
-    function that runs a list of jobs. ``secrecy="sums"``: all answers but hers come as one masked sum.
-    ``privacy``: a mechanism of ``gal.privacy``; what is learned is the public model, and only the estimators
-    and nodes have a private refit to the true labels.
+    invite`` follow. ``driver``: ``auto`` or ``in-process`` (one organization after another), ``threads``,
+    ``processes``, or a function that runs a list of jobs. ``secrecy="sums"``: all answers but its own come as
+    one masked sum. ``privacy``: a mechanism of ``gal.privacy``; what is learned is the public model, and only
+    the estimators and nodes have a private refit to the true labels.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 4))
@@ -103,7 +101,7 @@ def learn(
         **_facts(seen, asking, members),
         **given,
     )
-    with open_driver(choose_driver(driver, members), n_jobs) as run:
+    with open_driver(driver, n_jobs) as run:
         return _driven(task, members, run, asking, progress, on_round, show=show)
 
 
@@ -192,7 +190,7 @@ def predict(
         raise InvalidInputError(f"no view belongs to any of the organizations {', '.join(members)}")
     n_rows = next(iter(sizes.values()))
     first = None if ensemble.initial is not None else _first_output(initial, n_rows, ensemble.n_outputs)
-    with open_driver(choose_driver(driver, members), n_jobs) as run:
+    with open_driver(driver, n_jobs) as run:
         if SUM in ensemble.asked():
             ensemble, answers = predict_summed(ensemble, members, checked, n_rows, run, outside)
         else:

@@ -176,9 +176,7 @@ def test_other_numbers_are_another_fit() -> None:
 
 def test_unknown_drivers_are_named() -> None:
     with (
-        pytest.raises(
-            InvalidOptionError, match=r"in-process, threads, processes, joblib, side-by-side, got 'pigeons'"
-        ),
+        pytest.raises(InvalidOptionError, match=r"in-process, threads, processes, joblib, got 'pigeons'"),
         open_driver("pigeons"),
     ):
         pass

@@ -15,7 +15,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
-import gal.models
 from gal.errors import LocalModelError
 from gal.models import LinearModel, PerOutput, as_local_model, set_seed, supports_sample_weight
 from gal.models.adapters import AllOutputs
@@ -52,10 +51,6 @@ SEVERAL = [
     make_pipeline(StandardScaler(), MultiOutputRegressor(SVR())),
     LinearModel("l1"),
 ]
-
-
-def test_public_names_exist() -> None:
-    assert all(hasattr(gal.models, name) for name in gal.models.__all__)
 
 
 @pytest.mark.parametrize("n_outputs", [1, 3])

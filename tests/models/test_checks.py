@@ -200,8 +200,3 @@ def test_broken_models_fail(model: Any, name: str, message: str) -> None:
         check(model)
     with pytest.raises((AssertionError, LocalModelError)):
         check_local_model(model)
-
-
-def test_names_are_unique() -> None:
-    names = [name for name, _ in iter_local_model_checks()]
-    assert len(set(names)) == len(names) == 18

@@ -30,12 +30,11 @@ from gal.engine.labels import class_labels, regression_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_rows, make_task
 from gal.errors import StoredModelError
-from gal.models.deep import SharedBodyModel, ShiftAndFlip, TorchModel, cnn_body, lstm_body, mlp_body
+from gal.models.deep import SharedBodyModel, TorchModel, cnn_body, lstm_body, mlp_body
 from gal.models.deep.networks import Inputs, WithHead, count_features
 from gal.models.deep.training import Trainer
 from gal.models.deep.views import TensorView
 from gal.models.sequences import Sequences
-from gal.warnings import GALWarning
 
 Floats = NDArray[np.float64]
 
@@ -260,36 +259,6 @@ def test_one_that_fails_is_left_out_and_the_others_go_on(failing: Any, reason: s
     assert np.isfinite(predicted.output).all()
 
 
-def test_gaps_in_the_view_of_one_are_its_own() -> None:
-    organizations, y = columns([network(), network(), network()])
-    organizations[2].view[3, 0] = np.nan
-    ensemble = gal.learn(y, organizations, **OPTIONS)
-    assert {name for done in ensemble.rounds for name in done.left_out} == {"c"}
-    assert "1 values are NaN or infinite" in ensemble.rounds[0].left_out["c"]
-
-
-def test_out_of_memory_is_told_and_learning_goes_on() -> None:
-    def picky(inputs: Inputs, n_outputs: int) -> Any:
-        body = small_network(inputs, n_outputs)
-
-        class Picky(nn.Module):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                self.inner = body
-
-            def forward(self, rows: Any) -> Any:
-                if self.training and len(rows) > 16:
-                    raise torch.OutOfMemoryError("CUDA out of memory")
-                return self.inner(rows)
-
-        return Picky()
-
-    organizations, y = columns([network(), TorchModel(picky, **QUICK), network()])
-    with pytest.warns(GALWarning, match="going on with batches of 10 rows"):
-        ensemble = gal.learn(y, organizations, **OPTIONS)
-    assert not any(done.left_out for done in ensemble.rounds)
-
-
 # --- views stay where they are computed on
 
 
@@ -341,20 +310,6 @@ def test_views_are_brought_once_and_trainers_made_once_for_a_task(
     assert len(BROUGHT) == 3
     assert len(trainers) == expected
     assert all(one.prepared is None for one in organizations)
-
-
-@pytest.mark.parametrize(
-    "local",
-    [
-        TorchModel(partial(small_network), **QUICK),
-        SharedBodyModel(partial(mlp_body, hidden=8), **QUICK),
-    ],
-    ids=["network", "shared body"],
-)
-def test_a_network_with_options_has_one_trainer_too(local: Any, trainers: list[Trainer]) -> None:
-    organizations, y = columns([local] * 2)
-    gal.learn(y, organizations, **OPTIONS)
-    assert len(trainers) == 2
 
 
 # --- drivers
@@ -438,16 +393,6 @@ def test_files_hold_numbers_as_safetensors_and_nothing_that_runs(local: Any, tmp
     assert "pickle" not in files["schema.json"].decode().lower()
 
 
-def test_augmentations_are_stored(tmp_path: Path) -> None:
-    """Their class is one of GAL's; where a table is learned from there is nothing to change."""
-    X, y = numbers()
-    model = estimator(GALRegressor, TorchModel(**QUICK)).fit(X, y)
-    model.set_params(local_models=TorchModel(augment=ShiftAndFlip(1, flip=False)))
-    model.save(tmp_path / "model.gal")
-    again = GALRegressor.load(tmp_path / "model.gal")
-    assert again.get_params()["local_models"].augment == ShiftAndFlip(1, flip=False)
-
-
 def test_networks_of_ones_own_must_be_trusted_by_name(tmp_path: Path) -> None:
     X, y = numbers()
     model = estimator(GALRegressor, network()).fit(X, y)
@@ -477,10 +422,3 @@ def test_files_hold_no_residuals(tmp_path: Path) -> None:
     estimator(GALRegressor, SharedBodyModel(**QUICK)).fit(X, y).save(tmp_path / "model.gal")
     _, files = inside(tmp_path / "model.gal")
     assert not [name for name in files if name.endswith(".npy")]
-
-
-def test_the_networks_that_come_with_gal_are_trusted(tmp_path: Path) -> None:
-    X, y = numbers()
-    model = estimator(GALRegressor, SharedBodyModel(partial(mlp_body, hidden=5), **QUICK), rounds=1).fit(X, y)
-    model.save(tmp_path / "model.gal")
-    np.testing.assert_array_equal(GALRegressor.load(tmp_path / "model.gal").predict(X), model.predict(X))

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from gal.errors import InvalidOptionError
-from gal.models.deep import Inputs, cnn_body, lstm_body, mlp_body, wide_cnn_body
-from gal.models.deep.networks import STANDARD, WithHead, count_features, make_body, make_network
+from gal.models.deep import Inputs, cnn_body, lstm_body, mlp_body
+from gal.models.deep.networks import count_features, make_body, make_network
 from tensors import assert_close
 
 IMAGES = Inputs("images", (3, 8, 8))
@@ -103,33 +103,6 @@ def test_the_cheaper_order_is_the_same_function(bias: bool, size: tuple[int, int
         assert_close(body.eval()(images), plain.eval()(images))
 
 
-def test_pixels_at_the_edge_of_odd_images_count() -> None:
-    body = cnn_body(Inputs("images", (1, 5, 5)), widths=(4, 6, 8)).eval()
-    images = torch.zeros(2, 1, 5, 5)
-    images[1, 0, 4, 4] = 3.0
-    features = body(images)
-    assert not torch.allclose(features[0], features[1])
-
-
-@pytest.mark.parametrize("size", [(1, 1), (7, 7), (16, 8), (28, 14)])
-@pytest.mark.parametrize("make", [cnn_body, wide_cnn_body])
-def test_images_of_any_size_have_as_many_features(make: Any, size: tuple[int, int]) -> None:
-    inputs = Inputs("images", (1, *size))
-    body = make(inputs, widths=(4, 8, 6))
-    assert count_features(body, inputs) == 6
-    assert tuple(body(torch.randn(3, 1, *size)).shape) == (3, 6)
-
-
-def test_the_wide_cnn_passes_images_around_its_pairs() -> None:
-    body = wide_cnn_body(Inputs("images", (1, 8, 8)), widths=(4,)).eval()
-    pair = next(one for one in body if hasattr(one, "inner"))
-    images = torch.randn(2, 4, 3, 3)
-    assert not torch.equal(pair(images), images)
-    for norm in layers(pair, nn.BatchNorm2d):
-        nn.init.zeros_(norm.weight)
-    assert_close(pair(images), images)
-
-
 # --- the LSTM
 
 
@@ -162,45 +135,6 @@ def test_the_lstm_says_its_state_after_the_last_step() -> None:
         np.testing.assert_allclose(said[row], state[0, 0].numpy(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("beyond", [0.0, 7.0, np.nan, np.inf, -1e30])
-def test_what_lies_beyond_a_rows_end_does_not_matter(beyond: float) -> None:
-    rng = np.random.default_rng(0)
-    values = rng.normal(size=(8, 4, 2)).astype(np.float32)
-    lengths = rng.integers(0, 5, size=8)
-    changed = values.copy()
-    changed[np.arange(4) >= lengths[:, None]] = beyond
-    body = lstm_body(Inputs("sequences", (4, 2)), hidden=4)
-    np.testing.assert_array_equal(seen(body, changed, lengths), seen(body, values, lengths))
-    gradients = []
-    for given in (values, changed):
-        body.zero_grad()
-        body(torch.as_tensor(given), torch.as_tensor(lengths)).square().sum().backward()
-        gradients.append([one.grad.clone() for one in body.parameters()])
-    for one, other in zip(*gradients, strict=True):
-        assert_close(one, other)
-
-
-def test_a_gap_counts_as_zero() -> None:
-    values = np.random.default_rng(0).normal(size=(3, 4, 2)).astype(np.float32)
-    gaps, zeros = values.copy(), values.copy()
-    gaps[:, 1, 0], zeros[:, 1, 0] = np.nan, 0.0
-    body = lstm_body(Inputs("sequences", (4, 2)), hidden=4)
-    lengths = np.array([4, 2, 3])
-    np.testing.assert_array_equal(seen(body, gaps, lengths), seen(body, zeros, lengths))
-    assert not np.allclose(seen(body, gaps, lengths), seen(body, values, lengths))
-
-
-def test_unknown_codes_count_as_code_0() -> None:
-    body = lstm_body(Inputs("codes", (3,), 5), hidden=4, embedding=2)
-    lengths = np.array([3, 3, 3, 0])
-    known = np.array([[4, 0, 1], [0, 0, 0], [1, 2, 0], [0, 0, 0]])
-    unknown = np.array([[4, 5, 1], [900, 0, 0], [1, 2, 6], [77, 77, 77]])
-    np.testing.assert_array_equal(seen(body, unknown, lengths), seen(body, known, lengths))
-    other = known.copy()
-    other[0, 1] = 3
-    assert not np.allclose(seen(body, other, lengths)[0], seen(body, known, lengths)[0])
-
-
 # --- tables
 
 
@@ -212,21 +146,6 @@ def test_the_table_network_standardises_columns_itself() -> None:
     assert_close(body.train()(columns), body.train()(shifted), rtol=1e-2, atol=1e-2)
 
 
-def test_a_batch_of_one_row_teaches_nothing_of_the_columns() -> None:
-    body = mlp_body(Inputs("table", (2,)), hidden=4).train()
-    before = {name: value.clone() for name, value in body.state_dict().items()}
-    assert torch.isfinite(body(torch.tensor([[5.0, -3.0]]))).all()
-    for name, value in body.state_dict().items():
-        assert_close(value, before[name])
-
-
-def test_rows_of_any_shape_are_flattened() -> None:
-    inputs = Inputs("other", (2, 3, 2, 2))
-    body = mlp_body(inputs, hidden=5)
-    assert tuple(body(torch.randn(4, 2, 3, 2, 2)).shape) == (4, 5)
-    assert [one.in_features for one in layers(body, nn.Linear)] == [24, 5]
-
-
 # --- by name, or of one's own
 
 KINDS = {
@@ -236,16 +155,6 @@ KINDS = {
     "codes": Inputs("codes", (4,), 6),
     "other": Inputs("other", (2, 3)),
 }
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_auto_takes_the_one_for_the_kind_of_view(kind: Any) -> None:
-    inputs = KINDS[kind]
-    chosen, named = make_body("auto", inputs), make_body(STANDARD[kind], inputs)
-    assert list(chosen.state_dict()) == list(named.state_dict())
-    network = make_network("auto", inputs, 7)
-    assert isinstance(network, WithHead)
-    assert network.head.out_features == 7
 
 
 @pytest.mark.parametrize(
@@ -277,12 +186,6 @@ def test_a_network_of_ones_own_must_be_one() -> None:
     assert asked == [(KINDS["table"], 2)]
 
 
-def test_images_are_convolved_with_channels_last() -> None:
-    network = make_network("cnn", KINDS["images"], 2)
-    for one in layers(network, nn.Conv2d)[1:]:
-        assert one.weight.is_contiguous(memory_format=torch.channels_last)
-
-
 # --- counting features
 
 
@@ -304,36 +207,6 @@ class _Function(nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: Any) -> Any:
         return self.function(*inputs)
-
-
-def test_features_are_counted_also_where_shapes_are_not_enough() -> None:
-    def looks_at_numbers(columns: Any) -> Any:
-        return columns if float(columns.sum()) == 0.0 else columns[:, :1]
-
-    assert count_features(_Function(looks_at_numbers), KINDS["table"]) == 3
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_counting_changes_nothing(kind: str) -> None:
-    body = make_body("auto", KINDS[kind])
-    before = {name: value.clone() for name, value in body.state_dict().items()}
-    chance = torch.random.get_rng_state()
-    count_features(body, KINDS[kind])
-    assert torch.equal(chance, torch.random.get_rng_state())
-    assert body.training
-    assert all(torch.equal(value, before[name]) for name, value in body.state_dict().items())
-    assert {one.device.type for one in body.parameters()} == {"cpu"}
-
-
-def test_the_output_layer_is_computed_in_float32() -> None:
-    network = make_network("mlp", KINDS["table"], 2).eval()
-    rows = torch.randn(4, 3)
-    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
-        features = network.body(rows)
-        said = network(rows)
-    assert features.dtype == torch.bfloat16
-    assert said.dtype == torch.float32
-    assert_close(said, network.head(features.float()))
 
 
 @pytest.mark.parametrize("body", [mlp_body, lstm_body])

@@ -95,12 +95,6 @@ def test_after_a_reset_it_starts_anew(make: Any) -> None:
         assert torch.equal(one, again)
 
 
-def test_a_parameter_without_a_gradient_only_decays() -> None:
-    lonely = torch.ones(2, requires_grad=True)
-    Momentum([lonely], momentum=0.0, decay=0.5, nesterov=False).step(0.1)
-    assert lonely.tolist() == pytest.approx([0.95, 0.95])
-
-
 def test_torchs_compiler_is_not_imported() -> None:
     code = (
         "import sys, numpy as np; from gal.models.deep import TorchModel; X = np.zeros((9, 1, 8, 8)); "

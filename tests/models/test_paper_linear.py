@@ -74,13 +74,6 @@ def test_close_to_least_squares() -> None:
     assert np.allclose(paper, exact, atol=0.02)
 
 
-def test_every_row_is_in_one_batch() -> None:
-    rng = np.random.RandomState(0)
-    rows = list(batches(rng, 2500, 1024))
-    assert [len(np.arange(2500)[batch]) for batch in rows] == [1024, 1024, 452]
-    assert sorted(np.concatenate([np.arange(2500)[batch] for batch in rows])) == list(range(2500))
-
-
 def test_constant_column_and_no_standardising() -> None:
     X, residual = sample(100)
     X[:, 1] = 0.1

@@ -11,13 +11,11 @@ import pytest
 from gal import Organization
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.extras import require
-from gal.models import LinearModel, TabularModel
 from gal.models.adapters import is_moving
 from gal.models.registry import MODELS, make_model, stays_put
 
 DEEP = ("network", "shared_body")
-NEEDS = dict.fromkeys(DEEP, "deep") | dict.fromkeys(("cluster_trees", "cluster_linear"), "dask")
-NEEDS["cluster_lightgbm"] = "lightgbm"
+NEEDS = dict.fromkeys(DEEP, "deep")
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -59,11 +57,6 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
 def test_options_reach_the_model(name: str) -> None:
     options, parameter = OPTIONS[name]
     assert make_model("lab", name, options).get_params()[parameter] == 3
-
-
-def test_the_default_names_are_our_own_models() -> None:
-    assert isinstance(make_model("lab", "tabular"), TabularModel)
-    assert isinstance(make_model("lab", "linear", {}), LinearModel)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import subprocess
-import sys
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import numpy as np
@@ -13,9 +9,8 @@ import pytest
 
 from gal import Organization
 from gal.engine.organization import take_rows
-from gal.errors import InvalidInputError, MissingExtraError
+from gal.errors import InvalidInputError
 from gal.models.sequences import Sequences
-from patience import patient
 
 
 def stays() -> Sequences:
@@ -44,13 +39,6 @@ def test_what_is_no_sequence_is_refused(values: Any, lengths: Any, message: str)
         Sequences(values, lengths)
 
 
-def test_lists_and_small_integers_are_taken() -> None:
-    codes = Sequences([[1, 2], [3, 0]], [2, 1])  # type: ignore[arg-type]
-    assert codes.shape == (2, 2)
-    assert codes.lengths.dtype == np.int64
-    assert Sequences(np.zeros((2, 3, 1)), np.array([3, 0], dtype=np.uint8)).lengths.dtype == np.int64
-
-
 def test_gaps_and_rows_without_steps_are_allowed() -> None:
     values = np.full((2, 3, 1), np.nan)
     assert len(Sequences(values, [0, 3])) == 2  # type: ignore[arg-type]
@@ -77,22 +65,6 @@ def test_indexing_takes_values_and_lengths_of_rows(rows: Any, expected: list[int
     assert len(taken) == len(expected)
 
 
-def test_one_number_takes_no_row() -> None:
-    with pytest.raises(InvalidInputError):
-        stays()[0]
-
-
-def test_they_do_not_change() -> None:
-    with pytest.raises(FrozenInstanceError):
-        stays().lengths = np.zeros(4, dtype=np.int64)  # type: ignore[misc]
-
-
-def test_they_travel_to_other_processes() -> None:
-    there = pickle.loads(pickle.dumps(stays()))
-    np.testing.assert_array_equal(there.values, stays().values)
-    np.testing.assert_array_equal(there.lengths, stays().lengths)
-
-
 def test_an_organization_takes_them_as_its_view() -> None:
     class Last:
         """Says the first column of each row's last step."""
@@ -106,39 +78,3 @@ def test_an_organization_takes_them_as_its_view() -> None:
     one = Organization("ward", stays(), Last())
     assert repr(one) == "Organization('ward', 4 rows of 3 x 2, Last)"
     np.testing.assert_array_equal(take_rows(one.view, np.array([2])).lengths, [2])
-
-
-WITHOUT_TORCH = """
-import sys
-
-class NoTorch:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
-
-sys.meta_path.insert(0, NoTorch())
-import gal
-from gal.models.sequences import Sequences
-from gal.errors import MissingExtraError
-for name in ("gal.models.deep", "gal.models.deep.torch_model", "gal.models.deep.shared_body"):
-    try:
-        __import__(name)
-    except MissingExtraError as error:
-        print(error)
-    else:
-        print("imported", name)
-try:
-    from gal.models.deep import TorchModel
-except ImportError as error:
-    print(type(error).__name__)
-"""
-
-
-def test_without_torch_the_extra_is_named() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, timeout=patient(120)
-    )
-    assert done.returncode == 0, done.stderr
-    hint = str(MissingExtraError("deep", "torch", "deep local models"))
-    assert "pip install 'gal-learn[deep]'" in hint
-    assert done.stdout.splitlines() == [hint] * 3 + ["MissingExtraError"]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
 
@@ -18,12 +17,9 @@ import torch
 from torch import nn
 
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
-from gal.models import iter_local_model_checks, with_local_loss
-from gal.models.adapters import is_moving
-from gal.models.deep import SharedBodyModel, ShiftAndFlip, TorchModel, cnn_body, lstm_body, mlp_body
+from gal.models import iter_local_model_checks
+from gal.models.deep import SharedBodyModel, TorchModel, mlp_body
 from gal.models.deep.shared_body import LATER, PLACES
-from gal.models.sequences import Sequences
-from gal.warnings import GALWarning
 
 Floats = NDArray[np.float64]
 
@@ -63,19 +59,6 @@ def learned(
 )
 def test_the_contract_of_a_local_model_is_kept(check: Callable[[Any], None]) -> None:
     check(SharedBodyModel(epochs=2, batch_size=16, device="cpu"))
-
-
-def test_it_moves_and_is_a_regressor_too() -> None:
-    assert is_moving(model())
-    X, residuals = table()
-    with pytest.raises(NotFittedError):
-        model().predict(X)
-    with pytest.raises(NotFittedError):
-        model().predict_round(X, 1)
-    one = model(epochs=30).fit(X, residuals[0][:, 0])
-    assert one.predict(X).shape == (60,)
-    assert one.score(X, residuals[0][:, 0]) > 0.8
-    assert model().fit(X, residuals[0]).predict(X).shape == (60, 2)
 
 
 # --- one body, a layer per round
@@ -130,27 +113,6 @@ def test_more_rounds_than_there_are_places_at_first() -> None:
     np.testing.assert_array_equal(last.module_.head.bias.detach()[2 * (PLACES + 2) :], 0.0)
 
 
-def test_values_of_rounds_are_the_same_one_by_one() -> None:
-    X, residuals = table()
-    last = learned(X, residuals)[-1]
-    for rounds in ((1, 2, 3, 4), (4, 1), (2,), (3, 3)):
-        together = last.predict_rounds(X, rounds)
-        assert together.shape == (len(rounds), 60, 2)
-        for values, t in zip(together, rounds, strict=True):
-            np.testing.assert_array_equal(values, last.predict_round(X, t))
-    np.testing.assert_array_equal(last.predict(X), last.predict_round(X, 4))
-
-
-def test_a_missed_round_has_no_layer() -> None:
-    X, residuals = table()
-    last = learned(X, residuals, rounds=(1, 3, 4))[-1]
-    assert last.rounds_ == (1, 3, 4)
-    with pytest.raises(InvalidInputError, match=r"no output layer for round 2; there are \(1, 3, 4\)"):
-        last.predict_rounds(X, (1, 2))
-    consecutive = learned(X, residuals[:3])[-1]
-    assert not np.allclose(last.predict_round(X, 3), consecutive.predict_round(X, 2))
-
-
 def test_the_previous_model_stays_as_it_was() -> None:
     X, residuals = table()
     first = learned(X, residuals, rounds=(1,))[0]
@@ -162,80 +124,7 @@ def test_the_previous_model_stays_as_it_was() -> None:
     np.testing.assert_array_equal(first.predict(X), before)
 
 
-@pytest.mark.parametrize("round", [2, 3])
-def test_rounds_that_are_learned_again_are_forgotten(round: int) -> None:
-    X, residuals = table()
-    models = learned(X, residuals, rounds=(1, 2, 3))
-    again = model(random_state=7).fit_round(X, residuals[3], round=round, previous=models[-1])
-    assert again.rounds_ == (*range(1, round), round)
-    assert again.predict_rounds(X, again.rounds_).shape == (round, 60, 2)
-
-
-def test_seeds_decide() -> None:
-    X, residuals = table()
-    before = torch.random.get_rng_state()
-    said = [learned(X, residuals)[-1].predict_rounds(X, (1, 2, 3, 4)) for _ in range(2)]
-    assert torch.equal(before, torch.random.get_rng_state())
-    np.testing.assert_array_equal(said[0], said[1])
-    first = model(random_state=1).fit_round(X, residuals[0], round=1, previous=None)
-    other = model(random_state=2).fit_round(X, residuals[0], round=1, previous=None)
-    assert not np.allclose(first.predict(X), other.predict(X))
-
-
 # --- views, options, failures
-
-
-def stays(n: int) -> Sequences:
-    rng = np.random.default_rng(0)
-    return Sequences(rng.normal(size=(n, 4, 2)), rng.integers(0, 5, size=n))
-
-
-@pytest.mark.parametrize(
-    ("X", "network", "options"),
-    [
-        (np.random.default_rng(0).normal(size=(40, 2, 5, 5)), partial(cnn_body, widths=(4, 8)), {}),
-        (
-            np.random.default_rng(0).normal(size=(40, 2, 5, 5)),
-            partial(cnn_body, widths=(4, 8)),
-            {"augment": ShiftAndFlip(1)},
-        ),
-        (stays(40), partial(lstm_body, hidden=8), {"optimizer": "adam"}),
-        (np.random.default_rng(0).normal(size=(40, 2, 2, 1, 2)), SMALL, {}),
-    ],
-    ids=["images", "changed images", "sequences", "other"],
-)
-def test_views_of_every_kind(X: Any, network: Any, options: dict[str, Any]) -> None:
-    values = X.values if isinstance(X, Sequences) else X
-    residual = np.tanh(values.reshape(40, -1)[:, :2])
-    first = model(network, **options).fit_round(X, residual, round=1, previous=None)
-    second = model(network, **options).fit_round(X, residual / 2, round=2, previous=first)
-    said = second.predict_rounds(X, (1, 2))
-    assert said.shape == (2, 40, 2)
-    assert np.isfinite(said).all()
-    np.testing.assert_allclose(second.predict_rounds(X[:5], (1, 2)), said[:, :5], rtol=1e-4, atol=1e-5)
-
-
-def test_a_prepared_view_serves_all_rounds() -> None:
-    X, residuals = table()
-    view = model().prepare(X)
-    np.testing.assert_array_equal(
-        learned(view, residuals)[-1].predict_rounds(view, (1, 4)),
-        learned(X, residuals)[-1].predict_rounds(X, (1, 4)),
-    )
-
-
-def test_labels_of_rows_without_weight_do_not_matter() -> None:
-    X, residuals = table()
-    weight = np.where(np.arange(60) % 3 == 0, 0.0, 1.0)
-    said = []
-    for spoil in (0.0, 1e4):
-        last = None
-        for t in (1, 2):
-            residual = residuals[t - 1] + spoil * (weight == 0)[:, None]
-            last = model(random_state=t).fit_round(X, residual, round=t, previous=last, sample_weight=weight)
-        assert last is not None
-        said.append(last.predict_rounds(X, (1, 2)))
-    np.testing.assert_array_equal(said[0], said[1])
 
 
 def test_a_rounds_residual_counts_half_of_that_before() -> None:
@@ -260,15 +149,6 @@ def test_a_rounds_residual_counts_half_of_that_before() -> None:
             np.testing.assert_allclose(moved, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_the_local_loss_is_an_option() -> None:
-    X, residuals = table()
-    other = with_local_loss(model(), "l1")
-    assert other.local_loss == "l1"
-    assert other.moving
-    said = [one.fit(X, residuals[0]).predict(X) for one in (model(), other)]
-    assert not np.allclose(said[0], said[1])
-
-
 @pytest.mark.parametrize(
     ("network", "message"),
     [
@@ -284,36 +164,6 @@ def test_bodies_that_cannot_be_used(network: Any, message: str) -> None:
     X, residuals = table()
     with pytest.raises(InvalidOptionError, match=message):
         model(network).fit(X, residuals[0])
-
-
-def test_other_rows_at_prediction_are_refused() -> None:
-    X, residuals = table()
-    with pytest.raises(InvalidInputError, match=r"got 'table' and \(2,\)"):
-        model().fit(X, residuals[0]).predict(X[:, :2])
-
-
-class Hungry(nn.Module):  # type: ignore[misc]
-    """A body that runs out of memory with more than 16 rows."""
-
-    def __init__(self, always: bool) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 4)
-        self.always = always
-
-    def forward(self, columns: Any) -> Any:
-        if self.training and (self.always or len(columns) > 16):
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return self.linear(columns)
-
-
-def test_out_of_memory_halves_the_batch() -> None:
-    X, residuals = table()
-    enough = model(lambda inputs: Hungry(False), batch_size=15).fit(X, residuals[0])
-    with pytest.warns(GALWarning, match="going on with batches of"):
-        halved = model(lambda inputs: Hungry(False), batch_size=60).fit(X, residuals[0])
-    np.testing.assert_array_equal(halved.predict(X), enough.predict(X))
-    with pytest.warns(GALWarning), pytest.raises(LocalModelError, match="for a single row"):
-        model(lambda inputs: Hungry(True)).fit(X, residuals[0])
 
 
 # --- kept and stored

@@ -19,11 +19,10 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-le
 import torch
 from torch import nn
 
-from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError, StoredModelError
+from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.models import iter_local_model_checks, with_local_loss
 from gal.models.deep import ShiftAndFlip, TorchModel, cnn_body, lstm_body, mlp_body
 from gal.models.deep.networks import Body, WithHead, count_features
-from gal.models.deep.storing import from_bytes, to_bytes
 from gal.models.deep.training import Trainer
 from gal.models.sequences import Sequences
 from gal.warnings import GALWarning
@@ -138,12 +137,6 @@ def test_outputs_have_the_shape_of_the_residual(kind: str) -> None:
         np.testing.assert_allclose(fitted.predict(X[:7]), fitted.predict(X)[:7], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", EASY)
-def test_auto_has_a_network_for_every_kind(kind: str) -> None:
-    X, y = EASY[kind][0](12)
-    assert model("auto", epochs=1).fit(X, y).predict(X).shape == (12,)
-
-
 def test_images_are_learned_from_changed_copies() -> None:
     X, y = pictures(120)
     plain, changed = (
@@ -224,11 +217,6 @@ def test_rows_that_cannot_be_predicted() -> None:
         fitted.predict(X[:0])
 
 
-def test_nothing_is_learned_from_no_rows() -> None:
-    with pytest.raises(InvalidInputError, match="rows"):
-        model().fit(np.zeros((0, 3)), np.zeros(0))
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -262,22 +250,6 @@ def test_a_network_with_other_outputs_is_refused(network: Any, n_outputs: int) -
     X, y = table()
     with pytest.raises((InvalidOptionError, LocalModelError), match="output"):
         model(network).fit(X, np.column_stack([y] * n_outputs))
-
-
-class Parameter(nn.Module):  # type: ignore[misc]
-    """What it says of all rows is one piece of memory."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(1))
-
-    def forward(self, columns: Any) -> Any:
-        return self.bias.expand(len(columns), -1)
-
-
-def test_a_network_may_answer_with_a_view_of_its_parameters() -> None:
-    X, y = table()
-    assert model(lambda inputs, n_outputs: Parameter()).fit(X, y).predict(X).shape == y.shape
 
 
 def test_a_local_loss_is_set_from_outside() -> None:
@@ -385,14 +357,6 @@ def test_divergence_names_the_learning_rate(optimizer: str) -> None:
         model(optimizer=optimizer, **options).fit(X, y)
 
 
-def test_after_a_failure_the_prepared_view_serves_again() -> None:
-    X, y = table()
-    view = model().prepare(X)
-    with pytest.raises(LocalModelError):
-        model(learning_rate=1e30, clip_norm=None).fit(view, y)
-    np.testing.assert_array_equal(model().fit(view, y).predict(X), model().fit(X, y).predict(X))
-
-
 # --- weights of rows
 
 
@@ -403,12 +367,6 @@ def test_labels_of_rows_without_weight_do_not_matter() -> None:
     one, two = (model().fit(X, labels, weight).predict(X) for labels in (y, garbage))
     np.testing.assert_array_equal(one, two)
     assert not np.allclose(one, model().fit(X, y).predict(X))
-
-
-def test_equal_weights_are_no_weights() -> None:
-    X, y = table()
-    weighted = model().fit(X, y, np.full(len(y), 3.0)).predict(X)
-    np.testing.assert_allclose(weighted, model().fit(X, y).predict(X), rtol=1e-5, atol=1e-6)
 
 
 def test_weights_that_cannot_be_meant_are_refused() -> None:
@@ -451,16 +409,6 @@ def test_a_trainer_serves_the_rounds_of_a_task(optimizer: str, weight: Any, trai
     assert len(trainers) == 4
 
 
-def test_models_of_earlier_rounds_keep_what_they_learned(trainers: list[Trainer]) -> None:
-    X, y = table()
-    view = model().prepare(X)
-    first = model().fit(view, y)
-    before = first.predict(X)
-    model(random_state=1).fit(view, -y)
-    np.testing.assert_array_equal(first.predict(X), before)
-    assert len(trainers) == 1
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -478,17 +426,6 @@ def test_other_recipes_have_trainers_of_their_own(other: dict[str, Any], trainer
     said = model(**other).fit(view, y).predict(X)
     assert len(trainers) == 2
     np.testing.assert_array_equal(said, model(**other).fit(X, y).predict(X))
-
-
-def test_other_rows_have_trainers_of_their_own(trainers: list[Trainer]) -> None:
-    X, y = table()
-    view = model().prepare(X)
-    rows = np.arange(0, 60, 2)
-    for _ in range(3):
-        model().fit(view, y)
-        said = model().fit(view[rows], y[rows]).predict(X)
-    assert len(trainers) == 2
-    np.testing.assert_array_equal(said, model().fit(X[rows], y[rows]).predict(X))
 
 
 class Width:
@@ -527,12 +464,6 @@ def test_a_stored_network_says_the_same() -> None:
         np.testing.assert_array_equal(fitted.predict(X), before)
 
 
-def test_an_unfitted_model_travels_too() -> None:
-    X, y = table()
-    again = pickle.loads(pickle.dumps(model()))
-    np.testing.assert_array_equal(again.fit(X, y).predict(X), model().fit(X, y).predict(X))
-
-
 def test_networks_are_stored_as_safetensors() -> None:
     safetensors = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
     fitted = model(SMALL["cnn"], epochs=1).fit(*pictures(20))
@@ -544,15 +475,6 @@ def test_networks_are_stored_as_safetensors() -> None:
     for name, value in expected.items():
         np.testing.assert_array_equal(stored[name], value.numpy())
     assert len(state["stored_network"]) < 1.5 * sum(value.nbytes for value in expected.values()) + 2000
-
-
-def test_numbers_of_another_network_are_refused() -> None:
-    stored = to_bytes(nn.Linear(3, 2))
-    for given in (stored[:-1], b"something else"):
-        with pytest.raises(StoredModelError, match="does not fit the network"):
-            from_bytes(nn.Linear(3, 2), given)
-    with pytest.raises(StoredModelError, match="does not fit the network"):
-        from_bytes(nn.Linear(4, 2), stored)
 
 
 class Tied(nn.Module):  # type: ignore[misc]

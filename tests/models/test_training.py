@@ -5,7 +5,6 @@ chance, memory that does not suffice.
 from __future__ import annotations
 
 import gc
-import re
 import weakref
 from typing import Any
 
@@ -19,10 +18,9 @@ from torch import nn
 
 from gal.core.residual_losses import HuberLoss, PowerLoss
 from gal.core.residual_losses import local_loss as find_local_loss
-from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError, UnsupportedLocalLossError
+from gal.errors import InvalidOptionError, UnsupportedLocalLossError
 from gal.models.deep import TorchModel
-from gal.models.deep.torch_model import row_weight, with_smaller_batches
-from gal.models.deep.training import Trainer, Training, find_device, residual_objective, seeded
+from gal.models.deep.training import Trainer, Training, find_device, residual_objective
 from gal.models.deep.views import to_device
 from gal.warnings import GALWarning
 
@@ -52,11 +50,6 @@ def bias_of(trainer: Trainer) -> list[float]:
 # --- the learning rate
 
 
-@pytest.mark.parametrize("steps", [1, 7, 10, 100])
-def test_a_constant_rate_is_constant(steps: int) -> None:
-    assert Training(schedule="constant", learning_rate=0.3).rates(steps).tolist() == [0.3] * steps
-
-
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
 @pytest.mark.parametrize("steps", [1, 3, 10, 200])
 def test_other_rates_rise_to_their_height_and_fall(schedule: str, steps: int) -> None:
@@ -80,14 +73,6 @@ def test_rates_follow_their_formulas() -> None:
     cosine = Training(schedule="cosine", learning_rate=1.0).rates(20)
     np.testing.assert_allclose(cosine[10], 0.5)
     np.testing.assert_allclose(cosine[5], (1 + np.sqrt(0.5)) / 2)
-
-
-def test_each_step_is_taken_with_its_rate() -> None:
-    """Plain SGD on a bias with a constant gradient moves it by the sum of the rates."""
-    trainer = _trainer(np.zeros((4, 1)), Training(epochs=5, batch_size=4, momentum=0.0, weight_decay=0.0))
-    trainer.objective = lambda output, target, weight: output.mean()
-    trainer.fit({"bias": torch.zeros(1)}, torch.zeros((4, 1)), None, 0)
-    assert bias_of(trainer) == pytest.approx([-trainer.training.rates(5).sum()], rel=1e-5)
 
 
 # --- options
@@ -118,26 +103,6 @@ def test_options_outside_their_range_are_named(options: dict[str, Any], message:
         TorchModel(device="cpu", **options).fit(np.ones((4, 1)), np.ones(4))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("momentum", -1.0),
-        ("momentum", float("nan")),
-        ("weight_decay", -1.0),
-        ("weight_decay", float("nan")),
-        ("learning_rate", float("inf")),
-        ("learning_rate", "fast"),
-    ],
-)
-def test_further_options_outside_their_range_are_named(name: str, value: Any) -> None:
-    with pytest.raises(InvalidOptionError, match=name):
-        Training(**{name: value})
-
-
-def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
-    assert Training(epochs=np.int64(3), batch_size=np.int32(8)).epochs == 3  # type: ignore[arg-type]
-
-
 def test_half_precision_is_for_gpus_unless_asked_for() -> None:
     gpu = torch.device("cuda")
     assert Training().dtype(CPU) == torch.float32
@@ -158,12 +123,6 @@ def test_devices() -> None:
         find_device(absent)
 
 
-@pytest.mark.parametrize("device", [None, "meta"])
-def test_devices_that_cannot_be_meant(device: Any) -> None:
-    with pytest.raises(InvalidOptionError, match="cannot be used here"):
-        find_device(device)
-
-
 # --- local losses
 
 
@@ -181,12 +140,6 @@ def test_objectives_are_the_local_losses_up_to_a_factor(name: str, weighted: boo
     expected = factor * np.mean(weight * (loss.value(target - output) @ shares))
     given = torch.tensor(weight) if weighted else None
     assert float(objective(torch.tensor(output), torch.tensor(target), given)) == pytest.approx(expected)
-
-
-def test_objectives_of_ones_own_numbers() -> None:
-    error, zero = torch.tensor([[3.0], [-0.1]]), torch.zeros(2, 1)
-    assert float(residual_objective(PowerLoss(3.0))(error, zero, None)) == pytest.approx(27.001 / 2)
-    assert float(residual_objective(HuberLoss(0.5))(error, zero, None)) == pytest.approx(1.38 / 2)
 
 
 SKEWED = np.array([0.0, 0.0, 0.0, 0.1, 0.2, 0.2, 1.0, 2.0])
@@ -215,10 +168,6 @@ def test_l1_goes_to_the_median_and_l2_to_the_mean(optimizer: str) -> None:
 @pytest.mark.parametrize("local_loss", ["l1.5", "l4", "huber", PowerLoss(3.0), HuberLoss(0.2)])
 def test_other_losses_go_to_their_own_best_constant(local_loss: Any) -> None:
     assert settled(local_loss) == pytest.approx(best_constant(local_loss), abs=0.02)
-
-
-def test_l4_goes_towards_the_middle_of_the_range() -> None:
-    assert SKEWED.mean() + 0.3 < settled("l4") < 1.0
 
 
 class Cubic:
@@ -260,21 +209,6 @@ def test_every_epoch_takes_every_row_and_fills_up_the_last_batch() -> None:
         assert epoch[10:].tolist() == epoch[:2].tolist()
     assert len({tuple(epoch) for epoch in epochs}) == 3
     assert int(trainer.done) == 9
-
-
-def test_the_order_follows_from_the_seed() -> None:
-    orders = []
-    for seed in (1, 1, 2):
-        trainer = _trainer(np.zeros((10, 1)), Training(epochs=2, batch_size=5))
-        trainer.fit({"bias": torch.zeros(1)}, torch.zeros((10, 1)), None, seed)
-        orders.append(trainer.order.clone())
-    assert torch.equal(orders[0], orders[1])
-    assert not torch.equal(orders[0], orders[2])
-
-
-def test_batches_are_not_larger_than_the_view() -> None:
-    trainer = _trainer(np.zeros((3, 1)), Training(epochs=2, batch_size=512))
-    assert (trainer.batch_size, trainer.steps, len(trainer.rates)) == (3, 1, 2)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -319,79 +253,7 @@ def test_a_slow_part_moves_by_its_share_of_the_rate() -> None:
         assert module["slow"].bias.tolist() == pytest.approx([slowness * moved], rel=1e-5)
 
 
-def test_weight_decay_pulls_to_zero() -> None:
-    strong = settled("l2", weight_decay=1.0)
-    assert strong == pytest.approx(SKEWED.mean() * 2 / 3, abs=0.01)  # (b - y)^2 + b^2 / 2
-
-
-def test_trainers_of_the_same_steps_are_of_one_group() -> None:
-    one = _trainer(np.zeros((10, 1)), Training(epochs=3, batch_size=5))
-    same = _trainer(np.ones((6, 2)), Training(epochs=2, batch_size=2), 2)
-    other = _trainer(np.zeros((10, 1)), Training(epochs=4, batch_size=5))
-    assert one.group() == same.group() != other.group()
-
-
-# --- weights of rows
-
-
-def test_row_weights_have_a_mean_of_one() -> None:
-    view = to_device(np.zeros((4, 1)), CPU, torch.float32)
-    assert row_weight(None, view) is None
-    weight = row_weight([0, 2, 2, 4], view)
-    assert weight is not None
-    assert weight.tolist() == [0.0, 1.0, 1.0, 2.0]
-    for wrong in ([1, 1, 1], [1, 1, 1, -1], [1, 1, 1, np.nan], [0, 0, 0, 0], [[1], [1], [1], [1]]):
-        with pytest.raises(InvalidInputError, match="sample_weight must be 4 finite numbers >= 0, not all 0"):
-            row_weight(wrong, view)
-
-
-# --- chance
-
-
-def test_chance_inside_is_its_own() -> None:
-    before = torch.random.get_rng_state()
-    drawn = []
-    for seed in (5, 5, 6):
-        with seeded(CPU, seed):
-            drawn.append(torch.randn(3))
-    assert torch.equal(before, torch.random.get_rng_state())
-    assert torch.equal(drawn[0], drawn[1])
-    assert not torch.equal(drawn[0], drawn[2])
-
-
 # --- memory
-
-
-def test_batches_are_halved_until_they_fit() -> None:
-    tried: list[int] = []
-
-    def work(batch_size: int) -> str:
-        tried.append(batch_size)
-        if batch_size > 5:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return "done"
-
-    with pytest.warns(GALWarning, match="memory did not suffice") as said:
-        assert with_smaller_batches(work, 40) == "done"
-    assert tried == [40, 20, 10, 5]
-    sizes = [re.search(r"batches of (\d+) rows", str(one.message)) for one in said]
-    assert [one and one.group(1) for one in sizes] == ["20", "10", "5"]
-
-
-def test_where_a_single_row_does_not_fit_the_model_has_failed() -> None:
-    def work(batch_size: int) -> str:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    with pytest.warns(GALWarning), pytest.raises(LocalModelError, match="for a single row"):
-        with_smaller_batches(work, 4)
-
-
-def test_other_errors_are_not_about_memory() -> None:
-    def work(batch_size: int) -> str:
-        raise RuntimeError("something else")
-
-    with pytest.raises(RuntimeError, match="something else"):
-        with_smaller_batches(work, 4)
 
 
 def test_trainers_go_with_their_view() -> None:
@@ -432,28 +294,3 @@ def test_a_batch_that_did_not_fit_is_not_tried_again() -> None:
     tried.clear()
     model.fit(view, np.zeros(64))
     assert max(tried) == 16
-
-
-def test_networks_that_draw_on_their_own_follow_the_seed() -> None:
-    class Drawing(nn.Module):  # type: ignore[misc]
-        def __init__(self, n_outputs: int) -> None:
-            super().__init__()
-            self.layer = nn.Linear(3, n_outputs)
-
-        def forward(self, rows: Any) -> Any:
-            return self.layer(nn.functional.dropout(rows, training=self.training))
-
-    rows = np.random.default_rng(0).normal(size=(40, 3))
-    model = TorchModel(
-        lambda inputs, n_outputs: Drawing(n_outputs), epochs=2, batch_size=8, device="cpu", random_state=0
-    )
-    first, second = (model.fit(rows, rows[:, 0]).predict(rows) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-
-
-def test_a_seeds_device_is_named_only_where_it_is_another() -> None:
-    stack = torch.overrides._get_current_function_mode_stack
-    with seeded(CPU, 0):
-        assert stack() == []
-    with torch.device("meta"), seeded(CPU, 0):
-        assert torch.zeros(1).device == CPU

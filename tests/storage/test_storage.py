@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,7 @@ from gal import GALClassifier, GALRegressor
 from gal.errors import StoredModelError
 from gal.storage import read_archive
 from gal.storage.archive import _written
-from gal.warnings import InterruptedWarning
-from small_tables import PARTS, Counter, Floats, Raising, health, ill, stages
+from small_tables import PARTS, Floats, health, ill, stages
 
 MODELS = {
     "default": None,
@@ -118,21 +116,6 @@ def test_an_initial_model_is_stored_too(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
 
 
-def test_what_was_warned_of_when_learning_is_not_said_again(tmp_path: Path) -> None:
-    X, y = health(40)
-    local = Raising(KeyboardInterrupt(), Counter(2))
-    with pytest.warns(InterruptedWarning):
-        model = regressor(organizations={"bank": PARTS["bank"]}, local_models=local).fit(X, y)
-    model.set_params(local_models=Ridge())._organizations["bank"].model = Ridge()
-    for fitted in model._organizations["bank"].models.values():
-        fitted[0].estimator = Ridge()  # type: ignore[attr-defined]
-        fitted[0].estimators_ = [one.ridge_ for one in fitted[0].estimators_]  # type: ignore[attr-defined]
-    model.save(tmp_path / "model.gal")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert GALRegressor.load(tmp_path / "model.gal").n_rounds_ == 1
-
-
 # --- what is refused
 
 
@@ -155,13 +138,6 @@ def test_other_formats_are_refused(content: str, tmp_path: Path) -> None:
     path = archive(tmp_path, content, b"")
     with pytest.raises(StoredModelError, match=r"has format (None|3|99), this version of gal-learn reads 4"):
         read_archive(path)
-
-
-def test_a_zip_of_something_else_is_refused(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "holiday.zip", "w") as pictures:
-        pictures.writestr("beach.txt", "sun")
-    with pytest.raises(StoredModelError, match=r"holiday\.zip' is not a saved GAL model: .*gal\.json"):
-        read_archive(tmp_path / "holiday.zip")
 
 
 def test_damaged_models_are_refused(tmp_path: Path) -> None:

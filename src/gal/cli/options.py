@@ -37,12 +37,12 @@ Rounds = Annotated[
 ]
 
 Backend = Annotated[
-    str, typer.Option(help="Who runs: loky (cores of this machine), dask or ray (a cluster).", metavar="NAME")
+    str, typer.Option(help="Who runs: loky (cores of this machine), dask (a cluster).", metavar="NAME")
 ]
 Scheduler = Annotated[
     str | None,
     typer.Option(
-        help="Address of the cluster: tcp://HOST:8786 (Dask), ray://HOST:10001 (Ray).",
+        help="Address of the Dask cluster: tcp://HOST:8786.",
         metavar="URL",
         show_default=False,
     ),

@@ -104,9 +104,7 @@ class _Pool:
 @contextmanager
 def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) -> Iterator[Driver]:
     """The driver of this name, for one task: in-process, threads, processes,
-    side-by-side, or joblib's choice.
-
-    ``side-by-side`` is for networks that share one GPU (extra ``deep``).
+    or joblib's choice.
 
     ``joblib`` is threads unless the caller has chosen another backend with ``joblib.parallel_config``; its
     workers live as long as the task.
@@ -136,16 +134,9 @@ def _opened(driver: str | Driver, n_jobs: int | None) -> Iterator[Driver]:
         "processes": {"backend": "loky"},
         "joblib": {"prefer": "threads"},
     }
-    if driver == "side-by-side":
-        from gal.models.deep.side_by_side import SideBySide
-
-        with SideBySide() as together:
-            yield together
-        return
-    if driver not in settings:
-        known = ", ".join([*settings, "side-by-side"])
-        raise InvalidOptionError(f"driver must be one of {known}, got {driver!r}")
-    if driver == "in-process" or (driver == "joblib" and n_jobs in (None, 1)):
+    if driver != "auto" and driver not in settings:
+        raise InvalidOptionError(f"driver must be one of {', '.join(settings)}, got {driver!r}")
+    if driver in {"auto", "in-process"} or (driver == "joblib" and n_jobs in (None, 1)):
         yield InProcess()
         return
     # max_nbytes: large views are shared as memory maps, once, not copied with every request.
@@ -153,14 +144,6 @@ def _opened(driver: str | Driver, n_jobs: int | None) -> Iterator[Driver]:
     with Parallel(n_jobs=several, max_nbytes="1M", **settings[driver]) as pool:
         elsewhere = not getattr(pool._backend, "supports_sharedmem", False)
         yield _Pool(pool, elsewhere, effective_n_jobs(several))
-
-
-def choose_driver(driver: str | Driver, organizations: Mapping[str, Organization]) -> str | Driver:
-    """What "auto" stands for: side by side where the models of several organizations compute on a GPU."""
-    if driver != "auto":
-        return driver
-    on_gpu = [one for one in organizations.values() if getattr(one.model, "on_gpu", False)]
-    return "side-by-side" if len(on_gpu) > 1 else "in-process"
 
 
 def drive_learning(

@@ -37,7 +37,6 @@ from gal.models.adapters import (
     prepared,
     threads_of,
 )
-from gal.models.known_columns import KnownColumns
 from gal.models.sequences import Sequences
 from gal.models.tabular.frames import is_frame
 from gal.threads import at_most
@@ -359,8 +358,6 @@ def _all_finite(view: Any) -> bool:
     """Whether the view is known to hold nothing but finite numbers: plain
     numeric columns only are looked at.
     """
-    if isinstance(view, KnownColumns):
-        return True
     types = view.dtypes if is_frame(view) else [getattr(view, "dtype", None)]
     if not all(isinstance(one, np.dtype) and one.kind in "fiub" for one in types) or sparse.issparse(view):
         return False

@@ -1,4 +1,4 @@
-"""Where runs go that do not wait for each other: cores of this machine, or workers of a Dask or Ray cluster.
+"""Where runs go that do not wait for each other: cores of this machine, or workers of a Dask cluster.
 
 Each run has one core, and finds the same surroundings everywhere: what comes out does not depend on where it
 ran. Spread seeds and parts of a cross-validation, not organizations: a round is short, and waits for the
@@ -19,7 +19,7 @@ from gal.errors import InvalidOptionError
 from gal.extras import require
 
 T = TypeVar("T")
-BACKENDS = {"loky": "", "dask": "tcp://HOST:8786", "ray": "ray://HOST:10001"}
+BACKENDS = {"loky": "", "dask": "tcp://HOST:8786"}
 """By name: what the address of a scheduler looks like."""
 CONNECT = 10.0
 """Seconds to find the scheduler."""
@@ -27,7 +27,7 @@ CONNECT = 10.0
 
 @dataclass(frozen=True)
 class Spread:
-    """Which workers do the runs: processes of this machine (loky), or those of a cluster (dask, ray)."""
+    """Which workers do the runs: processes of this machine (loky), or those of a cluster (dask)."""
 
     backend: str = "loky"
     scheduler: str | None = None
@@ -44,43 +44,15 @@ class Spread:
                 f"--scheduler {address}"
             )
         if not address and self.scheduler is not None:
-            raise InvalidOptionError("a scheduler needs --backend dask or --backend ray beside it")
+            raise InvalidOptionError("a scheduler needs --backend dask beside it")
         if address:
             require(self.backend, "runs on a cluster")
 
     def run(self, job: Callable[..., T], cases: Iterable[tuple[Any, ...]], *, in_order: bool) -> Iterator[T]:
         """The result of ``job(*case)`` for each case, as soon as it is there or in the order of the cases."""
-        if self.backend == "ray":
-            yield from self._on_ray(job, cases, in_order=in_order)
-            return
         how = "generator" if in_order else "generator_unordered"
         with self._workers():
             yield from Parallel(return_as=how)(delayed(with_one_core)(job, case) for case in cases)
-
-    def _on_ray(
-        self, job: Callable[..., T], cases: Iterable[tuple[Any, ...]], *, in_order: bool
-    ) -> Iterator[T]:
-        """As tasks of Ray: its backend for joblib hands nothing out before everything is done."""
-        from gal.models.cluster.ray_workers import connect_to_ray
-        from gal.models.cluster.workers import NoSchedulerError
-
-        assert self.scheduler is not None
-        try:
-            connect_to_ray(self.scheduler)
-        except (NoSchedulerError, OSError) as error:
-            raise InvalidOptionError(
-                f"the Ray cluster {self.scheduler} cannot be reached: {error}. Start it (ray start --head), "
-                "or correct --scheduler"
-            ) from error
-        import ray
-
-        remote = ray.remote(num_cpus=1)(with_one_core)
-        tasks = [remote.remote(job, case) for case in cases]
-        while tasks:
-            ended = tasks[:1] if in_order else ray.wait(tasks, num_returns=1)[0]
-            for one in ended:
-                tasks.remove(one)
-                yield ray.get(one)
 
     @contextmanager
     def _workers(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from gal.models.reading.converting import parts_of, reading_of
 if TYPE_CHECKING:  # pooled models of plain numbers do without
     import pandas as pd
 
-ONE_NUMBER = frozenset({"number", "boolean", "date", "time", "duration", "range"})
+ONE_NUMBER = frozenset({"number", "boolean", "date", "time", "duration"})
 """Kinds of which any model can have one column of numbers."""
 FEW = 10
 """Text with so few distinct numbers is classes."""

@@ -1,8 +1,7 @@
 """Local models: what an organization fits to the residual, and how any regressor becomes one.
 
 Networks (``TorchModel``, ``SharedBodyModel``) are in ``gal.models.deep``, which needs the extra ``deep``;
-``ClusterTrees``, ``ClusterLightGBM`` and ``ClusterLinear`` are in ``gal.models.cluster``, which needs
-``dask`` or ``ray``.
+``ClusterModel``, which fits on a Dask cluster, is in ``gal.models.cluster``.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

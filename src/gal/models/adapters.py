@@ -22,7 +22,6 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from gal.errors import LocalModelError
-from gal.models.known_columns import KnownColumns, known_columns, solved_here
 from gal.threads import cores
 
 
@@ -85,11 +84,10 @@ def is_moving(model: Any) -> TypeGuard[MovingModel]:
 def prepared(model: Any, view: Any) -> Any:
     """The view where ``model`` computes, such as on a GPU: what its ``prepare(view)`` returns.
 
-    A model without ``prepare`` takes the view as it is (scikit-learn's Ridge as known columns, where they are
-    few). ``prepare`` returns a prepared view unchanged.
+    A model without ``prepare`` takes the view as it is. ``prepare`` returns a prepared view unchanged.
     """
     inner = model.estimator if isinstance(model, PerOutput | AllOutputs) else model
-    return inner.prepare(view) if hasattr(inner, "prepare") else known_columns(inner, view)
+    return inner.prepare(view) if hasattr(inner, "prepare") else view
 
 
 def as_local_model(model: Any, n_outputs: int, organization: str = "?") -> LocalModel:
@@ -246,8 +244,6 @@ def _takes_weights(fit: FunctionType) -> bool:
 
 def fit_weighted(model: Any, X: Any, y: Any, sample_weight: Any) -> Any:
     """Fit ``model`` with weights, or without if they are None; returns what was fitted."""
-    if isinstance(X, KnownColumns) and solved_here(model):  # a model around one hands them on
-        return X.fit(model, y, sample_weight)
     if sample_weight is None:
         model.fit(X, y)
     elif not supports_sample_weight(model):
@@ -281,7 +277,7 @@ class PerOutput(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
             check_is_fitted(self)  # which says so; for one row it takes as long as a prediction
         return np.column_stack(
             [
-                _as_columns(_said(fitted, X), 1, self.estimator, self.organization)
+                _as_columns(fitted.predict(X), 1, self.estimator, self.organization)
                 for fitted in self.estimators_
             ]
         )
@@ -313,11 +309,7 @@ class AllOutputs(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: igno
         """The fitted values (n, K)."""
         if not hasattr(self, "estimator_"):
             check_is_fitted(self)
-        return _as_columns(_said(self.estimator_, X), self.n_outputs_, self.estimator, self.organization)
-
-
-def _said(fitted: Any, X: Any) -> Any:
-    return X.predict(fitted) if isinstance(X, KnownColumns) and solved_here(fitted) else fitted.predict(X)
+        return _as_columns(self.estimator_.predict(X), self.n_outputs_, self.estimator, self.organization)
 
 
 def _as_columns(fitted: Any, n_outputs: int, model: Any, organization: str) -> NDArray[Any]:

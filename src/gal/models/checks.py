@@ -282,7 +282,7 @@ def _rows_of_a_view_come_in_the_order_asked_for(model: Any) -> None:
     """The contract of ``gal.models.View``, for models that prepare a view or take a parted one."""
     X, residual = _data()
     local = as_local_model(model, 3, "check")
-    parted = in_parts(X.astype(np.float32), [PartColumn(name) for name in "abcd"], part_rows=7)
+    parted = in_parts(X.astype(np.float32), [PartColumn(name) for name in "abcd"])
     view = prepared(local, parted if takes_parts(model) else X)
     if view is X:
         return

@@ -24,13 +24,6 @@ from gal.errors import InvalidOptionError
 
 Floats = NDArray[np.float64]
 
-FEW_ROWS = 64
-"""Of which to ask whether they are finite takes longer than to predict them."""
-
-
-class FiniteRows(np.ndarray):
-    """Rows (n, d) that were found to be finite numbers, see `LinearModel.prepare`."""
-
 
 def _are_finite(X: Any) -> bool:
     """Whether these are rows of finite numbers, as they are computed with."""
@@ -101,19 +94,7 @@ class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     def _is_plain(self, X: Any) -> bool:
         """Whether validation would change nothing: for one row it takes far longer than the prediction."""
-        return (
-            (type(X) is FiniteRows or _are_finite(X))
-            and X.shape[1] == self.n_features_in_
-            and not hasattr(self, "feature_names_in_")
-        )
-
-    @staticmethod
-    def prepare(view: Any) -> Any:
-        """A few rows of finite numbers as those, so that not every round has to look at them; others as they
-        are.
-        """
-        few = type(view) is np.ndarray and len(view) <= FEW_ROWS
-        return view.view(FiniteRows) if few and _are_finite(view) else view
+        return _are_finite(X) and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
 
     def _solve(self, basis: _Basis, target: Floats, weight: Floats, loss: LocalLoss) -> tuple[Floats, int]:
         """The minimiser in ``basis``, and how many steps it took."""

@@ -43,15 +43,12 @@ MODELS: dict[str, Callable[..., Any]] = {
     "random_forest": _plain("sklearn.ensemble", "RandomForestRegressor"),
     "network": _plain("gal.models.deep", "TorchModel"),
     "shared_body": _plain("gal.models.deep", "SharedBodyModel"),
-    "cluster_trees": _plain("gal.models.cluster", "ClusterTrees"),
-    "cluster_lightgbm": _plain("gal.models.cluster", "ClusterLightGBM"),
-    "cluster_linear": _plain("gal.models.cluster", "ClusterLinear"),
+    "cluster": _plain("gal.models.cluster", "ClusterModel"),
 }
 """Local models by name; ``package.module:Class`` names any other that is installed here.
-Networks need the extra ``deep``, ``cluster_trees`` and ``cluster_linear`` the extra ``dask`` or ``ray``,
-``cluster_lightgbm`` also ``lightgbm``."""
+Networks need the extra ``deep``, ``cluster`` with a scheduler the extra ``dask``."""
 
-ALWAYS_MADE = frozenset({"tabular", "linear", "ridge", "svr", "knn", "random_forest"}) | {
+ALWAYS_MADE = frozenset({"tabular", "linear", "cluster", "ridge", "svr", "knn", "random_forest"}) | {
     "gradient_boosting",
     "hist_gradient_boosting",
 }

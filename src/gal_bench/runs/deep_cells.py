@@ -29,7 +29,6 @@ from gal.errors import MissingDataError
 from gal.evaluate import metrics
 from gal.evaluate.baselines.assisted_learning import learn_assisted
 from gal.evaluate.baselines.fusion import FusedNetworks
-from gal.models.deep.side_by_side import SideBySide
 from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
 from gal_bench.cells import DEEP_MODELS, IMAGE_SETS, Cell, Outcome, Sources
 from gal_bench.data.view_sets import ViewSet
@@ -109,16 +108,15 @@ class _Learned:
 
 @dataclass
 class _TimedDriver:
-    """Runs organizations side by side on a GPU, one after another on a CPU, and notes how long they took."""
+    """Runs organizations one after another, and notes how long they took."""
 
-    driver: SideBySide
     seconds: float = 0.0
 
     def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         started = time.perf_counter()
-        results = self.driver(jobs) if torch.cuda.is_available() else [job() for job in jobs]
+        results = [job() for job in jobs]
         self.seconds += time.perf_counter() - started
-        return list(results)
+        return results
 
 
 @dataclass
@@ -130,10 +128,7 @@ class _Run:
 
     def assembled(self) -> _Learned:
         """GAL and its relatives: alone, joint, assisted learning."""
-        with SideBySide() as together:
-            return self._assembled(_TimedDriver(together))
-
-    def _assembled(self, driver: _TimedDriver) -> _Learned:
+        driver = _TimedDriver()
         members = by_name(self.organizations())
         traffic = Traffic()
         started = time.perf_counter()

@@ -112,22 +112,6 @@ def test_files_that_a_query_names_are_read(tmp_path: Path) -> None:
     assert tmp_path not in readable_places(query)
 
 
-def test_the_token_of_a_ray_cluster_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "operator"))
-    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
-    usual, named = tmp_path / "operator" / ".ray" / "auth_token", tmp_path / "token"
-
-    def places(scheduler: str) -> list[Path]:
-        model = f'use = "cluster_trees"\n[model.options]\nscheduler = "{scheduler}"'
-        return readable_places(configuration(tmp_path / "lab", 'source = "rows.csv"', model))
-
-    assert usual in places("ray://10.0.0.5:10001")
-    assert usual not in places("tcp://10.0.0.5:8786")
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(named))
-    assert named in places("ray://10.0.0.5:10001")
-    assert usual not in places("ray://10.0.0.5:10001")
-
-
 def test_a_file_outside_is_lent_as_a_copy(tmp_path: Path) -> None:
     home = tmp_path / "lab"
     home.mkdir()

@@ -72,15 +72,10 @@ def fit(rows: str, residual: Any, round: int = 1) -> bytes:
 # Rows
 
 
-@pytest.mark.parametrize("name", ["cluster_trees", "cluster_lightgbm", "cluster_linear"])
 def test_a_model_that_asks_for_parts_gets_them_instead_of_one_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("xgboost", reason="needs the extra 'dask', which is not installed")
-    model = f'use = "{name}"'
-    if name == "cluster_lightgbm":
-        pytest.importorskip("lightgbm", reason="needs the extra 'lightgbm', which is not installed")
-        model += "\noptions = { min_child_samples = 1 }"
+    model = 'use = "cluster"\noptions = { shards = 1 }'
     monkeypatch.setattr("gal.node.source.data.PART_ROWS", 9)
     (tmp_path / "rows.csv").write_text(
         "id,a,b\n" + "".join(f"{k},{float(X[k, 0])!r},{'' if k == 5 else 'xyz'[k % 3]}\n" for k in range(N))

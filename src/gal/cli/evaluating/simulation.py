@@ -64,7 +64,7 @@ class WhereItRuns:
     backend: Annotated[
         str | None,
         typer.Option(
-            help="Parts side by side: loky (cores of this machine), dask or ray (a cluster).",
+            help="Parts side by side: loky (cores of this machine), dask (a cluster).",
             show_default=False,
         ),
     ] = None

@@ -7,10 +7,10 @@ try:
 except ImportError as error:
     raise _MissingExtraError("deep", "torch", "deep local models") from error
 
-from gal.models.deep.augmentation import ShiftAndFlip
 from gal.models.deep.networks import Inputs, cnn_body, lstm_body, mlp_body, residual_cnn_body, wide_cnn_body
 from gal.models.deep.shared_body import SharedBodyModel
 from gal.models.deep.torch_model import TorchModel
+from gal.models.deep.views import ShiftAndFlip
 
 __all__ = [
     "Inputs",

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from gal.errors import InvalidOptionError
-from gal.models.deep.fused import NormPoolReLU
 
 Kind = Literal["table", "images", "sequences", "codes", "other"]
 
@@ -92,6 +91,25 @@ def residual_cnn_body(inputs: Inputs, *, width: int = 128) -> nn.Module:
         _Residual(width),
         _Averaged(),
     )
+
+
+class NormPoolReLU(nn.BatchNorm2d):  # type: ignore[misc]
+    """BatchNorm, then the largest of each two by two pixels where ``pool``, then ReLU."""
+
+    def __init__(self, width: int, *, pool: bool) -> None:
+        super().__init__(width)
+        self.pool = pool
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training and images.numel() == images.shape[1]:  # one number per channel has no spread
+            normed = nn.functional.batch_norm(
+                images, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            )
+        else:
+            normed = super().forward(images)
+        if self.pool:
+            normed = nn.functional.max_pool2d(normed, 2, ceil_mode=True)
+        return torch.relu(normed)
 
 
 def _block(channels: int, width: int, *, pool: bool = False) -> list[nn.Module]:

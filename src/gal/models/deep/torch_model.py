@@ -19,10 +19,8 @@ from torch import Tensor, nn
 
 from gal.core.residual_losses import LocalLoss
 from gal.core.residual_losses import local_loss as find_local_loss
-from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
-from gal.models.deep.augmentation import Augmentation
+from gal.errors import InvalidInputError, LocalModelError, MissingExtraError, StoredModelError
 from gal.models.deep.networks import Body, Inputs, Network, make_network
-from gal.models.deep.storing import from_bytes, to_bytes
 from gal.models.deep.training import (
     Trainer,
     Training,
@@ -32,7 +30,7 @@ from gal.models.deep.training import (
     residual_objective,
     seeded,
 )
-from gal.models.deep.views import TensorView, to_device
+from gal.models.deep.views import Augmentation, TensorView, to_device
 from gal.warnings import GALWarning
 
 Floats = NDArray[np.float32]
@@ -82,14 +80,6 @@ class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
         """The view on the device that computes; what is there already stays as it is."""
         device = find_device(self.device)
         return to_device(view, device, self._training().dtype(device))
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether it computes on a GPU here; a device that is not there is told when it is needed."""
-        try:
-            return bool(find_device(self.device).type == "cuda")
-        except InvalidOptionError:
-            return False
 
     def _training(self) -> Training:
         return Training(**{one.name: getattr(self, one.name) for one in fields(Training)})
@@ -272,3 +262,30 @@ def with_smaller_batches(work: Callable[[int], T], batch_size: int) -> T:
         )
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+def to_bytes(module: nn.Module) -> bytes:
+    """All parameters and running statistics."""
+    try:
+        from safetensors.torch import save
+    except ImportError as error:
+        raise MissingExtraError("deep", "safetensors", "storing networks") from error
+    # Copies: layers may share their weights, and safetensors wants every tensor for itself.
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
+    return bytes(save(tensors))
+
+
+def from_bytes(module: nn.Module, stored: bytes) -> None:
+    """Put stored numbers into a network of the same make."""
+    try:
+        from safetensors.torch import load
+    except ImportError as error:
+        raise MissingExtraError("deep", "safetensors", "reading stored networks") from error
+    try:
+        tensors = load(stored)
+        with torch.no_grad():
+            module.load_state_dict(tensors)
+    except Exception as error:
+        raise StoredModelError(
+            f"the stored network does not fit the network that is made for it: {error}"
+        ) from error

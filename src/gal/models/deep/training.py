@@ -2,14 +2,14 @@
 
 Nothing in the loop waits for Python: batches are drawn, changed and learned from on the device. A
 ``Trainer`` keeps network, rows and optimizer at fixed places, so that a captured step serves all rounds of a
-task; several organizations, each with its trainer and stream in its own thread, share one GPU.
+task.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from threading import RLock
@@ -21,10 +21,8 @@ from torch import Tensor, nn
 
 from gal.core.residual_losses import HuberLoss, LocalLoss, PowerLoss
 from gal.errors import InvalidOptionError, LocalModelError, UnsupportedLocalLossError
-from gal.models.deep.augmentation import Augmentation
 from gal.models.deep.optimizers import Adam, Momentum, Optimizer
-from gal.models.deep.side_by_side import current_meeting
-from gal.models.deep.views import ManyViews, TensorView
+from gal.models.deep.views import Augmentation, ManyViews, TensorView
 from gal.warnings import GALWarning
 
 Objective = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -228,19 +226,16 @@ class Trainer:
         """
         self.divide_by: Tensor | None = None
         """What gradients are divided by, so that they are no longer than allowed."""
-        self.recorded: dict[tuple[int, ...], Any] = {}
+        self._recorded: Any = None
+        self._can_record = self.stream is not None
         self.start: tuple[Mapping[str, Tensor], Tensor, Tensor | None] | None = None
         """Parameters, targets and weights of the fit under way."""
 
     def fit(self, start: Mapping[str, Tensor], target: Tensor, weight: Tensor | None, seed: int) -> None:
         """Train from the parameters ``start`` on; afterwards ``module`` has the result."""
         self.begin(start, target, weight, seed)
-        meeting = current_meeting()
-        if self.stream is not None and meeting is not None:
-            meeting.join(self)
-        else:
-            with seeded(self.device, seed) if self.chancy else nullcontext():
-                train_together([self])
+        with seeded(self.device, seed) if self.chancy else nullcontext():
+            self._train()
         self.start = None
         if not all(bool(torch.isfinite(one).all()) for one in self.parameters):
             raise LocalModelError(
@@ -257,10 +252,6 @@ class Trainer:
             self.start = (start, target, weight)
             self._begin()
             self._shuffle(torch.Generator(self.device).manual_seed(seed))
-
-    def group(self) -> object:
-        """Trainers with the same number of steps go side by side."""
-        return self.device, len(self.rates)
 
     def step(self) -> None:
         """One batch: everything that a captured step replays."""
@@ -339,95 +330,65 @@ class Trainer:
             nesterov=training.momentum > 0 and training.schedule != "constant",
         )
 
-    def warm_up(self) -> None:
-        """Run a few steps so that every library has chosen its kernels; what they learned is forgotten."""
-        for _ in range(3):
-            self.done.zero_()
-            self.step()
-        self._begin()
+    def _train(self) -> None:
+        """All steps: on a GPU one recorded step again and again."""
+        if self.stream is None:
+            for _ in range(len(self.rates)):
+                self.step()
+            return
+        graph = self._recorded_or_none()
+        with on_stream(self.stream):
+            for _ in range(len(self.rates)):
+                if graph is None:
+                    self.step()
+                else:
+                    graph.replay()
+
+    def _recorded_or_none(self) -> Any:
+        """The recorded step; None, with a warning, where a network does what cannot be recorded."""
+        if not self._can_record:
+            return None
+        try:
+            with EXCLUSIVE:
+                return self.record()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            warnings.warn(
+                f"a training step of this network cannot be recorded, so it is trained more slowly: {error}",
+                GALWarning,
+                stacklevel=2,
+            )
+            self._can_record = False
+            with self._on_stream():
+                self._begin()
+            return None
+
+    def record(self) -> Any:
+        """One step as a graph, recorded once."""
+        if self._recorded is not None:
+            return self._recorded
+        # cuDNN's own choice of kernels: trying them all out took seconds and found none that were faster.
+        with self._on_stream():
+            for _ in range(3):  # so that every library has chosen its kernels; what they learned is forgotten
+                self.done.zero_()
+                self.step()
+            self._begin()
+        with self._on_stream():
+            graph = torch.cuda.CUDAGraph()
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                self.step()
+            except BaseException:
+                with suppress(RuntimeError):
+                    graph.capture_end()  # or the stream would stay unusable; what went wrong is raised
+                raise
+            graph.capture_end()
+        self._recorded = graph
+        return graph
 
     def _on_stream(self) -> Any:
         return nullcontext() if self.stream is None else on_stream(self.stream)
-
-
-def train_together(trainers: Sequence[Trainer]) -> None:
-    """All steps of all these trainers, of one group, in step with each other."""
-    trainers = sorted(trainers, key=id)  # the same ones meet in every round, in any order
-    first = trainers[0]
-    if first.stream is None:
-        for one in trainers:
-            for _ in range(len(one.rates)):
-                one.step()
-        return
-    with EXCLUSIVE:
-        recorded = _recorded_or_none(trainers)
-    with on_stream(first.stream):
-        for _ in range(len(first.rates)):
-            if recorded is not None:
-                recorded.replay()
-            else:
-                _step_each(trainers)
-
-
-def _step_each(trainers: Sequence[Trainer]) -> None:
-    """One step of each, on its own stream."""
-    for one in trainers:
-        with torch.cuda.stream(one.stream):
-            one.step()
-    for one in trainers[1:]:
-        trainers[0].stream.wait_stream(one.stream)  # type: ignore[union-attr]
-
-
-def _recorded_or_none(trainers: Sequence[Trainer]) -> Any:
-    """The recorded step; None, with a warning, where a network does what cannot be recorded."""
-    try:
-        return record(trainers)
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        warnings.warn(
-            f"a training step of these networks cannot be recorded, so they are trained more slowly: {error}",
-            GALWarning,
-            stacklevel=2,
-        )
-        trainers[0].recorded[tuple(id(one) for one in trainers)] = None
-        for one in trainers:
-            with on_stream(one.stream):
-                one._begin()
-        return None
-
-
-def record(trainers: Sequence[Trainer]) -> Any:
-    """One step of all of them as one graph, branching into their streams; recorded once."""
-    first = trainers[0]
-    together = tuple(id(one) for one in trainers)
-    if together in first.recorded:
-        return first.recorded[together]
-    assert first.stream is not None
-    # cuDNN's own choice of kernels: trying them all out took seconds and found none that were faster.
-    with on_stream(first.stream):
-        for one in trainers:
-            with on_stream(one.stream):
-                one.warm_up()  # in this thread: what libraries have chosen, they remember per thread
-        first.stream.synchronize()
-        graph = _capture(trainers)
-    first.recorded[together] = graph
-    return graph
-
-
-def _capture(trainers: Sequence[Trainer]) -> Any:
-    graph, stream = torch.cuda.CUDAGraph(), trainers[0].stream
-    graph.capture_begin(capture_error_mode="thread_local")
-    try:
-        for one in trainers[1:]:
-            one.stream.wait_stream(stream)  # type: ignore[union-attr]
-        _step_each(trainers)
-    except BaseException:
-        with suppress(RuntimeError):
-            graph.capture_end()  # or the stream would stay unusable; what went wrong is raised
-        raise
-    graph.capture_end()
-    return graph
 
 
 @contextmanager

@@ -11,8 +11,7 @@ import numpy as np
 from gal.errors import InvalidColumnsError, InvalidInputError, did_you_mean
 from gal.models.reading.converting import names_of_parts, parts_of, reading_of
 from gal.models.reading.deciding import ALONE, ENOUGH, ID_NAME
-from gal.models.reading.text_measures import MEASURES
-from gal.models.reading.texts import Texts, texts_of
+from gal.models.reading.texts import MEASURES, Texts, texts_of
 from gal.models.reading.written_numbers import stands_for_nothing
 from gal.models.tabular.column_values import as_numbers, is_number
 from gal.models.tabular.readings import DECLARED, LEFT_OUT, HowRead, Kind
@@ -123,7 +122,7 @@ def _as_it_is(column: pd.Series[Any], name: str, declared: str | None) -> Column
         kind, done = "constant", "left out: one value in every row"
     elif declared is None and _numbers_rows(column, name, distinct):
         kind, done, reading = "id", "left out: it names rows", HowRead("id")
-    elif declared is not None and declared in {"boolean", "duration", "time", "range"}:
+    elif declared is not None and declared in {"boolean", "duration", "time"}:
         kind = declared  # type: ignore[assignment]
     return ColumnReading(name, kind, missing, _examples(column), done, declared is not None, reading)
 
@@ -186,8 +185,6 @@ def _done(reading: HowRead, column: pd.Series[Any]) -> str:
         "boolean": "yes is 1, no is 0",
         "time": "hours of the day",
         "duration": "made numbers",
-        "range": "the middle of each range",
-        "pair": "two numbers, a column each",
         "category": "as it is",
     }.get(reading.kind)
     if reading.kind == "date":

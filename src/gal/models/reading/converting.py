@@ -18,15 +18,12 @@ from gal.models.reading.deciding import (
     is_near,
     number_form_of,
 )
-from gal.models.reading.text_measures import MEASURES, measures_of
-from gal.models.reading.texts import Texts, category_of, texts_of
+from gal.models.reading.texts import MEASURES, Texts, category_of, measures_of, texts_of
 from gal.models.reading.written_dates import read_moments
 from gal.models.reading.written_durations import durations_of
 from gal.models.reading.written_numbers import (
     cleaned,
-    middle_of,
     numbers_in,
-    pair_of,
     taken_apart,
     unit_beside,
 )
@@ -208,8 +205,6 @@ def parts_of(column: Column, reading: HowRead) -> list[Any]:
         return [category_of(texts.codes, texts.values) if plain else column]
     if reading.kind == "text":
         return list(texts.spread(measures_of(texts.values, reading.how["words"])).T)
-    if reading.kind == "pair":
-        return list(texts.spread(np.array([pair_of(one) for one in texts.values]).reshape(-1, 2)).T)
     numbers = _numbers(texts.values, reading)
     rest = _beside(texts, numbers, reading)
     return [texts.spread(numbers), *([] if rest is None else [rest])]
@@ -221,13 +216,8 @@ def _numbers(values: Sequence[str], reading: HowRead) -> Floats:
     if reading.kind == "duration":
         return durations_of(map(cleaned, values))
     if reading.kind == "time":
-        import pandas as pd
-
-        return read_moments(pd.Series(values, dtype=object).map(cleaned)).days if len(values) else np.empty(0)
-    form = number_form_of(reading.how)
-    if reading.kind == "range":
-        return np.array([middle_of(one, form) for one in values], dtype=np.float64)
-    return numbers_in(values, form)
+        return read_moments([cleaned(one) for one in values]).days
+    return numbers_in(values, number_form_of(reading.how))
 
 
 def _truth(text: str) -> float:
@@ -240,9 +230,7 @@ def _has_beside(reading: HowRead) -> bool:
 
 
 def _nothing(reading: HowRead, n_rows: int) -> list[Any]:
-    """Where numbers came without any text: no words, no second number."""
-    if reading.kind == "pair":
-        return [np.full(n_rows, np.nan)]
+    """Where numbers came without any text: no words."""
     names = [*reading.how["words"], *reading.how["units"]] if _has_beside(reading) else []
     return [category_of(np.full(n_rows, -1), list(dict.fromkeys(names)))] if _has_beside(reading) else []
 
@@ -297,12 +285,8 @@ def _days_of_column(column: Column, how: Mapping[str, Any]) -> Floats:
         dated = not isinstance(column, np.ndarray) and column.dtype.kind in "MO"
         days = numbers if dated else _days_of(numbers, how.get("unit", "days"))
     else:
-        import pandas as pd
-
         texts = texts_of(column)
-        if not texts.values:
-            return np.full(len(column), np.nan)
-        read = read_moments(pd.Series(texts.values, dtype=object).map(cleaned), how.get("orders", {}))
+        read = read_moments([cleaned(one) for one in texts.values], how.get("orders", {}))
         days = texts.spread(np.full(len(texts.values), np.nan) if read.clocks else read.days)
     return days.copy()
 

@@ -14,23 +14,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.models.reading.text_measures import frequent_words
-from gal.models.reading.texts import Texts
+from gal.models.reading.texts import Texts, frequent_words
 from gal.models.reading.written_dates import ReadMoments, read_moments
 from gal.models.reading.written_durations import seconds_of, units_in
 from gal.models.reading.written_numbers import (
     COMPACT_DATE,
     MOST_UNITS,
-    PAIR,
     QUICK,
-    RANGE,
     NumberForm,
     TakenApart,
     are_codes,
     cleaned,
     decimal_of,
     number_form,
-    range_of,
     taken_apart,
     unit_beside,
 )
@@ -109,16 +105,13 @@ def how_to_read(texts: Texts, name: str, declared: str | None = None) -> HowRead
 
 def _as_declared(known: Texts, declared: str) -> HowRead:
     some = known.some()
-    clean = [cleaned(one) for one in some.values]
+    clean = _clean(some)
     if declared in {"date", "time"}:
-        return _dates_of(read_moments(_series(known)), [])
+        return _dates_of(read_moments(_clean(known)), [])
     if declared == "text":
         return _text(known)
-    if declared in {"number", "range"}:
-        parts = [taken_apart(one) for one in clean]
-        if declared == "number":
-            return _number(some, parts)
-        return HowRead("range", asdict(number_form([one for one in _ends(clean) + parts if one is not None])))
+    if declared == "number":
+        return _number(some, [taken_apart(one) for one in clean])
     return HowRead(declared)  # type: ignore[arg-type]
 
 
@@ -128,27 +121,25 @@ def _boolean(some: Texts) -> HowRead | None:
     return HowRead("boolean") if both and values <= TRUE | FALSE else None
 
 
-def _series(texts: Texts) -> Any:
-    import pandas as pd
-
-    return pd.Series(texts.values, dtype=object).map(cleaned)
+def _clean(texts: Texts) -> list[str]:
+    return [cleaned(one) for one in texts.values]
 
 
 def _moment(known: Texts, some: Texts) -> HowRead | None:
     """Dates, times of a day, or durations."""
-    clean = _series(some)
-    if not some.share(clean.str.contains(r"\d").to_numpy(dtype=bool)) > NUMBERS:
+    clean = _clean(some)
+    digits = np.array([any(map(str.isdigit, one)) for one in clean], dtype=bool)
+    if not some.share(digits) > NUMBERS:
         return None
     plain = np.array([any(quick.fullmatch(one) for _, quick in QUICK.values()) for one in clean])
-    compact = clean.str.fullmatch(COMPACT_DATE).to_numpy(dtype=bool)
+    compact = np.array([re.fullmatch(COMPACT_DATE, one) is not None for one in clean])
     if some.share(plain & ~compact) > 0.05 and some.share(plain) > 1 - READ:
         return None
     moments = read_moments(clean)
     near, nothing = is_near(moments.days), np.isnan(moments.days)
-    broken = clean.str.contains(r"\d").to_numpy(dtype=bool) & nothing
-    if some.share(near) >= 1 - BESIDE_DATES and some.share(broken) <= 1 - READ:
+    if some.share(near) >= 1 - BESIDE_DATES and some.share(digits & nothing) <= 1 - READ:
         words = _words_beside(some, ~near)
-        return _dates_of(moments if some is known else read_moments(_series(known.some(DATES))), words)
+        return _dates_of(moments if some is known else read_moments(_clean(known.some(DATES))), words)
     spans = np.array([np.isfinite(seconds_of(one)) for one in clean])
     units = set().union(
         *(units_in(one) for one, here in zip(clean, spans.tolist(), strict=True) if here), set()
@@ -196,22 +187,13 @@ def date_reading(days: NDArray[np.float64], **how: Any) -> HowRead:
 
 
 def _quantity(some: Texts, name: str) -> HowRead | None:
-    """Numbers, ranges of numbers, or pairs of them."""
-    clean = [cleaned(one) for one in some.values]
+    """Numbers, with what stands beside them."""
+    clean = _clean(some)
     if are_codes(clean, some.counts) or (CODE_NAME.search(name) and all(one.isdigit() for one in clean)):
         return None
-    if some.share(np.array([PAIR.fullmatch(one) is not None for one in clean])) >= READ and len(clean) > 2:
-        return HowRead("pair")
     parts = [taken_apart(one) for one in clean]
     parts = [one if one is not None and decimal_of(one.digits) != "!" else None for one in parts]
     is_number = np.array([one is not None for one in parts])
-    ends = _ends(clean)
-    is_range = np.array([low is not None for low in ends[: len(clean)]]) & ~is_number
-    if some.share(is_range) > 0.3 and some.share(is_range | is_number) >= READ and len(clean) <= 200:
-        form = number_form([one for one in ends + parts if one is not None])
-        bounds = [range_of(one, form) for one, here in zip(clean, is_range.tolist(), strict=True) if here]
-        if all(one is not None and one[0] <= one[1] for one in bounds):
-            return HowRead("range", asdict(form))
     digits = np.array([any(map(str.isdigit, one)) for one in clean])
     enough = some.share(is_number) >= NUMBERS and some.share(digits & ~is_number) <= BROKEN
     values = {one.digits for one in parts if one is not None}
@@ -221,15 +203,6 @@ def _quantity(some: Texts, name: str) -> HowRead | None:
     units = {unit for unit in found.how["units"] if unit}
     letters = [unit for unit in units if len(unit) == 1 and unit.isalpha()]
     return None if len(units) > MOST_UNITS or len(letters) > 2 else found
-
-
-def _ends(clean: list[str]) -> list[TakenApart | None]:
-    """The lower ends of ranges, then the upper ones; None where there is none."""
-    found = [RANGE.fullmatch(one) for one in clean]
-    both = [
-        [None if one is None else taken_apart(one[end].strip()) for one in found] for end in ("low", "high")
-    ]
-    return both[0] + both[1]
 
 
 def _number(some: Texts, parts: list[TakenApart | None]) -> HowRead:

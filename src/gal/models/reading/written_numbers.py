@@ -66,14 +66,6 @@ QUICK = {
     for mark, other in ((".", ","), (",", "."))
 }
 """What most numbers of a large table look like, and what separates thousands there: four times as fast."""
-RANGE = re.compile(
-    r"(?:between |from |von |de )?[\[(]?(?P<low>[^-–—;\[\]()]*\d[^-–—;\[\]()]*?)"
-    r" ?(?:-|–|—|\.\.\.?|…|\bto\b|\bbis\b|\bà\b|\band\b|[;,] ?(?=[^\[\]()]*[\])]$))"
-    r" ?(?P<high>[^-–—;\[\]()]*\d[^-–—;\[\]()]*?)[\])]?",
-    re.IGNORECASE,
-)
-PAIR = re.compile(r"(\d{1,4}(?:\.\d+)?) ?/ ?(\d{1,4}(?:\.\d+)?)")
-"""Two numbers in one cell, such as a blood pressure of 120/80."""
 
 COMPACT_DATE = r"(?:19|20)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
 """Digits that are dates, such as 20240131."""
@@ -274,36 +266,6 @@ def _number(text: str, form: NumberForm) -> float:
         return float(sign + whole.replace(thousands, "") + rest.replace(",", "."))
     part = taken_apart(cleaned(text))
     return float("nan") if part is None else value_of(part, form)
-
-
-def range_of(text: str, form: NumberForm) -> tuple[float, float] | None:
-    """Both ends of ``30-39``, ``[0, 10)`` or ``$10k to $20k``; None where cleaned text is no range."""
-    found = RANGE.fullmatch(text)
-    if found is None:
-        return None
-    low, high = taken_apart(found["low"].strip()), taken_apart(found["high"].strip())
-    if low is None or high is None:
-        return None
-    if low.unit == "" and form.larger:
-        low = low._replace(unit=high.unit)
-    ends = value_of(low, form), value_of(high, form)
-    return ends if np.isfinite(ends).all() else None
-
-
-def middle_of(text: str, form: NumberForm) -> float:
-    """The middle of a range; half of 18 for ``<18``, 65 for ``65+``; NaN of what is neither."""
-    clean = cleaned(text)
-    ends = range_of(clean, form)
-    if ends is not None:
-        return (ends[0] + ends[1]) / 2
-    part = taken_apart(clean)
-    return float("nan") if part is None else value_of(part, form)
-
-
-def pair_of(text: str) -> tuple[float, float]:
-    """Both numbers of ``120/80``; NaN where there are not two."""
-    found = PAIR.fullmatch(cleaned(text))
-    return (float("nan"), float("nan")) if found is None else (float(found[1]), float(found[2]))
 
 
 def are_codes(texts: Sequence[str], counts: Floats) -> bool:

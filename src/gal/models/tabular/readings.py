@@ -12,8 +12,6 @@ Kind = Literal[
     "date",
     "time",
     "duration",
-    "range",
-    "pair",
     "category",
     "text",
     "id",

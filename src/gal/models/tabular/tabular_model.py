@@ -25,7 +25,6 @@ from sklearn.linear_model import Ridge
 from sklearn.utils import get_tags
 from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
 
-from gal.models.known_columns import same_names
 from gal.models.tabular.frames import Table, as_frame, is_plain
 from gal.models.tabular.histogram_trees import Growth, Trees, grow
 from gal.models.tabular.many_categories import ManyCategories, effects_of, fit_effects
@@ -254,7 +253,10 @@ def takes_missing_values(model: Any) -> bool:
 def _alike(noted: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
     """Whether columns are those that a model was fitted to."""
     names = (one.get("feature_names_in_") for one in (noted, known))
-    return bool(noted["n_features_in_"] == known["n_features_in_"]) and same_names(*names)
+    if noted["n_features_in_"] != known["n_features_in_"]:
+        return False
+    one, other = names
+    return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
 def _target(y: ArrayLike | None, n_rows: int) -> Floats:

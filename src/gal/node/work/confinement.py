@@ -63,7 +63,6 @@ def _import_model(use: str) -> list[Path]:
 def readable_places(configuration: NodeConfiguration) -> list[Path]:
     """Where data, secret and other files lie that node.toml names, whether or not they are there."""
     data, found = configuration.data, list(configuration.model.readable)
-    found += _cluster_files(str(configuration.model.options.get("scheduler", "")))
     if data is not None:
         in_query = [] if data.is_database else _files_in(data.sql or "", configuration.home)
         named = [data.path, data.database, *in_query, *_database_file(data.address or "", configuration.home)]
@@ -71,14 +70,6 @@ def readable_places(configuration: NodeConfiguration) -> list[Path]:
         found += [path for path in (data.secret_file, data.password_file) if path is not None]
         found += _postgresql_files() if data.is_database else []
     return list(dict.fromkeys(found))
-
-
-def _cluster_files(scheduler: str) -> list[Path]:
-    """Where Ray's own library looks for the token of a cluster."""
-    if not scheduler.startswith("ray://"):
-        return []
-    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
-    return [Path(named) if named else Path.home() / ".ray" / "auth_token"]
 
 
 def _database_file(address: str, home: Path) -> list[Path]:
