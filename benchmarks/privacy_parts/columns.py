@@ -16,7 +16,7 @@ from gal import GALClassifier, GALRegressor
 from gal.core.losses import BinaryLogLoss, SquaredError
 from gal.engine.organization import Organization
 from gal.models.registry import make_model
-from gal.privacy import GaussianResiduals, LaplaceLabels, RandomisedResponse, SeededNoise
+from gal.privacy import LaplaceLabels, RandomisedResponse, SeededNoise
 from gal.privacy.leakage import Transcript, columns_from_answers, columns_from_residuals
 from gal.privacy.leakage.own_columns import own_columns_explained, pretended
 from gal.privacy.leakage.reconstruction import numbers_of
@@ -44,7 +44,6 @@ def columns(
         "columns 10": LaplaceLabels(
             0.1, lower, upper, SeededNoise(seed), columns_epsilon=10.0, columns_delta=1e-6
         ),
-        "residuals 1": GaussianResiduals(1.0, 1e-5, clip=(upper - lower) / 2, source=SeededNoise(seed)),
     }
     transcript = Transcript()
     options: dict[str, Any] = {"local_models": MODELS[model], "patience": None, "random_state": seed}
@@ -73,7 +72,6 @@ def judge_columns(chosen: argparse.Namespace, run: Parallel) -> None:
         (50, False, "none", 0),
         (20, True, "none", 0),
         (10, False, "labels 0.1", 0),
-        (10, False, "residuals 1", 0),
         (3, False, "labels 0.1", 0),
         (3, False, "labels 0.1", 4),
         (10, False, "labels 0.1", 4),

@@ -14,7 +14,7 @@ from gal import GALClassifier, GALRegressor
 from gal.core.losses import AbsoluteError
 from gal.evaluate.rehearsal import canary_leak
 from gal.privacy import LaplaceLabels, PaperLaplace, RandomisedResponse, SeededNoise
-from gal.privacy.accounting.costs import LARGEST_EPSILON
+from gal.privacy.accounting import LARGEST_EPSILON
 from gal.privacy.leakage import LeakReport, Share, added_reports, equivalent_epsilon
 from gal_bench.data.datasets import Dataset
 from privacy_parts.tables import EPSILONS, ROUNDS, bounds_of, classes_of, find, split_of

@@ -21,7 +21,6 @@ from gal.privacy.accounting import (
     Event,
     canonical,
     gaussian_multiplier,
-    laplace_multiplier,
     simply_summed,
     spent,
 )
@@ -195,20 +194,6 @@ def test_gaussian_noise_is_enough_and_hardly_more(epsilon: float, delta: float, 
     assert spent([gaussian(size * 0.99, releases)], delta) > epsilon
 
 
-@pytest.mark.parametrize("releases", [1, 20])
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.0), (0.5, 1e-6), (8.0, 1e-3)])
-def test_laplace_noise_is_enough_and_hardly_more(epsilon: float, delta: float, releases: int) -> None:
-    size = laplace_multiplier(epsilon, delta, releases)
-    assert size <= releases / epsilon
-    assert spent([laplace(size, releases)], delta) <= epsilon * (1 + 1e-12)
-    assert spent([laplace(size * 0.99, releases)], delta) > epsilon
-
-
-def test_laplace_noise_gains_from_a_delta_in_many_releases() -> None:
-    assert laplace_multiplier(1.0, 0.0, 100) == 100.0
-    assert laplace_multiplier(1.0, 1e-6, 100) < 45
-
-
 @pytest.mark.parametrize("size", [1e-9, 1e-4, 1e6, 1e9])
 @pytest.mark.parametrize("delta", [1e-100, 1e-12, 0.5])
 def test_extreme_noise_costs_something_sensible(size: float, delta: float) -> None:
@@ -263,16 +248,13 @@ def test_a_delta_that_makes_no_sense_is_refused(delta: float) -> None:
     with pytest.raises(InvalidOptionError, match="delta"):
         spent([laplace(1.0)], delta)
     with pytest.raises(InvalidOptionError, match="delta"):
-        laplace_multiplier(1.0, delta, 2)
-    with pytest.raises(InvalidOptionError, match="delta"):
         Costliest([laplace(1.0)], delta)
 
 
 @pytest.mark.parametrize("target", [(0.0, 1e-6, 1), (-1.0, 1e-6, 1), (math.nan, 1e-6, 1), (1.0, 1e-6, 0)])
 def test_a_target_that_makes_no_sense_is_refused(target: tuple[float, float, int]) -> None:
-    for multiplier in (laplace_multiplier, gaussian_multiplier):
-        with pytest.raises(InvalidOptionError):
-            multiplier(*target)
+    with pytest.raises(InvalidOptionError):
+        gaussian_multiplier(*target)
 
 
 def test_gaussian_noise_needs_a_delta() -> None:

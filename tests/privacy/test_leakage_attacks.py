@@ -16,9 +16,7 @@ from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredErro
 from gal.privacy import (
     Cost,
     GaussianLabels,
-    GaussianResiduals,
     LaplaceLabels,
-    LaplaceResiduals,
     PaperInterval,
     PaperLaplace,
     RandomisedResponse,
@@ -80,16 +78,10 @@ def released(mechanism: Any, loss: Loss, y: Floats, rounds: int, seed: int = 0) 
     rng = np.random.default_rng(seed)
     before = np.cumsum(0.3 * rng.normal(size=(len(y), rounds, loss.n_outputs)), axis=1)
     raw = np.stack([loss.pseudo_residual(y, before[:, t]) for t in range(rounds)], axis=1)
-    if isinstance(mechanism, GaussianResiduals | LaplaceResiduals):
-        release = mechanism.release(loss, rounds, SeededNoise(seed))
-        noised = [release(raw[:, t], t + 1, "assisted", None) for t in range(rounds)]
-        scales = np.array([np.sqrt(np.mean(np.square(one))) for one in noised])
-        sent = np.stack(noised, axis=1) / scales[:, None]
-    else:
-        scales = np.sqrt(np.mean(np.square(raw), axis=(0, 2)))
-        sent = raw / scales[:, None]
-        if mechanism is not None:
-            sent = np.stack([mechanism(sent[:, t], rng) for t in range(rounds)], axis=1).astype(np.float64)
+    scales = np.sqrt(np.mean(np.square(raw), axis=(0, 2)))
+    sent = raw / scales[:, None]
+    if mechanism is not None:
+        sent = np.stack([mechanism(sent[:, t], rng) for t in range(rounds)], axis=1).astype(np.float64)
     classes = 2 if isinstance(loss, BinaryLogLoss) else loss.n_outputs
     return handmade(sent, before, scales, loss, y, classes=classes)
 
@@ -169,25 +161,6 @@ class TestLikelihoodRatioReachesTheBest:
         mechanism = GaussianLabels(2.0, 1e-5, 0.0, 50.0)
         found = accuracy(*self.numbers(mechanism), mechanism)
         assert found == pytest.approx(norm.cdf(25.0 / mechanism.scale()), abs=SURE)
-
-    @pytest.mark.parametrize("rounds", [1, 5])
-    def test_gaussian_residuals(self, rounds: int) -> None:
-        pytest.importorskip("dp_accounting")
-        mechanism, y = GaussianResiduals(3.0, 1e-5), codes()
-        scale = mechanism.release(BinaryLogLoss(), rounds, SeededNoise(0)).scale
-        found = accuracy(released(mechanism, BinaryLogLoss(), y, rounds), y, mechanism)
-        assert found == pytest.approx(norm.cdf(math.sqrt(rounds) / (2 * scale)), abs=SURE)
-        assert found <= best_guess(Cost(3.0, 1e-5), 2)
-
-    def test_laplace_residuals_of_one_round(self) -> None:
-        mechanism, y = LaplaceResiduals(1.5), codes()
-        found = accuracy(released(mechanism, BinaryLogLoss(), y, 1), y, mechanism)
-        assert found == pytest.approx(1 - math.exp(-1.5 / 2) / 2, abs=SURE)
-
-    def test_laplace_residuals_of_many_rounds_and_classes_stay_below_the_bound(self) -> None:
-        mechanism, y = LaplaceResiduals(2.0), codes(4)
-        seen = released(mechanism, MultinomialLogLoss(4), y, 6)
-        assert 0.3 < accuracy(seen, y, mechanism) <= best_guess(Cost(2.0), 4)
 
     def signs(self, mechanism: Any, rounds: int) -> tuple[Seen, Floats]:
         """Residuals of +-1, which no clipping changes: outputs are 0 in all rounds."""

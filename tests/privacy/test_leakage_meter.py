@@ -19,9 +19,7 @@ from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.models import TabularModel
 from gal.privacy import (
     Cost,
-    GaussianResiduals,
     LaplaceLabels,
-    LaplaceResiduals,
     PaperInterval,
     PaperLaplace,
     RandomisedResponse,
@@ -156,15 +154,6 @@ class TestWithAGuarantee:
         )  # the attack is as strong as can be
         assert "no attack exceeds it" in report.verdict()
         assert not report.secure
-
-    @pytest.mark.parametrize("mechanism", [LaplaceResiduals(2.0), GaussianResiduals(2.0, 1e-5)])
-    def test_noise_on_residuals(self, mechanism: Any) -> None:
-        if isinstance(mechanism, GaussianResiduals):
-            pytest.importorskip("dp_accounting")
-        report = measured(replace(mechanism, classes=["no", "yes"], source=SeededNoise(3)), n=400)
-        assert report.cost == mechanism.cost
-        assert report.exceeding() == []
-        assert report.worst.canaries.value > 0.5
 
     def test_noise_on_numbers(self) -> None:
         report = measured(LaplaceLabels(1.0, -6.0, 6.0, SeededNoise(3)), n=400, numbers=True)
@@ -380,7 +369,6 @@ class TestNames:
     def test_options_reach_it(self) -> None:
         assert mechanism_named("paper-laplace", alpha=3.0) == PaperLaplace(3.0)
         assert mechanism_named("paper-interval", intervals=5) == PaperInterval(5)
-        assert mechanism_named("laplace-residuals", epsilon=1.0, clip=4.0) == LaplaceResiduals(1.0, clip=4.0)
         source = SeededNoise(0)
         made = mechanism_named("randomised-response", epsilon=1.0, classes=[0, 1], source=source)
         assert made == RandomisedResponse(1.0, [0, 1], source)
@@ -395,7 +383,7 @@ class TestNames:
         with pytest.raises(InvalidOptionError, match=r"needs a public lower bound.*upper bound"):
             mechanism_named("laplace-labels", epsilon=1.0)
         with pytest.raises(InvalidOptionError, match="needs delta"):
-            mechanism_named("gaussian-residuals", epsilon=1.0)
+            mechanism_named("gaussian-labels", epsilon=1.0, lower=0.0, upper=1.0)
         with pytest.raises(InvalidOptionError, match="paper-laplace has no epsilon: it has alpha"):
             mechanism_named("paper-laplace", epsilon=1.0)
         with pytest.raises(InvalidOptionError, match="randomised-response has no lower or upper"):

@@ -18,9 +18,7 @@ from scipy.stats import laplace, norm
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
 from gal.privacy import (
     GaussianLabels,
-    GaussianResiduals,
     LaplaceLabels,
-    LaplaceResiduals,
     PaperInterval,
     PaperLaplace,
     RandomisedResponse,
@@ -86,22 +84,6 @@ def compare(found: Floats, expected: Floats, tolerance: float = 1e-9) -> None:
     np.testing.assert_allclose(
         found - found[:, :1], expected - expected[:, :1], rtol=tolerance, atol=tolerance
     )
-
-
-@losses
-@pytest.mark.parametrize("clip", [0.3, 1.0])
-def test_noise_on_residuals(loss: Loss, clip: float) -> None:
-    insight = insight_of(loss)
-    for mechanism, kind in (
-        (LaplaceResiduals(2.0, clip=clip), laplace),
-        (GaussianResiduals(2.0, 1e-5, clip=clip), norm),
-    ):
-        scale = mechanism.release(loss, ROUNDS, None).scale  # type: ignore[arg-type]
-
-        def density(sent: float, true: float, t: int, kind: Any = kind, scale: float = scale) -> float:
-            return float(kind.logpdf(sent, min(max(true, -clip), clip), scale))
-
-        compare(mechanism.log_likelihood(insight, some_labels(loss)), by_hand(insight, density, scaled=False))
 
 
 def quantiles(insight: Insight) -> list[tuple[float, float]]:

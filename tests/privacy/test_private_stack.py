@@ -17,7 +17,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from gal import GALClassifier
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, SquaredError
-from gal.privacy import LaplaceResiduals, RandomisedResponse, SeededNoise, stack
+from gal.privacy import RandomisedResponse, SeededNoise, stack
 from gal.privacy.refit import PrivateRefit
 from gal.privacy.stack import _own_spread
 
@@ -284,13 +284,6 @@ def test_a_closing_model_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("gal.engine.stacking.ExtraTreesClassifier.fit", fails)
     own = part(of_three(*steps()))
     assert own.ensemble.closing is None
-
-
-def test_noise_on_every_residual_is_never_cross_validated() -> None:
-    X, y = table()
-    privacy = LaplaceResiduals(20.0, classes=[0, 1], source=SeededNoise(0))
-    model = GALClassifier(BOTH, local_models=Ridge(), rounds=2, random_state=0, privacy=privacy).fit(X, y)
-    assert model.private_refit_ is None or model.private_refit_.own is None
 
 
 def test_true_labels_of_one_class_are_no_error() -> None:

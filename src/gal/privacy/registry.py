@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gal.errors import InvalidOptionError
-from gal.privacy.mechanisms import labels, paper, residuals
+from gal.privacy.mechanisms import labels, paper
 from gal.privacy.mechanisms.contract import Mark, Mechanism, MechanismKind
 from gal.privacy.noise import NoiseSource
 
@@ -21,8 +21,6 @@ KINDS: dict[str, MechanismKind] = {
         labels.RESPONSE,
         labels.LAPLACE,
         labels.GAUSSIAN,
-        residuals.GAUSSIAN,
-        residuals.LAPLACE,
         paper.LAPLACE,
         paper.INTERVAL,
     )
@@ -75,7 +73,6 @@ def mechanism_named(
     delta: float | None = None,
     lower: float | None = None,
     upper: float | None = None,
-    clip: float | None = None,
     classes: Sequence[Any] | None = None,
     alpha: float | None = None,
     intervals: int | None = None,
@@ -94,7 +91,6 @@ def mechanism_named(
         "delta": delta,
         "lower": lower,
         "upper": upper,
-        "clip": clip,
         "classes": classes,
         "alpha": alpha,
         "intervals": intervals,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gal.privacy.accounting.costs import Cost
+from gal.privacy.accounting import Cost
 
 
 @dataclass(frozen=True)

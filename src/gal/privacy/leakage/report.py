@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gal.errors import InvalidInputError
-from gal.privacy.accounting.costs import Cost
+from gal.privacy.accounting import Cost
 from gal.privacy.leakage.intervals import Share, best_guess, equivalent_epsilon
 from gal.privacy.leakage.reconstruction import Reconstruction
 from gal.privacy.leakage.signs import SignLeak

@@ -40,7 +40,6 @@ from noisy_labels import (
     EPSILON,
     LAPLACE,
     MECHANISMS,
-    RESIDUALS,
     RESPONSE,
     SUBJECT,
     FixedNoise,
@@ -178,14 +177,6 @@ def test_who_is_invited_later_is_charged_for_what_was_drawn_before(net: Network)
     assert (spent(peer="ward"), spent()) == (EPSILON, EPSILON)
 
 
-def test_residuals_cost_anew_in_every_version(net: Network) -> None:
-    net.invite("anew", rounds=2, privacy=RESIDUALS)
-    for version in (1, 2, 2):
-        protected(net, "anew", version, FixedNoise())
-    assert net.nodes["clinic"].ledger.spent(SUBJECT, 0.0, task="anew") == pytest.approx(40.0)
-    assert [one.event.count for one in charged(net, "anew")] == [2, 2]
-
-
 def test_columns_have_an_account_of_their_own_and_cost_anew_in_every_version(net: Network) -> None:
     spent = net.nodes["clinic"].ledger.spent
     net.invite("columns", rounds=3, privacy=COLUMNS)
@@ -279,7 +270,7 @@ def stopped_after(round: int, stopping: threading.Event) -> Any:
     return tell
 
 
-@pytest.mark.parametrize("mechanism", ["randomised-response", "laplace-residuals", "response and columns"])
+@pytest.mark.parametrize("mechanism", ["randomised-response", "response and columns"])
 def test_what_resumes_sends_the_same_and_is_charged_once(
     net: Network, mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,8 +286,8 @@ def test_what_resumes_sends_the_same_and_is_charged_once(
     with pytest.raises(LearningInterruptedError):
         net.learn(parts, stopping=stopping, on_event=stopped_after(2, stopping))
     drawn = list(noise.drawn)
-    # Labels once; residuals in every round; for columns in every round but the first, in five learnings.
-    draws = {"randomised-response": 1, "laplace-residuals": 3, "response and columns": 1 + 5 * 2}
+    # Labels once; for columns in every round but the first, in five learnings.
+    draws = {"randomised-response": 1, "response and columns": 1 + 5 * 2}
     assert drawn == [N] * draws[mechanism]
     net.stop("clinic")
     net.start("clinic")
@@ -305,7 +296,7 @@ def test_what_resumes_sends_the_same_and_is_charged_once(
     net.learn(parts, resume=True)
     assert noise.drawn == drawn  # what is on the disk is not drawn again
     assert exact(net.ensemble(record)) == exact(net.ensemble(net.nodes["clinic"].state.find_task(parts)))
-    fits = 1 if mechanism == "laplace-residuals" else 5  # cross-validated or not
+    fits = 5  # of the task, and without each part
     # Of the last round some may have been sent before it was stopped; none is ever sent in another form.
     assert [kind for _, kind, _ in sent][-1] == "end"
     assert {kind for _, kind, _ in sent[:-1]} == {"fit"}
@@ -358,7 +349,7 @@ def test_noisy_labels_stay_until_the_task_is_forgotten(net: Network) -> None:
 
 
 def test_noise_that_can_be_repeated_is_refused(net: Network, sent: Any) -> None:
-    for task, privacy in {"labels": RESPONSE, "residuals": RESIDUALS}.items():
+    for task, privacy in {"labels": RESPONSE, "with-columns": COLUMNS}.items():
         net.invite(task, rounds=1, privacy=privacy)
         net.holder.guard.noise = lambda: SeededNoise(0)
         with pytest.raises(PrivacyError, match="SeededNoise is no secure source"):
@@ -397,7 +388,9 @@ def test_the_kind_is_not_looked_up_in_the_labels(net: Network) -> None:
     with pytest.raises(InvalidOptionError, match="kind 'regression' does not go"):
         net.invite("risk", kind="regression", privacy=RESPONSE)
     with pytest.raises(InvalidOptionError, match="name all that can occur: --classes"):
-        net.invite("risk", kind="classification", privacy=LabelPrivacy("laplace-residuals", 1.0))
+        net.invite(
+            "risk", kind="classification", privacy=LabelPrivacy("laplace-labels", 1.0, lower=0.0, upper=1.0)
+        )
 
 
 @pytest.mark.parametrize(
@@ -410,7 +403,7 @@ def test_the_kind_is_not_looked_up_in_the_labels(net: Network) -> None:
         ({"mechanism": "randomised-response", "epsilon": 1.0}, "public set of all classes"),
         ({"mechanism": "laplace-labels", "epsilon": 1.0}, "public lower bound"),
         ({"mechanism": "laplace-labels", "epsilon": 1.0, "classes": ("a", "b")}, "classes mean nothing"),
-        ({"mechanism": "gaussian-residuals", "epsilon": 1.0}, "delta"),
+        ({"mechanism": "gaussian-labels", "epsilon": 1.0, "lower": 0.0, "upper": 1.0}, "needs delta"),
     ],
 )
 def test_what_cannot_be_promised(given: dict[str, Any], said: str) -> None:
@@ -477,7 +470,7 @@ class Measured:
         return {"verdict": "measured"}
 
 
-@pytest.mark.parametrize("mechanism", ["randomised-response", "laplace-residuals of numbers"])
+@pytest.mark.parametrize("mechanism", ["randomised-response", "laplace-labels"])
 def test_the_leak_is_measured_on_what_was_sent(
     net: Network, sent: Any, mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,11 +135,6 @@ class KeptRelease:
     """Of a cross-validation, whose releases are paid for too."""
 
     @property
-    def steers(self) -> bool:
-        """Weights and rates follow from what was released alone."""
-        return self.made.steers
-
-    @property
     def takes_scaled(self) -> bool:
         """Whether residuals are scaled before; after, for one with a guarantee."""
         return self.made.takes_scaled
@@ -331,16 +326,10 @@ class LabelGuard:
         made = privacy.made()
         try:
             check_allowed(self.node.configuration, privacy, record.name)
-            if isinstance(made, LabelMechanism):
+            if made is not None:
                 return self._on_labels(made, disclosure, labels, options)
-            if made is None:
-                disclosure.charge(version, "as they are", Event("none", 0.0), disclosure.keys)
-                return protect(None, labels, options, seed=0)
-            seen = protect(made.drawing_from(self._source()), labels, options, seed=0)
-            event = made.event(options.usual_rounds, labels.loss)
-            disclosure.charge(version, disclosure.releases(), event, disclosure.keys)
-            assert seen.release is not None
-            return replace(seen, release=KeptRelease(disclosure.folder, seen.release))
+            disclosure.charge(version, "as they are", Event("none", 0.0), disclosure.keys)
+            return protect(None, labels, options, seed=0)
         except PrivacyError as error:
             disclosure.refused(error)
             raise
