@@ -104,8 +104,8 @@ def learned(made: Made, seed: int, **options: Any) -> Result:
     seconds = time.process_time() - started
     rest = {name: view[half:] for name, view in zip(names, made.views, strict=True)}
     auc = made.auc(gal.predict(ensemble, list(members.values()), rest).output[:, 0])
-    leak = measure_signs(transcript, "bob", made.views[0][:half], task.rows, seed=seed)
-    told = f"{leak.vectors:2d} {leak.bits:5.1f}   " + " ".join(f"{one:.2f}" for one in leak.columns)
+    leak = measure_signs(transcript, "bob", {names[0]: made.views[0][:half]}, task.rows, seed=seed)
+    told = f"{leak.vectors:2d} {leak.bits:5.1f}   " + " ".join(f"{one.told:.2f}" for one in leak.columns)
     return Result(auc, (traffic.sent + traffic.received) / 1e6 / (len(names) - 1), seconds, told)
 
 

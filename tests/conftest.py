@@ -142,7 +142,6 @@ def few_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
 def weak_attackers() -> Iterator[None]:
     """Few trees, folds and readings for attackers, where not how good these are is looked at."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gal.privacy.leakage.attacks.TREES", 5)
         patch.setattr("gal.privacy.leakage.reconstruction.FOLDS", 2)
         patch.setattr("gal.privacy.leakage.reconstruction.ROUNDING", (1e-4,))
         yield

@@ -13,7 +13,7 @@ from joblib import Parallel, delayed
 from sklearn.metrics import log_loss, r2_score
 
 from gal import GALClassifier, GALRegressor
-from gal.core.losses import BinaryLogLoss, SquaredError
+from gal.core.losses import BinaryLogLoss
 from gal.engine.organization import Organization
 from gal.models.registry import make_model
 from gal.privacy import LaplaceLabels, RandomisedResponse, SeededNoise
@@ -56,11 +56,10 @@ def columns(
     views = {name: data.X[own].iloc[sent.rows] for name, own in parts.items()}
     targets = {name: view for name, view in views.items() if name != "lab"}
     own = numbers_of(views["lab"])
-    residual, further = sent.residual[:, :, 0], sent.residual[:, :, 1:]
-    read = columns_from_residuals(residual, own, targets, known, rng, by="lab", part_residual=further)
+    read = columns_from_residuals(sent.residual, own, targets, known, rng, by="lab")
     others = {name: view for name, view in views.items() if name != "clinic"}
     hers = np.hstack([numbers_of(views["clinic"]), data.y[sent.rows, None]])
-    answered = columns_from_answers(sent.answers, others, hers, known, rng, more=[sent.part_answers])
+    answered = columns_from_answers(sent.answers, others, hers, known, rng, more=sent.more_answers)
     of = [[one for one in read if one.organization == name] for name in ("clinic", "shop")]
     return [[(one.with_messages.value, one.without.value) for one in found] for found in (*of, answered)]
 
@@ -135,15 +134,13 @@ def curve(name: str, model: str, epsilon: float | None, seed: int) -> tuple[floa
     known[rng.choice(len(known), KNOWN, replace=False)] = True
     views = {one: split.X_train[own].iloc[sent.rows] for one, own in split.organizations.items()}
     read = columns_from_residuals(
-        sent.residual[:, :, 0],
+        sent.residual,
         numbers_of(views[lab]),
         {holder: views[holder]},
         known,
         rng,
         by=lab,
-        classes=classes,
-        loss=privacy.public_loss(BinaryLogLoss() if classes else SquaredError()),
-        part_residual=sent.residual[:, :, 1:],
+        loss=privacy.public_loss(BinaryLogLoss()) if classes else None,
     )
     explained = [np.mean([max(0.0, one.value) for one in ones]) for ones in with_and_without(read)]
     return score, float(explained[0]), float(explained[1])

@@ -44,14 +44,14 @@ def _metered_cells(one: Rehearsal) -> list[str]:
     third = [each for each in leak.received if each.organization != one.label_holder]
     guessed, bound = leak.worst.canaries, leak.bound
     most = max((each.with_messages.value for each in told.columns), default=0.0)
-    signs = max(leak.signs, key=lambda each: max(each.columns), default=None)
+    signs = max(leak.signs, key=lambda each: each.most.told, default=None)
     return [
         one.name,
         f"{guessed.value:.0%} of {guessed.of}" + ("" if bound is None else f" ({bound:.0%} allowed)"),
         *(_with_without(each) for each in (hers, third, leak.reconstructions)),
         str(told.membership),
         f"{max(most, 0):.2f}",
-        "none" if signs is None else f"{signs.vectors}, {max(signs.columns):.2f}",
+        "none" if signs is None else f"{signs.vectors}, {signs.most.told:.2f}",
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -35,19 +34,12 @@ from gal.privacy.leakage import (
     plant_canaries,
 )
 from gal.privacy.leakage.reconstruction import columns_from_answers
-from gal.privacy.registry import mechanism_named, names
+from gal.privacy.mechanisms.contract import EITHER
+from gal.privacy.registry import KINDS, NONE, mechanism_named, names, promised_names
 
 PARTS = {"clinic": ["a", "b"], "lab": ["c", "d"], "insurer": ["e", "town"]}
 SIMPLE = {"clinic": Ridge(), "lab": Ridge(), "insurer": TabularModel(max_iter=0)}
 TOWNS = np.array(["Aston", "Bree", "Corby"])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_trees() -> Iterator[None]:
-    """A forest of an attacker takes most of the time, and is as good as others here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gal.privacy.leakage.attacks.TREES", 5)
-        yield
 
 
 def table(n: int = 300, seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.float64]]:
@@ -94,7 +86,6 @@ def measured(
         views={name: X[PARTS[name]] for name in ("lab", "insurer")},
         own_view=X[PARTS["clinic"]],
         features=features,
-        task_rounds=4,
     )
 
 
@@ -350,6 +341,17 @@ def test_answers_that_say_nothing_of_a_column_reveal_nothing() -> None:
 
 
 class TestNames:
+    def test_every_mechanism_is_listed_once_under_its_own_name(self) -> None:
+        assert names() == (NONE, *KINDS)
+        assert all(name == kind.name for name, kind in KINDS.items())
+        for labels in EITHER:  # marks tell those apart that can stand in one picture
+            marks = [(kind.mark.marker, kind.mark.filled) for kind in KINDS.values() if kind.suits(labels)]
+            assert len(set(marks)) == len(marks)
+
+    def test_what_promises_nothing_is_not_for_tasks(self) -> None:
+        assert set(names()) - set(promised_names()) == {"none", "paper-laplace", "paper-interval"}
+        assert all("epsilon" in KINDS[name].needs for name in promised_names())
+
     @pytest.mark.parametrize("name", names())
     def test_every_name_makes_its_mechanism(self, name: str) -> None:
         given: dict[str, Any] = {"classes": [0, 1]}
@@ -409,9 +411,9 @@ def test_messages_of_a_cross_validation_tell_of_columns_too() -> None:
         "known": 0.2,
     }
     every = measure_leakage(transcript, y, views={"lab": X[parts["lab"]]}, **about)  # type: ignore[arg-type]
-    transcript.part_answers.clear()
-    for key in [key for key in transcript.messages if key[1] is not None]:
-        del transcript.messages[key]
+    for kept in (transcript.messages, transcript.answers):
+        for key in [key for key in kept if key[1] is not None]:
+            del kept[key]
     task = measure_leakage(transcript, y, views={"lab": X[parts["lab"]]}, **about)  # type: ignore[arg-type]
     for found in ("reconstructions", "received"):
         least, without = (

@@ -80,8 +80,8 @@ class TestWhatCounts:
             transcript(asked, [answers(4, t), answers(4, 10.0 + t), answers(4, 20.0 + t)])
         found = transcript.sent(roles, "alice")
         np.testing.assert_array_equal(found.answers["bob"][0, :, 0], [1, 2])
-        np.testing.assert_array_equal(found.part_answers["bob"][3, :, 0], [11, 12, 21, 22])
-        assert found.take(np.array([1])).part_answers["carol"].shape == (1, 4, 1)
+        np.testing.assert_array_equal(found.more_answers["bob"][3, :, 0], [11, 12, 21, 22])
+        assert found.take(np.array([1])).more_answers["carol"].shape == (1, 4, 1)
 
     def test_unusable_answers_count_as_none(self) -> None:
         for roles in (None, all_rows(2)):

@@ -52,7 +52,7 @@ def insight_of(loss: Loss, *, noise: float = 0.4) -> Insight:
     raw = np.stack([loss.pseudo_residual(y, before[:, t]) / scales[t] for t in range(ROUNDS)], axis=1)
     sent = np.stack([raw, raw], axis=2) + noise * rng.normal(size=(N, ROUNDS, 2, loss.n_outputs))
     sent[::2, :, 1] = np.nan
-    return Insight(SentRows(np.arange(N), sent, {}, before, scales), loss, y, ROUNDS)
+    return Insight(SentRows(np.arange(N), sent, {}, before, scales), loss, y)
 
 
 def true_numbers(insight: Insight, row: int, t: int, label: Floats) -> Floats:
@@ -148,7 +148,7 @@ def test_the_mean_of_several_intervals_is_taken_for_normal(loss: Loss) -> None:
 
 def test_a_residual_that_is_the_same_everywhere_has_finite_likelihoods() -> None:
     sent = SentRows(np.arange(4), np.zeros((4, 1, 1, 1)), {}, np.zeros((4, 1, 1)), np.ones(1))
-    insight = Insight(sent, SquaredError(), np.zeros((4, 1)), 1)
+    insight = Insight(sent, SquaredError(), np.zeros((4, 1)))
     for mechanism in (PaperLaplace(), PaperInterval(), PaperInterval(3)):
         assert np.isfinite(mechanism.log_likelihood(insight, [np.array([0.0])])).all()
 
@@ -171,9 +171,7 @@ def one_output() -> Insight:
     rng = np.random.default_rng(1)
     before, y = rng.normal(size=(N, ROUNDS, 1)), rng.normal(size=(N, 1))
     sent = rng.normal(size=(N, ROUNDS, 1, 1))
-    return Insight(
-        SentRows(np.arange(N), sent, {}, before, np.array([0.5, 2.0, 3.0])), SquaredError(), y, ROUNDS
-    )
+    return Insight(SentRows(np.arange(N), sent, {}, before, np.array([0.5, 2.0, 3.0])), SquaredError(), y)
 
 
 @pytest.mark.parametrize("n_classes", [2, 4])
@@ -187,7 +185,7 @@ def test_randomised_response_is_as_likely_as_it_says(n_classes: int) -> None:
     y = drawn[:, None].astype(float)
     raw = np.stack([loss.pseudo_residual(y, before[:, t]) for t in range(ROUNDS)], axis=1)
     insight = Insight(
-        SentRows(np.arange(N), raw[:, :, None], {}, before, np.ones(ROUNDS)), loss, np.zeros((N, 1)), ROUNDS
+        SentRows(np.arange(N), raw[:, :, None], {}, before, np.ones(ROUNDS)), loss, np.zeros((N, 1))
     )
     keep = math.exp(1.2) / (math.exp(1.2) + n_classes - 1)
     expected = np.full((N, n_classes, 1), math.log((1 - keep) / (n_classes - 1)))
@@ -212,7 +210,6 @@ def test_without_noise_messages_are_what_they_must_be_up_to_rounding(loss: Loss)
         ),
         loss,
         insight.y,
-        ROUNDS,
     )
     expected = by_hand(alone, lambda sent, true, t: float(norm.logpdf(sent, true, size)), scaled=True)
     found = log_likelihood_as_sent(insight, some_labels(loss))

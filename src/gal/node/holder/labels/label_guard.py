@@ -265,7 +265,6 @@ def leak_facts(transcript: Transcript, task: Task, labels: Labels, privacy: Labe
         privacy=made,
         classes=None if classes is None else range(len(classes)),
         loss=labels.loss if made is None else None,
-        task_rounds=task.rounds,
         seed=task.seed,
     )
     return _as_seen_from_here(report.to_json())
