@@ -133,7 +133,7 @@ def coarse_pictures() -> Iterator[None]:
 
 @pytest.fixture
 def few_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two penalties and two parts for a private refit, where not how much it repairs is looked at."""
+    """Two penalties and two folds for a private refit, where not how much it repairs is looked at."""
     monkeypatch.setattr("gal.privacy.refit.PENALTIES", (10.0, 1.0))
     monkeypatch.setattr("gal.privacy.refit.FOLDS", 2)
 

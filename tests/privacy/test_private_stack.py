@@ -17,9 +17,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 from gal import GALClassifier
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, SquaredError
-from gal.privacy import RandomisedResponse, SeededNoise, stack
-from gal.privacy.refit import PrivateRefit
-from gal.privacy.stack import _own_spread
+from gal.privacy import RandomisedResponse, SeededNoise
+from gal.privacy.refit import PrivateRefit, _own_spread
 
 OWN, BOTH = {"bank": [0, 1]}, {"bank": [0, 1], "shop": [2, 3]}
 
@@ -91,7 +90,9 @@ def test_of_many_rows_some_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with what the learning without it said of it: as good as all rows, but for their number."""
     X, y = table(1500)
     every = fitted(X[:900], y[:900])
-    monkeypatch.setattr(stack, "FITTED_ENTRIES", 600 * 8 * 5)  # 600 rows of 8 values from 5 learnings
+    monkeypatch.setattr(
+        "gal.privacy.refit.FITTED_ENTRIES", 600 * 8 * 6
+    )  # 600 rows of 8 values from 5 learnings
     some = fitted(X[:900], y[:900])
     assert part(some).used
     assert part(some).alone_loss != part(every).alone_loss

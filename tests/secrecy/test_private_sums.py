@@ -23,8 +23,7 @@ from gal.privacy import (
     RandomisedResponse,
     SeededNoise,
 )
-from gal.privacy.added_rounds import added_fitted
-from gal.privacy.stack import stack_privately
+from gal.privacy.refit import added, stacked
 from gal.secrecy import Sums
 from gal.secrecy.member import CircleMember
 from gal.secrecy.terms import SUM
@@ -190,18 +189,19 @@ def test_the_refit_reads_what_a_prediction_has(monkeypatch: pytest.MonkeyPatch) 
     """Everybody's rounds added up as the public model counts them, and nothing else of the others."""
     given: list[Any] = []
 
-    def noting(labels: Any, reached: Any, judged: Any, *more: Any, **how: Any) -> Any:
-        given.extend([reached, *judged.reached])
-        return stack_privately(labels, reached, judged, *more, **how)
+    def noting(*all_given: Any, **how: Any) -> Any:
+        *before, left_out, whole, first, own = all_given
+        given.extend([whole, *left_out])
+        before += [left_out, whole, first, own]
+        return stacked(*before, **how)
 
-    monkeypatch.setattr("gal.estimators.stack_privately", noting)
+    monkeypatch.setattr("gal.privacy.refit.stacked", noting)
     X, y = table()
     model = fitted(X, y, RandomisedResponse(2.0, [0, 1], SeededNoise(3)))
-    assert len(given) == 1 + 4, "the task, and without each part"
-    for one in given:
-        assert [dict(counts) for counts in one.coefficients] == [{"bank": 1.0, SUM: 1.0}]
-        [said] = one.fitted
-        assert np.ptp(one.output - said["bank"] - said[SUM]) < 1e-5, "but for where it began"
+    assert len(given) == 1 + 4, "the task, and without each fold"
+    for coefficients, said in given:
+        assert [dict(counts) for counts in coefficients] == [{"bank": 1.0, SUM: 1.0}]
+        assert [set(one) for one in said] == [{"bank", SUM}]
     refit = model.private_refit_
     assert refit.own.used
     assert [set(counts) for counts in refit.coefficients] == [{"bank", SUM}]
@@ -279,12 +279,12 @@ def test_added_up_it_is_what_the_public_model_counts(rounds: int) -> None:
     rng = np.random.default_rng(0)
     fitted = [{name: rng.normal(size=(5, 2)).astype(np.float32) for name in "ab"} for _ in range(rounds)]
     counts: Sequence[Mapping[str, float]] = [{"a": 0.5, "b": 2.0}, {"b": -1.0}, {"a": 3.0}][:rounds]
-    added, once = added_fitted(fitted, counts)
+    once, together = added((counts, fitted))
     for name in "ab":
         expected = sum(one.get(name, 0.0) * said[name] for one, said in zip(counts, fitted, strict=True))
-        np.testing.assert_allclose(added[0][name], expected, rtol=1e-6)
+        np.testing.assert_allclose(together[0][name], expected, rtol=1e-6)
     assert once == [{"a": 1.0, "b": 1.0}]
-    assert added_fitted([], []) == ([], [])
+    assert added(([], [])) == ([], [])
 
 
 def test_the_public_model_alone_and_the_papers_mechanisms_go_with_sums_too() -> None:

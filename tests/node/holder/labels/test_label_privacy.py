@@ -201,7 +201,7 @@ def test_a_budget_for_columns_refuses_what_has_no_noise_for_them_or_costs_more(
     budget = {"clinic": "[privacy]\ncolumn_epsilon = 15\ncolumn_delta = 1e-6\n"}
     with running(Network(tmp_path, labelled(), more=budget)) as network:
         network.holder.guard.noise = FixedNoise
-        monkeypatch.setattr(gal.node.holder.labels.label_guard, "stack_privately", lambda *_, **__: None)
+        monkeypatch.setattr(gal.node.holder.labels.label_guard, "refit_privately", lambda *_, **__: None)
         with pytest.raises(PrivacyError, match=r"no noise for columns.*--columns-epsilon"):
             network.invite("plain", rounds=1, privacy=RESPONSE)
         network.invite("columns", rounds=2, privacy=COLUMNS)
