@@ -101,13 +101,6 @@ class TestWithoutProtection:
         assert report.bound is None
         assert report.exceeding() == []
 
-    def test_also_of_numbers(self) -> None:
-        report = measured(numbers=True)
-        assert report.attacks[0].canaries.value == 1.0
-        assert report.numbers
-        assert report.classes == 2
-        assert "AFTER ROUND 1" in report.verdict()
-
     def test_also_with_a_cross_validation_and_with_held_out_rows(self) -> None:
         crossed = measured(cross_validation=3)
         assert crossed.messages == 3 * crossed.rounds  # each row is in the task and in two of three parts
@@ -240,15 +233,6 @@ def protected() -> LeakReport:
 
 
 class TestReports:
-    def test_plain_values(self, protected: LeakReport) -> None:
-        report = protected
-        facts = json.loads(json.dumps(report.to_json(), allow_nan=False))
-        assert facts["bound"] == report.bound
-        assert facts["epsilon"] == 1.0
-        one = facts["attacks"][0]["canaries"]["with"]
-        assert one["low"] <= one["share"] <= one["high"]
-        assert facts["verdict"] == report.verdict()
-
     def test_several_are_added_up(self, protected: LeakReport) -> None:
         reports = [protected, measured(RandomisedResponse(1.0, ["no", "yes"], SeededNoise(4)))]
         both = added_reports(reports)
@@ -303,21 +287,6 @@ class TestCanaries:
         counts = np.array([np.sum(labels[mask] == one) for one in ("a", "bb", "c")])
         assert np.abs(counts - 2000 / 3).max() < 100
 
-    def test_numbers_at_the_bounds_in_all_outputs(self) -> None:
-        labels, mask = plant_canaries(
-            np.zeros((50, 2)), np.random.default_rng(0), count=20, lower=-1, upper=3
-        )
-        assert set(np.unique(labels[mask])) == {-1.0, 3.0}
-        assert (labels[mask][:, 0] == labels[mask][:, 1]).all()
-        assert (labels[~mask] == 0).all()
-
-    def test_only_among_given_rows_and_the_labels_given_stay(self) -> None:
-        given = np.arange(10) % 2
-        before = given.copy()
-        _, mask = plant_canaries(given, np.random.default_rng(0), rows=[1, 5, 7], count=2, classes=[0, 1])
-        assert set(np.flatnonzero(mask)) < {1, 5, 7}
-        np.testing.assert_array_equal(given, before)
-
     def test_bad_input(self) -> None:
         rng = np.random.default_rng(0)
         with pytest.raises(InvalidOptionError, match="at least one"):
@@ -351,29 +320,6 @@ class TestNames:
     def test_what_promises_nothing_is_not_for_tasks(self) -> None:
         assert set(names()) - set(promised_names()) == {"none", "paper-laplace", "paper-interval"}
         assert all("epsilon" in KINDS[name].needs for name in promised_names())
-
-    @pytest.mark.parametrize("name", names())
-    def test_every_name_makes_its_mechanism(self, name: str) -> None:
-        given: dict[str, Any] = {"classes": [0, 1]}
-        if name.endswith("-labels"):
-            given |= {"lower": 0.0, "upper": 1.0}
-        if name != "none" and not name.startswith("paper"):
-            given["epsilon"] = 2.0
-        if "gaussian" in name:
-            given["delta"] = 1e-6
-        made = mechanism_named(name, **given)
-        if name == "none":
-            assert made is None
-            return
-        cost = getattr(made, "cost", None)
-        assert cost == (None if name.startswith("paper") else Cost(2.0, given.get("delta", 0.0)))
-
-    def test_options_reach_it(self) -> None:
-        assert mechanism_named("paper-laplace", alpha=3.0) == PaperLaplace(3.0)
-        assert mechanism_named("paper-interval", intervals=5) == PaperInterval(5)
-        source = SeededNoise(0)
-        made = mechanism_named("randomised-response", epsilon=1.0, classes=[0, 1], source=source)
-        assert made == RandomisedResponse(1.0, [0, 1], source)
 
     def test_errors_say_what_there_is(self) -> None:
         with pytest.raises(

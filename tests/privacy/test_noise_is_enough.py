@@ -194,12 +194,6 @@ def test_randomised_response_is_as_likely_under_any_two_labels_as_epsilon_allows
     assert mechanism.keep == source.scale
 
 
-@with_accounting
-def test_one_output_is_meant_where_none_are_named() -> None:
-    for mechanism in (LaplaceLabels(0.5, 0.0, 3.0), GaussianLabels(0.5, 1e-6, 0.0, 3.0)):
-        assert mechanism.scale() == mechanism.scale(1) < mechanism.scale(2)
-
-
 class TestKind:
     """The scale of one kind hides less where the other is drawn."""
 

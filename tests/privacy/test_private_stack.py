@@ -16,9 +16,8 @@ from sklearn.metrics import log_loss
 from sklearn.tree import DecisionTreeRegressor
 
 from gal import GALClassifier
-from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, SquaredError
 from gal.privacy import RandomisedResponse, SeededNoise
-from gal.privacy.refit import PrivateRefit, _own_spread
+from gal.privacy.refit import PrivateRefit
 
 OWN, BOTH = {"bank": [0, 1]}, {"bank": [0, 1], "shop": [2, 3]}
 
@@ -171,16 +170,6 @@ def test_few_rows_of_many_classes_of_which_the_others_know_nearly_all(seed: int)
     assert part(model).used
     assert loss(model, X[80:], y[80:]) < 0.1 < part(model).alone_loss - 0.5
     np.testing.assert_allclose(part(model).matrix, part(model).matrix[0, 0] * np.eye(10))
-
-
-def test_outputs_of_classes_have_one_spread_and_those_of_numbers_their_own() -> None:
-    own = np.array([[0.0, 0.0, 0.0], [2.0, 0.1, 0.2]])
-    both = np.array([[0.0], [1.0]])
-    spread = _own_spread(own, both, MultinomialLogLoss(3))
-    assert spread[0] == spread[1] == pytest.approx(np.sqrt((1.0 + 0.05**2) / 2))
-    assert spread[2] == 0.0
-    np.testing.assert_allclose(_own_spread(own, own, SquaredError(3)), [1.0, 0.05, 0.1])
-    np.testing.assert_allclose(_own_spread(own[:, 1:2], both, BinaryLogLoss()), [0.05])
 
 
 def test_what_is_sent_does_not_show_which_one_predicts() -> None:
