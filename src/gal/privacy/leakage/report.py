@@ -287,32 +287,26 @@ class LeakReport:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
+        facts = {name: getattr(self, name) for name in _PLAIN}
+        lists = {name: [one.to_json() for one in getattr(self, name)] for name in _LISTS}
         return {
-            "mechanism": self.mechanism,
+            **facts,
             "epsilon": None if self.cost is None else self.cost.epsilon,
             "delta": None if self.cost is None else self.cost.delta,
-            "bound": self.bound,
-            "chance": self.chance,
-            "classes": self.classes,
-            "numbers": self.numbers,
-            "rows": self.rows,
             "canaries": self.planted,
-            "tested": self.tested,
-            "known": self.known,
-            "rounds": self.rounds,
-            "messages": self.messages,
-            "runs": self.runs,
-            "summed": self.summed,
-            "secure": self.secure,
             "worst": self.worst.name,
             "exceeding": [one.name for one in self.exceeding()],
             "equivalent_epsilon": self.equivalent_epsilon if math.isfinite(self.equivalent_epsilon) else None,
             "verdict": self.verdict(),
-            "attacks": [one.to_json() for one in self.attacks],
-            "reconstructions": [one.to_json() for one in self.reconstructions],
-            "received": [one.to_json() for one in self.received],
-            "signs": [one.to_json() for one in self.signs],
+            **lists,
         }
+
+
+_PLAIN = (
+    *("mechanism", "bound", "chance", "classes", "numbers", "rows", "tested", "known", "rounds", "messages"),
+    *("runs", "summed", "secure"),
+)
+_LISTS = ("attacks", "reconstructions", "received", "signs")
 
 
 def _revealed(one: Reconstruction) -> float:
