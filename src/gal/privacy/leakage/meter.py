@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,8 +81,6 @@ def measure_leakage(
 ) -> LeakReport:
     """Attack the labels that went into a task, and everybody's columns.
 
-    Parameters
-    ----------
     transcript: what was sent; the likelihood-ratio attack needs its ``note`` called in every round.
     y: the label holder's true labels of all rows, (n,) or, for numbers, (n, K); the canaries' drawn ones.
     roles: the task's row roles, such as ``model.task_rows_``; not needed if the transcript knows them.
@@ -96,41 +94,13 @@ def measure_leakage(
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
     """
     rng, said = np.random.default_rng(seed), statement(privacy)
-    roles = transcript.roles if roles is None else roles
-    holder = "the label holder" if label_holder is None else label_holder
-    every = {} if own_view is None else {holder: own_view}
-    every |= {} if views is None else views
+    own = {} if own_view is None else {label_holder or "the label holder": own_view}
     sent = _sampled(transcript.sent(roles, label_holder), canaries, most_rows, rng)
     truth = _read_labels(y, classes, canaries, bounds, sent)
     told = _known_rows(truth.codes, truth.classes, known, rng)
-    if loss is None:
-        loss = _usual_loss(truth, sent.residual.shape[3], privacy)
-    seen = Seen(
-        residual=sent.residual,
-        fitted=sum(
-            (np.nansum(one, axis=1) for one in sent.answers.values()),
-            start=np.zeros((len(sent.rows), sent.residual.shape[3])),
-        ),
-        features=_numbers(views, sent),
-        known=np.where(told, truth.codes, UNKNOWN),
-        canary=truth.canary,
-        classes=truth.classes,
-        numbers=truth.numbers,
-        sample_weight=sent.sample_weight,
-        insight=None if sent.before is None else Insight(sent, loss, truth.labels),
-        known_numbers=np.where(told[:, None], truth.labels, np.nan) if truth.numbers else None,
-        bounds=bounds,
-        seed=seed,
-    )
-    attackable = bool(features and views) and int(told.sum()) >= FEWEST
-    reconstructions, received, signs = list[Reconstruction](), list[Reconstruction](), list[SignLeak]()
-    if attackable and views:
-        reconstructions = _from_answers(sent, views, own_view, truth.labels, told, rng, sum_name)
-    if attackable and views and own_view is not None:
-        received = _from_residuals(sent, every, list(views), truth, told, rng, loss)
-    if features and own_view is not None and roles is not None:
-        probed = sorted(set(transcript.probes) - {label_holder})
-        signs = [measure_signs(transcript, name, every, roles, seed=seed) for name in probed]
+    loss = _usual_loss(truth, sent.residual.shape[3], privacy) if loss is None else loss
+    seen = _seen(sent, truth, told, _numbers(views, sent), loss, bounds, seed)
+    shown = views if views and features and int(told.sum()) >= FEWEST else {}
     return LeakReport(
         mechanism=said.words,
         cost=said.cost,
@@ -142,12 +112,56 @@ def measure_leakage(
         rounds=sent.residual.shape[1],
         messages=sent.n_messages,
         attacks=tuple(attack_labels(seen, truth.codes, privacy)),
-        reconstructions=tuple(reconstructions),
-        received=tuple(received),
-        signs=tuple(signs),
+        reconstructions=tuple(_from_answers(sent, shown, own_view, truth.labels, told, rng, sum_name)),
+        received=tuple(_from_residuals(sent, own, shown, truth, told, rng, loss)),
+        signs=tuple(_signs(transcript, roles, own if features else {}, views, label_holder, seed)),
         summed=sum_name is not None,
         secure=said.secure,
     )
+
+
+def _seen(
+    sent: SentRows,
+    truth: Truth,
+    told: Mask,
+    features: Floats,
+    loss: Loss,
+    bounds: tuple[float, float] | None,
+    seed: int,
+) -> Seen:
+    """What the attackers have: of the true labels only those that they are told."""
+    nothing = np.zeros((len(sent.rows), sent.residual.shape[3]))
+    return Seen(
+        residual=sent.residual,
+        fitted=sum((np.nansum(one, axis=1) for one in sent.answers.values()), start=nothing),
+        features=features,
+        known=np.where(told, truth.codes, UNKNOWN),
+        canary=truth.canary,
+        classes=truth.classes,
+        numbers=truth.numbers,
+        sample_weight=sent.sample_weight,
+        insight=None if sent.before is None else Insight(sent, loss, truth.labels),
+        known_numbers=np.where(told[:, None], truth.labels, np.nan) if truth.numbers else None,
+        bounds=bounds,
+        seed=seed,
+    )
+
+
+def _signs(
+    transcript: Transcript,
+    roles: Rows | None,
+    own: Mapping[str, Any],
+    views: Mapping[str, Any] | None,
+    holder: str | None,
+    seed: int,
+) -> list[SignLeak]:
+    """What each organization that received interaction probes reads of everybody else's columns."""
+    roles = transcript.roles if roles is None else roles
+    if roles is None or not own:
+        return []
+    every = dict(own) | dict(views or {})
+    probed = sorted(set(transcript.probes) - {holder})
+    return [measure_signs(transcript, name, every, roles, seed=seed) for name in probed]
 
 
 def _usual_loss(truth: Truth, n_outputs: int, privacy: Any) -> Loss:
@@ -271,6 +285,8 @@ def _from_answers(
     sum_name: str | None,
 ) -> list[Reconstruction]:
     """What the label holder finds: of each view in its own answers, or of all of them in their sum."""
+    if not views:
+        return []
     own = labels if own_view is None else np.hstack([_numbers({"": own_view}, sent), labels])
     # A kernel between all of more rows takes gigabytes.
     rows = np.setdiff1d(np.arange(len(own)), rng.permutation(np.flatnonzero(told))[MOST_TAUGHT:])
@@ -287,8 +303,8 @@ def _from_answers(
 
 def _from_residuals(
     sent: SentRows,
-    every: Mapping[str, Any],
-    readers: Sequence[str],
+    own: Mapping[str, Any],
+    views: Mapping[str, Any],
     truth: Truth,
     told: Mask,
     rng: np.random.Generator,
@@ -298,13 +314,13 @@ def _from_residuals(
     columns and, where there are three, of each other's.
     """
     there = ~np.isnan(sent.residual[:, :, 0]).any(axis=(1, 2))
-    if int(told[there].sum()) < FEWEST or bool(told[there].all()):
+    if not own or not views or int(told[there].sum()) < FEWEST or bool(told[there].all()):
         return []
     rows = np.flatnonzero(there)
     rows = np.setdiff1d(rows, rng.permutation(rows[told[rows]])[MOST_READING:])
-    here = {name: _take(view, sent.rows[rows]) for name, view in every.items()}
+    here = {name: _take(view, sent.rows[rows]) for name, view in (dict(own) | dict(views)).items()}
     found = []
-    for name in sorted(readers, key=lambda one: (-here[one].shape[1], one))[:ATTACKERS]:
+    for name in sorted(views, key=lambda one: (-here[one].shape[1], one))[:ATTACKERS]:
         found += columns_from_residuals(
             sent.residual[rows],
             numbers_of(here[name]),
