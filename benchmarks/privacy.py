@@ -41,7 +41,7 @@ from sklearn.linear_model import Ridge
 
 from gal import GALRegressor
 from gal.evaluate.rehearsal import Rehearsal, canary_leak, rehearse_all
-from gal.privacy import GaussianResiduals, LaplaceLabels, RandomisedResponse, SeededNoise
+from gal.privacy import LaplaceLabels, RandomisedResponse, SeededNoise
 from gal.privacy.leakage import (
     LeakReport,
     Reconstruction,
@@ -188,7 +188,6 @@ def columns(
         "columns 10": LaplaceLabels(
             0.1, lower, upper, SeededNoise(seed), columns_epsilon=10.0, columns_delta=1e-6
         ),
-        "residuals 1": GaussianResiduals(1.0, 1e-5, clip=(upper - lower) / 2, source=SeededNoise(seed)),
     }
     transcript = Transcript()
     options: dict[str, Any] = {"local_models": MODELS[model], "patience": None, "random_state": seed}
@@ -201,11 +200,10 @@ def columns(
     views = {name: data.X[own].iloc[sent.rows] for name, own in parts.items()}
     targets = {name: view for name, view in views.items() if name != "lab"}
     own = numbers_of(views["lab"])
-    residual, further = sent.residual[:, :, 0], sent.residual[:, :, 1:]
-    read = columns_from_residuals(residual, own, targets, known, rng, by="lab", part_residual=further)
+    read = columns_from_residuals(sent.residual, own, targets, known, rng, by="lab")
     others = {name: view for name, view in views.items() if name != "clinic"}
     hers = np.hstack([numbers_of(views["clinic"]), data.y[sent.rows, None]])
-    answered = columns_from_answers(sent.answers, others, hers, known, rng, more=[sent.part_answers])
+    answered = columns_from_answers(sent.answers, others, hers, known, rng, more=sent.more_answers)
     of = [[one for one in read if one.organization == name] for name in ("clinic", "shop")]
     return [[(one.with_messages.value, one.without.value) for one in found] for found in (*of, answered)]
 
@@ -217,7 +215,6 @@ def judge_columns(chosen: argparse.Namespace, run: Parallel) -> None:
         (50, False, "none", 0),
         (20, True, "none", 0),
         (10, False, "labels 0.1", 0),
-        (10, False, "residuals 1", 0),
         (3, False, "labels 0.1", 0),
         (3, False, "labels 0.1", 4),
         (10, False, "labels 0.1", 4),
@@ -279,14 +276,14 @@ def _metered_cells(one: Rehearsal) -> list[str]:
     third = [each for each in leak.received if each.organization != one.label_holder]
     guessed, bound = leak.worst.canaries, leak.bound
     most = max((each.with_messages.value for each in told.columns), default=0.0)
-    signs = max(leak.signs, key=lambda each: max(each.columns), default=None)
+    signs = max(leak.signs, key=lambda each: each.most.told, default=None)
     return [
         one.name,
         f"{guessed.value:.0%} of {guessed.of}" + ("" if bound is None else f" ({bound:.0%} allowed)"),
         *(_with_without(each) for each in (own, third, leak.reconstructions)),
         str(told.membership),
         f"{max(most, 0):.2f}",
-        "none" if signs is None else f"{signs.vectors}, {max(signs.columns):.2f}",
+        "none" if signs is None else f"{signs.vectors}, {signs.most.told:.2f}",
     ]
 
 

@@ -132,7 +132,7 @@ def coarse_pictures() -> Iterator[None]:
 
 @pytest.fixture
 def few_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two penalties and two parts for a private refit, where not how much it repairs is looked at."""
+    """Two penalties and two folds for a private refit, where not how much it repairs is looked at."""
     monkeypatch.setattr("gal.privacy.refit.PENALTIES", (10.0, 1.0))
     monkeypatch.setattr("gal.privacy.refit.FOLDS", 2)
 
@@ -141,7 +141,6 @@ def few_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
 def weak_attackers() -> Iterator[None]:
     """Few trees, folds and readings for attackers, where not how good these are is looked at."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gal.privacy.leakage.attacks.TREES", 5)
         patch.setattr("gal.privacy.leakage.reconstruction.FOLDS", 2)
         patch.setattr("gal.privacy.leakage.reconstruction.ROUNDING", (1e-4,))
         yield

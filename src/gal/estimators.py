@@ -41,7 +41,6 @@ from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, StoredModelError
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular.frames import is_frame
-from gal.privacy.added_rounds import added_fitted, added_judgement, added_progress
 from gal.privacy.own_model import all_rounds, learn_own
 from gal.privacy.protection import (
     check_constant,
@@ -52,8 +51,7 @@ from gal.privacy.protection import (
     protect,
     true_labels,
 )
-from gal.privacy.refit import PrivateRefit, never_sent, refit_privately
-from gal.privacy.stack import stack_privately
+from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.statements import statement
 from gal.secrecy.asking import WayOfAsking, asking_for, predicting_model
 from gal.secrecy.terms import from_sums
@@ -339,19 +337,10 @@ def _private_refit(
 ) -> PrivateRefit | None:
     """What predicts under a guarantee, from the true labels: nothing of it is sent."""
     own = drive_own(task, members, run, learn_own(task, labels))
-    judged, parts, summed = ensemble.judged, task.rows.parts, from_sums(ensemble)
-    if own is not None and judged is not None and parts is not None:
-        if summed:
-            reached, judged = added_progress(reached), added_judgement(judged)
-        return stack_privately(labels, reached, judged, parts, own, seed=task.seed)
     if not ensemble.asked():
         return None
     fitted = fitted_now(task, ensemble, reached, members)
-    counts: Sequence[Mapping[str, float]] = ensemble.coefficients
-    if summed:
-        fitted, counts = added_fitted(fitted, counts)
-    first, among = task.first_output, never_sent(task)
-    return refit_privately(labels.y, labels.loss, fitted, counts, first, among=among, seed=task.seed)
+    return refit_privately(task, labels, ensemble, fitted, own, summed=from_sums(ensemble))
 
 
 class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc]

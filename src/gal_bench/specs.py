@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from gal.errors import InvalidInputError
 from gal.estimators import GALRegressor
 from gal.evaluate.baselines import METHODS
-from gal.privacy.accounting.costs import check_delta, check_epsilon
+from gal.privacy.accounting import check_delta, check_epsilon
 from gal_bench.cells import DEEP_METHODS, DEEP_MODELS, DEEP_SETS, OFFICIAL, ROUNDS, Cell
 from gal_bench.data.datasets import DATASETS
 from gal_bench.data.splits import PROTOCOLS

@@ -17,7 +17,7 @@ from gal.cli.app import app
 from gal.cli.evaluating.leakage_choices import chosen_mechanisms, notices
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.evaluate.rehearsal import rehearse_all
-from gal.privacy import GaussianResiduals, LaplaceLabels, LaplaceResiduals, PaperLaplace, RandomisedResponse
+from gal.privacy import LaplaceLabels, PaperLaplace, RandomisedResponse
 from gal.privacy.leakage.reconstruction import Explained
 from gal.privacy.mechanisms.contract import COMPARED_EPSILONS
 
@@ -124,12 +124,12 @@ class TestForPeople:
         assert "a real task needs public ones" not in result.stdout
 
     def test_names_are_not_cut_in_a_narrow_window(self, files: tuple[str, str]) -> None:
-        more = ("--privacy", "randomised-response", "--privacy", "laplace-residuals", "--epsilon", "0.5")
+        more = ("--privacy", "randomised-response", "--privacy", "paper-laplace", "--epsilon", "0.5")
         words = ["leakage", files[0], "--target", "bought", "--rounds", "1", *more]
         result = CliRunner().invoke(app, words, env={"COLUMNS": "80"})
         assert result.exit_code == 0, result.output
         assert "…" not in result.stdout
-        for name in ("randomised-response", "laplace-residuals"):
+        for name in ("randomised-response", "paper-laplace"):
             assert any(line.startswith(name) for line in result.stdout.splitlines())
         assert "strongest attack" in result.stdout
 
@@ -214,7 +214,6 @@ class TestErrors:
             (("--privacy", "randomised-response"), "numbers: take laplace-labels or gaussian-labels"),
             (("--privacy", "laplace-labels", "--lower", "99"), "the largest label of the table"),
             (("--privacy", "gaussian-labels", "--upper=-99"), "the smallest label of the table"),
-            (("--privacy", "laplace-residuals", "--upper=9"), "no upper"),
         ],
     )
     def test_options_of_numbers(self, files: tuple[str, str], more: tuple[str, ...], words: str) -> None:
@@ -252,16 +251,13 @@ class TestErrors:
 
 
 class TestWhatIsCompared:
-    nothing: dict[str, Any] = dict.fromkeys(
-        ("epsilon", "delta", "lower", "upper", "clip", "alpha", "intervals")
-    )
+    nothing: dict[str, Any] = dict.fromkeys(("epsilon", "delta", "lower", "upper", "alpha", "intervals"))
 
     def test_classes(self) -> None:
         made = chosen_mechanisms(None, True, np.array(["a", "b"] * 5), dict(self.nothing))
         assert made["none"] is None
         for epsilon in COMPARED_EPSILONS:
             assert made[f"randomised-response epsilon {epsilon:g}"] == RandomisedResponse(epsilon, ["a", "b"])
-        assert made["gaussian-residuals epsilon 2"] == GaussianResiduals(2.0, 1e-6, classes=["a", "b"])
         assert [made[f"paper-laplace alpha {one:g}"] for one in (0.5, 1.0, 4.0)] == [
             PaperLaplace(one) for one in (0.5, 1.0, 4.0)
         ]
@@ -271,17 +267,11 @@ class TestWhatIsCompared:
         y = np.linspace(-3.0, 8.0, 50)
         made = chosen_mechanisms(None, True, y, self.nothing | {"epsilon": [1.0], "upper": 10.0})
         assert made["laplace-labels epsilon 1"] == LaplaceLabels(1.0, -3.0, 10.0)
-        assert made["gaussian-residuals epsilon 1"] == GaussianResiduals(1.0, 1e-6, clip=10.0)
         assert not any(name.startswith("randomised") for name in made)
 
     def test_what_was_taken_from_the_table_is_said(self) -> None:
         y = np.linspace(-3.0, 8.0, 50)
         options = self.nothing | {"epsilon": [1.0]}
-        made = chosen_mechanisms(["laplace-residuals"], False, y, options)
-        assert made == {"laplace-residuals epsilon 1": LaplaceResiduals(1.0, clip=8.0)}
-        (sentence,) = notices(made, options)
-        assert sentence.startswith("The clip 8 is the table's own")
-        assert notices(made, options | {"clip": 8.0}) == []
         options["upper"] = 10.0
         (sentence,) = notices(chosen_mechanisms(["laplace-labels"], False, y, options), options)
         assert sentence.startswith("The lower bound -3 is the table's own")

@@ -252,13 +252,10 @@ def test_what_noise_was_put_on_where_it_is_known(home: Path) -> None:
     promised = {"mechanism": "laplace-labels", "epsilon": 0.5, "delta": 0.0}
     add_task(home, "once", privacy=promised)
     charge(home, "once", LAPLACE, "lab")
-    add_task(home, "often")
-    charge(home, "often", Event("laplace", 10.0, count=5), "lab")
     add_task(home, "unknown")
     charge(home, "unknown", LAPLACE, "lab")
     text = said(home)
     assert "once: Laplace noise on labels, epsilon 0.5;" in text
-    assert "often: Laplace noise on residuals, epsilon 0.5;" in text
     assert "unknown: Laplace noise, epsilon 0.5;" in text
 
 

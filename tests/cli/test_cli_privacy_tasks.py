@@ -133,12 +133,11 @@ def test_a_task_with_privacy_from_the_invitation_to_predictions(town: Town) -> N
 
 
 def test_operators_are_told_what_protects_the_labels(town: Town) -> None:
-    words = ["--privacy", "gaussian-residuals", "--epsilon", 0.5, "--delta", 1e-6, "--classes", "no,yes"]
-    pytest.importorskip("dp_accounting", reason="the extra privacy")
+    words = ["--privacy", "randomised-response", "--epsilon", 0.5, "--classes", "no,yes"]
     said = run("invite", "noisy", "lab", *town.clinic, *ROUNDS, *words, *town.out("noisy"))
-    assert "Gaussian noise on every residual, clipped at +-1: epsilon 0.5, delta 1e-06" in said
+    assert "Randomised response on 2 classes with epsilon 0.5, once for all rounds" in said
     said = run("join", town.root / "noisy.invitation", "--yes", *town.lab)
-    assert "gaussian-residuals (epsilon 0.5, delta 1e-06, each version" in said
+    assert "randomised-response (epsilon 0.5, once" in said
     assert "Your fitted values and predictions are another matter" in said
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,6 @@ from gal.core.line_search import (
     HalfSearch,
     LBFGSSearch,
     Line,
-    ReleasedStep,
-    largest_curvature,
     line_search,
     mean_loss,
 )
@@ -266,17 +263,6 @@ def test_methods_by_name() -> None:
         line_search(True)
 
 
-@pytest.mark.parametrize(
-    ("start", "rate"), [((-6.0, 3.0), 2.0), ((-6.0, 0.5), 12.0), ((1.0, 4.0), -0.25), ((-1.0, 0.0), 0.0)]
-)
-def test_a_released_step_goes_to_the_lowest_point_of_the_parabola(
-    start: tuple[float, float], rate: float
-) -> None:
-    """Slope and curvature at the start are all it sees: it ends where slope + rate * curvature is 0."""
-    line: Any = SimpleNamespace(start=start)
-    assert ReleasedStep()(line) == rate
-
-
 # Rates that are not searched
 
 
@@ -296,30 +282,6 @@ def test_a_constant_rate_is_a_number_above_0(rate: float) -> None:
     with pytest.raises(InvalidOptionError, match="above 0"):
         ConstantRate(rate)
     assert line_search("constant")(line_of(SquaredError(), 0), round=3, scale=1.0) == 1.0
-
-
-@pytest.mark.parametrize("start", [None, (-1.0, None)])
-def test_a_released_step_needs_to_know_the_slope(start: Any) -> None:
-    line: Any = SimpleNamespace(start=start)
-    with pytest.raises(InvalidOptionError, match="whose slope is known"):
-        ReleasedStep()(line)
-
-
-@pytest.mark.parametrize("loss", [SquaredError(2), BinaryLogLoss(), MultinomialLogLoss(3)], ids=repr)
-def test_the_largest_curvature_is_reached_and_never_passed(loss: Loss) -> None:
-    """Over outputs and directions of length 1, drawn and at the corners."""
-    rng, k = np.random.default_rng(0), loss.n_outputs
-    output = np.vstack([np.zeros((1, k)), np.eye(k)[-1:] * -50.0, rng.normal(scale=2.0, size=(3000, k))])
-    along = np.vstack([np.eye(k)[:1], np.eye(k)[:1], rng.normal(size=(3000, k))])
-    if k == 3:
-        along[1] = (1.0, -1.0, 0.0)  # two classes are as likely, and the third is not: the worst there is
-    along /= np.linalg.norm(along, axis=1, keepdims=True)
-    curvature = loss.along(np.zeros((len(output), 1 if k == 3 else k)), output, along)[1]
-    assert curvature is not None
-    assert curvature.max() <= largest_curvature(loss) * (1 + 1e-12)
-    assert curvature.max() >= largest_curvature(loss) * 0.999
-    with pytest.raises(InvalidOptionError, match="not for huber"):
-        largest_curvature(Huber(1.0))
 
 
 # Where the exact search looks

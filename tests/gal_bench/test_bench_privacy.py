@@ -18,7 +18,7 @@ import pytest
 
 from gal.cli.benching.bench_report import _shown, run_facts
 from gal.errors import InvalidInputError, MissingExtraError
-from gal.privacy import GaussianResiduals, LaplaceLabels, RandomisedResponse
+from gal.privacy import LaplaceLabels, RandomisedResponse
 from gal.privacy.leakage import Share
 from gal_bench.cache import Cache, deciding_files, fingerprint
 from gal_bench.cells import Cell, Outcome, Sources, run_cell
@@ -27,7 +27,7 @@ from gal_bench.pages.leaks import leak_of
 from gal_bench.pages.results import narrow, page
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import to_csv, to_markdown
-from gal_bench.runner import Run, run_tables
+from gal_bench.runner import Run, check_extras
 from gal_bench.runs.mechanisms import BOUNDS, mechanism_of
 from gal_bench.runs.tabular_cells import find_split
 from gal_bench.specs import _read_table, read_tables
@@ -50,17 +50,6 @@ def test_noisy_labels_are_randomised_response_for_classes_and_laplace_noise_for_
     assert (made.lower, made.upper) == BOUNDS["Diabetes"]
     assert not made.source.secure  # type: ignore[union-attr]
     assert mechanism_of(replace(cell, privacy=None), find_split(cell, Sources())) is None
-
-
-def test_residuals_of_numbers_are_clipped_at_half_of_the_bounds() -> None:
-    cell = Cell("Diabetes", 2, "per seed", 0, privacy="gaussian-residuals", epsilon=4.0, delta=1e-5)
-    made = mechanism_of(cell, find_split(cell, Sources()))
-    assert isinstance(made, GaussianResiduals)
-    assert made.clip == 200.0
-    assert (
-        mechanism_of(replace(cell, dataset="Wine"), find_split(replace(cell, dataset="Wine"), Sources())).clip
-        == 1.0
-    )
 
 
 def test_noise_is_the_same_for_every_epsilon_and_another_for_every_seed_and_fit() -> None:
@@ -96,7 +85,7 @@ def test_public_bounds_hold_for_all_labels(name: str) -> None:
         ('privacy = "noisy-labels"', "needs epsilon"),
         ('privacy = "noisy-labels"\nepsilon = 0', "epsilon must be a number above 0"),
         ('privacy = "noisy-labels"\nepsilon = 1\ndelta = 1e-5', "has no delta"),
-        ('privacy = "gaussian-residuals"\nepsilon = 1', "needs delta"),
+        ('privacy = "gaussian-labels"\nepsilon = 1', "needs delta"),
         ("epsilon = 1", "has no epsilon"),
         ('privacy = "paper-laplace"\nmethod = "alone"', "what GAL sends"),
         ('leak = true\nmethod = "joint"', "what GAL sends"),
@@ -115,15 +104,11 @@ def test_a_wrong_row_is_refused(content: str, said: str, tmp_path: Path) -> None
         _read_table(folder)
 
 
-def test_a_missing_package_is_named_before_anything_runs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    part = narrow(TABLES["guarantees"], sets=["Wine"], organizations=[2], seeds=1)
-    assert part is not None
+def test_a_missing_package_is_named_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell("Diabetes", 2, "per seed", 0, privacy="gaussian-labels", epsilon=4.0, delta=1e-5)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"gal-learn\[privacy\]"):
-        run_tables([part], Cache(tmp_path), Sources(), n_jobs=1)
-    assert not list(tmp_path.iterdir())
+        check_extras([cell])
 
 
 # --- one run
@@ -237,7 +222,6 @@ GUESSED = {
     "paper-laplace": 90,
     "paper-interval": 100,
     "noisy-labels": {0.5: 60, 1.0: 72, 2.0: 87, 4.0: 98, 8.0: 99},
-    "gaussian-residuals": {4.0: 65, 8.0: 80},
 }
 ALLOWED = {0.5: 0.622, 1.0: 0.731, 2.0: 0.88, 4.0: 0.982, 8.0: 0.9996}
 
@@ -292,7 +276,6 @@ def test_csv_has_the_facts() -> None:
     assert float(one["canaries low"]) < 0.72 < float(one["canaries high"])
     assert (one["rows guessed"], one["rows without message"]) == ("1.0", "0.5")
     assert float(one["equivalent epsilon"]) == pytest.approx(np.log(0.72 / 0.28), abs=1e-5)
-    assert lines["GAL, Gaussian residuals, ε = 8", "QSAR"]["delta"] == "1e-05"
     assert lines["Alone", "QSAR"]["canaries guessed"] == ""
     assert lines["GAL, no mechanism", "QSAR"]["equivalent epsilon"] == ""  # without limit
     assert "best attack" not in to_csv(Run(TABLES["skewed"], {})).splitlines()[0]
@@ -333,7 +316,7 @@ def test_figures_above_the_guarantee_are_counted() -> None:
         for key, one in run.outcomes.items()
     }
     found = {one.name: one for one in findings(Run(run.table, broken))}
-    assert found["figures above the guarantee"].value == pytest.approx(2 / 14)
+    assert found["figures above the guarantee"].value == pytest.approx(2 / 10)
 
 
 # --- the picture
@@ -352,7 +335,7 @@ def test_utility_against_leakage(tmp_path: Path) -> None:
     np.testing.assert_allclose(drawn["the paper's Laplace, α = 1"].get_xydata(), [[90, 85]])
     assert drawn["alone"].get_ydata()[0] == 80
     assert drawn["blind guess"].get_xdata()[0] == 50
-    assert [text.get_text() for text in cancer.texts] == ["0.5", "8", "4", "8"]
+    assert [text.get_text() for text in cancer.texts] == ["0.5", "8"]
     assert not any(axes.get_lines() for axes in rest)
     errors = {key: replace(one, metric="mad") for key, one in run.outcomes.items()}
     assert leakage(Run(run.table, errors)).axes[0].yaxis_inverted()  # lower is drawn higher

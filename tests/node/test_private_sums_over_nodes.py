@@ -16,9 +16,10 @@ from gal.errors import LearningInterruptedError
 from gal.models import LinearModel
 from gal.node.store.state import TaskRecord
 from gal.privacy import RandomisedResponse
+from gal.privacy.mechanisms.columns import SUBJECT as COLUMN_SUBJECT
 from gal.protocol import decode
 from gal.secrecy.terms import SUM
-from noisy_labels import EPSILON, RESIDUALS, RESPONSE, FixedNoise, charged, spied
+from noisy_labels import COLUMNS, EPSILON, RESPONSE, FixedNoise, charged, spied
 from patience import patient
 from rounded_alike import rounding_as_nodes
 from small_network import LABEL, ROW_ID, Network, exact, numbers, running
@@ -187,8 +188,8 @@ def test_what_resumes_sends_the_same_and_draws_once(net: Network, in_one_process
     np.testing.assert_allclose(said, model.predict_proba(columns)[:, 1], atol=GRID)
 
 
-@pytest.mark.parametrize(("privacy", "times"), [(RESPONSE, 1), (RESIDUALS, 2)], ids=["labels", "residuals"])
-def test_rows_that_not_all_know_cost_noise_on_residuals_twice_and_noisy_labels_once(
+@pytest.mark.parametrize(("privacy", "times"), [(RESPONSE, 1), (COLUMNS, 2)], ids=["labels", "columns"])
+def test_rows_that_not_all_know_cost_noise_for_columns_twice_and_noisy_labels_once(
     privacy: Any, times: int, net: Network
 ) -> None:
     task = f"fewer-{times}"
@@ -196,5 +197,19 @@ def test_rows_that_not_all_know_cost_noise_on_residuals_twice_and_noisy_labels_o
     with holding(net, "ward", net.tables["ward"].iloc[10:]):
         record = net.invite(task, rounds=1, cross_validation=0, privacy=privacy, secrecy="sums")
         net.learn(task)
-    assert sum(one.n_rows for one in charged(net, task) if one.most) == N + (times - 1) * (N - 10)
+    columns = sum(one.n_rows for one in charged(net, task) if one.subject == COLUMN_SUBJECT)
+    assert sum(one.n_rows for one in charged(net, task) if one.most) - columns == N
+    assert columns == (times - 1) * (2 * N - 10)
     assert net.nodes["clinic"].state.statuses(record.id, "label holder") == {1: "abandoned", 2: "finished"}
+
+
+@pytest.mark.parametrize("privacy", [RESPONSE, COLUMNS], ids=["labels", "columns"])
+def test_other_labels_with_the_same_noise_leave_no_trace(privacy: Any, net: Network, first: Learned) -> None:
+    before = first if privacy is RESPONSE else learned(net, "before", privacy)
+    with holding(net, "clinic", tables(7)["clinic"]):
+        after = learned(net, f"other-{privacy.columns_epsilon}", privacy)
+    assert before.kinds == {"begin", "fit", "keys", "share", "sum", "open", "total", "end"}, (
+        "no single answer"
+    )
+    assert before.sent == after.sent
+    assert before.said != after.said, "and yet something else is predicted"

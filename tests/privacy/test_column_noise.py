@@ -25,7 +25,6 @@ from gal.errors import InvalidLabelsError, InvalidOptionError
 from gal.privacy import GaussianLabels, LaplaceLabels, RandomisedResponse, SeededNoise
 from gal.privacy.leakage import Transcript
 from gal.privacy.mechanisms.columns import ColumnNoise, releases_of_a_row, residual_distance
-from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
 from gal.privacy.protection import protect
 
 Floats = NDArray[np.float64]
@@ -222,11 +221,6 @@ def test_two_classes_have_a_closed_form(epsilon: float) -> None:
     loss = RandomisedResponse(epsilon, [0, 1]).public_loss(BinaryLogLoss())
     doubt = 0.01 / (1 + np.exp(epsilon))
     assert residual_distance(loss, None) == pytest.approx((1 - doubt) * np.tanh(epsilon / 4) + doubt)
-
-
-def test_labels_without_noise_move_a_residual_by_1() -> None:
-    assert residual_distance(CorrectedLogLoss(2, 1.0), None) == 1.0
-    assert residual_distance(CorrectedLogLoss(3, 1.0), None) == pytest.approx(np.sqrt(2))
 
 
 def test_what_cannot_be_had_is_said() -> None:

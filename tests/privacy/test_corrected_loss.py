@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.linear_model import Ridge
 
-from gal.core.line_search import ExactSearch, Line, mean_loss
-from gal.core.losses import Loss
+from gal.core.line_search import ExactSearch, Line
 from gal.core.state import Progress
 from gal.core.stopping import Stopping
 from gal.engine.drivers import InProcess, drive_learning
@@ -72,31 +71,6 @@ def test_residual_and_slope_are_derivatives_of_the_value(loss: CorrectedLogLoss,
 
 
 @every_loss
-def test_it_is_a_loss_with_the_outputs_of_the_plain_one(loss: CorrectedLogLoss) -> None:
-    y, output, _ = problem(loss, 20, 0)
-    assert isinstance(loss, Loss)
-    assert loss.value(y, output).shape == (20,)
-    assert loss.n_outputs == loss.plain.n_outputs == loss.initial(y).shape[0]
-    probability = loss.inverse_link(output)
-    assert probability.shape == (20, loss.n_classes)
-    np.testing.assert_array_equal(probability, loss.plain.inverse_link(output))
-
-
-@pytest.mark.parametrize("loss", [one for one in LOSSES if one.keep == 1], ids=str)
-def test_where_every_label_stays_it_is_the_log_loss(loss: CorrectedLogLoss) -> None:
-    y, output, direction = problem(loss, 40, 1, spread=50.0)
-    plain = loss.plain
-    np.testing.assert_allclose(loss.value(y, output), plain.value(y, output), rtol=1e-12)
-    np.testing.assert_allclose(loss.pseudo_residual(y, output), plain.pseudo_residual(y, output), atol=1e-14)
-    np.testing.assert_allclose(
-        loss.along(y, output, direction)[0], plain.along(y, output, direction)[0], atol=1e-12
-    )
-    np.testing.assert_allclose(loss.initial(y), plain.initial(y), rtol=1e-12)
-    weight = np.random.default_rng(0).random(40) + 0.1
-    np.testing.assert_allclose(loss.initial(y, weight), plain.initial(y, weight), rtol=1e-12)
-
-
-@every_loss
 @pytest.mark.parametrize("doubt", [0.0, DOUBT])
 def test_the_best_constant_is_the_debiased_share(
     loss: CorrectedLogLoss, doubt: float, monkeypatch: pytest.MonkeyPatch
@@ -122,15 +96,6 @@ def test_the_best_constant_is_the_debiased_share(
     )
 
 
-def test_a_class_that_the_noise_hides_is_not_said_to_be_absent() -> None:
-    loss = CorrectedLogLoss(10, 0.2)
-    y = np.repeat([0.0, 1.0, 2.0], [30, 30, 20])[:, None]  # the noise made seven of ten classes disappear
-    share = loss.inverse_link(loss.initial(y)[None, :])[0]
-    assert share.min() > 0.01
-    confident = CorrectedLogLoss(10, 1.0).initial(y)
-    assert loss.inverse_link(confident[None, :])[0].min() < 0.01
-
-
 @every_loss
 @pytest.mark.parametrize("size", [1e2, 1e4, 1e300])
 def test_far_outputs_neither_overflow_nor_warn(loss: CorrectedLogLoss, size: float) -> None:
@@ -138,16 +103,6 @@ def test_far_outputs_neither_overflow_nor_warn(loss: CorrectedLogLoss, size: flo
     assert np.isfinite(loss.value(y, output)).all()
     assert np.isfinite(loss.pseudo_residual(y, output)).all()
     assert np.abs(loss.pseudo_residual(y, output)).max() <= 1
-
-
-def test_a_label_that_the_model_contradicts_stops_pulling() -> None:
-    loss = CorrectedLogLoss(2, 0.8)
-    y = np.zeros((3, 1))
-    calm, unsure, agreeing = loss.pseudo_residual(y, np.array([[12.0], [0.0], [-12.0]]))[:, 0]
-    assert abs(unsure) > 0.2
-    assert abs(calm) < DOUBT
-    assert abs(agreeing) < DOUBT
-    assert loss.plain.pseudo_residual(y, np.array([[12.0]]))[0, 0] < -0.99
 
 
 @settings(max_examples=60)
@@ -179,24 +134,6 @@ def learned(loss: CorrectedLogLoss, y: Floats, X: Floats) -> Progress:
         replace(task, stopping=Stopping(None, None, None)), members, InProcess(), on_round=reached.append
     )
     return reached[-1]
-
-
-@pytest.mark.parametrize("keep", [0.4, 0.6, 0.9])
-@pytest.mark.parametrize("seed", range(3))
-def test_learning_lowers_it_and_does_not_run_away(keep: float, seed: int) -> None:
-    loss = CorrectedLogLoss(3, keep)
-    rng = np.random.default_rng(seed)
-    codes = rng.integers(0, 3, 90)
-    X = 6 * np.eye(3)[codes] @ rng.normal(size=(3, 8)) + rng.normal(size=(90, 8))  # classes far apart
-    y = randomised(codes, loss, rng)
-    reached = learned(loss, y, X)
-    losses = [reached.initial_train_loss, *(done.train_loss for done in reached.rounds)]
-    assert len(reached.rounds) == 10
-    assert np.diff(losses).max() <= 1e-12
-    assert losses[-1] == pytest.approx(mean_loss(loss, y, reached.output))
-    assert (
-        np.abs(reached.output).max() < 200
-    )  # the loss without doubt is bounded: steps of thousands lower it
 
 
 def test_it_finds_what_is_true_beneath_the_noise() -> None:
@@ -267,22 +204,3 @@ def test_a_class_that_was_not_seen_has_a_standard_error_or_half_a_row(keep: floa
     for weight in (None, np.full(n, 2.5)):
         found = loss.initial(codes[:, None].astype(float), weight)
         np.testing.assert_allclose(np.exp(found), share / share.sum(), rtol=1e-9)
-
-
-def test_rows_of_unequal_weight_know_less_than_as_many_alike() -> None:
-    """Nine rows of which one has all the weight are as good as one: nothing is known."""
-    loss, y = CorrectedLogLoss(3, 0.9), np.zeros((9, 1))
-    alone = np.array([1.0] + [1e-9] * 8)
-    np.testing.assert_allclose(loss.initial(y, alone), loss.initial(y[:1]), rtol=1e-6)
-
-
-@pytest.mark.parametrize(("n_classes", "keep"), [(1, 1.0), (0, 1.0), (2, 0.5), (4, 0.25), (2, 1.0001)])
-def test_what_is_no_randomised_response_is_refused(n_classes: int, keep: float) -> None:
-    with pytest.raises(InvalidOptionError, match=r"n_classes must be|keep must be"):
-        CorrectedLogLoss(n_classes, keep)
-
-
-def test_two_classes_have_one_output_unless_two_are_wanted() -> None:
-    assert CorrectedLogLoss(2, 0.8).n_outputs == 1
-    assert CorrectedLogLoss(2, 0.8, one_output=False).n_outputs == 2
-    assert CorrectedLogLoss(3, 0.8).n_outputs == 3

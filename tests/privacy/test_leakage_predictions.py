@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.dummy import DummyRegressor
-from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
 
 from gal.evaluate.rehearsal import rehearse
@@ -59,11 +58,3 @@ def test_trees_that_memorise_give_their_rows_away_and_constants_do_not() -> None
     assert told(tree).membership.low > 0.6
     constant = told(DummyRegressor()).membership
     assert constant.low < 0.55 < 0.75 > constant.high > 0.45
-
-
-def test_of_classes_by_their_probabilities() -> None:
-    y = np.where(data()[1] > 0, "yes", "no")
-    found = told(Ridge(), y)
-    assert 0 <= found.membership.low <= found.membership.auc <= found.membership.high <= 1
-    assert {one.organization for one in found.columns} <= {"bank", "lab"}
-    assert set(found.to_json()) == {"membership", "columns"}

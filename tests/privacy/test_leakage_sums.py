@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from typer.testing import CliRunner
 from gal.cli.app import app
 from gal.engine.organization import Organization
 from gal.errors import InvalidOptionError
-from gal.evaluate.rehearsal import Rehearsal, rehearse, rehearse_all
+from gal.evaluate.rehearsal import Rehearsal, rehearse
 from gal.evaluate.sum_columns import columns_in_sum
 from gal.privacy import RandomisedResponse
 from gal.privacy.leakage.own_columns import own_columns_explained
@@ -55,11 +54,6 @@ def test_she_finds_less_in_the_sum_than_in_the_answer(both: tuple[Rehearsal, Reh
     assert "sums of" not in single.leak.verdict()
 
 
-def test_labels_are_as_little_protected_as_without(both: tuple[Rehearsal, Rehearsal]) -> None:
-    for one in both:
-        assert one.leak.worst.canaries.value == 1.0
-
-
 def test_utility_stands_beside_that_of_single_answers(both: tuple[Rehearsal, Rehearsal]) -> None:
     X, y = table()
     summed, single = both
@@ -82,32 +76,6 @@ def test_it_is_what_the_organization_would_try_at_home_beside_the_real_others() 
     assert found[0].in_sum == own_columns_explained(made[0], 3, 1, n_known=30, beside=made[1:])
     assert found[0].alone == own_columns_explained(made[0], 3, 1, n_known=30)
     assert found[0].in_sum.added_to == 2
-
-
-@pytest.mark.parametrize(("rounds", "parts", "fits"), [(3, 0, 3), (2, 4, 10), (10, 4, 20)])
-def test_the_parts_of_a_cross_validation_ask_for_as_many_fits(
-    rounds: int, parts: int, fits: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    X, _ = table(40)
-    tried: list[int] = []
-    monkeypatch.setattr(
-        "gal.evaluate.sum_columns.own_columns_explained", lambda _, fits, *more, **how: tried.append(fits)
-    )
-    columns_in_sum({name: X[PARTS[name]] for name in OTHERS}, 1, {"rounds": rounds}, parts=parts)
-    assert tried == [fits] * 6, "each in the sum and alone"
-
-
-def test_too_few_rows_are_not_tried() -> None:
-    X, _ = table(19)
-    assert columns_in_sum({name: X[PARTS[name]] for name in OTHERS}, 1, {"rounds": 3}) == ()
-
-
-def test_several_classes_have_as_many_outputs() -> None:
-    X, score = table(120)
-    y = np.digitize(score, [-1.0, 1.0])
-    (found,) = rehearse_all(X, y, PARTS, mechanisms={"none": None}, secrecy="sums", **QUICK | {"rounds": 1})
-    assert found.sums is not None
-    assert {one.in_sum.outputs for one in found.sums} == {3}
 
 
 def test_what_cannot_be_is_refused_before_anything_is_learned() -> None:
@@ -149,18 +117,3 @@ def test_the_command_says_it_in_tables(tmp_path: Path) -> None:
     noisy = ["--privacy", "laplace-labels", "--epsilon", "1", "--lower", "-9", "--upper", "9"]
     said = " ".join(leakage(tmp_path, "--secrecy", "sums", *noisy).stdout.split())
     assert "with single answers and without a mechanism" in said
-
-
-def test_and_to_machines(tmp_path: Path) -> None:
-    (facts,) = json.loads(leakage(tmp_path, "--secrecy", "sums", "--json").stdout)
-    assert facts["leak"]["summed"] is True
-    assert [one["organization"] for one in facts["sums"]] == ["pretended 1", "pretended 2", "pretended 3"]
-    assert facts["sums"][0]["in_sum"]["added_to"] == 2
-    (facts,) = json.loads(leakage(tmp_path, "--json").stdout)
-    assert facts["sums"] is None
-
-
-def test_another_word_is_refused(tmp_path: Path) -> None:
-    result = leakage(tmp_path, "--secrecy", "some")
-    assert result.exit_code != 0
-    assert "--secrecy must be none or sums, got 'some'" in str(result.exception) + result.output

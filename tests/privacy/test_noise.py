@@ -78,11 +78,6 @@ def test_only_the_seeded_source_can_be_repeated() -> None:
     assert not np.array_equal(first, SystemNoise().gaussian(zeros, 1.0))
 
 
-def test_one_call_after_another_draws_anew() -> None:
-    source, zeros = SeededNoise(1), np.zeros((50, 1))
-    assert not np.array_equal(source.laplace(zeros, 1.0), source.laplace(zeros, 1.0))
-
-
 def test_whole_numbers_below_a_bound_are_all_alike() -> None:
     counts = np.bincount(_below(7, 70_000), minlength=7)
     assert len(counts) == 7

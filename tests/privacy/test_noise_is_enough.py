@@ -17,15 +17,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
+from gal.core.losses import Loss, SquaredError
 from gal.engine.labels import Labels, class_labels
 from gal.engine.options import Options
-from gal.errors import InvalidLabelsError, InvalidOptionError
+from gal.errors import InvalidLabelsError
 from gal.privacy import (
     GaussianLabels,
-    GaussianResiduals,
     LaplaceLabels,
-    LaplaceResiduals,
     RandomisedResponse,
 )
 from gal.privacy.accounting import Event
@@ -71,27 +69,10 @@ def gaussian_delta(distance: float, epsilon: float) -> float:
     return float(upper - math.exp(epsilon) * norm.cdf(-distance / 2 - epsilon / distance))
 
 
-def check_laplace(l1: float, scale: float, rounds: int, epsilon: float) -> None:
-    """All rounds together cost epsilon, no more and hardly less."""
-    assert rounds * l1 / scale <= epsilon * (1 + 1e-9)
-    assert rounds * l1 / scale >= epsilon / LOOSE
-
-
-def laplace_delta(shift: float, releases: int, epsilon: float) -> float:
-    """delta at epsilon of so many releases with unit Laplace noise on values that lie ``shift`` apart.
-
-    The privacy loss of one is +-shift at its ends, with probability 1/2 and exp(-shift)/2, and in between
-    has density exp(-(shift - loss)/2)/4; on a fine grid, rounded up, it is added up over all of them.
-    """
-    steps = 400
-    ends = np.arange(-steps, steps + 1)
-    below = 0.5 * np.exp(-shift * (1 - ends / steps) / 2)  # P(loss <= end), without what lies on the last
-    mass = np.diff(below, prepend=0.0) + 0.5 * (ends == steps)
-    losses = np.ones(1)
-    for _ in range(releases):
-        losses = np.convolve(losses, mass)
-    at = (np.arange(losses.size) - releases * steps) * shift / steps
-    return float((losses * np.maximum(0, -np.expm1(epsilon - at))).sum())
+def check_laplace(l1: float, scale: float, epsilon: float) -> None:
+    """It costs epsilon, no more and hardly less."""
+    assert l1 / scale <= epsilon * (1 + 1e-9)
+    assert l1 / scale >= epsilon / LOOSE
 
 
 def check_gaussian(
@@ -109,55 +90,12 @@ def far_apart(sent: Floats) -> tuple[float, float]:
     return float(np.abs(apart).sum(axis=-1).max()), float(np.linalg.norm(apart, axis=-1).max())
 
 
-def possible(loss: Loss) -> list[Floats]:
-    """Labels (1, width) of one row that lie as far apart as any can."""
-    if isinstance(loss, SquaredError):
-        corners = itertools.product((-1e3, 1e3), repeat=loss.n_outputs)
-        return [np.array([corner]) for corner in corners]
-    return [np.array([[float(code)]]) for code in range(max(2, loss.n_outputs))]
-
-
-def residual_distance(mechanism: Any, loss: Loss, rounds: int) -> tuple[tuple[float, float], float]:
-    """The largest distance of what one round sends for one row, over labels and
-    outputs; and the scale of the noise.
-    """
-    rng, y = np.random.default_rng(0), np.vstack(possible(loss))
-    outputs = [np.zeros((1, loss.n_outputs)), *(size * np.eye(loss.n_outputs)[:1] for size in (-60, 60))]
-    outputs += [rng.normal(scale=4.0, size=(1, loss.n_outputs)) for _ in range(30)]
-    found, source = [], Recording()
-    for output in outputs:
-        residual = loss.pseudo_residual(y, np.repeat(output, len(y), axis=0))
-        found.append(far_apart(mechanism.release(loss, rounds, source)(residual, 1, "assisted", None)))
-    l1, l2 = (max(each) for each in zip(*found, strict=True))
-    return (l1, l2), source.scale
-
-
-LOSSES: list[Loss] = [
-    BinaryLogLoss(),
-    *(MultinomialLogLoss(n_classes) for n_classes in (2, 3, 7)),
-    *(SquaredError(n_outputs) for n_outputs in (1, 4)),
-]
-IDS = [f"{type(loss).__name__} {loss.n_outputs}" for loss in LOSSES]
 with_accounting = pytest.mark.usefixtures("accounting")
 
 
 @pytest.fixture
 def accounting() -> None:
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
-
-
-@pytest.mark.parametrize("loss", LOSSES, ids=IDS)
-@pytest.mark.parametrize("rounds", [1, 6])
-class TestResiduals:
-    def test_laplace(self, loss: Loss, rounds: int) -> None:
-        (l1, _), scale = residual_distance(LaplaceResiduals(0.7), loss, rounds)
-        check_laplace(l1, scale, rounds, 0.7)
-
-    @with_accounting
-    @pytest.mark.parametrize("epsilon", [0.5, 4.0])
-    def test_gaussian(self, loss: Loss, rounds: int, epsilon: float) -> None:
-        (_, l2), scale = residual_distance(GaussianResiduals(epsilon, 1e-5), loss, rounds)
-        check_gaussian(l2, scale, rounds, epsilon, 1e-5)
 
 
 def noisy_task(loss: Loss, bounds: tuple[float, float] | None) -> tuple[Labels, Floats]:
@@ -200,55 +138,6 @@ def test_columns(
     check_gaussian(l2, source.scale, releases, 2.0, 1e-5, loose=1.1)  # a share of doubt is added up
 
 
-@with_accounting
-@pytest.mark.parametrize("loss", LOSSES, ids=IDS)
-def test_noise_on_residuals_hides_outputs_as_well_as_labels(loss: Loss) -> None:
-    """The same epsilon holds for what was answered about a row."""
-    rng, width = np.random.default_rng(0), loss.n_outputs
-    ends = np.vstack([size * np.eye(width) for size in (-1e4, 1e4)])
-    outputs = np.vstack([ends, rng.normal(scale=9.0, size=(50, width))])
-    for mechanism in (LaplaceResiduals(0.7), GaussianResiduals(0.7, 1e-5)):
-        for y in possible(loss):
-            source, labels = Recording(), np.repeat(y, len(outputs), axis=0)
-            release = mechanism.release(loss, 3, source)
-            sent = release(loss.pseudo_residual(labels, outputs), 1, "assisted", None)
-            l1, l2 = far_apart(sent)
-            if mechanism.noise == "laplace":
-                assert 3 * l1 / source.scale <= 0.7 * (1 + 1e-9)
-            else:
-                assert gaussian_delta(math.sqrt(3) * l2 / source.scale, 0.7) <= 1e-5 * (1 + 1e-6)
-
-
-@with_accounting
-@pytest.mark.parametrize("loss", LOSSES, ids=IDS)
-def test_laplace_with_a_delta_uses_it(loss: Loss) -> None:
-    """All of delta: entries of a row are composed as the releases that they are."""
-    source, rounds, epsilon, delta = Recording(), 24, 1.0, 1e-5
-    y, release = np.vstack(possible(loss)), LaplaceResiduals(epsilon, delta).release(loss, rounds, source)
-    sent = release(loss.pseudo_residual(y, np.zeros((len(y), loss.n_outputs))), 1, "assisted", None)
-    # At output 0 a log loss moves each changed entry by 1, as far as it ever does.
-    apart = max((np.abs(one - other).ravel() for one in sent for other in sent), key=lambda one: one.sum())
-    shift, entries = apart.max() / source.scale, int((apart > 0).sum())
-    assert set(apart) <= {0.0, apart.max()}
-    assert laplace_delta(shift, rounds * entries, epsilon) <= delta * 1.05
-    assert laplace_delta(1.03 * shift, rounds * entries, epsilon) >= delta
-
-
-@pytest.mark.parametrize("clip", [0.1, 0.4, 3.0])
-@pytest.mark.parametrize("loss", [*LOSSES[:2], SquaredError(2)], ids=lambda one: type(one).__name__)
-class TestClipping:
-    """A smaller clip needs no more noise than it saves; at a larger one a log loss needs no more."""
-
-    def test_laplace(self, loss: Loss, clip: float) -> None:
-        (l1, _), scale = residual_distance(LaplaceResiduals(1.0, clip=clip), loss, 2)
-        check_laplace(l1, scale, 2, 1.0)
-
-    @with_accounting
-    def test_gaussian(self, loss: Loss, clip: float) -> None:
-        (_, l2), scale = residual_distance(GaussianResiduals(1.0, 1e-6, clip=clip), loss, 2)
-        check_gaussian(l2, scale, 2, 1.0, 1e-6)
-
-
 def label_distance(mechanism: Any, outputs: int) -> tuple[tuple[float, float], float]:
     """The largest distance of the copies of one row's labels, over all
     corners of the bounds; and the scale.
@@ -265,7 +154,7 @@ def label_distance(mechanism: Any, outputs: int) -> tuple[tuple[float, float], f
 class TestLabels:
     def test_laplace(self, outputs: int, bounds: tuple[float, float]) -> None:
         (l1, _), scale = label_distance(LaplaceLabels(0.5, *bounds), outputs)
-        check_laplace(l1, scale, 1, 0.5)
+        check_laplace(l1, scale, 0.5)
 
     @with_accounting
     def test_gaussian(self, outputs: int, bounds: tuple[float, float]) -> None:
@@ -282,7 +171,7 @@ class TestAnswers:
     def test_laplace(self, outputs: int) -> None:
         source = Recording()
         l1, _ = self.distance(AnswerNoise("laplace", 3.0, 0.5, source=source), source, outputs)
-        check_laplace(l1, source.scale, 1, 0.5)
+        check_laplace(l1, source.scale, 0.5)
 
     @with_accounting
     def test_gaussian(self, outputs: int) -> None:
@@ -305,57 +194,24 @@ def test_randomised_response_is_as_likely_under_any_two_labels_as_epsilon_allows
     assert mechanism.keep == source.scale
 
 
-@pytest.mark.parametrize(
-    "mechanism", [LaplaceResiduals(1.0), GaussianResiduals(1.0, 1e-5)], ids=["laplace", "gaussian"]
-)
-@with_accounting
-def test_residuals_are_cut_at_1_unless_told_otherwise(mechanism: Any) -> None:
-    sent = mechanism.release(SquaredError(), 2, Recording())(
-        np.array([[-5.0], [0.5], [5.0]]), 1, "assisted", None
-    )
-    np.testing.assert_array_equal(sent, [[-1.0], [0.5], [1.0]])
-
-
-@with_accounting
-def test_one_output_is_meant_where_none_are_named() -> None:
-    for mechanism in (LaplaceLabels(0.5, 0.0, 3.0), GaussianLabels(0.5, 1e-6, 0.0, 3.0)):
-        assert mechanism.scale() == mechanism.scale(1) < mechanism.scale(2)
-
-
-@pytest.mark.parametrize("delta", [-1e-5, 1.0, 2.0, "0.1"])
-def test_a_delta_of_laplace_residuals_is_0_or_a_share(delta: Any) -> None:
-    with pytest.raises(InvalidOptionError, match="delta must be a number between 0 and 1"):
-        LaplaceResiduals(1.0, delta)
-    assert LaplaceResiduals(1.0, 0).cost.delta == 0
-
-
-@pytest.mark.parametrize("clip", [0, -1.0, math.inf, math.nan, True, "1", None])
-def test_a_clip_is_a_number_above_0(clip: Any) -> None:
-    with pytest.raises(InvalidOptionError, match="clip must be a number above 0"):
-        LaplaceResiduals(1.0, clip=clip)
-    for number in (0.3, 1, np.float32(2.5), np.int64(2)):
-        assert LaplaceResiduals(1.0, clip=number).clip == number  # type: ignore[arg-type]
-
-
 class TestKind:
     """The scale of one kind hides less where the other is drawn."""
 
-    def kinds(self, labels: Any, residuals: Any, answers: AnswerNoise) -> list[set[str]]:
-        sources = [Recording() for _ in range(3)]
+    def kinds(self, labels: Any, answers: AnswerNoise) -> list[set[str]]:
+        sources = [Recording() for _ in range(2)]
         labels.noisy(labels.read(np.array([0.0, 3.0]), Options()), sources[0])
-        residuals.release(SquaredError(), 1, sources[1])(np.array([[0.5]]), 1, "assisted", None)
-        replace(answers, source=sources[2])(np.array([[0.5]]))
+        replace(answers, source=sources[1])(np.array([[0.5]]))
         return [source.kinds for source in sources]
 
     def test_laplace(self) -> None:
-        mechanisms = LaplaceLabels(0.5, 0.0, 3.0), LaplaceResiduals(0.5), AnswerNoise("laplace", 3.0, 0.5)
-        assert self.kinds(*mechanisms) == [{"laplace"}] * 3
+        mechanisms = LaplaceLabels(0.5, 0.0, 3.0), AnswerNoise("laplace", 3.0, 0.5)
+        assert self.kinds(*mechanisms) == [{"laplace"}] * 2
 
     @with_accounting
     def test_gaussian(self) -> None:
         answers = AnswerNoise("gaussian", 3.0, 0.5, 1e-5)
-        mechanisms = GaussianLabels(0.5, 1e-5, 0.0, 3.0), GaussianResiduals(0.5, 1e-5), answers
-        assert self.kinds(*mechanisms) == [{"gaussian"}] * 3
+        mechanisms = GaussianLabels(0.5, 1e-5, 0.0, 3.0), answers
+        assert self.kinds(*mechanisms) == [{"gaussian"}] * 2
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(0.0, 1.0), (-3.0, 9.0)])

@@ -6,13 +6,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
-from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
 
 from gal.engine.organization import Organization
-from gal.errors import InvalidInputError
 from gal.privacy.leakage.own_columns import ToldByAnswers, own_columns_explained, pretended
 
 N = 300
@@ -49,26 +46,10 @@ def test_where_rows_cannot_be_weighed_away_it_tells_less() -> None:
     assert held["age"][1] < free["age"][1] - 0.3
 
 
-def test_a_constant_tells_nothing() -> None:
-    found = values(told(DummyRegressor()))
-    assert max(max(each) for each in found.values()) < 0.05
-
-
 def test_what_leaves_counts() -> None:
     noise = np.random.default_rng(1)
     found = values(told(Ridge(1e-3), as_sent=lambda sent: sent + noise.normal(scale=20, size=sent.shape)))
     assert max(max(each) for each in found.values()) < 0.2
-
-
-def test_in_plain_values() -> None:
-    found = told(DummyRegressor()).to_json()
-    assert (found["n_rows"], found["n_known"], found["rounds"], found["outputs"]) == (N, 40, 4, 1)
-    assert [one["column"] for one in found["columns"]] == ["age", "town"]
-
-
-def test_some_rows_are_known_and_others_are_not() -> None:
-    with pytest.raises(InvalidInputError, match="between 10 and 290"):
-        own_columns_explained(Organization("lab", view(), None), 4, 1, n_known=295)
 
 
 def in_a_sum(others: int, rounds: int) -> dict[str, tuple[float, float]]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import gal.privacy
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.privacy import PaperInterval, PaperLaplace, PaperMechanism
 
@@ -28,12 +25,6 @@ def signs(n: int = 100_000) -> NDArray[np.float32]:
 
 def residual(n: int = 400, n_outputs: int = 3, seed: int = 5) -> NDArray[np.float32]:
     return generator(seed).normal(1.0, 2.0, size=(n, n_outputs)).astype(np.float32)
-
-
-def survived(mechanism: PaperMechanism) -> float:
-    """The share of residuals of +-1 whose sign is still there."""
-    given = signs()
-    return float(np.mean(np.sign(mechanism(given, generator())) == given))
 
 
 def average(mechanism: PaperMechanism, given: NDArray[Any], times: int) -> NDArray[np.float64]:
@@ -78,14 +69,6 @@ class TestBoth:
         spoiled[np.unravel_index(given.argmax(), given.shape)] = 1e6
         np.testing.assert_array_equal(mechanism(spoiled, generator()), mechanism(given, generator()))
 
-    def test_quantiles_are_of_all_outputs_together(self, mechanism: PaperMechanism) -> None:
-        given = np.column_stack([np.zeros(100), np.linspace(-1, 1, 100)]).astype(np.float32)
-        assert np.ptp(mechanism(given, generator())[:, 0]) > 0.5  # by column there would be no noise
-
-    def test_a_constant_residual_stays(self, mechanism: PaperMechanism) -> None:
-        given = np.full((20, 2), 0.5, dtype=np.float32)
-        np.testing.assert_array_equal(mechanism(given, generator()), given)
-
     def test_bad_residuals_are_refused(self, mechanism: PaperMechanism) -> None:
         with pytest.raises(InvalidInputError, match=r"shape \(n, K\), got shape \(3,\)"):
             mechanism(np.zeros(3), generator())
@@ -93,13 +76,6 @@ class TestBoth:
             mechanism([[np.nan]], generator())
         with pytest.raises(InvalidInputError, match=r"\(0, 2\)"):
             mechanism(np.zeros((0, 2)), generator())
-
-    def test_it_says_that_it_is_no_guarantee(self, mechanism: PaperMechanism) -> None:
-        assert "No differential privacy" in str(inspect.getdoc(mechanism))
-
-    def test_it_cannot_be_changed(self, mechanism: PaperMechanism) -> None:
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            mechanism.alpha = 2.0  # type: ignore[attr-defined]
 
 
 class TestLaplace:
@@ -111,16 +87,6 @@ class TestLaplace:
         assert np.mean(np.abs(noise)) == pytest.approx(2 / alpha, rel=0.02)
         assert np.median(np.abs(noise)) == pytest.approx(2 / alpha * np.log(2), rel=0.02)
 
-    def test_range_is_between_the_quantiles(self) -> None:
-        given = generator(3).normal(size=(50_000, 2)).astype(np.float32)
-        noise = PaperLaplace()(given, generator()) - np.clip(given, -1.96, 1.96)
-        assert np.mean(np.abs(noise)) == pytest.approx(2 * 1.96, rel=0.02)
-
-    def test_about_seventy_percent_of_signs_survive(self) -> None:
-        """Noise of scale 2 on +-1: 69.7 %. (The reference's 71 % is within two points, one standard error
-        of a count over a few hundred rows.)"""
-        assert survived(PaperLaplace()) == pytest.approx(1 - np.exp(-1 / 2) / 2, abs=0.008)
-
     @pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
     def test_bad_alpha_is_refused(self, alpha: float) -> None:
         with pytest.raises(InvalidOptionError, match="alpha"):
@@ -128,9 +94,6 @@ class TestLaplace:
 
 
 class TestInterval:
-    def test_three_quarters_of_signs_survive(self) -> None:
-        assert survived(PaperInterval()) == pytest.approx(0.75, abs=0.008)
-
     def test_what_is_sent_comes_from_one_threshold(self) -> None:
         """[a, b] = [-1, 1]: an entry of 1 is sent as 2t + 1, uniform in [-1, 3]; an entry of -1 as 2t - 1."""
         given = signs()
@@ -139,15 +102,6 @@ class TestInterval:
         np.testing.assert_allclose(above, np.linspace(-1, 3, len(above)), atol=0.05)
         below = np.sort(sent[given < 0])
         np.testing.assert_allclose(below, np.linspace(-3, 1, len(below)), atol=0.05)
-
-    def test_an_entry_inside_is_told_by_its_side_only(self) -> None:
-        """Zeros between bounds of -1 and 1: 2t - 1 where t is above them, 2t + 1 where it is not."""
-        given = np.zeros((20_000, 1), dtype=np.float32)
-        given[:1000], given[-1000:] = -1.0, 1.0
-        inside = PaperInterval()(given, generator())[1000:-1000]
-        assert inside.min() >= -1
-        assert inside.max() <= 1
-        assert np.var(inside) == pytest.approx(1 / 3, rel=0.03)  # uniform in [-1, 1]
 
     @pytest.mark.parametrize("intervals", [1, 2, 5])
     def test_more_thresholds_divide_the_variance(self, intervals: int) -> None:
@@ -160,13 +114,3 @@ class TestInterval:
     def test_bad_numbers_are_refused(self, intervals: Any) -> None:
         with pytest.raises(InvalidOptionError, match="intervals"):
             PaperInterval(intervals)
-
-
-def test_the_package_says_what_it_has() -> None:
-    assert gal.privacy.__all__ == sorted(gal.privacy.__all__)
-    assert all(hasattr(gal.privacy, name) for name in gal.privacy.__all__)
-
-
-def test_a_residual_of_one_entry_is_one() -> None:
-    for mechanism in (PaperLaplace(), PaperInterval()):
-        np.testing.assert_array_equal(mechanism([[0.5]], generator()), [[0.5]])

@@ -16,10 +16,8 @@ from sklearn.metrics import log_loss
 from sklearn.tree import DecisionTreeRegressor
 
 from gal import GALClassifier
-from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, SquaredError
-from gal.privacy import LaplaceResiduals, RandomisedResponse, SeededNoise, stack
+from gal.privacy import RandomisedResponse, SeededNoise
 from gal.privacy.refit import PrivateRefit
-from gal.privacy.stack import _own_spread
 
 OWN, BOTH = {"bank": [0, 1]}, {"bank": [0, 1], "shop": [2, 3]}
 
@@ -91,7 +89,9 @@ def test_of_many_rows_some_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with what the learning without it said of it: as good as all rows, but for their number."""
     X, y = table(1500)
     every = fitted(X[:900], y[:900])
-    monkeypatch.setattr(stack, "FITTED_ENTRIES", 600 * 8 * 5)  # 600 rows of 8 values from 5 learnings
+    monkeypatch.setattr(
+        "gal.privacy.refit.FITTED_ENTRIES", 600 * 8 * 6
+    )  # 600 rows of 8 values from 5 learnings
     some = fitted(X[:900], y[:900])
     assert part(some).used
     assert part(some).alone_loss != part(every).alone_loss
@@ -170,16 +170,6 @@ def test_few_rows_of_many_classes_of_which_the_others_know_nearly_all(seed: int)
     assert part(model).used
     assert loss(model, X[80:], y[80:]) < 0.1 < part(model).alone_loss - 0.5
     np.testing.assert_allclose(part(model).matrix, part(model).matrix[0, 0] * np.eye(10))
-
-
-def test_outputs_of_classes_have_one_spread_and_those_of_numbers_their_own() -> None:
-    own = np.array([[0.0, 0.0, 0.0], [2.0, 0.1, 0.2]])
-    both = np.array([[0.0], [1.0]])
-    spread = _own_spread(own, both, MultinomialLogLoss(3))
-    assert spread[0] == spread[1] == pytest.approx(np.sqrt((1.0 + 0.05**2) / 2))
-    assert spread[2] == 0.0
-    np.testing.assert_allclose(_own_spread(own, own, SquaredError(3)), [1.0, 0.05, 0.1])
-    np.testing.assert_allclose(_own_spread(own[:, 1:2], both, BinaryLogLoss()), [0.05])
 
 
 def test_what_is_sent_does_not_show_which_one_predicts() -> None:
@@ -284,13 +274,6 @@ def test_a_closing_model_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("gal.engine.stacking.ExtraTreesClassifier.fit", fails)
     own = part(of_three(*steps()))
     assert own.ensemble.closing is None
-
-
-def test_noise_on_every_residual_is_never_cross_validated() -> None:
-    X, y = table()
-    privacy = LaplaceResiduals(20.0, classes=[0, 1], source=SeededNoise(0))
-    model = GALClassifier(BOTH, local_models=Ridge(), rounds=2, random_state=0, privacy=privacy).fit(X, y)
-    assert model.private_refit_ is None or model.private_refit_.own is None
 
 
 def test_true_labels_of_one_class_are_no_error() -> None:

@@ -55,9 +55,7 @@ FEW: Mapping[str, Any] = {
     "gal.core.task.MOST_ROWS": 40,
     "gal.core.stored_answers.MODEL_OUTPUTS": 100,
     "gal.core.stored_answers.FEWEST_ROWS": 10,
-    "gal.privacy.stack.FITTED_ENTRIES": 2000,
     "gal.privacy.refit.FITTED_ENTRIES": 2000,
-    "gal.privacy.refit.JUDGED_ENTRIES": 2000,
     "gal.privacy.refit.ENOUGH": 20,
 }
 """Constants with which tables of a few hundred rows go the ways of those with hundreds of thousands."""

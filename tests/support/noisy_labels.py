@@ -22,14 +22,10 @@ LAPLACE = LabelPrivacy("laplace-labels", EPSILON, lower=-10.0, upper=10.0)
 COLUMNS = LabelPrivacy(
     "randomised-response", EPSILON, classes=("no", "yes"), columns_epsilon=10.0, columns_delta=1e-6
 )
-RESIDUALS = LabelPrivacy("laplace-residuals", 20.0, classes=("no", "yes"))
-NUMBERS = LabelPrivacy("laplace-residuals", 20.0)
 MECHANISMS = {
     "randomised-response": RESPONSE,
     "laplace-labels": LAPLACE,
     "response and columns": COLUMNS,
-    "laplace-residuals": RESIDUALS,
-    "laplace-residuals of numbers": NUMBERS,
 }
 
 

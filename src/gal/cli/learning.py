@@ -342,15 +342,9 @@ def _print_privacy(facts: Mapping[str, Any], out: Console) -> None:
         return
     print_spent(facts["privacy"], out)  # what it means was said before anything was sent
     if facts.get("refitted"):
-        from gal.privacy.registry import kind_named
-
-        noisy = (
-            ""
-            if kind_named(facts["privacy"]["mechanism"]).make.noised == "residuals"
-            else "Losses above are on noisy labels. "
-        )
         out.print(
-            f"{noisy}On the true labels, which stay here, the loss is {facts['public_true_loss']:.6g}, and "
+            "Losses above are on noisy labels. "
+            f"On the true labels, which stay here, the loss is {facts['public_true_loss']:.6g}, and "
             f"{facts['private_true_loss']:.6g} after the private refit, which predicts from now on."
         )
         if facts.get("refit_words"):

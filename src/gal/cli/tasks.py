@@ -69,7 +69,7 @@ class Assignment:
         return {"rounds": "auto" if self.rounds is None else self.rounds, "loss": self.loss} | more
 
 
-NUMBERS = ("epsilon", "delta", "lower", "upper", "clip", "columns_epsilon", "columns_delta")
+NUMBERS = ("epsilon", "delta", "lower", "upper", "columns_epsilon", "columns_delta")
 """Options of mechanisms that are numbers."""
 
 
@@ -100,9 +100,6 @@ class Protection:
     upper: Annotated[float | None, typer.Option(help="Public upper bound of labels.", show_default=False)] = (
         None
     )
-    clip: Annotated[
-        float | None, typer.Option(help="Public bound of residuals that get noise.", show_default="1")
-    ] = None
     columns_epsilon: Annotated[
         float | None,
         typer.Option(
@@ -161,7 +158,7 @@ def invite_command(
         kind=terms.kind,
         alignment=terms.align,
         seed=terms.seed,
-        privacy=_privacy(home_of(home), task, protection, options["rounds"]),
+        privacy=_privacy(home_of(home), task, protection),
         secrecy=terms.secrecy,
         drop_outs=terms.drop_outs,
         options=options,
@@ -238,10 +235,9 @@ def _mechanisms() -> str:
     return ", ".join(said[:-1]) + f" or {said[-1]}"
 
 
-def _privacy(home: Path, task: str, protection: Protection, rounds: Any) -> Any:
+def _privacy(home: Path, task: str, protection: Protection) -> Any:
     """How the labels are to be protected; for a task that is there already, how they are."""
     from gal.engine.labels import classes_from
-    from gal.engine.options import Options
     from gal.node.admin.membership import opened
     from gal.node.config.configuration import LEDGER
     from gal.node.holder.labels.label_privacy import (
@@ -259,9 +255,7 @@ def _privacy(home: Path, task: str, protection: Protection, rounds: Any) -> Any:
         there = [one for one in records.state.tasks("label holder") if one.name == task]
     if not there:
         check_installed(chosen)
-        check_affordable(
-            records.configuration, home / LEDGER, chosen, task, Options(rounds=rounds).usual_rounds
-        )
+        check_affordable(records.configuration, home / LEDGER, chosen, task)
         return chosen
     known = privacy_of(there[0].options)
     if protection.privacy is not None and chosen != known:

@@ -155,21 +155,6 @@ class ConstantRate:
 
 
 @dataclass(frozen=True)
-class ReleasedStep:
-    """One step from slope and curvature at the start of the line alone: no look at the labels.
-
-    For residuals that were released with noise: the slope is theirs, the curvature
-    the most that the loss can have.
-    """
-
-    def __call__(self, line: Line, *, round: int = 1, scale: float = 1.0) -> float:  # noqa: ARG002
-        if line.start is None or line.start[1] is None:
-            raise InvalidOptionError("a released step needs a line whose slope is known")
-        slope, curvature = line.start
-        return -slope / curvature if curvature else 0.0
-
-
-@dataclass(frozen=True)
 class LBFGSSearch:
     """The authors' way: L-BFGS from 1 without a line-search condition, then ``min(|eta|, 300)``.
 
@@ -210,7 +195,7 @@ class LBFGSSearch:
         return min(abs(rate), self.clamp)
 
 
-FROM_THE_START = (ExactSearch, HalfSearch, BoundedSearch, ConstantRate, ReleasedStep)
+FROM_THE_START = (ExactSearch, HalfSearch, BoundedSearch, ConstantRate)
 """Searches that look at no row where the loss is a squared error, whose start says all."""
 
 
@@ -234,19 +219,6 @@ def line_search(method: str | float | LineSearch) -> LineSearch:
             )
         return names[method]
     return method
-
-
-def largest_curvature(loss: Loss) -> float:
-    """The most that the loss of a row curves along a direction of length 1, whatever its label."""
-    if type(loss) is SquaredError:
-        return 1.0
-    if type(loss) is BinaryLogLoss:
-        return 0.25
-    if type(loss) is MultinomialLogLoss:
-        return 0.5
-    raise InvalidOptionError(
-        f"noise on every residual is known for squared error and log loss, not for {loss.name}"
-    )
 
 
 def mean_loss(

@@ -1,4 +1,4 @@
-"""What leaves instead of a residual, where the label holder protects her labels round by round."""
+"""What leaves instead of a residual, where each round's residual gets noise."""
 
 from __future__ import annotations
 
@@ -17,13 +17,9 @@ class Release(Protocol):
     """Turns a residual into what is sent instead of it."""
 
     @property
-    def steers(self) -> bool:
-        """Whether weights and rates follow from what was released alone, as one for labels needs it."""
-
-    @property
     def takes_scaled(self) -> bool:
         """Whether it gets residuals of unit size; else it gets them as they are, and what it gives back is
-        scaled. One that steers does.
+        scaled.
         """
 
     def __call__(

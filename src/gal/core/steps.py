@@ -14,7 +14,7 @@ from gal.core.cross_validation import Judgement
 from gal.core.curved import curved_residual
 from gal.core.guards.plausible import spread_of
 from gal.core.guards.sentinel_fold import guarded, harm
-from gal.core.line_search import FROM_THE_START, Line, largest_curvature, mean_loss
+from gal.core.line_search import FROM_THE_START, Line, mean_loss
 from gal.core.losses import SquaredError
 from gal.core.outcome import Decision, TaskOutcome
 from gal.core.passes import RowsOf, over_blocks
@@ -152,7 +152,7 @@ def broadcast(task: Task, output: Floats, round: int, track: Track, part: int | 
     size = float(np.sqrt(np.mean(np.square(noised, dtype=np.float64))))
     scale = size if task.scale_residual and size > 0 else 1.0
     sent = (noised / scale).astype(np.float32)
-    seen = sent if release.steers else (plain / scale).astype(np.float32)
+    seen = (plain / scale).astype(np.float32)
     return Broadcast(round, track, part, sent, seen, scale, size, weight)
 
 
@@ -194,19 +194,17 @@ def _fit_weight(task: Task) -> tuple[Floats | NDArray[np.bool_] | None, float]:
 def line_along(task: Task, progress: Progress, chosen: Fitted, weights: Floats, scale: float) -> Line:
     """The line on which the rate is searched, on the search rows.
 
-    For squared error its slope and curvature follow from the inner products that the weights took. Where only
-    released residuals may steer, that is so for every loss, with the most that it can curve.
+    For squared error its slope and curvature follow from the inner products that the weights took.
     """
-    squared, steered = isinstance(task.loss, SquaredError), task.release is not None and task.release.steers
+    squared = isinstance(task.loss, SquaredError)
     # A search that looks at no row needs no copy of all.
     take = seen_at if squared and isinstance(task.line_search, FROM_THE_START) else at
     y, output = (cast(Floats, take(task.rows.search, one)) for one in (task.y, progress.output))
     line = Line(task.loss, y, output, combine(weights, chosen), chosen.sample_weight)
-    if not squared and not steered:
+    if not squared:
         return line
     residual, direction = chosen.products.against_residual(weights)
-    bend = largest_curvature(task.loss)
-    return replace(line, start=(-scale * residual / line.mass, bend * direction / line.mass))
+    return replace(line, start=(-scale * residual / line.mass, direction / line.mass))
 
 
 def advance(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gal.core.closings import LearnsClosing
 from gal.core.curved import bends
-from gal.core.line_search import ExactSearch, LineSearch, ReleasedStep
+from gal.core.line_search import ExactSearch, LineSearch
 from gal.core.losses import Loss
 from gal.core.probes.kept_probes import SEEDS, ProbePlan
 from gal.core.releases import Release
@@ -77,14 +77,12 @@ class Task:
                 f"{', '.join(self.organizations)}"
             )
         self._check_moving()
-        self._check_release()
         self._check_curved()
         if self.rounds < 1:
             raise InvalidOptionError(f"rounds must be at least 1, got {self.rounds!r}")
         if len(self.y) != self.rows.n:
             raise InvalidInputError(f"{len(self.y)} labels for {self.rows.n} rows")
-        if self.release is None or not self.release.steers:  # that a check fails would tell of the labels
-            self.loss.check(self.y)
+        self.loss.check(self.y)
         self._check_sample_weight()
         if self.probes is not None and (self.rows.probes is None or len(self.rows.validation) == 0):
             raise InvalidOptionError("interaction probes need a sample of rows, and validation rows")
@@ -108,33 +106,6 @@ class Task:
             raise InvalidOptionError(
                 f"a cross-validation is not possible with models that move ({', '.join(self.moving)}): pass "
                 "cross_validation=0, and validation_fraction=0.1 to choose the number of rounds"
-            )
-
-    def _check_release(self) -> None:
-        """Where weights and rates follow from releases, nothing else that is
-        visible may follow from the labels.
-        """
-        if self.release is None or not self.release.steers:
-            return
-        seen = {
-            "validation rows": len(self.rows.validation) > 0,
-            "a cross-validation": self.rows.n_parts > 0,
-            "a comparison with learning alone": self.alone is not None,
-            "a closing model": self.closing is not None,
-            "interaction probes": self.probes is not None,
-            "models that move": bool(self.moving),
-            "sample weights": self.sample_weight is not None,
-            "an F^0 other than 0": self.initial is None or bool(self.initial.any()),
-            "stopping at a plateau": self.stopping.plateau is not None,
-            f"the line search {type(self.line_search).__name__}": not isinstance(
-                self.line_search, ReleasedStep
-            ),
-        }
-        found = [what for what, there in seen.items() if there]
-        if found:
-            raise InvalidOptionError(
-                f"with noise on every residual nothing else may tell of the labels, and {', '.join(found)} "
-                "would"
             )
 
     def _check_curved(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,10 +77,7 @@ def make_task(
     labels. ``n_jobs``: cores for the closing model.
     """
     local = label_holder_loss or ("l1" if options.paper and labels.classes is None else "l2")
-    steered = release is not None and release.steers
-    # Where labels are protected by releases only, even which rows are held out must not follow from them.
-    drawn_by = replace(labels, classes=None) if steered else labels
-    rows = make_rows(drawn_by, options, np.random.default_rng(seed), cross_validate=not moving)
+    rows = make_rows(labels, options, np.random.default_rng(seed), cross_validate=not moving)
     apart = private or release is not None
     weight = weights_of_rows(labels, options.class_weight, sample_weight, private=apart)
     members = () if release is not None else sorted(set(organizations) - set(moving))
@@ -96,9 +92,7 @@ def make_task(
         rows=rows if probes is None else _with_probes(rows, labels, seed),
         label_holder=label_holder,
         rounds=rounds,
-        initial=initial_output(
-            "zero" if steered and isinstance(initial, str) else initial, labels, rows, options, weight
-        ),
+        initial=initial_output(initial, labels, rows, options, weight),
         sample_weight=weight,
         weights=_weights(options, local, rows),
         line_search=_line_search(options),

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.privacy.leakage.intervals import Share
+from gal.privacy.leakage import Share
 
 Floats = NDArray[np.float64]
 

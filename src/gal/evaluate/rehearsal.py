@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from gal.engine.labels import are_classes, plain_labels
-from gal.engine.options import Options
 from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.baselines.method import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS
@@ -337,7 +336,6 @@ def canary_leak(
         features=features,
         known=known,
         loss=loss,
-        task_rounds=Options(rounds=model.rounds).usual_rounds,
         sum_name=None if secrecy is None else SUM,
         seed=seed,
     )

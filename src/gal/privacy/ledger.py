@@ -245,10 +245,7 @@ class Ledger:
 
     def entries(self) -> list[Entry]:
         """All charges, the oldest first."""
-        columns = (
-            "key, subject, task, peers, mechanism, parameter, count, classes, again, n_rows, most, "
-            "first, last"
-        )
+        columns = "key, subject, task, peers, mechanism, parameter, count, classes, again, n_rows, most, first, last"
         with self._transaction("read") as db:
             return [_entry(*row) for row in db.execute(f"SELECT {columns} FROM charges ORDER BY id")]
 
@@ -511,21 +508,9 @@ def _charge_id(db: sqlite3.Connection, charge: Charge, again: bool) -> int:
     return int(db.execute(f"SELECT id FROM charges WHERE {test}", (*facts, int(again))).fetchone()[0])
 
 
-def _entry(
-    key: str,
-    subject: str,
-    task: str,
-    peers: str,
-    mechanism: Any,
-    parameter: float,
-    count: int,
-    classes: int,
-    again: int,
-    n_rows: int,
-    most: int,
-    first: str,
-    last: str,
-) -> Entry:
-    event = Event(mechanism, parameter, count, classes)
+def _entry(key: str, subject: str, task: str, peers: str, *facts: Any) -> Entry:
+    *event, again, n_rows, most, first, last = facts
     times = datetime.fromisoformat(first), datetime.fromisoformat(last)
-    return Entry(key, subject, task, tuple(json.loads(peers)), event, bool(again), n_rows, most, *times)
+    return Entry(
+        key, subject, task, tuple(json.loads(peers)), Event(*event), bool(again), n_rows, most, *times
+    )

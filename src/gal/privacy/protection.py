@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from gal.core.line_search import ReleasedStep
 from gal.core.releases import Floats, Floats32, Release
 from gal.core.requests import Track
 from gal.engine.initial import ConstantOutput, InitialOutput
@@ -23,9 +22,7 @@ from gal.privacy.mechanisms.contract import (
     LabelMechanism,
     Mechanism,
     PaperMechanism,
-    ResidualMechanism,
 )
-from gal.privacy.mechanisms.labels import RandomisedResponse
 from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.registry import KINDS, class_names
 
@@ -53,7 +50,6 @@ class PaperRelease:
 
     mechanism: PaperMechanism
     seed: int
-    steers = False
     takes_scaled = True
 
     def __call__(self, residual: Floats | Floats32, round: int, track: Track, part: int | None) -> Floats32:
@@ -72,8 +68,8 @@ def check_privacy(privacy: Any) -> None:
 
 
 def has_guarantee(privacy: Any) -> bool:
-    """Whether this mechanism has a guarantee: what is visible then follows from noisy labels or releases."""
-    return isinstance(privacy, LabelMechanism | ResidualMechanism)
+    """Whether this mechanism has a guarantee: what is visible then follows from noisy labels."""
+    return isinstance(privacy, LabelMechanism)
 
 
 def true_labels(
@@ -83,14 +79,6 @@ def true_labels(
 
     ``read`` is ``class_labels`` or ``regression_labels``.
     """
-    if isinstance(privacy, ResidualMechanism) and read is class_labels:
-        if privacy.classes is None:
-            raise InvalidOptionError(
-                f"{type(privacy).__name__} needs classes=, the public set of all classes that can occur: "
-                "how many there are shows in "
-                "every message"
-            )
-        return RandomisedResponse(privacy.cost.epsilon, privacy.classes).read(y, options)
     if not isinstance(privacy, LabelMechanism):
         return read(y, options)
     kind: KindOfLabels = "classes" if read is class_labels else "numbers"
@@ -103,7 +91,7 @@ def true_labels(
     return privacy.read(y, options)
 
 
-def noise_source(privacy: LabelMechanism | ResidualMechanism) -> NoiseSource:
+def noise_source(privacy: LabelMechanism) -> NoiseSource:
     """The mechanism's own source, or the operating system's entropy."""
     return SystemNoise() if privacy.source is None else privacy.source
 
@@ -126,13 +114,10 @@ def protect(
         noisy = privacy.noisy(labels, source)
         release = _column_release(privacy, noisy, public, source if fresh is None else fresh)
         return Protected(noisy, public, release, private=True)
-    if isinstance(privacy, ResidualMechanism):
-        release = privacy.release(labels.loss, options.usual_rounds, noise_source(privacy))
-        return Protected(labels, released_options(options), release, private=True)
     if isinstance(privacy, PaperMechanism):
         return Protected(labels, options, PaperRelease(privacy, seed))
     if privacy is not None:  # never unprotected by mistake
-        raise InvalidOptionError(f"{type(privacy).__name__} is neither noise on labels nor on residuals")
+        raise InvalidOptionError(f"{type(privacy).__name__} is no noise on labels")
     return Protected(labels, options)
 
 
@@ -188,34 +173,16 @@ def public_options(options: Options) -> Options:
     )
 
 
-def released_options(options: Options) -> Options:
-    """For learning from released residuals: nothing but them decides what is seen."""
-    public = public_options(options)
-    given = {
-        "line_search": options.line_search != "auto",
-        "plateau": options.plateau is not None,
-        "cross_validation": bool(public.cross_validation),
-        "validation_fraction": bool(public.validation_fraction),
-    }
-    wrong = [name for name, there in given.items() if there]
-    if wrong:
-        raise InvalidOptionError(
-            f"{', '.join(wrong)} cannot be used with noise on every residual: what looks at the labels "
-            "would show them"
-        )
-    return replace(public, line_search=ReleasedStep(), patience=None)
-
-
 def check_public(privacy: Any, sample_weight: Any, initial: Any) -> None:
     """Whether what else shapes the residuals is public; only a guarantee needs it."""
-    if not isinstance(privacy, LabelMechanism | ResidualMechanism):
+    if not isinstance(privacy, LabelMechanism):
         return
     if sample_weight is not None:
         raise PrivacyError(
             "sample_weight is sent to the organizations and may tell of the labels: learn without it under "
             "a privacy mechanism"
         )
-    words = {"auto", "zero"} | ({"best", "mean", "median"} if isinstance(privacy, LabelMechanism) else set())
+    words = {"auto", "zero", "best", "mean", "median"}
     if not isinstance(initial, str) or initial not in words:
         raise PrivacyError(
             f"initial must be one of {', '.join(sorted(words))} under this privacy mechanism, got "
@@ -228,7 +195,7 @@ def check_constant(privacy: Any, initial: InitialOutput) -> None:
     """Whether F^0 is a constant: a column of the table that is called like the word is
     a score, fitted to the labels.
     """
-    if isinstance(privacy, LabelMechanism | ResidualMechanism) and not isinstance(initial, ConstantOutput):
+    if isinstance(privacy, LabelMechanism) and not isinstance(initial, ConstantOutput):
         raise PrivacyError(
             "initial names a column of the table, whose score would be fitted to the true labels, and would "
             "show in every "

@@ -1,14 +1,14 @@
-"""The private track: once learning is over, the label holder refits what counts, with
-her true labels. It never leaves.
+"""The private track: once learning is over, the label holder refits what counts, with its true labels.
 
-The fitted values of all rounds were learned from noisy labels, but she holds them for every row, and gets the
-same again for prediction. A regularised linear model on all of them, fitted to the true labels, repairs much
-of what the noise cost. A cross-validation on her own rows decides how strongly it is held back, and how far
-it is followed from the public output. What remains is plain numbers: an intercept, and for each fitted value
-how much it adds to each output.
+A regularised linear model on the fitted values of all rounds, with the label holder's own model
+(``own_model``) or without it, takes from each what it is worth on the true labels. The values of a row come
+from learnings that did not see its noisy label (the folds of the task's cross-validation) or, where the local
+models do not memorise labels, from the task itself. All are compared on folds that they were not fitted on.
+Where the best does not beat the label holder's own model beyond chance, that one predicts alone; where there
+is none, the public model does. Nothing of it leaves: it costs no epsilon, and requests for predictions stay
+the same.
 
-Where the task was cross-validated, ``stack.py`` does better: it has values that have not seen a row's noisy
-label, and a model of her own.
+What remains is plain numbers: an intercept, and for each fitted value how much it adds to each output.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import KFold, StratifiedKFold
 
-from gal.core.closings import ClosingModel
+from gal.core.closings import ClosingModel, Replies
+from gal.core.guards.sentinel_fold import memorizers
 from gal.core.line_search import ExactSearch, Line, mean_loss
 from gal.core.losses import AbsoluteError, BinaryLogLoss, Huber, Loss, MultinomialLogLoss, SquaredError
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.core.task import Task
+from gal.engine.labels import Labels
+from gal.privacy.own_model import OwnModel
 from gal.threads import at_most
 
 Floats = NDArray[np.float64]
@@ -36,7 +38,7 @@ Floats32 = NDArray[np.float32]
 Rows = NDArray[np.intp]
 
 NUMBERS = (SquaredError, AbsoluteError, Huber)
-"""Losses of numbers without a link: least squares fits them, and the loss itself judges."""
+"""Losses of numbers without a link: least squares fits them, and the loss itself compares."""
 
 CLASSES = (BinaryLogLoss, MultinomialLogLoss)
 
@@ -46,22 +48,20 @@ row have about length 1 together.
 """
 
 FOLDS = 5
+"""Of a task without a cross-validation."""
 
 SURE = 2.0
-"""Standard errors by which a refit has to beat her own model: penalty, share and what it is fitted to were
-chosen on the same rows.
+"""Standard errors by which a refit has to beat what predicts without it: penalty, share and what it is
+fitted to were chosen on the same rows.
 """
 
 FITTED_ENTRIES = 2**24
-"""Numbers in the table that is fitted, 128 MiB: more rows are drawn from, all of them would change little."""
+"""Numbers in the tables that are fitted, 128 MiB: of more rows some are drawn, all would change little."""
 
 ENOUGH = 500
 """Rows that were never sent on which alone a refit is done. With fewer, half a point of accuracy was lost on
-two small tables, and hardly anything gained where somebody remembers.
+two small tables, and hardly anything gained where somebody memorises.
 """
-
-JUDGED_ENTRIES = 2**21
-"""Numbers in the table with which penalty and share are chosen."""
 
 NEGLIGIBLE = 1e-10
 """Directions in which the squares of fitted values add up to less than this,
@@ -70,6 +70,18 @@ beside the widest, say nothing.
 
 MOST_AXES = 500
 """Of more directions the widest are taken: what many rounds for many classes say is alike."""
+
+CLEARLY = 1.25
+"""So much more must in-sample values bring than honest ones: where models memorise, they vary more."""
+
+FREE = 10.0
+"""How large the own model's outputs are beside a row of fitted values, which has length 1: a penalty hardly
+holds them back."""
+
+LEFT_OUT = 0.0
+"""The same where they are left out. Of several classes each output counts for each, and what is fitted to few
+rows so freely spoils what the others say; where those say nearly all, the own model is not needed. One output
+spoils nothing: there more to choose from was worse on fresh splits of BreastCancer and QSAR."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,66 +196,149 @@ class Linear:
     def output(self, table: Floats) -> Floats:
         return table @ self.weights + self.intercept
 
-    def towards(self, other: Linear, share: float) -> Linear:
-        """This share of the way from here to the other."""
-        return Linear(
-            (1 - share) * self.weights + share * other.weights,
-            (1 - share) * self.intercept + share * other.intercept,
-        )
+
+@dataclass(frozen=True)
+class _Here:
+    """The rows that are fitted and compared on."""
+
+    y: Floats
+    loss: Loss
+    base: Floats
+    """What predicts without the refit (n, K), by learnings that did not see the row."""
+    folds: Rows
+    """The fold that each of these rows is in."""
+    rows: Rows
+    """Their places among all rows of the task."""
+
+    def output(self, replies: Replies, features: Sequence[Feature]) -> Floats:
+        """Every feature of one learning, of these rows: (rows, features * K)."""
+        made = np.zeros((len(self.rows), len(features), self.loss.n_outputs))
+        for place, feature in enumerate(features):
+            for (t, name), count in feature(replies).items():
+                made[:, place] += count * replies[1][t][name][self.rows]
+        return made.reshape(len(self.rows), -1)
+
+
+Counts = Mapping[tuple[int, str], float]
+"""By round (from 0) and organization: how much of its fitted values is in a feature."""
+Feature = Callable[[Replies], Counts]
+"""A sum of fitted values, of any learning."""
 
 
 @at_most(1)
 def refit_privately(
-    y: Floats,
-    loss: Loss,
+    task: Task,
+    labels: Labels,
+    ensemble: Ensemble,
     fitted: Sequence[Mapping[str, Floats32]],
-    coefficients: Sequence[Mapping[str, float]],
-    first: Floats,
+    own: OwnModel | None = None,
     *,
-    among: Rows | None = None,
-    seed: int = 0,
+    summed: bool = False,
 ) -> PrivateRefit | None:
-    """Fit the coefficients of all fitted values to the true labels ``y``: class
-    codes (n, 1), or numbers (n, K); on the rows ``among`` only, where they are given (`never_sent`).
+    """What predicts, fitted to the true ``labels``, of a usual loss.
 
-    ``loss``: the plain loss of ``y``, one of ``NUMBERS`` or ``CLASSES``. ``fitted`` and ``coefficients``
-    (rate times weight in the public model) by round and organization; only organizations with a coefficient
-    in some round are asked for predictions, so only they count. ``first``: F^0 (1, K). None where the public
-    model is as good, or nothing can be learned: no rounds, another loss, fewer than ten rows, not two
-    classes with two rows each, values that are all alike.
+    ``ensemble`` is the task's own, all rounds of which are asked for predictions, and ``fitted`` the values
+    of these rounds. ``own``: the label holder's own model, where there is one. ``summed``: predictions come
+    as one sum of everybody's rounds, as the public model counts them, and so only such sums are used here.
+    None where the public model is as good, or nothing can be learned: no rounds, another loss, too few rows.
     """
-    asked = {name for counts in coefficients for name in counts}
-    keys = [(t, name) for t, values in enumerate(fitted) for name in sorted(values) if name in asked]
-    if not keys or not isinstance(loss, NUMBERS + CLASSES):
+    judged, folds, first = ensemble.judged, task.rows.parts, task.first_output
+    rng, without = np.random.default_rng(task.seed), tuple[str, ...]()
+    whole: Replies = (ensemble.coefficients, fitted)
+    if summed:
+        whole = added(whole)
+    public, left_out, rows = _public(first, whole, len(labels.y)), [whole] * FOLDS, never_sent(task)
+    if judged is None or folds is None:
+        folds = rng.permutation(len(labels.y)) % FOLDS
+    else:
+        rows, public = None, judged.stages[-1]
+        left_out = [((), ()) if one is None else (one.coefficients, one.fitted) for one in judged.reached]
+        left_out = [added(one) for one in left_out] if summed else left_out
+        holder, rounds = ensemble.label_holder, len(ensemble.rounds)
+        others = sorted({name for counts in ensemble.coefficients for name in counts} - {holder})
+        without = memorizers(others, holder, labels.loss, labels.y, judged, rounds)
+    base = public if own is None else own.output
+    rows = np.arange(len(labels.y)) if rows is None else rows
+    return stacked(labels, base, folds, rows, left_out, whole, first[0], own, without=without, rng=rng)
+
+
+def stacked(
+    labels: Labels,
+    base: Floats,
+    folds: Rows,
+    rows: Rows,
+    left_out: Sequence[Replies],
+    whole: Replies,
+    first: Floats,
+    own: OwnModel | None = None,
+    *,
+    without: Sequence[str] = (),
+    rng: np.random.Generator,
+) -> PrivateRefit | None:
+    """The same from the replies to each fold's learning, and to the task itself (``whole``), on ``rows``.
+
+    ``base`` (n, K) is what predicts without it, of which ``folds`` (n,) did not see a row; ``without`` names
+    organizations that only memorise.
+    """
+    y, loss, coefficients, fitted = labels.y, labels.loss, *whole
+    asked = sorted({name for counts in coefficients for name in counts} - set(without))
+    values = [_single(t, name) for t, said in enumerate(fitted) for name in asked if name in said]
+    if not values or not isinstance(loss, NUMBERS + CLASSES):
         return None
-    rng = np.random.default_rng(seed)
-    n_outputs = loss.n_outputs
-    every = np.arange(len(y)) if among is None else among
-    rows = some_rows(every, FITTED_ENTRIES // (len(keys) * n_outputs), rng)
-    table = np.hstack([fitted[t][name][rows] for t, name in keys]).astype(np.float64)
-    counts = [coefficients[t].get(name, 0.0) for t, name in keys]
-    public = Linear(np.vstack([count * np.eye(n_outputs) for count in counts]), first[0])
-    base = public.output(table)
-    middle, scale = middle_and_scale(table)
-    table -= middle
-    table /= scale
-    axes = directions(table)
-    found = judged_fit(y[rows], loss, table @ axes, base, rng) if axes.size else None
-    if found is None or found.share == 0:
+    crossed = any(one is not whole for one in left_out)
+    width = len(values) * loss.n_outputs * (len(left_out) + 2 if crossed else 1)
+    rows = some_rows(rows, FITTED_ENTRIES // width, rng)
+    if not learnable(y[rows], loss):
         return None
-    weights = axes @ found.model.weights / scale[:, None]
-    own = Linear(weights, found.model.intercept - middle @ weights)
-    model = public.towards(own, found.share)
-    by_round: list[dict[str, Floats]] = [{} for _ in fitted]
-    for index, (t, name) in enumerate(keys):
-        by_round[t][name] = model.weights[index * n_outputs : (index + 1) * n_outputs].copy()
-    return PrivateRefit(tuple(map(float, model.intercept)), tuple(by_round))
+    here = _Here(y[rows], loss, base[rows], folds[rows], rows)
+    several = loss.n_outputs > 1 and isinstance(loss, CLASSES)
+    sizes = (LEFT_OUT,) if own is None else (FREE, LEFT_OUT) if several else (FREE,)
+    last = here.output(whole, values)
+    tables = [here.output(one, values) if crossed else last for one in left_out]
+    best = min((_fitted(here, values, tables, last, free) for free in sizes), key=lambda one: one.loss)
+    if crossed:
+        stages = {2**power for power in range(len(fitted).bit_length())} & set(range(1, len(fitted)))
+        sums = [_summed(stage, name) for stage in sorted(stages | {len(fitted)}) for name in asked]
+        unseen = [(values, tables), (sums, [here.output(one, sums) for one in left_out])]
+        honest = [_unseen(here, features, made, free) for free in sizes for features, made in unseen]
+        found = min(honest, key=lambda one: one.loss)
+        best = best if best.gain > CLEARLY * found.gain else found
+    return best.as_numbers(whole, first, own)
+
+
+def _single(t: int, name: str) -> Feature:
+    """A fitted value by itself: what linear models say in a round is alike in all folds."""
+    return lambda replies: {(t, name): 1.0} if t < len(replies[1]) and name in replies[1][t] else {}
+
+
+def _summed(stage: int, name: str) -> Feature:
+    """An organization's first rounds, as the public model counts them."""
+    return lambda replies: {(t, name): one[name] for t, one in enumerate(replies[0][:stage]) if name in one}
+
+
+def _public(first: Floats, replies: Replies, n: int) -> Floats:
+    """F^T of all rows."""
+    output = np.broadcast_to(first, (n, first.shape[1])).copy()
+    for counts, said in zip(*replies, strict=False):
+        for name, count in counts.items():
+            output += count * said[name]
+    return output
+
+
+def added(replies: Replies) -> Replies:
+    """All rounds as one: everybody's fitted values, times what they count; nothing where there are none."""
+    totals: dict[str, Floats] = {}
+    for counts, said in zip(*replies, strict=False):
+        for name, times in counts.items():
+            totals[name] = totals.get(name, 0.0) + times * said[name].astype(np.float64)
+    together = {name: total.astype(np.float32) for name, total in sorted(totals.items())}
+    return ([dict.fromkeys(together, 1.0)], [together]) if totals else ([], [])
 
 
 def never_sent(task: Task) -> Rows | None:
     """Rows of which no residual left, where labels have noise and there are enough of them.
 
-    Of the others an organization may remember what it was sent: noise or not, that fits the true labels of
+    Of the others an organization may memorise what it was sent: noise or not, that fits the true labels of
     these rows, and says nothing of new ones. None: all rows have to do, since there are too few of these (or
     models that move, with which it was not tried).
     """
@@ -296,9 +391,47 @@ def directions(table: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Judged:
+class _Scaled:
+    """How a table of features and the base's outputs become what is fitted."""
+
+    middle: Floats
+    scale: Floats
+    axes: Floats
+    own_middle: Floats
+    own_scale: Floats
+
+    @classmethod
+    def of(cls, table: Floats, own: Floats, y: Floats, loss: Loss, free: float) -> _Scaled:
+        middle, scale = middle_and_scale(table)
+        spread = _own_spread(own, y, loss)
+        own_scale = np.where(spread > 0, spread, np.inf) / free if free else np.full_like(spread, np.inf)
+        return cls(middle, scale, directions((table - middle) / scale), own.mean(axis=0), own_scale)
+
+    def inputs(self, table: Floats, own: Floats) -> Floats:
+        others = (table - self.middle) / self.scale @ self.axes
+        return np.hstack([others, (own - self.own_middle) / self.own_scale])
+
+
+def _own_spread(own: Floats, y: Floats, loss: Loss) -> Floats:
+    """How far the own model's outputs (n, K) vary, (K,); 0 where they tell nothing.
+
+    Outputs of classes have one unit, and so one spread. That of a rare class varies little, and by which
+    learning a row was left out of as much as by what the row is: by its own spread it would count for as
+    much as the others. That of a public class that no row has says only which learning it comes from.
+    """
+    spread = own.std(axis=0)
+    if loss.n_outputs == 1 or not isinstance(loss, CLASSES):
+        return np.asarray(spread)
+    rows = np.bincount(y[:, 0].astype(np.intp), minlength=loss.n_outputs)
+    return np.where(rows > 0, np.sqrt(np.mean(spread[rows > 0] ** 2)), 0.0)
+
+
+@dataclass(frozen=True)
+class _Found:
     """A fit, how far to follow it from the base, and what that is worth."""
 
+    features: Sequence[Feature]
+    scaled: _Scaled
     model: Linear
     share: float
     base_loss: float
@@ -311,73 +444,71 @@ class Judged:
         """By how much it lowers the loss of the base."""
         return self.base_loss - self.loss
 
+    def as_numbers(self, whole: Replies, first: Floats, own: OwnModel | None) -> PrivateRefit | None:
+        """How much each fitted value adds, and the base: the own model, or the public one."""
+        scaled, n_outputs, share = self.scaled, len(first), self.share if self.helps else 0.0
+        if own is None and (share == 0 or not scaled.axes.size):
+            return None
+        width, eye = scaled.axes.shape[1], (1 - share) * np.eye(n_outputs)
+        weights = share * (scaled.axes @ self.model.weights[:width]) / scaled.scale[:, None]
+        own_weights = share * self.model.weights[width:] / scaled.own_scale[:, None]
+        intercept = share * self.model.intercept - scaled.middle @ weights - scaled.own_middle @ own_weights
+        by_round: list[dict[str, Floats]] = [{} for _ in whole[1]]
 
-def judged_fit(
-    y: Floats,
-    loss: Loss,
-    table: Floats,
-    base: Floats,
-    rng: np.random.Generator,
-    parts: Rows | None = None,
-) -> Judged | None:
-    """The refit with the best penalty, and how far to follow it from the base
-    output; both cross-validated, in these ``parts`` (n,) where they are given.
+        def add(t: int, name: str, matrix: Floats) -> None:
+            by_round[t][name] = by_round[t].get(name, 0.0) + matrix
+
+        for index, feature in enumerate(self.features):
+            matrix = weights[index * n_outputs : (index + 1) * n_outputs]
+            for (t, name), count in feature(whole).items():
+                add(t, name, count * matrix)
+        if own is not None:
+            part = OwnPart(own.ensemble, eye + own_weights, self.base_loss, self.loss, self.helps)
+            return PrivateRefit(tuple(map(float, intercept)), tuple(by_round), part)
+        for t, counts in enumerate(whole[0]):
+            for name, count in counts.items():
+                add(t, name, count * eye)
+        return PrivateRefit(tuple(map(float, intercept + (1 - share) * first)), tuple(by_round))
+
+
+def _unseen(here: _Here, features: Sequence[Feature], tables: Sequence[Floats], free: float) -> _Found:
+    """Fitted to values of learnings that did not see the row: for models that memorise labels."""
+    honest = np.empty_like(tables[0])
+    for fold, table in enumerate(tables):
+        honest[here.folds == fold] = table[here.folds == fold]
+    return _fitted(here, features, [honest] * len(tables), honest, free)
+
+
+def _fitted(
+    here: _Here, features: Sequence[Feature], tables: Sequence[Floats], last: Floats, free: float
+) -> _Found:
+    """Fitted to the table ``last``: to values of the task itself, which have seen the row, for models that do
+    not memorise, such as linear ones, whose rounds differ from fold to fold. What that is worth is judged in
+    every fold with the values of the learning without it, of which the others' rows are in-sample as well.
     """
-    rows = some_rows(np.arange(len(y)), JUDGED_ENTRIES // max(table.shape[1], 1), rng)
-    if not learnable(y[rows], loss):
-        return None
-    folds = _folds(y[rows], loss, rng) if parts is None else _by_parts(parts[rows])
-    here, there, what = y[rows], table[rows], base[rows]
-    penalty, judgement = best_penalty(
-        here, loss, what, lambda penalty: _left_out(here, loss, there, penalty, folds)
-    )
-    return Judged(fit_linear(y, loss, table, penalty), *judgement)
-
-
-def best_penalty(
-    y: Floats, loss: Loss, base: Floats, left_out: Callable[[float], Floats]
-) -> tuple[float, tuple[float, float, float, bool]]:
-    """The penalty whose outputs (n, K) by models that did not see a row are best; then share, loss of the
-    base, loss so far from it, and whether that is better beyond chance.
-    """
-    best, best_loss, honest = 0.0, np.inf, base
+    y, loss, base, folds = here.y, here.loss, here.base, list[tuple[NDArray[np.bool_], Floats]]()
+    for fold, table in enumerate(tables):
+        mask = here.folds == fold
+        if mask.any():
+            scaled = _Scaled.of(table[~mask], base[~mask], y[~mask], loss, free)
+            folds.append((mask, scaled.inputs(table, base)))
+    best, best_loss, made = 0.0, np.inf, base
     for penalty in PENALTIES:
-        outputs = left_out(penalty)
+        outputs = np.empty_like(base)
+        for mask, inputs in folds:
+            model = fit_linear(y[~mask], loss, inputs[~mask], penalty, max_iter=100)
+            outputs[mask] = model.output(inputs[mask])
         value = mean_loss(loss, y, outputs)
         if not value < best_loss:
             break  # weaker ones only overfit more, and take longest
-        best, best_loss, honest = penalty, value, outputs
-    line = Line(loss, y, base, honest - base)
+        best, best_loss, made = penalty, value, outputs
+    line = Line(loss, y, base, made - base)
     share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-    gains = loss.value(y, base) - loss.value(y, base + share * (honest - base))
-    by_chance = float(gains.std()) / np.sqrt(len(gains))
-    helps = bool(share > 0 and gains.mean() > SURE * by_chance)
-    return best, (share, line.value(0.0), line.value(share), helps)
-
-
-def _left_out(
-    y: Floats, loss: Loss, table: Floats, penalty: float, folds: Sequence[tuple[Rows, Rows]]
-) -> Floats:
-    """The output of each row by a model that did not see it, (n, K)."""
-    outputs = np.empty((len(y), loss.n_outputs))
-    for rest, left_out in folds:
-        model = fit_linear(y[rest], loss, table[rest], penalty, max_iter=100)
-        outputs[left_out] = model.output(table[left_out])
-    return outputs
-
-
-def _folds(y: Floats, loss: Loss, rng: np.random.Generator) -> list[tuple[Rows, Rows]]:
-    seed = int(rng.integers(2**31))
-    few = isinstance(loss, CLASSES) and int(np.bincount(y[:, 0].astype(np.intp)).max()) < FOLDS
-    if isinstance(loss, NUMBERS) or few:
-        return list(KFold(FOLDS, shuffle=True, random_state=seed).split(y))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of a class with fewer rows than folds
-        return list(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(y, y[:, 0]))
-
-
-def _by_parts(parts: Rows) -> list[tuple[Rows, Rows]]:
-    return [(np.flatnonzero(parts != one), np.flatnonzero(parts == one)) for one in np.unique(parts)]
+    gains = loss.value(y, base) - loss.value(y, base + share * (made - base))
+    helps = bool(share > 0 and gains.mean() > SURE * float(gains.std()) / np.sqrt(len(gains)))
+    scaled = _Scaled.of(last, base, y, loss, free)
+    model = fit_linear(y, loss, scaled.inputs(last, base), best)
+    return _Found(features, scaled, model, share, line.value(0.0), line.value(share), helps)
 
 
 def fit_linear(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 300) -> Linear:

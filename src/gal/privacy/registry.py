@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gal.errors import InvalidOptionError
-from gal.privacy.mechanisms import labels, paper, residuals
+from gal.privacy.mechanisms import labels, paper
 from gal.privacy.mechanisms.contract import Mark, Mechanism, MechanismKind
 from gal.privacy.noise import NoiseSource
 
@@ -21,8 +21,6 @@ KINDS: dict[str, MechanismKind] = {
         labels.RESPONSE,
         labels.LAPLACE,
         labels.GAUSSIAN,
-        residuals.GAUSSIAN,
-        residuals.LAPLACE,
         paper.LAPLACE,
         paper.INTERVAL,
     )
@@ -68,40 +66,14 @@ def class_names() -> str:
     return ", ".join(kind.make.__name__ for kind in KINDS.values())
 
 
-def mechanism_named(
-    name: str,
-    *,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    lower: float | None = None,
-    upper: float | None = None,
-    clip: float | None = None,
-    classes: Sequence[Any] | None = None,
-    alpha: float | None = None,
-    intervals: int | None = None,
-    columns_epsilon: float | None = None,
-    columns_delta: float | None = None,
-    source: NoiseSource | None = None,
-) -> Mechanism | None:
+def mechanism_named(name: str, *, source: NoiseSource | None = None, **options: Any) -> Mechanism | None:
     """The mechanism of this name, or None for "none"; what it needs must be given,
-    what it has no use for must not.
+    what it has no use for must not. ``options`` that are None are not given.
 
     >>> mechanism_named("randomised-response", epsilon=1.0, classes=["no", "yes"]).cost
     Cost(epsilon=1.0, delta=0.0)
     """
-    values = {
-        "epsilon": epsilon,
-        "delta": delta,
-        "lower": lower,
-        "upper": upper,
-        "clip": clip,
-        "classes": classes,
-        "alpha": alpha,
-        "intervals": intervals,
-        "columns_epsilon": columns_epsilon,
-        "columns_delta": columns_delta,
-    }
-    given = {option: value for option, value in values.items() if value is not None}
+    given = {option: value for option, value in options.items() if value is not None}
     if name == NONE:
         _refuse_unused(name, given, ())
         return None

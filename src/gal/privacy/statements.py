@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gal.privacy.accounting.costs import Cost
-from gal.privacy.mechanisms.contract import LabelMechanism, PaperMechanism, ResidualMechanism
+from gal.privacy.accounting import Cost
+from gal.privacy.mechanisms.contract import LabelMechanism, PaperMechanism
 
 NONE = (
     "No privacy mechanism: residuals are sent as they are, and whoever receives those of round 1 can know "
@@ -61,7 +61,7 @@ def statement(privacy: Any) -> Statement:
     >>> statement(None).cost is None
     True
     """
-    if isinstance(privacy, LabelMechanism | ResidualMechanism):
+    if isinstance(privacy, LabelMechanism):
         secure = privacy.source is None or privacy.source.secure
         words = privacy.describe() + ("" if secure else REPEATABLE)
         return Statement(type(privacy).__name__, privacy.cost, words, secure)

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from gal.privacy.leakage.intervals import Share, equivalent_epsilon
+from gal.privacy.leakage import Share, equivalent_epsilon
 from gal_bench.cells import Outcome
 
 COLUMNS = (

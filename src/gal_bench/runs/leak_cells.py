@@ -45,7 +45,6 @@ def measured_leak(cell: Cell, split: Split, make: Callable[..., Any]) -> dict[st
         views={name: split.X_train[list(split.organizations[name])] for name in others},
         features=False,
         loss=None if split.classes else _loss_of_numbers(model, y),
-        task_rounds=cell.rounds,
         seed=cell.seed,
     )
     return _plain(report)

@@ -73,12 +73,9 @@ def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
     if not kind.suits("classes" if split.classes else "numbers"):
         what = "classes" if split.classes else "numbers"
         raise InvalidInputError(f"{name} cannot protect the labels of {split.dataset}, which are {what}")
-    clip = None
-    if public.bounds is not None and "clip" in kind.may_have:
-        clip = (public.bounds[1] - public.bounds[0]) / 2
     source = SeededNoise(seeds_of(cell, f"{name} {fit}"))
     facts = {fact: value for fact, value in public.facts.items() if fact in kind.options}
-    return mechanism_named(name, epsilon=cell.epsilon, delta=cell.delta, clip=clip, source=source, **facts)
+    return mechanism_named(name, epsilon=cell.epsilon, delta=cell.delta, source=source, **facts)
 
 
 def seeds_of(cell: Cell, what: str) -> list[int]:

@@ -25,7 +25,7 @@ from gal.node.runtime.node import Node
 from gal.node.store.audit import AuditLog
 from gal.node.store.restores import Restore, kept_time
 from gal.node.store.state import State, TaskRecord
-from gal.privacy.accounting.composition import Event
+from gal.privacy.accounting import Event
 from gal.privacy.ledger import Charge, Ledger, row_keys
 from gal.protocol import Message
 from patience import LONGEST

@@ -76,10 +76,6 @@ class Mechanisms:
         typer.Option(help="Public lower bound of the labels, if they are numbers.", show_default=False),
     ] = None
     upper: Annotated[float | None, typer.Option(help="Public upper bound.", show_default=False)] = None
-    clip: Annotated[
-        float | None,
-        typer.Option(help="Public bound of residuals, for noise on residuals.", show_default=False),
-    ] = None
     columns_epsilon: Annotated[
         float | None,
         typer.Option(

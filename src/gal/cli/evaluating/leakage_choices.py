@@ -41,7 +41,7 @@ def chosen_mechanisms(
 def _compared(classes: bool) -> list[str]:
     """What ``--compare`` compares, beside no mechanism at all."""
     labels: KindOfLabels = "classes" if classes else "numbers"
-    return [name for name, kind in KINDS.items() if kind.suits(labels) and labels in kind.compared]
+    return [name for name, kind in KINDS.items() if kind.suits(labels)]
 
 
 def _taken(name: str) -> tuple[str, ...]:
@@ -72,15 +72,11 @@ def _refuse_unused(names: list[str], given: dict[str, Any]) -> None:
 def _facts(
     name: str, y: NDArray[Any], classes: list[Any] | None, options: Mapping[str, Any]
 ) -> dict[str, float]:
-    """Of numbers: the bounds or the clip that it takes, from the table where none are
-    named, which a rehearsal may do.
-    """
-    if classes is not None or not {"lower", "clip"} & set(_taken(name)):
+    """Of numbers: the bounds that it takes, from the table where none are named, which a rehearsal may do."""
+    if classes is not None or "lower" not in _taken(name):
         return {}
     lower, upper = options["lower"], options["upper"]
     found = (float(y.min()) if lower is None else lower, float(y.max()) if upper is None else upper)
-    if "clip" in _taken(name):
-        return {"clip": max(map(abs, found)) if options["clip"] is None else options["clip"]}
     if upper is None and lower is not None and lower >= found[1]:
         raise InvalidOptionError(
             f"--lower {lower:g} is not below {found[1]:g}, the largest label of the table, which was taken "
@@ -109,8 +105,6 @@ def notices(mechanisms: Mapping[str, Any], options: Mapping[str, Any]) -> list[s
             taken.append((f"The classes {shown}", "--classes"))
         if hasattr(one, "lower"):
             taken += [(f"The {name} bound {getattr(one, name):g}", f"--{name}") for name in unnamed]
-        if hasattr(one, "clip") and classes is None and options["clip"] is None and unnamed:
-            taken.append((f"The clip {one.clip:g}", "--clip"))
     return [
         f"{what} {'are' if what.startswith('The classes') else 'is'} the table's own: a real task needs "
         f"public ones ({option}), "

@@ -89,7 +89,7 @@ def _attacks(leak: LeakReport) -> Table:
         table.add_column(heading, justify="right")
     exceeding = leak.exceeding()
     for attack in leak.attacks:
-        name = escape(attack.name) + (f" [dim]({attack.note})[/]" if attack.note else "")
+        name = escape(attack.name)
         style = "bold red" if attack in exceeding else "bold" if attack == leak.worst else ""
         shares = (attack.canaries, attack.canaries_without, attack.ordinary, attack.ordinary_without)
         table.add_row(name, *map(_share, shares), style=style)

@@ -333,9 +333,7 @@ def _noised(entry: Entry, promised: str) -> str | None:
         return "residuals"
     if entry.subject == ANSWERS or entry.event.mechanism not in {"laplace", "gaussian"}:
         return None
-    if entry.event.count > 1:  # labels are noised once, residuals in every round
-        return "residuals"
-    return KINDS[promised].make.noised if promised in KINDS else None
+    return "labels" if promised in KINDS else None
 
 
 def _is_gaussian(entry: Entry) -> bool:

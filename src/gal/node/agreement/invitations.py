@@ -65,13 +65,6 @@ class PromisedPrivacy(BaseModel):
 
     def about_columns(self) -> str:
         """What is promised of columns, in plain words."""
-        from gal.privacy.registry import kind_named
-
-        if kind_named(self.mechanism).make.noised == "residuals":
-            return (
-                "It is fresh in every residual, and so covers what everybody answered about a row in earlier "
-                "rounds as well"
-            )
         if self.columns_epsilon is None:
             return (
                 "Columns are not protected by that: a residual has in it what everybody answered in earlier "
@@ -90,11 +83,10 @@ class PromisedPrivacy(BaseModel):
 
         cost = f"epsilon {self.epsilon:g}" + (f", delta {self.delta:g}" if self.delta else "")
         kind = kind_named(self.mechanism)
-        how_often = "each version" if kind.make.noised == "residuals" else "once"
         return (
-            f"the label holder protects her labels with {self.mechanism} ({cost}, {how_often}, for all "
-            f"rounds and all organizations together): {kind.promise}. That bounds what anybody can learn of "
-            "a single row's label from what you receive"
+            f"the label holder protects her labels with {self.mechanism} ({cost}, once, for all rounds and "
+            f"all organizations together): {kind.promise}. That bounds what anybody can learn of a single "
+            "row's label from what you receive"
         )
 
 

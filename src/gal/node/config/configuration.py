@@ -64,7 +64,7 @@ def _known_loss(value: str) -> str:
 
 
 def _epsilon(value: float) -> float:
-    from gal.privacy.accounting.costs import check_epsilon
+    from gal.privacy.accounting import check_epsilon
 
     check_epsilon(value)
     return value

@@ -6,7 +6,6 @@
 """
 
 from gal.privacy.leakage.canaries import Canaries, plant_canaries
-from gal.privacy.leakage.intervals import Share, best_guess, equivalent_epsilon
 from gal.privacy.leakage.meter import measure_leakage
 from gal.privacy.leakage.reconstruction import (
     Explained,
@@ -14,9 +13,16 @@ from gal.privacy.leakage.reconstruction import (
     columns_from_answers,
     columns_from_residuals,
 )
-from gal.privacy.leakage.report import AttackResult, LeakReport, added_reports
-from gal.privacy.leakage.signs import SignLeak, measure_signs, recovered_signs
-from gal.privacy.leakage.transcript import SentResidual, SentRows, Transcript
+from gal.privacy.leakage.report import (
+    AttackResult,
+    LeakReport,
+    Share,
+    added_reports,
+    best_guess,
+    equivalent_epsilon,
+)
+from gal.privacy.leakage.signs import SignColumn, SignLeak, measure_signs, recovered_signs
+from gal.privacy.leakage.transcript import SentRows, Transcript
 
 __all__ = [
     "AttackResult",
@@ -24,9 +30,9 @@ __all__ = [
     "Explained",
     "LeakReport",
     "Reconstruction",
-    "SentResidual",
     "SentRows",
     "Share",
+    "SignColumn",
     "SignLeak",
     "Transcript",
     "added_reports",

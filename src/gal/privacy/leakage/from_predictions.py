@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
+from sklearn.metrics import roc_auc_score
 
 from gal.privacy.leakage.reconstruction import Reconstruction, columns_from_answers
 
@@ -64,9 +64,8 @@ def membership_from_predictions(learned: Floats, others: Floats, rng: np.random.
 
 def _auc(smaller: Floats, larger: Floats) -> float:
     """How often one of the first is below one of the second; ties count half."""
-    ranks = rankdata(np.concatenate([smaller, larger]))
-    n, m = len(smaller), len(larger)
-    return float((ranks[n:].sum() - m * (m + 1) / 2) / (n * m))
+    second = np.repeat([False, True], [len(smaller), len(larger)])
+    return float(roc_auc_score(second, np.concatenate([smaller, larger])))
 
 
 def columns_from_predictions(

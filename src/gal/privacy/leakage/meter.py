@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.losses import Loss
+from gal.core.losses import Loss, SquaredError, classification_loss
 from gal.core.rows import Rows
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
-from gal.privacy.leakage.attacker_likelihood import plain_loss, public_loss
-from gal.privacy.leakage.attacks import (
-    UNKNOWN,
-    Attack,
-    BestRound,
-    LikelihoodRatio,
-    OwnFeatures,
-    Seen,
-    expected_without,
-    label_attacks,
-)
-from gal.privacy.leakage.intervals import Share
+from gal.privacy.leakage.attacks import UNKNOWN, Seen, label_attacks, without_message
 from gal.privacy.leakage.reconstruction import (
+    FEWEST,
     Reconstruction,
     columns_from_answers,
     columns_from_residuals,
     numbers_of,
 )
-from gal.privacy.leakage.report import AttackResult, LeakReport
-from gal.privacy.leakage.signs import SignLeak, signs_of
+from gal.privacy.leakage.report import AttackResult, LeakReport, Share
+from gal.privacy.leakage.signs import SignLeak, measure_signs
 from gal.privacy.leakage.transcript import SentRows, Transcript
 from gal.privacy.mechanisms.likelihood import Insight
 from gal.privacy.statements import statement
@@ -85,15 +75,12 @@ def measure_leakage(
     features: bool = True,
     known: float = 0.1,
     loss: Loss | None = None,
-    task_rounds: int | None = None,
     sum_name: str | None = None,
     most_rows: int = 20_000,
     seed: int = 0,
 ) -> LeakReport:
     """Attack the labels that went into a task, and everybody's columns.
 
-    Parameters
-    ----------
     transcript: what was sent; the likelihood-ratio attack needs its ``note`` called in every round.
     y: the label holder's true labels of all rows, (n,) or, for numbers, (n, K); the canaries' drawn ones.
     roles: the task's row roles, such as ``model.task_rows_``; not needed if the transcript knows them.
@@ -103,15 +90,17 @@ def measure_leakage(
     views, own_view: the others' columns by name, as far as at hand, and hers: for what is guessed without any
         message. Assistants are taken to collude. features: whether to reconstruct everybody's columns.
     known: the share of rows whose labels (and columns) the attackers know; at least two of each class.
-    loss, task_rounds: the task's own loss and most rounds. sum_name: of replies that came as one sum.
+    loss: the task's own, where it is another than the usual. sum_name: of replies that came as one sum.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
     """
-    rng, said, shown = np.random.default_rng(seed), statement(privacy), views if features else None
+    rng, said = np.random.default_rng(seed), statement(privacy)
+    own = {} if own_view is None else {label_holder or "the label holder": own_view}
     sent = _sampled(transcript.sent(roles, label_holder), canaries, most_rows, rng)
     truth = _read_labels(y, classes, canaries, bounds, sent)
     told = _known_rows(truth.codes, truth.classes, known, rng)
-    insight = _insight(sent, truth, privacy, loss, task_rounds)
-    seen = _seen(sent, truth, told, _features(views, sent), insight, bounds, seed)
+    loss = _usual_loss(truth, sent.residual.shape[3], privacy) if loss is None else loss
+    seen = _seen(sent, truth, told, _numbers(views, sent), loss, bounds, seed)
+    shown = views if views and features and int(told.sum()) >= FEWEST else {}
     return LeakReport(
         mechanism=said.words,
         cost=said.cost,
@@ -123,36 +112,12 @@ def measure_leakage(
         rounds=sent.residual.shape[1],
         messages=sent.n_messages,
         attacks=tuple(attack_labels(seen, truth.codes, privacy)),
-        reconstructions=tuple(_reconstructions(sent, shown, own_view, truth.labels, told, rng, sum_name)),
-        received=tuple(_received(sent, shown, own_view, truth, told, rng, label_holder, privacy)),
-        signs=tuple(_signs(transcript, roles, own_view if features else None, label_holder, seed)),
+        reconstructions=tuple(_from_answers(sent, shown, own_view, truth.labels, told, rng, sum_name)),
+        received=tuple(_from_residuals(sent, own, shown, truth, told, rng, loss)),
+        signs=tuple(_signs(transcript, roles, own if features else {}, views, label_holder, seed)),
         summed=sum_name is not None,
         secure=said.secure,
     )
-
-
-def _signs(
-    transcript: Transcript, roles: Rows | None, own_view: Any, label_holder: str | None, seed: int
-) -> list[SignLeak]:
-    """What interaction probes tell, where there were any."""
-    known = transcript.roles if roles is None else roles
-    return [] if known is None else signs_of(transcript, known, own_view, label_holder, seed=seed)
-
-
-def _insight(
-    sent: SentRows, truth: Truth, privacy: Any, loss: Loss | None, rounds: int | None
-) -> Insight | None:
-    """What the strongest attacker is given; None where nobody noted the outputs behind the residuals."""
-    if sent.before is None:
-        return None
-    loss = _learned_with(sent, truth, privacy) if loss is None else loss
-    return Insight(sent, loss, truth.labels, sent.residual.shape[1] if rounds is None else rounds)
-
-
-def _learned_with(sent: SentRows, truth: Truth, privacy: Any) -> Loss:
-    """The loss whose residuals were sent, where it is one of the usual."""
-    plain = plain_loss(None if truth.numbers else truth.classes, sent.residual.shape[3])
-    return public_loss(privacy, plain)
 
 
 def _seen(
@@ -160,25 +125,53 @@ def _seen(
     truth: Truth,
     told: Mask,
     features: Floats,
-    insight: Insight | None,
+    loss: Loss,
     bounds: tuple[float, float] | None,
     seed: int,
 ) -> Seen:
     """What the attackers have: of the true labels only those that they are told."""
+    nothing = np.zeros((len(sent.rows), sent.residual.shape[3]))
     return Seen(
         residual=sent.residual,
-        fitted=_fitted(sent),
+        fitted=sum((np.nansum(one, axis=1) for one in sent.answers.values()), start=nothing),
         features=features,
         known=np.where(told, truth.codes, UNKNOWN),
         canary=truth.canary,
         classes=truth.classes,
         numbers=truth.numbers,
         sample_weight=sent.sample_weight,
-        insight=insight,
+        insight=None if sent.before is None else Insight(sent, loss, truth.labels),
         known_numbers=np.where(told[:, None], truth.labels, np.nan) if truth.numbers else None,
         bounds=bounds,
         seed=seed,
     )
+
+
+def _signs(
+    transcript: Transcript,
+    roles: Rows | None,
+    own: Mapping[str, Any],
+    views: Mapping[str, Any] | None,
+    holder: str | None,
+    seed: int,
+) -> list[SignLeak]:
+    """What each organization that received interaction probes reads of everybody else's columns."""
+    roles = transcript.roles if roles is None else roles
+    if roles is None or not own:
+        return []
+    every = dict(own) | dict(views or {})
+    probed = sorted(set(transcript.probes) - {holder})
+    return [measure_signs(transcript, name, every, roles, seed=seed) for name in probed]
+
+
+def _usual_loss(truth: Truth, n_outputs: int, privacy: Any) -> Loss:
+    """The usual loss whose residuals are sent under this mechanism, or none."""
+    loss: Loss = (
+        SquaredError(n_outputs)
+        if truth.numbers
+        else classification_loss("log_loss", truth.classes, one_output=n_outputs == 1)
+    )
+    return loss if privacy is None else privacy.public_loss(loss)
 
 
 @at_most(1)
@@ -186,22 +179,21 @@ def attack_labels(seen: Seen, truth: Codes, privacy: Any = None) -> list[AttackR
     """Every attack with and without messages, on the rows whose labels are not known;
     ``truth`` (n,) are their codes.
     """
-    expected = expected_without(seen)
     ordinary, canaries = ~seen.taught & ~seen.canary, ~seen.taught & seen.canary
     found = []
     for attack in label_attacks(privacy, insight=seen.insight is not None):
-        right = [guess == truth for guess in attack.guesses(seen, expected)]
+        guess = attack.guess(seen)
+        right, without = guess == truth, (without_message(seen, guess) if attack.message else guess) == truth
         found.append(
             AttackResult(
                 attack.name,
                 attack.sentence,
-                ordinary=_share(right[0][ordinary]),
-                ordinary_without=_share(right[1][ordinary]),
-                canaries=_share(right[0][canaries]),
-                canaries_without=_share(right[1][canaries]),
-                note=_note(attack, seen),
-                message=not isinstance(attack, OwnFeatures),
-                informed=isinstance(attack, LikelihoodRatio),
+                ordinary=_share(right[ordinary]),
+                ordinary_without=_share(without[ordinary]),
+                canaries=_share(right[canaries]),
+                canaries_without=_share(without[canaries]),
+                message=attack.message,
+                informed=attack.informed,
             )
         )
     return found
@@ -209,10 +201,6 @@ def attack_labels(seen: Seen, truth: Codes, privacy: Any = None) -> list[AttackR
 
 def _share(right: Mask) -> Share:
     return Share(int(right.sum()), len(right))
-
-
-def _note(attack: Attack, seen: Seen) -> str:
-    return f"round {attack.round(seen)}" if isinstance(attack, BestRound) else ""
 
 
 def _read_labels(
@@ -280,24 +268,16 @@ def _known_rows(codes: Codes, classes: int, share: float, rng: np.random.Generat
     return told
 
 
-def _features(views: Mapping[str, Any] | None, sent: SentRows) -> Floats:
-    """All columns of all assistants as numbers, of the rows sent; none where they are not at hand."""
+def _numbers(views: Mapping[str, Any] | None, sent: SentRows) -> Floats:
+    """All columns of these views as numbers, of the rows sent; none where they are not at hand."""
     if not views:
         return np.empty((len(sent.rows), 0))
     return np.hstack([numbers_of(view) for view in views.values()])[sent.rows]
 
 
-def _fitted(sent: SentRows) -> Floats:
-    """What the assistants said of each row, added up."""
-    total = np.zeros((len(sent.rows), sent.residual.shape[3]))
-    for answers in sent.answers.values():
-        total += np.nansum(answers, axis=1)
-    return total
-
-
-def _reconstructions(
+def _from_answers(
     sent: SentRows,
-    views: Mapping[str, Any] | None,
+    views: Mapping[str, Any],
     own_view: Any,
     labels: Floats,
     told: Mask,
@@ -305,61 +285,50 @@ def _reconstructions(
     sum_name: str | None,
 ) -> list[Reconstruction]:
     """What the label holder finds: of each view in its own answers, or of all of them in their sum."""
-    if not views or int(told.sum()) < 4:
+    if not views:
         return []
-    own = labels
-    if own_view is not None:
-        own = np.hstack([numbers_of(own_view)[sent.rows], own])
-    rows = np.arange(len(own))
-    if int(told.sum()) > MOST_TAUGHT:  # a kernel between all of more rows takes gigabytes
-        rows = np.setdiff1d(rows, rng.permutation(np.flatnonzero(told))[MOST_TAUGHT:])
+    own = labels if own_view is None else np.hstack([_numbers({"": own_view}, sent), labels])
+    # A kernel between all of more rows takes gigabytes.
+    rows = np.setdiff1d(np.arange(len(own)), rng.permutation(np.flatnonzero(told))[MOST_TAUGHT:])
     here = {name: _take(view, sent.rows[rows]) for name, view in views.items()}
-    answers, *more = (
-        {name: values[rows] for name, values in _of_each(said, here, sum_name).items()}
-        for said in (sent.answers, sent.part_answers, sent.further_answers)
-    )
-    return columns_from_answers(answers, here, own[rows], told[rows], rng, more=more)
+
+    def of_each(said: Mapping[str, Floats]) -> dict[str, Floats]:
+        if sum_name is not None:
+            return dict.fromkeys(here, said[sum_name][rows]) if sum_name in said else {}
+        return {name: values[rows] for name, values in said.items()}
+
+    more = of_each(sent.more_answers)
+    return columns_from_answers(of_each(sent.answers), here, own[rows], told[rows], rng, more=more)
 
 
-def _of_each(said: Mapping[str, Floats], names: Iterable[str], sum_name: str | None) -> Mapping[str, Floats]:
-    """By organization what she has of it: its own answers, or the sum that they are in."""
-    if sum_name is None:
-        return said
-    return dict.fromkeys(names, said[sum_name]) if sum_name in said else {}
-
-
-def _received(
+def _from_residuals(
     sent: SentRows,
-    views: Mapping[str, Any] | None,
-    own_view: Any,
+    own: Mapping[str, Any],
+    views: Mapping[str, Any],
     truth: Truth,
     told: Mask,
     rng: np.random.Generator,
-    label_holder: str | None,
-    privacy: Any,
+    loss: Loss,
 ) -> list[Reconstruction]:
     """What some organizations find in residuals, those of a cross-validation too: of the label holder's
     columns and, where there are three, of each other's.
     """
     there = ~np.isnan(sent.residual[:, :, 0]).any(axis=(1, 2))
-    if not views or own_view is None or int(told[there].sum()) < 4 or bool(told[there].all()):
+    if not own or not views or int(told[there].sum()) < FEWEST or bool(told[there].all()):
         return []
     rows = np.flatnonzero(there)
     rows = np.setdiff1d(rows, rng.permutation(rows[told[rows]])[MOST_READING:])
-    holder = "the label holder" if label_holder is None else label_holder
-    here = {name: _take(view, sent.rows[rows]) for name, view in ({holder: own_view} | dict(views)).items()}
+    here = {name: _take(view, sent.rows[rows]) for name, view in (dict(own) | dict(views)).items()}
     found = []
     for name in sorted(views, key=lambda one: (-here[one].shape[1], one))[:ATTACKERS]:
         found += columns_from_residuals(
-            sent.residual[rows, :, 0],
+            sent.residual[rows],
             numbers_of(here[name]),
             {other: view for other, view in here.items() if other != name},
             told[rows],
             rng,
             by=name,
-            classes=not truth.numbers,
-            loss=_learned_with(sent, truth, privacy),
-            part_residual=sent.residual[rows, :, 1:],
+            loss=None if truth.numbers else loss,
         )
     return found
 

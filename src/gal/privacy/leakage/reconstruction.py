@@ -16,25 +16,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from sklearn.model_selection import KFold
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from gal.core.losses import Loss
 from gal.models.tabular import TableEncoder
 from gal.models.tabular.frames import as_table
-from gal.privacy.leakage.ridges import curved, left_out, straight
-from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 RESAMPLES = 300
 FOLDS = 5
+PENALTIES = np.logspace(-8, 4, 25)
+CURVED_PENALTY = 0.1
 ROUNDING = (1e-6, 1e-4, 1e-2)
 """What is smaller beside a number says nothing of it: of one of 32 bits, and of outputs found from it."""
 FEWEST = 4
 """Known rows that teach an attack."""
-_OfSomeRows = tuple[Mask, list[Floats]]
-"""Which rows, and the messages about them in all ways in which they are read."""
 SMALLEST = 1e-9
 """Probabilities are not taken to be smaller."""
 
@@ -85,7 +87,7 @@ def columns_from_answers(
     rng: np.random.Generator,
     *,
     by: str = "the label holder",
-    more: Sequence[Mapping[str, Floats]] = (),
+    more: Mapping[str, Floats] | None = None,
 ) -> list[Reconstruction]:
     """How well the label holder, or who is called ``by`` here, finds each column of ``views`` in the
     ``answers`` (n, T, K) of who has it.
@@ -98,11 +100,10 @@ def columns_from_answers(
     found = []
     for name, view in views.items():
         if name in answers:
-            said = np.nan_to_num(answers[name].reshape(len(own), -1))
-            there = [one[name] for one in more if name in one and one[name].shape[1]]
-            further = [np.nan_to_num(one.reshape(len(own), -1)) for one in there]
-            readings = [said, *(np.hstack([said, one]) for one in further)]
-            found += _reconstructed(readings, own, {name: view}, known, rng, by)
+            readings = [np.nan_to_num(answers[name].reshape(len(own), -1))]
+            if more is not None and name in more:
+                readings.append(np.hstack([*readings, np.nan_to_num(more[name].reshape(len(own), -1))]))
+            found += _reconstructed([_Reading.of_all(readings)], own, {name: view}, known, rng, by)
     return found
 
 
@@ -114,79 +115,61 @@ def columns_from_residuals(
     rng: np.random.Generator,
     *,
     by: str,
-    classes: bool = False,
     loss: Loss | None = None,
-    part_residual: Floats | None = None,
 ) -> list[Reconstruction]:
     """How well the organization ``by`` finds each column of ``views``, the label holder's or a third party's,
-    in the residuals (n, T, K) that it received.
+    in the residuals (n, T, 1 + P, K) that it received: in the task itself and in each part of a
+    cross-validation; of rows that a part leaves out there is none (NaN).
 
     ``own`` (n, d) are its own columns as numbers. ``known`` rows (n,) teach it: all columns of them are known
-    to it. With ``classes`` the residuals are those of a log loss, from which outputs follow; ``loss`` is the
-    one that was learned with, where it is another (that of noisy labels). ``part_residual`` (n, T, P, K) came
-    in a cross-validation; of rows that a part leaves out there is none (NaN).
+    to it. ``loss``: of classes the one whose residuals they are, from which outputs follow; None for numbers.
     """
     everybody = np.hstack([own, *(numbers_of(view) for view in views.values())])
 
-    def read(sent: Floats, rows: Mask) -> list[Floats]:
-        return _messages(np.nan_to_num(sent[rows]), everybody[rows], known[rows], loss, classes=classes)
+    def read(part: int, rows: Mask) -> list[Floats]:
+        return _messages(np.nan_to_num(residual[rows, :, part]), everybody[rows], known[rows], loss)
 
-    messages, parts = read(residual, np.ones(len(own), dtype=np.bool_)), list[_OfSomeRows]()
-    for part in range(0 if part_residual is None else part_residual.shape[2]):
-        assert part_residual is not None
-        sent = part_residual[:, :, part]
-        rows: Mask = np.asarray(~np.isnan(sent).any(axis=(1, 2)))
-        if rows.any() and int(known[rows].sum()) >= FEWEST and not known[rows].all():
-            also = [one[rows] for one in messages]
-            both = [np.hstack(each) for each in zip(also, read(sent, rows), strict=True)]
-            parts.append((rows, both))
-    return _reconstructed(messages, own, views, known, rng, by, parts)
+    messages = read(0, np.ones(len(own), dtype=np.bool_))
+    readings = [_Reading.of_all(messages)]
+    for part in range(1, residual.shape[2]):
+        rows: Mask = np.asarray(~np.isnan(residual[:, :, part]).any(axis=(1, 2)))
+        if int(known[rows].sum()) >= FEWEST and not known[rows].all():
+            also = [np.hstack([one[rows], two]) for one, two in zip(messages, read(part, rows), strict=True)]
+            readings.append(_Reading(rows, also))
+    return _reconstructed(readings, own, views, known, rng, by)
 
 
-def _messages(
-    sent: Floats, everybody: Floats, known: Mask, loss: Loss | None, *, classes: bool
-) -> list[Floats]:
+def _messages(sent: Floats, everybody: Floats, known: Mask, loss: Loss | None) -> list[Floats]:
     """Residuals (n, T, K) of one learning in all ways in which they are read, each (n, ...)."""
     messages = [sent.reshape(len(sent), -1)]
-    if classes:
+    if loss is not None:
         rounds = range(1, sent.shape[1])  # F^0, behind the first, says nothing of a row
-        behind = [_plain_output, *([_noisy_output(loss)] if _is_noisy(loss) else [])]
-        for output in behind if rounds else ():
-            read = [_output_behind(sent[:, t], everybody, known, output) for t in rounds]
-            messages.append(np.hstack(read))
-        messages.append(_by_class(sent))
+        if rounds:
+            behind = _looked_up(loss) if loss.n_outputs == 1 else _log_odds
+            messages.append(np.hstack([_output_behind(sent[:, t], everybody, known, behind) for t in rounds]))
+        # Of noisy labels too, the class that the first residual shows says how to read the others, which are
+        # small where the model agrees and where it firmly does not.
+        first = np.sign(sent[:, 0])
+        apart = [np.where(first[:, None] == sign, sent, 0.0) for sign in (-1.0, 1.0)]
+        messages.append(np.concatenate(apart, axis=1).reshape(len(sent), -1))
     return messages
-
-
-def _by_class(sent: Floats) -> Floats:
-    """Residuals (n, T, K) apart by the class that the first one shows: of noisy labels too, it says how to
-    read the others, which are small where the model agrees and where it firmly does not.
-    """
-    first = np.sign(sent[:, 0])
-    apart = np.concatenate([np.where(first[:, None] == sign, sent, 0.0) for sign in (-1.0, 1.0)], axis=1)
-    return np.asarray(apart.reshape(len(sent), -1))
 
 
 Behind = Callable[[Floats], Floats]
 """Outputs behind residuals (n, K), of which the largest entry is this share of the largest that there is."""
 
 
-def _plain_output(residual: Floats) -> Floats:
+def _log_odds(residual: Floats) -> Floats:
     """Of the log loss: a positive entry is the class, and one minus its residual the probability."""
-    entries = residual if residual.shape[1] > 1 else np.hstack([-residual, residual])
-    logs = np.log(np.clip((entries > 0) - entries, SMALLEST, 1.0))
+    logs = np.log(np.clip((residual > 0) - residual, SMALLEST, 1.0))
     return np.asarray(logs - logs.mean(axis=1, keepdims=True))[:, 1:]
 
 
-def _is_noisy(loss: Loss | None) -> bool:
-    return isinstance(loss, CorrectedLogLoss) and loss.n_outputs == 1
+def _looked_up(loss: Any) -> Behind:
+    """Of a loss of two classes with one output: looked up in what the loss says of many outputs.
 
-
-def _noisy_output(loss: Any) -> Behind:
-    """Of the log loss of noisy labels with one output: looked up in what the loss says of many outputs.
-
-    A residual is small for a model that agrees with the noisy label, and for one that firmly does not. The
-    first is taken: most rows of a model that has learned from such labels are so.
+    A residual of noisy labels is small for a model that agrees with the noisy label, and for one that firmly
+    does not. The first is taken: most rows of a model that has learned from such labels are so.
     """
     outputs = np.linspace(-15.0, 15.0, 60_001)[:, None]
     tables = []
@@ -233,46 +216,79 @@ def _output_behind(residual: Floats, columns: Floats, known: Mask, behind: Behin
     return output(float(found.x) if found.fun < values[best] else float(grid[best]))
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """Messages about some rows, in all ways in which they are read."""
+
+    rows: Mask
+    messages: Sequence[Floats]
+    """Each (rows, any width)."""
+
+    @classmethod
+    def of_all(cls, messages: Sequence[Floats]) -> _Reading:
+        """About all rows."""
+        return cls(np.ones(len(messages[0]), dtype=np.bool_), messages)
+
+
 def _reconstructed(
-    messages: Sequence[Floats],
+    readings: Sequence[_Reading],
     own: Floats,
     views: Mapping[str, Any],
     known: Mask,
     rng: np.random.Generator,
     by: str,
-    parts: Sequence[_OfSomeRows] = (),
 ) -> list[Reconstruction]:
-    """Each column of ``views`` with and without the messages, which may be read in several ways. A straight
-    and a curved ridge are tried; cross-validation on the known rows chooses for each column. ``parts`` are
-    messages about some rows, which are read by themselves; where that is better, the mean of all counts.
+    """Each column of ``views`` with and without the messages. Cross-validation on the known rows chooses how
+    each column is read; the first of the ``readings`` is about all rows, and where the others, which are
+    about some, are better, the mean of what they make of a row counts.
     """
     read = {name: columns_as_numbers(view) for name, view in views.items()}
     columns = np.hstack([values for values, _, _ in read.values()])
-    readings = [np.hstack([own, one]) for one in messages]
-    with_messages, error = _guessed(readings, columns, known)
-    if parts:
-        from_parts, other = _guessed_apart(parts, own, columns, known)
-        with_messages = np.where((other < error) & ~np.isnan(from_parts), from_parts, with_messages)
-    made = [with_messages, _guessed([own], columns, known)[0]]
-    hidden = int((~known).sum())
-    resamples = rng.integers(0, hidden, (RESAMPLES, hidden))
-    found, start = [], 0
+    total, count, errors = np.zeros(columns.shape), np.zeros((len(columns), 1)), list[Floats]()
+    for one in readings[1:]:
+        tables = [np.hstack([own[one.rows], each]) for each in one.messages]
+        made, wrong = _guessed(tables, columns[one.rows], known[one.rows])
+        total[one.rows] += made
+        count[one.rows] += 1
+        errors.append(wrong)
+    with_messages, error = _guessed([np.hstack([own, one]) for one in readings[0].messages], columns, known)
+    if errors:
+        better = (np.mean(errors, axis=0) < error) & (count > 0)
+        with_messages = np.where(better, total / np.maximum(count, 1), with_messages)
+    guesses, start, found = (with_messages, _guessed([own], columns, known)[0]), 0, list[Reconstruction]()
     for name, (values, places, labels) in read.items():
-        for column, place in zip(labels, places, strict=True):
-            at = slice(start + place.start, start + place.stop)
-            truth = columns[~known][:, at]
-            scores = [_explained(truth, guessed[~known][:, at], resamples) for guessed in made]
-            found.append(Reconstruction(name, column, scores[0], scores[1], by))
-        start += values.shape[1]
+        at = slice(start, start + values.shape[1])
+        scores = [_explained(values, guess[:, at], places, known, rng) for guess in guesses]
+        found += [
+            Reconstruction(name, label, told, without, by)
+            for label, told, without in zip(labels, *scores, strict=True)
+        ]
+        start = at.stop
     return found
 
 
 def explained_columns(view: Any, guessed: Floats, known: Mask, rng: np.random.Generator) -> list[Explained]:
     """How much of each column of a view a guess has that is in the form of `columns_as_numbers`."""
     truth, places, _ = columns_as_numbers(view)
+    return _explained(truth, guessed, places, known, rng)
+
+
+def _explained(
+    truth: Floats, guessed: Floats, places: Sequence[slice], known: Mask, rng: np.random.Generator
+) -> list[Explained]:
     hidden = int((~known).sum())
-    resamples = rng.integers(0, hidden, (RESAMPLES, hidden))
-    return [_explained(truth[~known][:, at], guessed[~known][:, at], resamples) for at in places]
+    resamples, found = rng.integers(0, hidden, (RESAMPLES, hidden)), list[Explained]()
+    for at in places:
+        true = truth[~known][:, at]
+        wrong = np.square(true - guessed[~known][:, at]).sum(axis=1)
+        spread = np.square(true - true.mean(axis=0)).sum(axis=1)
+        if not spread.sum() > 0:
+            found.append(Explained(0.0, 0.0, 0.0))  # a constant column: there is nothing to reveal
+            continue
+        drawn = 1 - wrong[resamples].sum(axis=1) / np.maximum(spread[resamples].sum(axis=1), 1e-12)
+        low, high = np.quantile(drawn, [0.025, 0.975])
+        found.append(Explained(float(1 - wrong.sum() / spread.sum()), float(low), float(high)))
+    return found
 
 
 def numbers_of(table: Any) -> Floats:
@@ -306,22 +322,6 @@ def _filled(column: Floats) -> Floats:
     return np.where(known, (column - mean) / (spread or 1.0), 0.0)
 
 
-def _guessed_apart(
-    parts: Sequence[_OfSomeRows], own: Floats, columns: Floats, known: Mask
-) -> tuple[Floats, Floats]:
-    """What messages about some rows tell: the mean of all guesses of a row, NaN without any; and how far they
-    are off.
-    """
-    total, count, errors = np.zeros(columns.shape), np.zeros((len(columns), 1)), list[Floats]()
-    for rows, messages in parts:
-        readings = [np.hstack([own[rows], one]) for one in messages]
-        made, error = _guessed(readings, columns[rows], known[rows])
-        total[rows] += made
-        count[rows] += 1
-        errors.append(error)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan), np.mean(errors, axis=0)
-
-
 def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> tuple[Floats, Floats]:
     """All columns from some inputs, each by what is best where it is known: a straight
     or a curved ridge, or its mean; and the mean squared error of that there.
@@ -331,11 +331,15 @@ def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> tuple[
     errors = [np.square(target - target.mean(axis=0)).sum(axis=0)]
     folds = list(KFold(min(FOLDS, len(target)), shuffle=True, random_state=0).split(target))
     tables = [inputs for inputs in readings if inputs.shape[1]]
-    tries = [(reader, inputs) for inputs in tables for reader in (straight, curved)]
+    several = target.shape[1] > 1
+    straight = make_pipeline(StandardScaler(), RidgeCV(PENALTIES, gcv_mode="svd", alpha_per_target=several))
+    curved = make_pipeline(StandardScaler(), KernelRidge(alpha=CURVED_PENALTY, kernel="rbf"))
     news = [(straight, _what_is_new(inputs, least)) for inputs in tables for least in ROUNDING]
+    tries = [(reader, inputs) for inputs in tables for reader in (straight, curved)]
     for reader, table in [*((reader, new) for reader, new in news if new.shape[1]), *tries]:
-        errors.append(np.square(left_out(reader, table[known], target, folds) - target).sum(axis=0))
-        made.append(reader(table[known], target, table))
+        left_out = cross_val_predict(reader, table[known], target, cv=folds).reshape(target.shape)
+        errors.append(np.square(left_out - target).sum(axis=0))
+        made.append(reader.fit(table[known], target).predict(table).reshape(columns.shape))
     best = np.argmin(errors, axis=0)
     guessed = np.stack(made)[best, :, np.arange(columns.shape[1])].T
     width = np.ptp(target, axis=0)  # far outside of what is known a guess is a slip
@@ -347,25 +351,12 @@ def _what_is_new(inputs: Floats, least: float) -> Floats:
     """Of each input what does not follow from those before it, all of the same size: what moved from round
     to round may be small beside what stayed. What is smaller than ``least`` beside it is left out.
     """
-    centred = inputs - inputs.mean(axis=0)
-    sizes = np.linalg.norm(centred, axis=0)
-    kept, n_kept = np.empty((len(sizes), len(inputs))), 0
-    for column, size in zip(centred.T, sizes, strict=True):
-        rest, before = column, kept[:n_kept]
+    centred, kept = inputs - inputs.mean(axis=0), np.empty((0, len(inputs)))
+    for column in centred.T:
+        rest = column
         for _ in range(2):  # twice is enough (Kahan, Parlett)
-            rest = rest - (before @ rest) @ before
+            rest = rest - (kept @ rest) @ kept
         left = float(np.linalg.norm(rest))
-        if left > least * size:
-            kept[n_kept] = rest / left
-            n_kept += 1
-    return np.asarray(kept[:n_kept].T * np.sqrt(len(inputs)))
-
-
-def _explained(truth: Floats, made: Floats, resamples: NDArray[np.integer[Any]]) -> Explained:
-    wrong = np.square(truth - made).sum(axis=1)
-    spread = np.square(truth - truth.mean(axis=0)).sum(axis=1)
-    if not spread.sum() > 0:
-        return Explained(0.0, 0.0, 0.0)  # a constant column: there is nothing to reveal
-    drawn = 1 - wrong[resamples].sum(axis=1) / np.maximum(spread[resamples].sum(axis=1), 1e-12)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return Explained(float(1 - wrong.sum() / spread.sum()), float(low), float(high))
+        if left > least * float(np.linalg.norm(column)):
+            kept = np.vstack([kept, rest / left])
+    return np.asarray(kept.T * np.sqrt(len(inputs)))

@@ -8,10 +8,84 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gal.errors import InvalidInputError
-from gal.privacy.accounting.costs import Cost
-from gal.privacy.leakage.intervals import Share, best_guess, equivalent_epsilon
+from gal.privacy.accounting import Cost
 from gal.privacy.leakage.reconstruction import Reconstruction
 from gal.privacy.leakage.signs import SignLeak
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of the guesses were right, with an exact (Clopper-Pearson) interval of 95 %.
+
+    >>> print(Share(9, 10))
+    90.0 % (55.5 to 99.7)
+    """
+
+    right: int
+    of: int
+
+    @property
+    def value(self) -> float:
+        """The share of right guesses; NaN where nothing was guessed."""
+        return self.right / self.of if self.of else float("nan")
+
+    def interval(self, confidence: float = 0.95) -> tuple[float, float]:
+        """Between these the probability to be right lies."""
+        from scipy.stats import binomtest
+
+        if not self.of:
+            return 0.0, 1.0
+        found = binomtest(self.right, self.of).proportion_ci(confidence)
+        return float(found.low), float(found.high)
+
+    @property
+    def low(self) -> float:
+        """The lower end."""
+        return self.interval()[0]
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        return self.interval()[1]
+
+    def __add__(self, other: Share) -> Share:
+        return Share(self.right + other.right, self.of + other.of)
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.1f} % ({100 * self.low:.1f} to {100 * self.high:.1f})"
+
+    def to_json(self) -> dict[str, float | int | None]:
+        """Plain numbers."""
+        low, high = self.interval()
+        share = self.value if self.of else None
+        return {"right": self.right, "of": self.of, "share": share, "low": low, "high": high}
+
+
+def best_guess(cost: Cost, classes: int) -> float:
+    """The most often that anybody guesses a label right who held all ``classes`` for equally likely before.
+
+    Under (epsilon, delta)-differential privacy of a label, P(guess k | label k) <= e^epsilon P(guess k |
+    label j) + delta for all k and j. Summed over k other than j, and then over j, with p the sum of P(guess
+    k | label k) over all C classes: (C - 1) p <= e^epsilon (C - p) + C (C - 1) delta, so that p / C is at
+    most what this returns. It is reached by telling the label with probability delta, and answering by
+    randomised response otherwise.
+
+    >>> round(best_guess(Cost(1.0), 2), 3), round(best_guess(Cost(1.0), 10), 3)
+    (0.731, 0.232)
+    """
+    growth = math.exp(cost.epsilon)
+    return min(1.0, (growth + (classes - 1) * cost.delta) / (growth + classes - 1))
+
+
+def equivalent_epsilon(accuracy: float, classes: int) -> float:
+    """The epsilon of randomised response under which the best guess is right this often.
+
+    >>> round(equivalent_epsilon(best_guess(Cost(2.0), 3), 3), 6)
+    2.0
+    """
+    if accuracy >= 1:
+        return math.inf
+    return max(0.0, math.log(accuracy * (classes - 1) / (1 - accuracy))) if accuracy > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -26,8 +100,6 @@ class AttackResult:
     ordinary_without: Share
     canaries: Share
     canaries_without: Share
-    note: str = ""
-    """Such as which round was best."""
     message: bool = True
     """Whether it uses a message at all."""
     informed: bool = False
@@ -38,7 +110,6 @@ class AttackResult:
         return {
             "name": self.name,
             "sentence": self.sentence,
-            "note": self.note,
             "message": self.message,
             "informed": self.informed,
             "ordinary": {"with": self.ordinary.to_json(), "without": self.ordinary_without.to_json()},
@@ -46,10 +117,8 @@ class AttackResult:
         }
 
     def __add__(self, other: AttackResult) -> AttackResult:
-        notes = self.note if self.note == other.note else ""
         return replace(
             self,
-            note=notes,
             ordinary=self.ordinary + other.ordinary,
             ordinary_without=self.ordinary_without + other.ordinary_without,
             canaries=self.canaries + other.canaries,
@@ -83,7 +152,7 @@ class LeakReport:
     received: tuple[Reconstruction, ...] = ()
     """Columns of the label holder and of third parties, guessed by organizations from residuals."""
     signs: tuple[SignLeak, ...] = ()
-    """What interaction probes alone tell of the label holder's columns, by organization that got some."""
+    """What interaction probes alone tell of everybody else's columns, by organization that got some."""
     runs: int = 1
     """How many fits are added up."""
     summed: bool = False
@@ -213,37 +282,31 @@ class LeakReport:
                 f"{most.column!r} of {most.organization}: they and what she has {_explains(most)}"
             )
         if self.signs:
-            said.append(max(self.signs, key=lambda one: max(one.columns)).sentence())
+            said.append(max(self.signs, key=lambda one: one.most.told).sentence())
         return said
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
+        facts = {name: getattr(self, name) for name in _PLAIN}
+        lists = {name: [one.to_json() for one in getattr(self, name)] for name in _LISTS}
         return {
-            "mechanism": self.mechanism,
+            **facts,
             "epsilon": None if self.cost is None else self.cost.epsilon,
             "delta": None if self.cost is None else self.cost.delta,
-            "bound": self.bound,
-            "chance": self.chance,
-            "classes": self.classes,
-            "numbers": self.numbers,
-            "rows": self.rows,
             "canaries": self.planted,
-            "tested": self.tested,
-            "known": self.known,
-            "rounds": self.rounds,
-            "messages": self.messages,
-            "runs": self.runs,
-            "summed": self.summed,
-            "secure": self.secure,
             "worst": self.worst.name,
             "exceeding": [one.name for one in self.exceeding()],
             "equivalent_epsilon": self.equivalent_epsilon if math.isfinite(self.equivalent_epsilon) else None,
             "verdict": self.verdict(),
-            "attacks": [one.to_json() for one in self.attacks],
-            "reconstructions": [one.to_json() for one in self.reconstructions],
-            "received": [one.to_json() for one in self.received],
-            "signs": [one.to_json() for one in self.signs],
+            **lists,
         }
+
+
+_PLAIN = (
+    *("mechanism", "bound", "chance", "classes", "numbers", "rows", "tested", "known", "rounds", "messages"),
+    *("runs", "summed", "secure"),
+)
+_LISTS = ("attacks", "reconstructions", "received", "signs")
 
 
 def _revealed(one: Reconstruction) -> float:

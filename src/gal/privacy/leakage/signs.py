@@ -1,13 +1,14 @@
 """What interaction probes tell: beside a residual of the rounds, each gives the sign bits in it.
 
-A sign is one bit of what another organization replies, mostly of the label holder's own columns; a dozen of
-them are a fine code of these. Neither leaving plain residuals out nor turning a whole vector round hides it,
-since earlier rounds gave the residual, and products of two probes the product of their sign bits.
+A sign is one bit of what another organization replies, and so of its columns, or of the label holder's; a
+dozen of them are a fine code of these. Neither leaving plain residuals out nor turning a whole vector round
+hides it, since earlier rounds gave the residual, and products of two probes the product of their sign bits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,19 @@ MOST_READING = 10_000
 
 
 @dataclass(frozen=True)
+class SignColumn:
+    """What signs alone tell of one column of another organization."""
+
+    organization: str
+    """Whose column it is."""
+    column: str
+    told: float
+    """The share of its variance, on rows not looked at (R2); 0 where they tell nothing. Of a category the
+    value counts that is told best.
+    """
+
+
+@dataclass(frozen=True)
 class SignLeak:
     """What one organization can read from the interaction probes that it received."""
 
@@ -33,26 +47,26 @@ class SignLeak:
     vectors: int
     bits: float
     """Entropy of a row's signs together, in bits: at most one each, and at most log2 of the rows."""
-    columns: tuple[float, ...]
-    """Of each of the label holder's columns: what share of its variance the signs
-    tell, on rows not looked at (R2); 0 where they tell nothing.
-    """
-    names: tuple[str, ...] = ()
-    """What these columns are called, where they have names."""
+    columns: tuple[SignColumn, ...]
+    """Of the label holder and of every other organization whose columns are at hand."""
+
+    @property
+    def most(self) -> SignColumn:
+        """The column that they tell most of."""
+        return max(self.columns, key=lambda one: one.told)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return vars(self) | {"columns": list(self.columns), "names": list(self.names)}
+        return vars(self) | {"columns": [asdict(one) for one in self.columns]}
 
     def sentence(self) -> str:
         """What it means, in plain words."""
-        said = (
-            f"Interaction probes gave {self.organization} {self.vectors} "
-            f"{'sign' if self.vectors == 1 else 'signs'} of every row ({self.bits:.1f} bits)"
+        signs = "sign" if self.vectors == 1 else "signs"
+        return (
+            f"Interaction probes gave {self.organization} {self.vectors} {signs} of every row "
+            f"({self.bits:.1f} bits): they alone explain {100 * self.most.told:.0f} % of "
+            f"{self.most.column!r} of {self.most.organization}."
         )
-        most = int(np.argmax(self.columns))
-        called = repr(self.names[most]) if self.names else f"column {most}"
-        return f"{said}: they alone explain {100 * self.columns[most]:.0f} % of {called} of the label holder."
 
 
 def probed_rows(transcript: Transcript, roles: Rows) -> tuple[Positions, Positions, Positions]:
@@ -78,42 +92,31 @@ def recovered_signs(transcript: Transcript, organization: str, roles: Rows) -> S
 
 
 def measure_signs(
-    transcript: Transcript, organization: str, columns: Any, roles: Rows, *, seed: int = 0
+    transcript: Transcript, organization: str, views: Mapping[str, Any], roles: Rows, *, seed: int = 0
 ) -> SignLeak:
-    """What an organization learns of the label holder's ``columns`` (n, d) from signs alone."""
-    columns = np.asarray(columns, dtype=np.float64)
-    if organization not in transcript.probes:
-        return SignLeak(organization, 0, 0.0, (0.0,) * columns.shape[1])
-    signs = recovered_signs(transcript, organization, roles)
-    columns = columns[probed_rows(transcript, roles)[0]]
-    _, counts = np.unique(signs, axis=0, return_counts=True)
-    shares = counts / counts.sum()
-    rows = np.random.default_rng(seed).permutation(len(signs))[:MOST_READING]
-    seen, kept = np.split(rows, [len(rows) // 2])
-    target = columns[seen] if columns.shape[1] > 1 else columns[seen, 0]
-    forest = ExtraTreesRegressor(30, min_samples_leaf=10, random_state=seed).fit(signs[seen], target)
-    said = forest.predict(signs[kept]).reshape(len(kept), -1)
-    error, spread = np.square(columns[kept] - said).mean(axis=0), columns[kept].var(axis=0)
-    shown = 1.0 - np.divide(error, spread, out=np.ones_like(error), where=spread > 0)
-    told = tuple(float(max(0.0, one)) for one in shown)
-    return SignLeak(organization, signs.shape[1], float(-(shares * np.log2(shares)).sum()), told)
+    """What an organization learns from signs alone of the columns of others.
 
-
-def signs_of(
-    transcript: Transcript, roles: Rows, own_view: Any, label_holder: str | None, *, seed: int = 0
-) -> list[SignLeak]:
-    """What every other organization that received interaction probes reads of the label holder's view.
-
-    Of a category the value counts that is told best.
+    ``views`` (all rows) by organization, the label holder's among them.
     """
-    probed = sorted(set(transcript.probes) - {label_holder})
-    if not probed or own_view is None:
-        return []
-    numbers, places, names = columns_as_numbers(own_view)
-    found = [measure_signs(transcript, name, numbers, roles, seed=seed) for name in probed]
-    return [
-        replace(
-            one, columns=tuple(max(one.columns[place], default=0.0) for place in places), names=tuple(names)
-        )
-        for one in found
-    ]
+    read = {name: columns_as_numbers(view) for name, view in views.items() if name != organization}
+    signs = recovered_signs(transcript, organization, roles)
+    rows = probed_rows(transcript, roles)[0]
+    counts = np.unique(signs, axis=0, return_counts=True)[1] if signs.size else np.ones(1)
+    shares = counts / counts.sum()
+    drawn = np.random.default_rng(seed).permutation(len(signs))[:MOST_READING]
+    seen, kept = np.split(drawn, [len(drawn) // 2])
+    columns: list[SignColumn] = []
+    for name, (numbers, places, labels) in read.items():
+        truth = numbers[rows]
+        told = np.zeros(truth.shape[1])
+        if signs.size:
+            target = truth[seen] if truth.shape[1] > 1 else truth[seen, 0]
+            forest = ExtraTreesRegressor(30, min_samples_leaf=10, random_state=seed).fit(signs[seen], target)
+            said = forest.predict(signs[kept]).reshape(len(kept), -1)
+            error, spread = np.square(truth[kept] - said).mean(axis=0), truth[kept].var(axis=0)
+            told = 1.0 - np.divide(error, spread, out=np.ones_like(error), where=spread > 0)
+        columns += [
+            SignColumn(name, label, float(max(0.0, told[place].max(initial=0.0))))
+            for label, place in zip(labels, places, strict=True)
+        ]
+    return SignLeak(organization, signs.shape[1], float(-(shares * np.log2(shares)).sum()), tuple(columns))

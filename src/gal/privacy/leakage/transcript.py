@@ -21,20 +21,8 @@ from gal.errors import InvalidInputError, InvalidOptionError
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Positions = NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class SentResidual:
-    """One residual as it was sent."""
-
-    round: int
-    part: int | None
-    """The part of the cross-validation that it leaves out; None in the task itself."""
-    residual: Floats32
-    """Shape (rows, K): of the fit rows in order, or of those that are kept."""
-    organizations: tuple[str, ...]
-    """Who was asked; also the label holder's own organization."""
-    sample_weight: Floats | None = None
+_Key = tuple[int, int | None]
+"""Round, and part of the cross-validation; None in the task itself."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +45,9 @@ class SentRows:
     """What each round's residual was divided by, (T,)."""
     sample_weight: Floats | None = None
     """(n,), where it was shared."""
-    part_answers: Mapping[str, Floats] = field(default_factory=dict)
-    """As ``answers``, in its cross-validation, one learning after another: (n, P * T, K); none without."""
-    further_answers: Mapping[str, Floats] = field(default_factory=dict)
-    """As ``answers``, after the rounds: to random targets and interaction probes,
-    (n, all of them, K); none without.
+    more_answers: Mapping[str, Floats] = field(default_factory=dict)
+    """As ``answers``, in its cross-validation, one learning after another, and after the rounds, to random
+    targets and interaction probes: (n, all of them, K); none without.
     """
 
     @property
@@ -77,8 +63,7 @@ class SentRows:
             rows=self.rows[places],
             residual=self.residual[places],
             answers={name: values[places] for name, values in self.answers.items()},
-            part_answers={name: values[places] for name, values in self.part_answers.items()},
-            further_answers={name: values[places] for name, values in self.further_answers.items()},
+            more_answers={name: values[places] for name, values in self.more_answers.items()},
             before=None if self.before is None else self.before[places],
             sample_weight=None if self.sample_weight is None else self.sample_weight[places],
         )
@@ -102,13 +87,12 @@ class Transcript:
             )
         self.roles = roles
         self.kept: Positions | None = None if rows is None else np.unique(np.asarray(rows, dtype=np.intp))
-        self._begin()
-
-    def _begin(self) -> None:
-        self.messages: dict[tuple[int, int | None], SentResidual] = {}
-        self.answers: dict[int, dict[str, Floats32]] = {}
-        self.part_answers: dict[tuple[int, int], dict[str, Floats32]] = {}
-        """By part and round."""
+        self._trip = 0
+        self._trips: dict[_Key, int] = {}
+        """In which round trip each residual was sent."""
+        self.messages: dict[_Key, FitRequest] = {}
+        """Residuals as they were sent: of the fit rows in order, or of those that are kept."""
+        self.answers: dict[_Key, dict[str, Floats32]] = {}
         self.outputs: list[Floats] = []
         self.scales: list[float] = []
         self.probes: dict[str, list[Floats32]] = {}
@@ -118,6 +102,7 @@ class Transcript:
 
     def __call__(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]) -> None:
         """Note one round trip: what was asked of organizations, and what came back."""
+        self._trip += 1
         for request, answers in zip(requests, replies, strict=True):
             if not isinstance(request, FitRequest) or request.track != "assisted":
                 continue  # nothing about the labels is in it, or nobody else is asked
@@ -127,38 +112,43 @@ class Transcript:
                 for name in request.organizations if request.target == "probe" else ():
                     self.probes.setdefault(name, []).append(np.array(request.residual))
                 continue
-            said = {name: self._rows_of(one) for name, one in usable.items()}
-            if request.round == 1 and request.part is None:
+            if (request.round, request.part) == (1, None):
                 self._begin()
             self._keep(request)
-            if request.part is None:
-                self.answers[request.round] = said
-            else:
-                self.part_answers[request.part, request.round] = said
+            self.answers[request.round, request.part] = {
+                name: self._rows_of(one) for name, one in usable.items()
+            }
 
     def note(self, progress: Progress) -> None:
         """Note F^t and the scale of a finished round; for ``on_round``."""
         output = self._rows_of(np.asarray(progress.output, dtype=np.float64))
         if len(progress.rounds) == 1:
+            first = self.answers.get((1, None), {})
             step = sum(
-                count * self.answers[1][name].astype(np.float64)
+                count * first[name].astype(np.float64)
                 for name, count in progress.coefficients[0].items()
-                if name in self.answers.get(1, {})
+                if name in first
             )
-            self.outputs = [np.asarray(output - step)]  # F^0
-            self.scales = []
+            self.outputs, self.scales = [np.asarray(output - step)], []  # F^0
         self.outputs.append(np.array(output))
         self.scales.append(float(progress.rounds[-1].scale))
+
+    def _begin(self) -> None:
+        """A task's first round: only the fold that is trained before it, the sentinel, is of the same fit."""
+        last = max((trip for (_, part), trip in self._trips.items() if part is None), default=0)
+        for key in [key for key, trip in self._trips.items() if trip <= last]:
+            del self._trips[key], self.messages[key], self.answers[key]
+        self.outputs, self.scales, self.probes, self.further_answers = [], [], {}, {}
 
     def _keep(self, request: FitRequest) -> None:
         residual, weight = request.residual, request.sample_weight
         if self.kept is not None and self.roles is not None:
-            fit = _fit_rows(self.roles, request.part)
-            places = np.flatnonzero(np.isin(fit, self.kept))
+            places = np.flatnonzero(np.isin(_fit_rows(self.roles, request.part), self.kept))
             residual = residual[places]
             weight = None if weight is None else weight[places]
-        key = (request.round, request.part)
-        self.messages[key] = SentResidual(*key, np.array(residual), request.organizations, weight)
+        kept = replace(request, residual=np.array(residual), sample_weight=weight)
+        self.messages[request.round, request.part] = kept
+        self._trips[request.round, request.part] = self._trip
 
     def _usable(self, values: Any, request: FitRequest) -> bool:
         """Whether these are fitted values of all rows; what is not counts as no
@@ -189,89 +179,59 @@ class Transcript:
         }
         if not heard:
             raise InvalidInputError("nothing was sent to other organizations: there is no message to attack")
-        return _side_by_side(self, heard, roles, label_holder)
+        first, rounds = next(iter(heard.values())), range(1, 1 + max(round for round, _ in heard))
+        kept = np.arange(roles.n) if self.kept is None else self.kept
+        residual = np.full((len(kept), len(rounds), 1 + roles.n_parts, first.residual.shape[1]), np.nan)
+        weight = None if first.sample_weight is None else np.full(len(kept), np.nan)
+        for (round, part), message in heard.items():
+            fit = _fit_rows(roles, part)
+            fit = fit if self.kept is None else fit[np.isin(fit, kept)]
+            if len(fit) != len(message.residual):
+                raise InvalidInputError(
+                    f"the message of round {round} has {len(message.residual)} rows, the task's row roles "
+                    f"say {len(fit)}: these are roles of another task"
+                )
+            places = np.searchsorted(kept, fit)
+            residual[places, round - 1, 0 if part is None else part + 1] = message.residual
+            if weight is not None and message.sample_weight is not None:
+                weight[places] = message.sample_weight
+        told = np.flatnonzero(~np.isnan(residual).all(axis=(1, 2, 3)))
+        parts = sorted({part for _, part in self.answers if part is not None})
+        task = [self.answers.get((t, None), {}) for t in rounds]
+        more: list[Mapping[str, Any]] = [self.answers.get((t, part), {}) for part in parts for t in rounds]
+        more += [self._of_all(self.further_answers[t], roles) for t in sorted(self.further_answers)]
+        noted = len(self.scales) >= len(rounds)
+        return SentRows(
+            rows=kept[told],
+            residual=residual[told],
+            answers=_by_organization(task, label_holder, residual[:, 0, 0], told),
+            more_answers=_by_organization(more, label_holder, residual[:, 0, 0], told),
+            before=np.stack([one[told] for one in self.outputs[: len(rounds)]], axis=1) if noted else None,
+            scales=np.array(self.scales[: len(rounds)]) if noted else None,
+            sample_weight=None if weight is None else weight[told],
+        )
+
+    def _of_all(self, said: Mapping[str, Floats32], roles: Rows) -> dict[str, Floats]:
+        """Answers about the sample that probes are about as such about all rows, NaN elsewhere."""
+        found = {}
+        for name, values in said.items():
+            whole = np.full((roles.n, values.shape[1]), np.nan)
+            whole[roles.sample] = values
+            found[name] = self._rows_of(whole)
+        return found
 
 
-def _side_by_side(
-    transcript: Transcript,
-    heard: Mapping[tuple[int, int | None], SentResidual],
-    roles: Rows,
-    label_holder: str | None,
-) -> SentRows:
-    first = next(iter(heard.values()))
-    rounds, outputs = max(round for round, _ in heard), first.residual.shape[1]
-    kept = np.arange(roles.n) if transcript.kept is None else transcript.kept
-    everything = np.full((len(kept), rounds, 1 + roles.n_parts, outputs), np.nan)
-    weight = None if first.sample_weight is None else np.full(len(kept), np.nan)
-    for (round, part), message in heard.items():
-        fit = _fit_rows(roles, part)
-        fit = fit if transcript.kept is None else fit[np.isin(fit, kept)]
-        if len(fit) != len(message.residual):
-            raise InvalidInputError(
-                f"the message of round {round} has {len(message.residual)} rows, the task's row roles say "
-                f"{len(fit)}: "
-                "these are roles of another task"
-            )
-        places = np.searchsorted(kept, fit)
-        everything[places, round - 1, 0 if part is None else part + 1] = message.residual
-        if weight is not None and message.sample_weight is not None:
-            weight[places] = message.sample_weight
-    heard_of = np.flatnonzero(~np.isnan(everything).all(axis=(1, 2, 3)))
-    noted = len(transcript.scales) >= rounds
-    before = transcript.outputs[:rounds]
-    return SentRows(
-        rows=kept[heard_of],
-        residual=everything[heard_of],
-        answers=_answers(transcript.answers, (len(kept), rounds, outputs), heard_of, label_holder),
-        part_answers=_part_answers(transcript, (len(kept), rounds, outputs), heard_of, label_holder),
-        further_answers=_further_answers(transcript, roles, kept[heard_of], outputs, label_holder),
-        before=np.stack([output[heard_of] for output in before], axis=1) if noted else None,
-        scales=np.array(transcript.scales[:rounds]) if noted else None,
-        sample_weight=None if weight is None else weight[heard_of],
-    )
-
-
-def _part_answers(
-    transcript: Transcript, shape: tuple[int, int, int], places: Positions, label_holder: str | None
+def _by_organization(
+    answers: Sequence[Mapping[str, Any]], label_holder: str | None, like: Floats, places: Positions
 ) -> dict[str, Floats]:
-    """By organization, the parts side by side."""
-    n, rounds, outputs = shape
-    parts = 1 + max((part for part, _ in transcript.part_answers), default=-1)
-    by_place = {part * rounds + t: said for (part, t), said in transcript.part_answers.items() if t <= rounds}
-    return _answers(by_place, (n, parts * rounds, outputs), places, label_holder)
-
-
-def _further_answers(
-    transcript: Transcript, roles: Rows, kept: Positions, outputs: int, label_holder: str | None
-) -> dict[str, Floats]:
-    """By organization, one further round after another, of these rows of the task; NaN of those that probes
-    are not about.
-    """
-    rounds = sorted(transcript.further_answers)
-    by_place = {at + 1: transcript.further_answers[round] for at, round in enumerate(rounds)}
-    shape, places = (len(roles.sample), len(rounds), outputs), np.flatnonzero(np.isin(kept, roles.sample))
-    among = np.searchsorted(roles.sample, kept[places])
-    found: dict[str, Floats] = {}
-    for name, values in _answers(by_place, shape, among, label_holder).items():
-        found[name] = np.full((len(kept), *values.shape[1:]), np.nan)
-        found[name][places] = values
-    return found
-
-
-def _answers(
-    by_round: Mapping[int, Mapping[str, Floats32]],
-    shape: tuple[int, int, int],
-    places: Positions,
-    label_holder: str | None,
-) -> dict[str, Floats]:
-    """By organization, of these places among all (rows, rounds, outputs)."""
-    n, rounds, outputs = shape
-    names = sorted({name for answers in by_round.values() for name in answers} - {label_holder})
-    found = {name: np.full((len(places), rounds, outputs), np.nan) for name in names}
-    for t, answers in by_round.items():
-        for name, values in answers.items():
-            if name in found and t <= rounds and len(values) == n:
-                found[name][:, t - 1] = values[places]
+    """What each other organization answered, of these places: (places, answers, K), NaN where it did not."""
+    names = sorted({name for said in answers for name in said} - {label_holder})
+    nothing = np.full(like.shape, np.nan)
+    found = {}
+    for name in names:
+        given = [said.get(name, nothing) for said in answers]
+        usable = [one if len(one) == len(like) else nothing for one in given]
+        found[name] = np.stack([one[places] for one in usable], axis=1).astype(np.float64)
     return found
 
 

@@ -17,8 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import InvalidOptionError
-from gal.privacy.accounting import Event, gaussian_multiplier, laplace_multiplier, spent
-from gal.privacy.accounting.costs import Cost, check_clip, check_delta, check_epsilon
+from gal.privacy.accounting import (
+    Cost,
+    Event,
+    check_clip,
+    check_delta,
+    check_epsilon,
+    gaussian_multiplier,
+    spent,
+)
 from gal.privacy.ledger import ROUNDING
 from gal.privacy.noise import NoiseSource, SystemNoise
 
@@ -75,7 +82,7 @@ class AnswerNoise:
     def _multiplier(self) -> float:
         """Scale / L1 sensitivity, or standard deviation / L2 sensitivity."""
         if self.noise == "laplace":
-            return laplace_multiplier(self.epsilon, self.delta, releases=1)
+            return 1 / self.epsilon
         return gaussian_multiplier(self.epsilon, self.delta, releases=1)
 
     def allowed(self, epsilon: float, delta: float = 0.0) -> int:

@@ -43,7 +43,6 @@ class NoisyOutputs:
     parts: int
     source: NoiseSource
     asked: set[tuple[int, int | None]] = field(default_factory=set)
-    steers = False
     takes_scaled = False
 
     def __call__(self, residual: Any, round: int, track: Track, part: int | None) -> Floats:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gal.core.losses import Loss
-from gal.core.releases import Release
 from gal.engine.labels import Labels
 from gal.engine.options import Options
 from gal.errors import InvalidOptionError
@@ -36,8 +35,6 @@ class Mechanism(ABC):
 
     suits: ClassVar[tuple[KindOfLabels, ...]] = EITHER
     """Which labels it can protect."""
-    noised: ClassVar[Literal["labels", "residuals"]]
-    """What the noise is put on."""
 
     def public_loss(self, loss: Loss) -> Loss:
         """The loss whose residuals are sent; ``loss`` is what it would be without a mechanism."""
@@ -50,27 +47,23 @@ class Mechanism(ABC):
         """
 
 
-class _Drawing(Mechanism):
-    """Draws noise."""
+class LabelMechanism(Mechanism):
+    """Makes a noisy copy of the labels once: ``cost`` is what all that follows from it costs.
 
-    @property
-    def source(self) -> NoiseSource | None:
-        """Where noise comes from; None: the operating system's entropy.
-        Mechanisms have a field of this name.
-        """
-        return None
+    ``source`` is where noise comes from (None: the operating system's entropy), and ``columns_epsilon`` and
+    ``columns_delta`` how much residuals may tell of what was answered about a row, and the probability with
+    which that may not hold (None: there is no bound).
+    """
+
+    source: NoiseSource | None
+    columns_epsilon: float | None
+    columns_delta: float | None
 
     def drawing_from(self, source: NoiseSource) -> Self:
         """The same with noise from this source."""
         mechanism: Any = self  # a dataclass, as each of them is
         made: Self = replace(mechanism, source=source)
         return made
-
-
-class LabelMechanism(_Drawing):
-    """Makes a noisy copy of the labels once: ``cost`` is what all that follows from it costs."""
-
-    noised = "labels"
 
     @property
     @abstractmethod
@@ -85,18 +78,6 @@ class LabelMechanism(_Drawing):
     @property
     def bounds(self) -> tuple[float, float] | None:
         """The public bounds of numbers; None for classes."""
-        return None
-
-    @property
-    def columns_epsilon(self) -> float | None:
-        """How much residuals may tell of what was answered about a row. Mechanisms have a field of this
-        name, and one for delta.
-        """
-        return None
-
-    @property
-    def columns_delta(self) -> float | None:
-        """The probability with which that may not hold."""
         return None
 
     @property
@@ -128,42 +109,8 @@ class LabelMechanism(_Drawing):
         """The guarantee in plain words."""
 
 
-class ResidualMechanism(_Drawing):
-    """Noises the residuals of a task: ``release`` makes what is sent, ``cost`` is
-    what all rounds cost together.
-    """
-
-    noised = "residuals"
-
-    @property
-    def classes(self) -> Sequence[Any] | None:
-        """The public set of all classes that can occur, where labels are classes.
-        Mechanisms have a field of this name.
-        """
-        return None
-
-    @property
-    @abstractmethod
-    def cost(self) -> Cost:
-        """What all rounds cost together."""
-
-    @abstractmethod
-    def event(self, rounds: int, loss: Loss | None = None) -> Event:
-        """The same for the ledger; without a ``loss``, as if a row had one number in each round."""
-
-    @abstractmethod
-    def release(self, loss: Loss, rounds: int, source: NoiseSource) -> Release:
-        """What is sent instead of the residuals of this loss."""
-
-    @abstractmethod
-    def describe(self) -> str:
-        """The guarantee in plain words."""
-
-
 class PaperMechanism(Mechanism):
     """Turns a residual (n, K) into what is sent instead of it, as the paper has it: nothing is guaranteed."""
-
-    noised = "residuals"
 
     @abstractmethod
     def __call__(self, residual: ArrayLike, rng: np.random.Generator) -> Floats32:
@@ -198,8 +145,6 @@ class MechanismKind:
     """What it does to what organizations receive, as an invitation says it; None: it
     guarantees nothing, no task has it.
     """
-    compared: tuple[KindOfLabels, ...] = EITHER
-    """For which labels a comparison of all mechanisms has it."""
     strengths: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """The option that says how strong it is, and what it is compared at where nobody names one."""
 

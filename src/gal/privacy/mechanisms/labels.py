@@ -9,10 +9,9 @@ receive, in any number of rounds, costs epsilon once (post-processing). The **pr
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,17 +153,37 @@ class RandomisedResponse(LabelMechanism):
 
 
 class _NoiseOnNumbers(LabelMechanism):
-    """What both kinds of noise have in common; which noise, and how much, is theirs."""
+    """What both kinds of noise have in common; which noise it is, is theirs."""
 
-    noise: ClassVar[str]
-    """laplace or gaussian"""
+    noise: ClassVar[Literal["laplace", "gaussian"]]
+    epsilon: float
     lower: float
     upper: float
     suits = ("numbers",)
 
-    @abstractmethod
-    def scale(self, n_outputs: int) -> float:
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        if self.noise == "gaussian":
+            check_delta(self.cost.delta)
+        check_bounds(self.lower, self.upper)
+        _ = self.columns
+
+    @property
+    def cost(self) -> Cost:
+        """Once."""
+        return Cost(self.epsilon, getattr(self, "delta", 0.0))
+
+    @property
+    def event(self) -> Event:
+        """The same for the ledger."""
+        if self.noise == "laplace":
+            return Event("laplace", 1 / self.epsilon)
+        return Event("gaussian", gaussian_multiplier(self.epsilon, self.cost.delta, releases=1))
+
+    def scale(self, n_outputs: int = 1) -> float:
         """Of the noise; all outputs of a row together cost what the mechanism costs."""
+        together = n_outputs if self.noise == "laplace" else math.sqrt(n_outputs)
+        return self.event.parameter * (self.upper - self.lower) * together
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -207,26 +226,7 @@ class LaplaceLabels(_NoiseOnNumbers):
     source: NoiseSource | None = None
     columns_epsilon: float | None = None
     columns_delta: float | None = None
-    noise: ClassVar[str] = "laplace"
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_bounds(self.lower, self.upper)
-        _ = self.columns
-
-    @property
-    def cost(self) -> Cost:
-        """epsilon, once."""
-        return Cost(self.epsilon)
-
-    @property
-    def event(self) -> Event:
-        """The same for the ledger."""
-        return Event("laplace", 1 / self.epsilon)
-
-    def scale(self, n_outputs: int = 1) -> float:
-        """Of the noise; all outputs of a row together cost epsilon."""
-        return n_outputs * (self.upper - self.lower) / self.epsilon
+    noise: ClassVar[Literal["laplace", "gaussian"]] = "laplace"
 
 
 @dataclass(frozen=True)
@@ -240,27 +240,7 @@ class GaussianLabels(_NoiseOnNumbers):
     source: NoiseSource | None = None
     columns_epsilon: float | None = None
     columns_delta: float | None = None
-    noise: ClassVar[str] = "gaussian"
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
-        check_bounds(self.lower, self.upper)
-        _ = self.columns
-
-    @property
-    def cost(self) -> Cost:
-        """(epsilon, delta), once."""
-        return Cost(self.epsilon, self.delta)
-
-    @property
-    def event(self) -> Event:
-        """The same for the ledger."""
-        return Event("gaussian", gaussian_multiplier(self.epsilon, self.delta, releases=1))
-
-    def scale(self, n_outputs: int = 1) -> float:
-        """Standard deviation of the noise; all outputs of a row together cost (epsilon, delta)."""
-        return self.event.parameter * (self.upper - self.lower) * math.sqrt(n_outputs)
+    noise: ClassVar[Literal["laplace", "gaussian"]] = "gaussian"
 
 
 def _numbers(y: Any, options: Options, lower: float, upper: float) -> Labels:

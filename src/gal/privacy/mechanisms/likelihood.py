@@ -19,6 +19,7 @@ from gal.core.losses import Loss
 
 if TYPE_CHECKING:
     from gal.privacy.leakage.transcript import SentRows
+    from gal.privacy.mechanisms.contract import Mechanism
 
 Floats = NDArray[np.float64]
 
@@ -37,8 +38,6 @@ class Insight:
     """The true labels (n, width) as the loss wants them: only for the clipping
     quantiles of the paper's mechanisms.
     """
-    rounds: int
-    """How many the task could have had: the noise of residuals is made for so many."""
 
     def expected(self, label: Floats) -> Floats:
         """The residual (n, T, K) of this label (width,), or of the labels (n, width), before it is scaled."""
@@ -54,10 +53,12 @@ class Insight:
         assert self.sent.scales is not None
         return (self.expected(label) / self.sent.scales[:, None])[:, :, None]
 
-    def unscaled(self) -> Floats:
-        """Messages times their scales, (n, T, 1 + P, K)."""
-        assert self.sent.scales is not None
-        return self.sent.residual * self.sent.scales[:, None, None]
+
+def log_likelihood(mechanism: Mechanism | None, insight: Insight, labels: Sequence[Floats]) -> Floats:
+    """Of each row's messages under each of G labels (each (width,)): (n, G, E) in E pieces that add up."""
+    if mechanism is None:
+        return log_likelihood_as_sent(insight, labels)
+    return mechanism.log_likelihood(insight, labels)
 
 
 def log_likelihood_as_sent(insight: Insight, labels: Sequence[Floats]) -> Floats:
@@ -73,9 +74,10 @@ def log_likelihood_as_sent(insight: Insight, labels: Sequence[Floats]) -> Floats
 
 def noisy_labels(insight: Insight) -> Floats:
     """The noisy numbers (n, K), which the first residual gives away."""
-    before = insight.sent.before
+    before, scales = insight.sent.before, insight.sent.scales
     assert before is not None
-    return np.asarray(insight.unscaled()[:, 0, 0] + before[:, 0])
+    assert scales is not None
+    return np.asarray(insight.sent.residual[:, 0, 0] * scales[0] + before[:, 0])
 
 
 def in_pieces(insight: Insight, entries: Sequence[Floats]) -> Floats:

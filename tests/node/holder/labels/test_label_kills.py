@@ -5,7 +5,7 @@ once, and before anything leaves.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +15,11 @@ from gal.node.admin.membership import invite, join, read_terms
 from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.node.store.audit import AuditLog
 from gal.privacy.ledger import Ledger
+from gal.privacy.mechanisms.columns import SUBJECT as COLUMN_SUBJECT
 from small_network import LABEL
 
 LABELS = LabelPrivacy("laplace-labels", 1.0, lower=-50.0, upper=50.0)
-RESIDUALS = LabelPrivacy("laplace-residuals", 20.0)
+COLUMNS = replace(LABELS, columns_epsilon=10.0, columns_delta=1e-6)
 SUBJECT = f"labels: {LABEL}"
 
 
@@ -42,10 +43,10 @@ POINTS = ("commit-before", "commit-after", "rename-before", "rename-after", "rec
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("labels", [True, False], ids=["labels", "residuals"])
-def test_a_label_holder_killed_anywhere_draws_and_pays_once(tmp_path: Path, labels: bool) -> None:
+@pytest.mark.parametrize("privacy", [LABELS, COLUMNS], ids=["labels", "columns"])
+def test_a_label_holder_killed_anywhere_draws_and_pays_once(tmp_path: Path, privacy: LabelPrivacy) -> None:
     pytest.importorskip("opendp", reason="the extra privacy")
-    with Protected(tmp_path, privacy=LABELS if labels else RESIDUALS) as network:
+    with Protected(tmp_path, privacy=privacy) as network:
         network.serve(*network.organizations)
         state, deaths = network.state(real_nodes.HOLDER), 0
         for doom in [f"node.{point}:{at}" for at in (2, 3, 4, 6) for point in POINTS] + [""]:
@@ -57,11 +58,13 @@ def test_a_label_holder_killed_anywhere_draws_and_pays_once(tmp_path: Path, labe
         assert deaths > 12
         statuses = state.statuses(network.task_id(), "label holder")
         assert set(statuses.values()) == {"finished"}
-        check_paid_before_sent(network, residuals=5 if labels else 1)  # of the task, and without each part
+        check_paid_before_sent(network, residuals=5)  # of the task, and without each part
         with Ledger(network.home(real_nodes.HOLDER) / "ledger.sqlite") as ledger:
-            # Noisy labels are drawn and paid for once; releases in every version, however often it was
-            # killed.
-            assert ledger.spent(SUBJECT, 0.0) == pytest.approx(1.0 if labels else 20.0 * len(statuses))
+            # Noisy labels are drawn and paid for once; noise for columns in every version, however often it
+            # was killed.
+            assert ledger.spent(SUBJECT, 0.0) == pytest.approx(1.0)
+            columns = [one for one in ledger.entries() if one.subject == COLUMN_SUBJECT]
+            assert len(columns) == (0 if privacy is LABELS else len(statuses))
 
 
 def check_paid_before_sent(network: Protected, residuals: int) -> None:

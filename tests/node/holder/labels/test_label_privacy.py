@@ -16,14 +16,19 @@ import pandas as pd
 import pytest
 
 import gal.node.holder.labels.label_guard
+from gal.engine.labels import classes_from
+from gal.engine.options import Options
 from gal.errors import (
     BudgetSpentError,
+    InvalidLabelsError,
+    InvalidOptionError,
     LearningInterruptedError,
     PrivacyError,
 )
 from gal.node.holder.labels.label_guard import Drawn
+from gal.node.holder.labels.label_privacy import LabelPrivacy
 from gal.node.holder.labels.labelled_tasks import labels_of_task, read_labelled
-from gal.privacy import SeededNoise
+from gal.privacy import SeededNoise, SystemNoise
 from gal.privacy.accounting import spent as composed
 from gal.privacy.ledger import row_keys
 from gal.privacy.mechanisms.columns import SUBJECT as COLUMNS_SUBJECT
@@ -31,8 +36,8 @@ from gal.protocol import decode
 from noisy_labels import (
     COLUMNS,
     EPSILON,
+    LAPLACE,
     MECHANISMS,
-    RESIDUALS,
     RESPONSE,
     SUBJECT,
     FixedNoise,
@@ -129,6 +134,39 @@ def test_every_version_of_a_task_costs_once(net: Network) -> None:
     assert spent(rows=keys[5:6]) == before + EPSILON
 
 
+def test_a_draw_that_was_lost_is_drawn_and_paid_again(net: Network) -> None:
+    node = net.nodes["clinic"]
+    spent = partial(node.ledger.spent, SUBJECT, 0.0, task="lost")
+    net.invite("lost", rounds=1, privacy=RESPONSE)
+    protected(net, "lost", 1, FixedNoise())
+    folder = node.state.folder(node.state.find_task("lost").id, 1, "label holder")
+    [kept] = folder.parents[1].glob("*/noisy-labels.arrow")
+    kept.unlink()
+    protected(net, "lost", 1, draws := FixedNoise(1))
+    assert (draws.drawn, spent()) == ([N], 2 * EPSILON)
+
+
+def test_rows_are_told_in_the_order_of_their_ids(net: Network, sent: Any) -> None:
+    """Cases before controls, as many sources have them, would tell every label."""
+    table = net.tables["clinic"].sort_values(LABEL)
+    net.write("clinic", table)
+    net.invite("ordered", rounds=1, privacy=RESPONSE)
+    net.learn("ordered")
+    [begin] = [decode(data) for _, kind, data in sent if kind == "begin"]
+    ids = begin.arrays["integers"]
+    np.testing.assert_array_equal(ids, np.sort(ids))
+    assert not np.array_equal(ids, table[ROW_ID].to_numpy())
+
+
+def test_who_is_invited_later_is_charged_for_what_was_drawn_before(net: Network) -> None:
+    spent = partial(net.nodes["clinic"].ledger.spent, SUBJECT, 0.0, task="later")
+    net.invite("later", rounds=1, privacy=RESPONSE)
+    protected(net, "later", 1, FixedNoise())
+    assert spent(peer="ward") == 0
+    protected(net, "later", 2, FixedNoise(), peers=("lab", "ward"))
+    assert (spent(peer="ward"), spent()) == (EPSILON, EPSILON)
+
+
 def test_columns_have_an_account_of_their_own_and_cost_anew_in_every_version(net: Network) -> None:
     spent = net.nodes["clinic"].ledger.spent
     net.invite("columns", rounds=3, privacy=COLUMNS)
@@ -153,7 +191,7 @@ def test_a_budget_for_columns_refuses_what_has_no_noise_for_them_or_costs_more(
     budget = {"clinic": "[privacy]\ncolumn_epsilon = 15\ncolumn_delta = 1e-6\n"}
     with running(Network(tmp_path, labelled(), more=budget)) as network:
         network.holder.guard.noise = FixedNoise
-        monkeypatch.setattr(gal.node.holder.labels.label_guard, "stack_privately", lambda *_, **__: None)
+        monkeypatch.setattr(gal.node.holder.labels.label_guard, "refit_privately", lambda *_, **__: None)
         with pytest.raises(PrivacyError, match=r"no noise for columns.*--columns-epsilon"):
             network.invite("plain", rounds=1, privacy=RESPONSE)
         network.invite("columns", rounds=2, privacy=COLUMNS)
@@ -198,7 +236,7 @@ def stopped_after(round: int, stopping: threading.Event) -> Any:
     return tell
 
 
-@pytest.mark.parametrize("mechanism", ["randomised-response", "laplace-residuals", "response and columns"])
+@pytest.mark.parametrize("mechanism", ["randomised-response", "response and columns"])
 def test_what_resumes_sends_the_same_and_is_charged_once(
     net: Network, mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,8 +252,8 @@ def test_what_resumes_sends_the_same_and_is_charged_once(
     with pytest.raises(LearningInterruptedError):
         net.learn(parts, stopping=stopping, on_event=stopped_after(2, stopping))
     drawn = list(noise.drawn)
-    # Labels once; residuals in every round; for columns in every round but the first, in five learnings.
-    draws = {"randomised-response": 1, "laplace-residuals": 3, "response and columns": 1 + 5 * 2}
+    # Labels once; for columns in every round but the first, in five learnings.
+    draws = {"randomised-response": 1, "response and columns": 1 + 5 * 2}
     assert drawn == [N] * draws[mechanism]
     net.stop("clinic")
     net.start("clinic")
@@ -224,7 +262,7 @@ def test_what_resumes_sends_the_same_and_is_charged_once(
     net.learn(parts, resume=True)
     assert noise.drawn == drawn  # what is on the disk is not drawn again
     assert exact(net.ensemble(record)) == exact(net.ensemble(net.nodes["clinic"].state.find_task(parts)))
-    fits = 1 if mechanism == "laplace-residuals" else 5  # cross-validated or not
+    fits = 5  # of the task, and without each part
     # Of the last round some may have been sent before it was stopped; none is ever sent in another form.
     assert [kind for _, kind, _ in sent][-1] == "end"
     assert {kind for _, kind, _ in sent[:-1]} == {"fit"}
@@ -277,13 +315,87 @@ def test_noisy_labels_stay_until_the_task_is_forgotten(net: Network) -> None:
 
 
 def test_noise_that_can_be_repeated_is_refused(net: Network, sent: Any) -> None:
-    for task, privacy in {"labels": RESPONSE, "residuals": RESIDUALS}.items():
+    for task, privacy in {"labels": RESPONSE, "with-columns": COLUMNS}.items():
         net.invite(task, rounds=1, privacy=privacy)
         net.holder.guard.noise = lambda: SeededNoise(0)
         with pytest.raises(PrivacyError, match="SeededNoise is no secure source"):
             net.learn(task)
         assert charged(net, task) == []
     assert sent == []
+
+
+def test_a_tasks_seed_does_not_fix_the_noise(net: Network) -> None:
+    pytest.importorskip("opendp", reason="the extra privacy")
+    net.holder.guard.noise = SystemNoise
+    drawn = []
+    for task in ("seeded", "seeded-too"):
+        record = net.invite(task, rounds=1, seed=3, privacy=RESPONSE)
+        net.learn(task)
+        [path] = (net.root / "clinic" / "tasks" / record.id).rglob("noisy-labels.arrow")
+        drawn.append(Drawn.read(path).noisy)
+    assert (drawn[0] != drawn[1]).any()
+
+
+def test_labels_that_are_not_public(net: Network, sent: Any) -> None:
+    with pytest.raises(InvalidLabelsError, match="none of the public classes"):
+        net.invite("few", privacy=LabelPrivacy("randomised-response", 1.0, classes=("no", "maybe")))
+    with pytest.raises(InvalidLabelsError, match="must be numbers"):
+        net.invite("text", privacy=LAPLACE)
+    net.invite("strange", rounds=1, privacy=RESPONSE)
+    table = net.tables["clinic"].copy()
+    table.loc[3, LABEL] = "perhaps"
+    net.write("clinic", table)
+    with pytest.raises(InvalidLabelsError, match=r"1 of 60 labels \(first at row 3\)"):
+        net.learn("strange")
+    assert (sent, versions(net, "strange"), charged(net, "strange")) == ([], {}, [])
+
+
+def test_the_kind_is_not_looked_up_in_the_labels(net: Network) -> None:
+    with pytest.raises(InvalidOptionError, match="kind 'regression' does not go"):
+        net.invite("risk", kind="regression", privacy=RESPONSE)
+    with pytest.raises(InvalidOptionError, match="name all that can occur: --classes"):
+        net.invite(
+            "risk", kind="classification", privacy=LabelPrivacy("laplace-labels", 1.0, lower=0.0, upper=1.0)
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"mechanism": "paper-laplace"}, "not for nodes"),
+        ({"mechanism": "noise"}, "there are: none, randomised-response"),
+        ({"mechanism": "none", "epsilon": 1.0}, "none has no epsilon"),
+        ({"mechanism": "randomised-response", "epsilon": 0.0, "classes": ("a", "b")}, "above 0"),
+        ({"mechanism": "randomised-response", "epsilon": 1.0}, "public set of all classes"),
+        ({"mechanism": "laplace-labels", "epsilon": 1.0}, "public lower bound"),
+        ({"mechanism": "laplace-labels", "epsilon": 1.0, "classes": ("a", "b")}, "classes mean nothing"),
+        ({"mechanism": "gaussian-labels", "epsilon": 1.0, "lower": 0.0, "upper": 1.0}, "needs delta"),
+    ],
+)
+def test_what_cannot_be_promised(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidOptionError, match=said):
+        LabelPrivacy(**given)
+
+
+@pytest.mark.parametrize(
+    ("written", "labels"),
+    [
+        ("0,1", [0, 1, 1]),
+        ("0,1", [0.0, 1.0, 1.0]),
+        ("0,1", ["0", "1", "1"]),
+        ("0,1", [False, True, True]),
+        ("false,true", [False, True, True]),
+        ("False,True,unknown", [False, True, True]),
+        ("2,10", [2, 10, 10]),
+        ("a,b", ["a", "b", "b"]),
+    ],
+)
+def test_labels_are_read_as_the_public_classes(written: str, labels: list[Any]) -> None:
+    privacy = LabelPrivacy("randomised-response", 1.0, classes=classes_from(written))
+    y = np.array(labels, dtype=object if isinstance(labels[0], str) else None)
+    read = privacy.read(y, "auto", Options())
+    assert read.y[:, 0].tolist() == [0.0, 1.0, 1.0]
+    assert read.loss.n_outputs == (1 if len(privacy.classes or ()) == 2 else 3)
 
 
 # What organizations are told
@@ -305,7 +417,7 @@ class Measured:
         return {"verdict": "measured"}
 
 
-@pytest.mark.parametrize("mechanism", ["randomised-response", "laplace-residuals of numbers"])
+@pytest.mark.parametrize("mechanism", ["randomised-response", "laplace-labels"])
 def test_the_leak_is_measured_on_what_was_sent(
     net: Network, sent: Any, mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

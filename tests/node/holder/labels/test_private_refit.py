@@ -26,6 +26,7 @@ from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.runtime.commands import erasing_command
 from gal.node.store.stored_versions import OWN_CLOSING
 from gal.privacy import RandomisedResponse
+from gal.privacy.refit import stacked
 from noisy_labels import (
     EPSILON,
     RESPONSE,
@@ -77,6 +78,26 @@ def test_learning_and_refit_are_the_same_as_in_one_process(net: Network) -> None
     facts = same_as_in_one_process(net, LinearModel())
     assert facts["refitted"]
     assert facts["private_true_loss"] < facts["public_true_loss"]
+
+
+def test_with_validation_rows_the_refit_is_on_rows_that_were_never_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over nodes as in one process: what was sent can be remembered, and looks right in these rows alone."""
+    seen = list[int]()
+    monkeypatch.setattr("gal.privacy.refit.ENOUGH", 50)
+
+    def spied(labels: Any, base: Any, folds: Any, rows: Any, *more: Any, **named: Any) -> Any:
+        seen.append(len(rows))
+        return stacked(labels, base, folds, rows, *more, **named)
+
+    monkeypatch.setattr("gal.privacy.refit.stacked", spied)
+    with running(Network(tmp_path, in_turns(200))) as network:
+        network.holder.guard.noise = FixedNoise
+        n, asked = len(network.tables["clinic"]), {"validation_fraction": 0.3, "held_out_fraction": 0.3}
+        same_as_in_one_process(network, LinearModel(), fitted="held-out", **asked)
+    n_kept = 2 * round(0.3 * n)
+    assert seen == [n_kept, n_kept]
 
 
 def in_turns(n: int = 2000) -> dict[str, pd.DataFrame]:
@@ -186,7 +207,7 @@ def test_a_private_refit_that_fails_does_not_show(net: Network, monkeypatch: pyt
     def fails(*_: Any, **__: Any) -> None:
         raise ValueError("these labels are too hard")
 
-    monkeypatch.setattr(gal.node.holder.labels.label_guard, "stack_privately", fails)
+    monkeypatch.setattr(gal.node.holder.labels.label_guard, "refit_privately", fails)
     net.invite("hard", rounds=1, privacy=RESPONSE)
     facts = net.learn("hard")
     assert not facts["refitted"]

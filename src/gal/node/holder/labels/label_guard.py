@@ -37,15 +37,13 @@ from gal.node.holder.labels.label_privacy import (
 from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
 from gal.privacy.accounting import Event
-from gal.privacy.added_rounds import added_fitted, added_judgement, added_progress
 from gal.privacy.ledger import Charge, row_keys
 from gal.privacy.mechanisms.columns import SUBJECT as COLUMNS
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.own_model import OwnModel
 from gal.privacy.protection import Protected, parts_at_most, protect
-from gal.privacy.refit import PrivateRefit, never_sent, refit_privately
-from gal.privacy.stack import stack_privately
+from gal.privacy.refit import added, refit_privately
 from gal.secrecy.terms import from_sums
 
 if TYPE_CHECKING:
@@ -143,11 +141,6 @@ class KeptRelease:
     """Of a cross-validation, whose releases are paid for too."""
 
     @property
-    def steers(self) -> bool:
-        """Weights and rates follow from what was released alone."""
-        return self.made.steers
-
-    @property
     def takes_scaled(self) -> bool:
         """Whether residuals are scaled before; after, for one with a guarantee."""
         return self.made.takes_scaled
@@ -216,11 +209,8 @@ def refit_facts(
             public += count * values[name]
     losses = {"public_true_loss": _mean_loss(labels, public)}
     try:
-        rounds: Sequence[Mapping[str, Floats32]] = fitted
-        weights: Sequence[Mapping[str, float]] = ensemble.coefficients
-        if from_sums(ensemble):
-            rounds, weights = added_fitted(rounds, weights)
-        found = _refit(task, labels, reached, rounds, weights, ensemble, own)
+        summed = from_sums(ensemble)
+        found = refit_privately(task, labels, ensemble, fitted, own, summed=summed)
     except (
         Exception
     ) as error:  # whatever it is: what others see of the end must not depend on the true labels
@@ -228,28 +218,11 @@ def refit_facts(
     if found is None:
         return losses | {"private_refit": None}
     if found.own is None:
+        rounds = added((ensemble.coefficients, fitted))[1] if summed else fitted
         losses["private_true_loss"] = _mean_loss(labels, found.output(rounds))
     else:
         losses["private_true_loss"] = found.own.predicting_loss
     return losses | {"private_refit": found.to_json(), "refit_words": found.words}
-
-
-def _refit(
-    task: Task,
-    labels: Labels,
-    reached: Progress | None,
-    fitted: Sequence[Mapping[str, Floats32]],
-    counts: Sequence[Mapping[str, float]],
-    ensemble: Ensemble,
-    own: OwnModel | None,
-) -> PrivateRefit | None:
-    parts, judged = task.rows.parts, ensemble.judged
-    if own is not None and reached is not None and judged is not None and parts is not None:
-        if from_sums(ensemble):
-            reached, judged = added_progress(reached), added_judgement(judged)
-        return stack_privately(labels, reached, judged, parts, own, seed=task.seed)
-    first, among = task.first_output, never_sent(task)
-    return refit_privately(labels.y, labels.loss, fitted, counts, first, among=among, seed=task.seed)
 
 
 def _mean_loss(labels: Labels, output: Floats) -> float:
@@ -278,7 +251,6 @@ def leak_facts(transcript: Transcript, task: Task, labels: Labels, privacy: Labe
         privacy=made,
         classes=None if classes is None else range(len(classes)),
         loss=labels.loss if made is None else None,
-        task_rounds=task.rounds,
         seed=task.seed,
     )
     return _as_seen_from_here(report.to_json())
@@ -338,16 +310,10 @@ class LabelGuard:
         made = privacy.made()
         try:
             check_allowed(self.node.configuration, privacy, record.name)
-            if isinstance(made, LabelMechanism):
+            if made is not None:
                 return self._on_labels(made, disclosure, labels, options)
-            if made is None:
-                disclosure.charge(version, "as they are", Event("none", 0.0), disclosure.keys)
-                return protect(None, labels, options, seed=0)
-            seen = protect(made.drawing_from(self._source()), labels, options, seed=0)
-            event = made.event(options.usual_rounds, labels.loss)
-            disclosure.charge(version, disclosure.releases(), event, disclosure.keys)
-            assert seen.release is not None
-            return replace(seen, release=KeptRelease(disclosure.folder, seen.release))
+            disclosure.charge(version, "as they are", Event("none", 0.0), disclosure.keys)
+            return protect(None, labels, options, seed=0)
         except PrivacyError as error:
             disclosure.refused(error)
             raise

@@ -21,8 +21,7 @@ from gal.node.agreement.invitations import PromisedPrivacy
 from gal.node.config.configuration import NodeConfiguration
 from gal.privacy.accounting import gaussian_multiplier, spent
 from gal.privacy.ledger import Budget, Ledger
-from gal.privacy.mechanisms.contract import LabelMechanism, ResidualMechanism
-from gal.privacy.mechanisms.labels import RandomisedResponse
+from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.registry import NONE, kind_named, mechanism_named, promised_names
 from gal.privacy.statements import statement
@@ -48,7 +47,6 @@ class LabelPrivacy:
     """All classes that can occur, in any order; None for numbers."""
     lower: float | None = None
     upper: float | None = None
-    clip: float | None = None
     columns_epsilon: float | None = None
     columns_delta: float | None = None
 
@@ -66,15 +64,15 @@ class LabelPrivacy:
         if self.classes is not None and classless:
             raise InvalidOptionError(
                 f"classes mean nothing with the privacy mechanism {self.mechanism}: class labels have "
-                "randomised-response, or one on residuals"
+                "randomised-response"
             )
         self.made()  # whatever else is wrong is said now
 
-    def made(self, source: NoiseSource | None = None) -> LabelMechanism | ResidualMechanism | None:
+    def made(self, source: NoiseSource | None = None) -> LabelMechanism | None:
         """The mechanism with this source of noise; None where there is none."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
         made = mechanism_named(given.pop("mechanism"), source=source, **given)
-        assert made is None or isinstance(made, LabelMechanism | ResidualMechanism)
+        assert made is None or isinstance(made, LabelMechanism)
         return made
 
     @property
@@ -104,8 +102,9 @@ class LabelPrivacy:
     @staticmethod
     def from_json(facts: Mapping[str, Any]) -> LabelPrivacy:
         """Read back."""
+        known = {name: facts[name] for name in LabelPrivacy.__dataclass_fields__ if name in facts}
         classes = facts.get("classes")
-        return LabelPrivacy(**{**facts, "classes": None if classes is None else tuple(classes)})
+        return LabelPrivacy(**{**known, "classes": None if classes is None else tuple(classes)})
 
     def read(self, y: NDArray[Any], kind: str, options: Options) -> Labels:
         """True labels (n,) in the way that is public: no class, no kind and no bound is looked up in them."""
@@ -119,11 +118,7 @@ class LabelPrivacy:
                 )
             )
         made = self.made()
-        if isinstance(made, LabelMechanism):
-            return made.read(self.as_classes(y), options)
-        if self.classes is not None:
-            return RandomisedResponse(1.0, self.classes).read(self.as_classes(y), options)
-        return regression_labels(y, options)
+        return regression_labels(y, options) if made is None else made.read(self.as_classes(y), options)
 
     def as_classes(self, y: NDArray[Any]) -> NDArray[Any]:
         """Labels as the public classes of the same name: 1, 1.0 and "1" are one
@@ -222,14 +217,13 @@ def check_allowed(configuration: NodeConfiguration, privacy: LabelPrivacy, task:
 
 
 def check_affordable(
-    configuration: NodeConfiguration, ledger: Path, privacy: LabelPrivacy, task: str, rounds: int
+    configuration: NodeConfiguration, ledger: Path, privacy: LabelPrivacy, task: str
 ) -> None:
     """Say now, not when everybody has joined, that the budget can never pay for a task."""
     budget, made = label_budget(configuration), privacy.made()
     if budget is None or made is None:
         return
-    event = made.event(rounds) if isinstance(made, ResidualMechanism) else made.event
-    cost = spent([event], budget.delta)
+    cost = spent([made.event], budget.delta)
     subject, before = subject_of(configuration), 0.0
     if ledger.exists():
         with Ledger(ledger) as kept:

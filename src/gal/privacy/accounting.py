@@ -1,4 +1,4 @@
-"""What releases cost together: epsilon at a delta, and the noise that a target for several releases needs.
+"""What releases cost: epsilon and delta of one guarantee, and of many releases together.
 
 Neighbouring data sets differ in **one row's value, replaced by any other**: its label, or what an
 organization answers about it. Each mechanism is described by the privacy loss between the two worst
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any, Literal, get_args
@@ -45,6 +45,26 @@ SMALLEST_TARGET = 1e-3
 """Noise for a smaller epsilon is not searched for: nothing would be left of the values."""
 TIGHTNESS = 1e-4
 """A multiplier is at most this share above the smallest that keeps the target."""
+SMALLEST_EPSILON = 1e-6
+"""Below this a keep probability cannot be told from chance, and nothing can be learned anyway."""
+
+LARGEST_EPSILON = 30.0
+"""Beyond this a keep probability cannot be told from 1, and nothing is protected anyway."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """(epsilon, delta) of differential privacy for one row's label.
+
+    >>> print(Cost(1.0), "|", Cost(2.0, 1e-6))
+    epsilon 1 | epsilon 2, delta 1e-06
+    """
+
+    epsilon: float
+    delta: float = 0.0
+
+    def __str__(self) -> str:
+        return f"epsilon {self.epsilon:g}" + (f", delta {self.delta:g}" if self.delta else "")
 
 
 @dataclass(frozen=True)
@@ -134,19 +154,6 @@ def gaussian_multiplier(epsilon: float, delta: float, releases: int) -> float:
     return float(size)
 
 
-def laplace_multiplier(epsilon: float, delta: float, releases: int) -> float:
-    """Scale / L1 sensitivity of each of so many Laplace releases that together cost (epsilon, delta).
-
-    >>> laplace_multiplier(2.0, 0.0, releases=10)
-    5.0
-    """
-    _check_target(epsilon, delta, releases)
-    summed = releases / epsilon
-    if delta == 0 or releases == 1 or epsilon < SMALLEST_TARGET:
-        return summed
-    return _smallest(lambda size: spent([Event("laplace", size, releases)], delta) <= epsilon, summed)
-
-
 class Costliest:
     """The costliest of very many combinations of releases, found without composing each of them.
 
@@ -207,17 +214,6 @@ def _check_target(epsilon: float, delta: float, releases: int) -> None:
     _check_delta(delta)
     if releases < 1:
         raise InvalidOptionError(f"there must be at least one release, got {releases!r}")
-
-
-def _smallest(enough: Callable[[float], bool], high: float) -> float:
-    """The smallest size that is enough, up to `TIGHTNESS`; ``high`` is enough, and so is what comes out."""
-    low = high / (1 + TIGHTNESS)
-    while enough(low):
-        low, high = low / 2, low
-    while high > low * (1 + TIGHTNESS):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
 
 
 @lru_cache(maxsize=4096)
@@ -318,3 +314,41 @@ def _losses_module() -> Any:
     from dp_accounting.pld import privacy_loss_distribution
 
     return privacy_loss_distribution
+
+
+def check_epsilon(epsilon: Any) -> None:
+    """An error where this is no epsilon."""
+    if not _is_number(epsilon) or not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
+        raise InvalidOptionError(
+            f"epsilon must be a number above 0, from {SMALLEST_EPSILON:g} (less teaches nothing) to "
+            f"{LARGEST_EPSILON:g} (more "
+            f"protects nothing), got {epsilon!r}"
+        )
+
+
+def check_delta(delta: Any) -> None:
+    """An error where this is no delta."""
+    if not isinstance(delta, float) or not 0 < delta < 1:
+        raise InvalidOptionError(f"delta must be a number between 0 and 1, such as 1e-6, got {delta!r}")
+
+
+def check_bounds(lower: Any, upper: Any) -> None:
+    """An error where these are no public bounds."""
+    if lower is None or upper is None or not (np.isfinite(lower) and np.isfinite(upper) and lower < upper):
+        raise InvalidOptionError(
+            f"public bounds lower < upper are needed, chosen without looking at the labels, got {lower!r} "
+            f"and {upper!r}"
+        )
+
+
+def check_clip(clip: Any, of: str, *, unseen: str) -> None:
+    """An error where this is no public bound of residuals or answers (``of``)."""
+    if not _is_number(clip) or not 0 < clip < math.inf:
+        raise InvalidOptionError(
+            f"clip must be a number above 0: a public bound of {of}, chosen without looking at {unseen}, got "
+            f"{clip!r}"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
