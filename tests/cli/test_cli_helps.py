@@ -24,10 +24,9 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 from gal.cli.app import COMMANDS, PANELS, app, main
-from gal.cli.evaluating.simulation import share_done
 from gal.cli.learning import Watcher, print_version
 from gal.cli.options import known_tasks
-from gal.cli.screen.printing import (
+from gal.cli.screen import (
     NAMED_HOME,
     ProgressLine,
     Screen,
@@ -36,6 +35,7 @@ from gal.cli.screen.printing import (
     print_table,
     span,
 )
+from gal.cli.simulation import share_done
 from gal.errors import (
     ConfigurationError,
     GALError,

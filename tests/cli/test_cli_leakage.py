@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
-from gal.cli.evaluating.leakage_choices import chosen_mechanisms, notices
+from gal.cli.leakage import chosen_mechanisms, notices
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.evaluate.rehearsal import rehearse_all
 from gal.privacy import GaussianResiduals, LaplaceLabels, LaplaceResiduals, PaperLaplace, RandomisedResponse

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import typer
+from gal.cli.evaluating.report_files import ReportOptions
 from rich.console import Console
 
 from gal.cli import learning
 from gal.cli.app import EXIT_TOO_FEW
-from gal.cli.evaluating.report_files import ReportOptions
 from gal.cli.learning import AcceptanceOptions, AfterwardsOptions, learn_command, print_version
 
 FACTS: dict[str, Any] = {

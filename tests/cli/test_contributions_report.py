@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 from test_cli_learning import FACTS
 
-from gal.cli.evaluating.simulation_report import print_simulation
 from gal.cli.learning import _print_contributions, print_version, worth_of_facts
-from gal.cli.screen.contributions_report import gained_by, print_contributions
+from gal.cli.screen import gained_by, print_contributions
+from gal.cli.simulation import print_simulation
 from gal.core.contributions import NOTHING, Contribution, Contributions
 from gal.core.state import plain
 from gal.evaluate import Interval, Simulation, Verdict

@@ -14,8 +14,8 @@ from rich.text import Text
 pytest.importorskip("duckdb")
 pytest.importorskip("grpc")
 
-from gal.cli.screen.printing import NAMED_HOME, Screen, sentence_lines
-from gal.cli.screen.status_report import doing_now, print_status, watch_status
+from gal.cli.screen import NAMED_HOME, Screen, sentence_lines
+from gal.cli.status_report import doing_now, print_status, watch_status
 from gal.errors import NodeError
 from gal.node.holder.doing import AWAY, CONNECTED, NOT_JOINED
 

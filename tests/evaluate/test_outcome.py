@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from gal.evaluate.reporting.outcome import NOTHING, answer_in_words, details_in_words
+from gal.evaluate.reporting.page import page_of
 from rich.console import Console
 from sklearn.linear_model import Ridge
 
-from gal.cli.evaluating.simulation_report import print_simulation
+from gal.cli.simulation import print_simulation
 from gal.evaluate import Interval, Simulation, Verdict, simulate
 from gal.evaluate.reporting.facts import ReportFacts
-from gal.evaluate.reporting.outcome import NOTHING, answer_in_words, details_in_words
-from gal.evaluate.reporting.page import page_of
 from gal.evaluate.reporting.simulated import facts_of_simulation
 from report_pages import ReadPage
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from sklearn.linear_model import Ridge
 
-from gal.cli.evaluating.simulation_report import print_simulation
+from gal.cli.simulation import print_simulation
 from gal.errors import InvalidOptionError
 from gal.evaluate import Simulation, simulate
 from gal.evaluate.metrics import METRICS

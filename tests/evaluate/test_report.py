@@ -11,6 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from gal.evaluate.reporting.charts import charts_of, rounds_chart
+from gal.evaluate.reporting.page import page_of
+from gal.evaluate.reporting.report_subjects import gathered
+from gal.evaluate.reporting.svg import NAME, nice_ticks, svg_of, tick_words
 from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 
@@ -32,11 +36,7 @@ from gal.evaluate import (
 )
 from gal.evaluate.quality import quality_of
 from gal.evaluate.reporting import writing
-from gal.evaluate.reporting.charts import charts_of, rounds_chart
 from gal.evaluate.reporting.learned import facts_of_version, versions_cells, why_alone
-from gal.evaluate.reporting.page import page_of
-from gal.evaluate.reporting.report_subjects import gathered
-from gal.evaluate.reporting.svg import NAME, nice_ticks, svg_of, tick_words
 from gal.evaluate.reporting.writing import save_pictures
 from gal.evaluate.wording import bytes_in_words, number
 from gal.node.store.audit import Total

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from gal.cli.app import app
 from gal.cli.benching import running
-from gal.cli.screen.printing import ProgressLine
+from gal.cli.screen import ProgressLine
 from gal.errors import InvalidInputError
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,34 +103,6 @@ class TestRehearsals:
                 rehearse(X, np.append(score[1:], strange), PARTS)
         with pytest.raises(InvalidOptionError, match="label"):
             rehearse(X, score, PARTS, label_holder="nobody")
-
-
-class TestThePicture:
-    def test_the_same_rehearsals_give_the_same_bytes(self, compared: list[Rehearsal], tmp_path: Path) -> None:
-        pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
-        from gal.evaluate.leak_figure import save_tradeoff
-
-        first = save_tradeoff(compared, tmp_path / "one.svg").read_bytes()
-        assert first == save_tradeoff(compared, tmp_path / "two.svg").read_bytes()
-        assert save_tradeoff(compared, tmp_path / "one.png").read_bytes()[:4] == b"\x89PNG"
-
-    def test_one_curve_for_each_mechanism(self, compared: list[Rehearsal]) -> None:
-        pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
-        from gal.evaluate.leak_figure import tradeoff
-
-        axes = tradeoff(compared).axes[0]
-        legend = axes.get_legend()
-        assert legend is not None
-        shown = [text.get_text() for text in legend.get_texts()]
-        assert shown == ["alone: nothing is sent", "none", "randomised-response"]
-
-    def test_other_formats_are_refused(self, compared: list[Rehearsal], tmp_path: Path) -> None:
-        from gal.evaluate.leak_figure import save_tradeoff
-
-        with pytest.raises(InvalidOptionError, match="must end in"):
-            save_tradeoff(compared, tmp_path / "figure.bmp")
-        with pytest.raises(InvalidOptionError, match="no folder"):
-            save_tradeoff(compared, tmp_path / "nowhere" / "figure.png")
 
 
 @pytest.mark.slow

@@ -13,12 +13,9 @@ from sklearn.linear_model import Ridge
 from typer.testing import CliRunner
 
 from gal.cli.app import app
-from gal.engine.organization import Organization
 from gal.errors import InvalidOptionError
-from gal.evaluate.rehearsal import Rehearsal, rehearse, rehearse_all
-from gal.evaluate.sum_columns import columns_in_sum
+from gal.evaluate.rehearsal import Rehearsal, rehearse
 from gal.privacy import RandomisedResponse
-from gal.privacy.leakage.own_columns import own_columns_explained
 
 pytest.importorskip("cryptography", reason="cryptography is not installed: the extra node")
 pytestmark = pytest.mark.usefixtures("weak_attackers")
@@ -70,54 +67,12 @@ def test_utility_stands_beside_that_of_single_answers(both: tuple[Rehearsal, Reh
     assert summed.alone == single.alone
 
 
-def test_it_is_what_the_organization_would_try_at_home_beside_the_real_others() -> None:
-    X, _ = table(60)
-    views = {name: X[PARTS[name]] for name in OTHERS}
-    found = columns_in_sum(views, 1, {"rounds": 3, "local_models": {"clinic": None, "lab": Ridge(2.0)}})
-    rows = np.random.default_rng(0).permutation(60)
-    made = [
-        Organization(name, views[name].iloc[rows], Ridge(2.0) if name == "lab" else None) for name in OTHERS
-    ]
-    assert [one.organization for one in found] == list(OTHERS)
-    assert found[0].in_sum == own_columns_explained(made[0], 3, 1, n_known=30, beside=made[1:])
-    assert found[0].alone == own_columns_explained(made[0], 3, 1, n_known=30)
-    assert found[0].in_sum.added_to == 2
-
-
-@pytest.mark.parametrize(("rounds", "parts", "fits"), [(3, 0, 3), (2, 4, 10), (10, 4, 20)])
-def test_the_parts_of_a_cross_validation_ask_for_as_many_fits(
-    rounds: int, parts: int, fits: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    X, _ = table(40)
-    tried: list[int] = []
-    monkeypatch.setattr(
-        "gal.evaluate.sum_columns.own_columns_explained", lambda _, fits, *more, **how: tried.append(fits)
-    )
-    columns_in_sum({name: X[PARTS[name]] for name in OTHERS}, 1, {"rounds": rounds}, parts=parts)
-    assert tried == [fits] * 6, "each in the sum and alone"
-
-
-def test_too_few_rows_are_not_tried() -> None:
-    X, _ = table(19)
-    assert columns_in_sum({name: X[PARTS[name]] for name in OTHERS}, 1, {"rounds": 3}) == ()
-
-
-def test_several_classes_have_as_many_outputs() -> None:
-    X, score = table(120)
-    y = np.digitize(score, [-1.0, 1.0])
-    (found,) = rehearse_all(X, y, PARTS, mechanisms={"none": None}, secrecy="sums", **QUICK | {"rounds": 1})
-    assert found.sums is not None
-    assert {one.in_sum.outputs for one in found.sums} == {3}
-
-
 def test_what_cannot_be_is_refused_before_anything_is_learned() -> None:
     X, y = table()
     steps: list[str] = []
     told: dict[str, Any] = {"secrecy": "sums", "on_step": steps.append, **QUICK}
     with pytest.raises(InvalidOptionError, match="at least 3 organizations beside the label holder"):
         rehearse(X, y, {name: PARTS[name] for name in ("clinic", "lab", "shop")}, **told)
-    with pytest.raises(InvalidOptionError, match="preset='paper'"):
-        rehearse(X, y, PARTS, preset="paper", **told)
     assert steps == []
 
 
@@ -125,8 +80,6 @@ def test_noisy_labels_and_sums_are_rehearsed_together() -> None:
     X, y = table(80)
     privacy = RandomisedResponse(1.0, [False, True])
     found = rehearse(X, y > 0, PARTS, privacy=privacy, secrecy="sums", local_models=Ridge(), rounds=1)
-    assert found.sums is not None
-    assert {one.in_sum.rounds for one in found.sums} == {1 + 4}, "under noisy labels in four parts"
     assert found.leak.summed
     assert found.leak.worst.canaries.value < 1.0
     assert found.leak.cost == privacy.cost
@@ -143,10 +96,8 @@ def test_the_command_says_it_in_tables(tmp_path: Path) -> None:
     result = leakage(tmp_path, "--secrecy", "sums")
     assert result.exit_code == 0, result.output
     assert "what you can learn of them from the sums of their answers" in result.stdout
-    assert "R2 of columns in a sum of 3 and in single answers" in result.stdout
     assert "with single answers" in result.stdout
-    assert "Sums taken apart" not in leakage(tmp_path).stdout
-    noisy = ["--privacy", "laplace-labels", "--epsilon", "1", "--lower", "-9", "--upper", "9"]
+    noisy = ["--privacy", "laplace-labels", "--epsilon", "1", "-o", "lower=-9", "-o", "upper=9"]
     said = " ".join(leakage(tmp_path, "--secrecy", "sums", *noisy).stdout.split())
     assert "with single answers and without a mechanism" in said
 
@@ -154,10 +105,6 @@ def test_the_command_says_it_in_tables(tmp_path: Path) -> None:
 def test_and_to_machines(tmp_path: Path) -> None:
     (facts,) = json.loads(leakage(tmp_path, "--secrecy", "sums", "--json").stdout)
     assert facts["leak"]["summed"] is True
-    assert [one["organization"] for one in facts["sums"]] == ["pretended 1", "pretended 2", "pretended 3"]
-    assert facts["sums"][0]["in_sum"]["added_to"] == 2
-    (facts,) = json.loads(leakage(tmp_path, "--json").stdout)
-    assert facts["sums"] is None
 
 
 def test_another_word_is_refused(tmp_path: Path) -> None:

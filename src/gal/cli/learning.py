@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,56 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gal.cli.evaluating.report_files import ReportOptions
-from gal.cli.options import AsJson, Home, TaskName
-from gal.cli.screen.printing import EVERY, Screen, print_table, span
+from gal.cli.options import AsJson, Home, Report, TaskName, Wait, check_report_path, write_report_to
+from gal.cli.screen import EVERY, Screen, print_contributions, print_table, span
+from gal.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from gal.evaluate.reporting.facts import ReportFacts
-
-
-@dataclass(frozen=True)
-class AcceptanceOptions:
-    """What is asked of a version before it predicts."""
-
-    require_all: Annotated[
-        bool,
-        typer.Option(
-            "--require-all",
-            help="Exit with 5 if anybody invited is not there at the end; it does not predict then.",
-        ),
-    ] = False
-    at_least: Annotated[
-        int, typer.Option(help="The same with fewer than so many organizations (own one included).", min=0)
-    ] = 0
-    activate: Annotated[
-        bool,
-        typer.Option("--activate", help="Predict with it even if it is validated worse than the active one."),
-    ] = False
-
-
-@dataclass(frozen=True)
-class AfterwardsOptions:
-    """What the label holder does with what she received, when the rounds are over."""
-
-    no_closing: Annotated[
-        bool,
-        typer.Option(
-            "--no-closing",
-            help="Without a closing model, if it takes too much memory; goes with --resume, too.",
-        ),
-    ] = False
-    worth_per_point: Annotated[
-        float | None,
-        typer.Option(
-            help="What a point (0.01 of a log loss, 1 of another loss) is worth, in any currency.",
-            show_default=False,
-        ),
-    ] = None
-    measure_leak: Annotated[
-        bool,
-        typer.Option("--measure-leak", help="When it is over, attack what was sent: what did it give away?"),
-    ] = False
 
 
 def learn_command(
@@ -77,17 +32,31 @@ def learn_command(
     deadline: Annotated[
         float, typer.Option(help="Seconds for one round; who is later is missed in it.", min=1)
     ] = 600,
+    wait: Wait = 60,
     quorum: Annotated[
-        int,
+        str | None,
         typer.Option(
-            help="Fewest organizations (own one included) that must answer; 0: more than half.", min=0
+            help="Fewest organizations (own one included) in every round and at the end; or all: everybody "
+            "invited at the end. A version with fewer at the end does not predict; exit 5.",
+            metavar="N|all",
+            show_default="more than half in every round",
         ),
-    ] = 0,
-    join: Annotated[float, typer.Option(help="Seconds to wait for organizations to connect.", min=0)] = 60,
-    *,
-    accepting: AcceptanceOptions,
-    afterwards: AfterwardsOptions,
-    writing: ReportOptions,
+    ] = None,
+    activate: Annotated[
+        bool,
+        typer.Option("--activate", help="Predict with it even if it is validated worse than the active one."),
+    ] = False,
+    no_closing: Annotated[
+        bool,
+        typer.Option(
+            "--no-closing", help="Without stacking, if it takes too much memory; goes with --resume, too."
+        ),
+    ] = False,
+    leakage: Annotated[
+        bool,
+        typer.Option("--leakage", help="When it is over, attack what was sent: what did it give away?"),
+    ] = False,
+    report: Report = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -98,16 +67,16 @@ def learn_command(
     from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import do
 
-    writing.check()
-    folder = home_of(home)
+    check_report_path(report)
+    folder, least = home_of(home), _quorum(quorum)
     arguments = {
         "task": task,
         "resume": resume,
         "anew": anew,
-        "measure_leak": afterwards.measure_leak,
-        "no_closing": afterwards.no_closing,
-        "patience": {"join": join, "deadline": deadline, "quorum": quorum},
-        "acceptance": asdict(accepting),
+        "measure_leak": leakage,
+        "no_closing": no_closing,
+        "patience": {"join": wait, "deadline": deadline, "quorum": least},
+        "acceptance": {"activate": activate, "require_all": quorum == "all", "at_least": least},
     }
     screen = Screen(stderr=True)
     watcher = Watcher(screen)
@@ -116,22 +85,28 @@ def learn_command(
         facts = do(
             folder, "learn", arguments, on_event=watcher, stopping=stopping, log=open_log(folder, "error")
         )
-    facts = {**facts, "worth": worth_of_facts(facts, afterwards.worth_per_point)}
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        _print_learned(facts, afterwards)
-    writing.write(lambda: report_of_version(folder, facts))
+        print_version(facts, Screen())
+        if leakage:
+            print_leak(facts["leak"], Screen())
+    write_report_to(report, lambda: report_of_version(folder, facts))
     if facts.get("too_few"):
         raise typer.Exit(EXIT_TOO_FEW)
 
 
-def _print_learned(facts: Mapping[str, Any], afterwards: AfterwardsOptions) -> None:
-    """What was learned, and what it gave away where that was asked for."""
-    print_version(facts, Screen(), afterwards.worth_per_point)
-    if afterwards.measure_leak:
-        unknown = {"error": "the node that runs does not measure leaks: restart gal serve"}
-        print_leak(facts.get("leak", unknown), Screen())
+def _quorum(said: str | None) -> int:
+    """How many organizations are asked for by number; 0: by none."""
+    if said in {None, "all"}:
+        return 0
+    try:
+        least = int(str(said))
+    except ValueError:
+        least = 0
+    if least < 1:
+        raise InvalidInputError(f"--quorum must be a number of organizations or all, got {said!r}")
+    return least
 
 
 def report_of_version(
@@ -147,7 +122,7 @@ def report_of_version(
         moved = [one for one in records.audit.summary() if one.task == record.id]
     spent = [in_words(facts["privacy"])] if "spent" in facts.get("privacy", {}) else []
     listed = None if versions is None else versions_cells(record.active, versions)
-    return facts_of_version(facts, moved=moved, privacy=spent, versions=listed, worth=facts.get("worth"))
+    return facts_of_version(facts, moved=moved, privacy=spent, versions=listed)
 
 
 class Watcher:
@@ -169,7 +144,7 @@ class Watcher:
             if event["event"] == "round" and not self._explained:
                 self._explained = True
                 self._screen.print(f"[dim]{in_a_round(event.get('loss', 'loss'))}[/]")
-            (self._screen.print_of_others if event["event"] == "refused" else self._screen.print)(said)
+            self._screen.print(said)
             if self.spinner is not None and event["event"] == "round":
                 self.spinner.update(self._progress(int(event["round"]), int(event["rounds"])))
 
@@ -233,19 +208,7 @@ def _privacy(event: Mapping[str, Any]) -> str:
     return f"[green]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"
 
 
-def worth_of_facts(facts: Mapping[str, Any], worth_per_point: float | None) -> dict[str, float] | None:
-    """What contributions are worth; None where nobody says what a point is."""
-    from gal.core.contributions import contributions_of
-
-    found = contributions_of(facts.get("contributions"))
-    if found is None or worth_per_point is None:
-        return None
-    from gal.evaluate.contribution_scores import worth_of
-
-    return worth_of(found, worth_per_point, facts["loss"])
-
-
-def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float | None = None) -> None:
+def print_version(facts: Mapping[str, Any], out: Console) -> None:
     """What was learned, in words."""
     from gal.evaluate.reporting.learned import kept_back, why_alone
     from gal.secrecy.terms import SUM
@@ -261,7 +224,7 @@ def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float
         said = why_alone(facts)
         out.print(f"[yellow]{escape(said[:1].upper() + said[1:])}[/]")
     if facts.get("closing") is not None:
-        out.print(f"A closing model on all answers takes part: its share is {facts['closing']:.0%}.")
+        out.print(f"A stacker on all fitted values takes part: its share is {facts['closing']:.0%}.")
     if facts.get("probes") is not None:
         out.print(f"Interaction probes take part: their share is {facts['probes']:.0%}.")
     _print_privacy(facts, out)
@@ -275,7 +238,7 @@ def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float
             ", ".join(map(str, missed)) or "none",
         )
     print_table(table, out)
-    _print_contributions(facts, out, worth_per_point)
+    _print_contributions(facts, out)
     out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
     _print_acceptance(facts, out)
 
@@ -286,18 +249,14 @@ def _who_took_part(facts: Mapping[str, Any]) -> list[str]:
     return sorted({*others, *([] if holder is None else [holder])})
 
 
-def _print_contributions(facts: Mapping[str, Any], out: Console, worth_per_point: float | None) -> None:
+def _print_contributions(facts: Mapping[str, Any], out: Console) -> None:
     """Who brought how much of the gain."""
-    from gal.cli.screen.contributions_report import point_in_words, print_contributions
     from gal.core.contributions import contributions_of
 
     found = contributions_of(facts.get("contributions"))
     if found is None or not found.by_organization:
         return
-    worth = worth_of_facts(facts, worth_per_point)
-    print_contributions(found, facts.get("label_holder"), facts["loss"], out, worth)
-    if worth_per_point is not None:
-        out.print(f"[dim]{point_in_words(facts['loss'], worth_per_point)}[/]")
+    print_contributions(found, facts.get("label_holder"), facts["loss"], out)
     if facts.get("privacy", {}).get("mechanism", "none") != "none":
         out.print("[dim]Judged on the noisy labels, which the others may know of; not on the true ones.[/]")
 
@@ -328,7 +287,7 @@ def _print_acceptance(facts: Mapping[str, Any], out: Console) -> None:
         stays = f"version {active} stays active" if active else "no version is active"
         out.print(
             f"[bold yellow]This version does not predict: {escape(facts['why_not_active'])}; {stays}.[/] "
-            f"gal rollback {task} {facts['version']} takes it all the same."
+            f"gal versions {task} --activate {facts['version']} takes it all the same."
         )
 
 
@@ -336,11 +295,11 @@ def _print_privacy(facts: Mapping[str, Any], out: Console) -> None:
     """What the version told of the labels, and what the private refit made of it;
     nothing for versions of before.
     """
-    from gal.cli.tasks import print_spent
+    from gal.cli.tasks import print_privacy
 
     if "privacy" not in facts:
         return
-    print_spent(facts["privacy"], out)  # what it means was said before anything was sent
+    print_privacy(facts["privacy"], out, short=True)  # what it means was said before anything was sent
     if facts.get("refitted"):
         from gal.privacy.registry import kind_named
 

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from gal.cli.options import AsJson, Home
-from gal.cli.screen.printing import Screen
+from gal.cli.screen import Screen
 
 NOT_PROTECTED = (
     "Not protected by any of this: row ids, unless rows are matched by psi; how many rows there are; when "

@@ -23,7 +23,6 @@ from gal.engine.options import Options
 from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.baselines.method import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS
-from gal.evaluate.sum_columns import ToldInSum, check_summed, columns_in_sum
 from gal.models.tabular.frames import as_frame
 from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries
 from gal.privacy.leakage.from_predictions import (
@@ -33,7 +32,7 @@ from gal.privacy.leakage.from_predictions import (
 )
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import SeededNoise
-from gal.secrecy.terms import SUM
+from gal.secrecy.terms import SUM, read_secrecy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,10 +73,6 @@ class Rehearsal:
     rounds: int
     rows: int
     seconds: float
-    sums: tuple[ToldInSum, ...] | None = None
-    """Of a task from sums: what a label holder finds in them of everybody's columns, with the first seed, and
-    what she would find in single answers. None: everybody answers by itself.
-    """
 
     @property
     def score(self) -> float:
@@ -110,7 +105,6 @@ class Rehearsal:
             "seconds": self.seconds,
             "leak": self.leak.to_json(),
             "predictions": self.predictions.to_json(),
-            "sums": None if self.sums is None else [one.to_json() for one in self.sums],
         }
 
 
@@ -138,11 +132,6 @@ class Stage:
     def own(self) -> Sequence[str]:
         """The label holder's columns."""
         return self.organizations[self.label_holder]
-
-    @property
-    def others(self) -> Mapping[str, Sequence[str]]:
-        """The columns of all others."""
-        return {name: columns for name, columns in self.organizations.items() if name != self.label_holder}
 
 
 def rehearse(X: Any, y: Any, organizations: Any = None, *, privacy: Any = None, **options: Any) -> Rehearsal:
@@ -198,7 +187,9 @@ def rehearse_all(
     chosen = {"local_models": local_models, "rounds": rounds, **options}
     stage = _stage(X, y, organizations, label_holder, classes, bounds, chosen)
     stage = replace(stage, canaries=canaries, known=known, test_share=test_share, repeatable=repeatable)
-    check_summed(secrecy, len(stage.others), stage.options)
+    sums = read_secrecy(secrecy)
+    if sums is not None:
+        sums.check(len(stage.organizations) - 1)
     unprotected, alone = _compared_with(stage, seeds, say)
     stage = replace(stage, secrecy=secrecy)
     found = []
@@ -212,8 +203,7 @@ def rehearse_all(
             reports.append(_leak(stage, privacy, seed))
         told = added_reports(reports), _told_by(stage, utility, seeds[0])
         models = (utility, unprotected, alone)
-        sums = _told_in_sum(stage, utility[0].parts, seeds[0], say)
-        found.append(_rehearsal(stage, name, models, told, sums, time.perf_counter() - started))
+        found.append(_rehearsal(stage, name, models, told, time.perf_counter() - started))
         started = time.perf_counter()
     return found
 
@@ -239,27 +229,11 @@ def _told_by(stage: Stage, models: Sequence[LearnedModel], seed: int) -> Predict
     return PredictionsTell(membership_from_predictions(errors[0], errors[1], rng), tuple(columns))
 
 
-def _told_in_sum(
-    stage: Stage, parts: int, seed: int, say: Callable[[str], None]
-) -> tuple[ToldInSum, ...] | None:
-    """What sums tell of columns, on rows that are learned with this seed; None without sums."""
-    if stage.secrecy is None:
-        return None
-    say("taking sums apart")
-    train, _ = _rows(stage, seed)
-    views = {name: stage.X.iloc[train][list(own)] for name, own in stage.others.items()}
-    outputs = 1 if stage.y.ndim == 1 else stage.y.shape[1]
-    if stage.classes is not None and len(stage.classes) > 2:
-        outputs = len(stage.classes)
-    return columns_in_sum(views, outputs, stage.options, parts=parts, seed=seed)
-
-
 def _rehearsal(
     stage: Stage,
     name: str,
     models: tuple[Sequence[LearnedModel], ...],
     told: tuple[LeakReport, PredictionsTell],
-    sums: tuple[ToldInSum, ...] | None,
     seconds: float,
 ) -> Rehearsal:
     utility, unprotected, alone = (tuple(one.score for one in each) for each in models)
@@ -277,7 +251,6 @@ def _rehearsal(
         rounds=int(stage.options["rounds"]),
         rows=len(stage.y),
         seconds=seconds,
-        sums=sums,
     )
 
 
@@ -374,8 +347,6 @@ class LearnedModel:
     """Put aside."""
     output: Floats
     """What is predicted of them (m, K): probabilities, or numbers."""
-    parts: int
-    """Of its cross-validation; 0 without one."""
 
 
 def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
@@ -391,7 +362,6 @@ def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
         privacy=_with_source(stage, privacy, [seed, 3]),
         secrecy=stage.secrecy,
         random_state=seed,
-        on_message=lambda *_: None,  # without it the roles of rows are not kept
         **options,
     ).fit(stage.X.iloc[train], stage.y[train])
     metric = METRICS["accuracy" if stage.classes is not None else "r2"]
@@ -404,8 +374,7 @@ def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
             output = np.asarray(model.predict_proba(stage.X.iloc[rows]))
             right = np.asarray(model.classes_)[None, :] == stage.y[rows][:, None]
             errors.append(-np.log(np.maximum((output * right).sum(axis=1), SMALLEST)))
-    score, parts = metric.score(stage.y[test], said), model.task_rows_.n_parts
-    return LearnedModel(score, (errors[0], errors[1]), test, output, parts)
+    return LearnedModel(metric.score(stage.y[test], said), (errors[0], errors[1]), test, output)
 
 
 def _with_source(stage: Stage, privacy: Any, seed: Sequence[int]) -> Any:

@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from gal.cli.evaluating.tables import read_table
+from gal.cli.tables import read_table
 from gal.engine.labels import are_classes
 from gal.errors import InvalidInputError
 from gal_bench.brought import brought_datasets, load_brought

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from gal.cli.screen import Screen
 from gal.errors import InvalidInputError
 from gal_bench.peers.comparing import compare_peers
 from gal_bench.peers.peers_page import peers_page
@@ -27,7 +27,8 @@ def bench_peers(
     unknown = [name for name in sets if name not in SETS]
     if unknown:
         raise InvalidInputError(f"peers are compared on {', '.join(SETS)}, not on {', '.join(unknown)}")
-    out = Console(stderr=True, quiet=as_json)
+    out = Screen(stderr=True)
+    out.quiet = as_json
     with out.status("starting") as status:
         found, skipped = compare_peers(
             sets or SETS,

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gal.cli.benching.bench import DeepRuns, TablePart, Work
 from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
 from gal.cli.benching.peers import PEERS, bench_peers
-from gal.cli.screen.printing import ProgressLine
+from gal.cli.screen import ProgressLine, Screen
 from gal.errors import InvalidInputError, MissingExtraError, did_you_mean
 from gal.evaluate.spreading import Spread
 from gal_bench.brought import brought_datasets
@@ -103,7 +102,7 @@ def _bench_adversaries(tables: Sequence[str], part: TablePart, work: Work, as_js
         typer.echo(json.dumps([asdict(line) for line in lines], indent=2))
         return
     typer.echo(attacks_markdown(lines))
-    Console(stderr=True).print("written: " + escape(", ".join(map(str, written))), soft_wrap=True)
+    Screen(stderr=True).print("written: " + escape(", ".join(map(str, written))))
 
 
 def _check_jobs(jobs: int) -> None:
@@ -149,10 +148,10 @@ def _can_be_run(asked: Sequence[str]) -> list[str]:
 
 def _take(path: Path, cache: Cache) -> None:
     found = take(path, cache)
-    out = Console(stderr=True)
-    out.print(f"{found.taken} outcomes taken from {escape(str(path))}.", highlight=False, soft_wrap=True)
+    out = Screen(stderr=True)
+    out.print(f"{found.taken} outcomes taken from {escape(str(path))}.")
     for why in found.refused:
-        out.print(f"[yellow]not taken:[/] {escape(why)}", highlight=False, soft_wrap=True)
+        out.print(f"[yellow]not taken:[/] {escape(why)}")
 
 
 def _plan(
@@ -173,7 +172,7 @@ def _plan(
     left_out = [name for name in ON_REQUEST if name not in asked and any(name in one.sets for one in tables)]
     if left_out:
         said += f" Without {', '.join(left_out)}, which are given out on request only: --dataset names them."
-    Console(stderr=True).print(escape(said), highlight=False, soft_wrap=True)
+    Screen(stderr=True).print(escape(said))
 
 
 def _to_run_here(
@@ -184,7 +183,7 @@ def _to_run_here(
         raise MissingExtraError("deep", "torch", "--deep")
     sets = _can_be_run(asked)
     count = len(left_to_run(tables, cache, sets, kept=kept))
-    Console(stderr=True).print(f"{count} deep runs to do here, one after another.", highlight=False)
+    Screen(stderr=True).print(f"{count} deep runs to do here, one after another.")
     return sets
 
 
@@ -230,7 +229,7 @@ def _check_writable(folder: Path) -> None:
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Observer]:
     """A bar for people; where nobody sees one, a whole line now and then."""
-    screen = Console(stderr=True)
+    screen = Screen(stderr=True)
     if not screen.is_terminal:
         with ProgressLine(quiet=quiet) as line:
             yield lambda done, total, what: line(

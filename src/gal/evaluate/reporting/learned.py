@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -15,27 +15,23 @@ from gal.engine.observing import LearningCurve, curve_of
 from gal.errors import InvalidInputError
 from gal.evaluate.evidence import software
 from gal.evaluate.quality import Quality, quality_of
-from gal.evaluate.reporting.facts import Cells, Level, ReportFacts
+from gal.evaluate.reporting.facts import (
+    PRIVACY,
+    Cells,
+    Level,
+    ReportFacts,
+    ReportVerdict,
+    computed_in_cells,
+    contributions_section,
+    learning_section,
+    levels_in_cells,
+    quality_section,
+    some,
+)
 from gal.evaluate.wording import bytes_in_words, number
 
-
-class Exchanged(Protocol):
-    """Messages of one kind with one peer in one direction, as the audit log adds them up."""
-
-    @property
-    def peer(self) -> str: ...
-
-    @property
-    def direction(self) -> str: ...
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def messages(self) -> int: ...
-
-    @property
-    def n_bytes(self) -> int: ...
+if TYPE_CHECKING:
+    from gal.node.store.audit import Total
 
 
 MESSAGES = {
@@ -62,28 +58,19 @@ COLUMNS_TELL = (
 def facts_of_version(
     facts: Mapping[str, Any],
     *,
-    moved: Iterable[Exchanged] = (),
+    moved: Iterable[Total] = (),
     privacy: Sequence[str] = (),
     versions: Cells | None = None,
-    worth: Mapping[str, float] | None = None,
 ) -> ReportFacts:
     """What ``gal learn --json`` says of a version, with what the audit log says of its task."""
-    holder = facts.get("label_holder")
-    left = left_cells(moved, str(holder))
-    leak, found = _leak(facts.get("leak"))
-    return ReportFacts(
-        **_learned(facts, f"{facts['task']}, version {facts['version']}"),
-        worth=worth,
-        left_title="What left each house",
-        left=left,
-        left_words=_left_words(left),
-        privacy=[*_statement(facts), *privacy, COLUMNS_TELL, *found],
-        leak=leak,
-        table=_rows_known(facts),
-        computed=_computed(facts),
-        versions=versions,
-        plain=facts,
-    )
+    said = (facts.get("privacy") or {}).get("words")
+    parts: dict[str, list[str | Cells]] = {
+        "What left each organization": _left(left_cells(moved, str(facts.get("label_holder")))),
+        PRIVACY: [*([str(said)] if said else []), *privacy, COLUMNS_TELL, *_leak(facts.get("leak"))],
+        "What was in the table": _rows_known(facts),
+        "Versions": [] if versions is None else [versions],
+    }
+    return _learned(facts, f"{facts['task']}, version {facts['version']}", parts)
 
 
 def facts_of_model(model: Any, X: Any = None, y: Any = None) -> ReportFacts:
@@ -109,19 +96,17 @@ def facts_of_model(model: Any, X: Any = None, y: Any = None) -> ReportFacts:
         "software": software(),
         "seed": None if model.random_state is None else str(model.random_state),
     }
-    rows = [[name, f"{len(columns):,}", _named(columns)] for name, columns in model.columns_.items()]
-    return ReportFacts(
-        **_learned(facts, type(model).__name__),
-        quality=_quality_of_model(model, X, y),
-        left_words=_traffic_words(traffic, len(ensemble.organizations) - 1),
-        privacy=[model.privacy_.words, COLUMNS_TELL],
-        table=Cells(["organization", "columns", "which"], rows),
-        computed=_computed(facts),
-        plain=facts,
-    )
+    rows = [[name, f"{len(columns):,}", some(list(columns))] for name, columns in model.columns_.items()]
+    parts: dict[str, list[str | Cells]] = {
+        "How predictions fit the truth": quality_section(_quality_of_model(model, X, y)),
+        "What would leave each organization": _traffic_words(traffic, len(ensemble.organizations) - 1),
+        PRIVACY: [model.privacy_.words, COLUMNS_TELL],
+        "What was in the table": [Cells(["organization", "columns", "which"], rows)],
+    }
+    return _learned(facts, type(model).__name__, parts)
 
 
-def left_cells(moved: Iterable[Exchanged], holder: str) -> Cells | None:
+def left_cells(moved: Iterable[Total], holder: str) -> Cells | None:
     """What left and what entered, by peer, of the audit log's totals; None where nothing did."""
     rows = [
         [
@@ -137,36 +122,45 @@ def left_cells(moved: Iterable[Exchanged], holder: str) -> Cells | None:
     return Cells(["from", "to", "what left", "messages", "size"], rows) if rows else None
 
 
-def _learned(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What both have: the question, the answer, losses, contributions, curves."""
-    loss = str(facts.get("loss", "loss")).replace("_", " ")
+def _learned(facts: Mapping[str, Any], name: str, parts: Mapping[str, list[str | Cells]]) -> ReportFacts:
+    """What versions and models have in common, around the other ``parts``."""
+    loss, holder = str(facts.get("loss", "loss")).replace("_", " "), facts.get("label_holder")
     found = contributions_of(facts.get("contributions"))
     named = {
         "before the first round": "initial_validation_loss",
-        f"{facts.get('label_holder')} alone": "alone_validation_loss",
+        f"{holder} alone": "alone_validation_loss",
         "with assistance": "assisted_validation_loss",
     }
     known = {said: facts.get(key) for said, key in named.items()}
-    curve = facts.get("learning")
+    levels = [Level(said, float(value)) for said, value in known.items() if value is not None]
     answer, verdict = _answer(facts, loss, found)
     told = found is not None and found.rows != "training"
     judged = f"{found.n_rows:,} rows" if found is not None and told else "rows"
     by = f" ({found.rows})" if found is not None and told else ""
-    return {
-        "title": f"{name}: did assistance help?",
-        "question": f"{name}: did assistance help {facts.get('label_holder')}?",
-        "answer": answer,
-        "verdict": verdict,
-        "more": _more(facts),
-        "measure": loss,
-        "lower_is_better": True,
-        "levels": [Level(said, float(value)) for said, value in known.items() if value is not None],
-        "judged": f"The mean {loss} on {judged} that were not fitted{by}.",
-        "holder": facts.get("label_holder"),
-        "contributions": found,
-        "curves": [] if curve is None else [LearningCurve(**curve)],
-        "loss": loss,
-    }
+    curve = facts.get("learning")
+    return ReportFacts(
+        title=f"{name}: did assistance help?",
+        question=f"{name}: did assistance help {holder}?",
+        answer=answer,
+        verdict=verdict,
+        more=_more(facts),
+        holder=holder,
+        sections={
+            "How well": [
+                levels_in_cells(f"{loss} (lower is better)", levels),
+                f"The mean {loss} on {judged} that were not fitted{by}.",
+            ]
+            if levels
+            else [],
+            "Who brings what": contributions_section(found, loss),
+            "Learning, round by round": learning_section(
+                [] if curve is None else [LearningCurve(**curve)], loss
+            ),
+            **parts,
+            "How it was computed": computed_in_cells(_computed(facts)),
+        },
+        plain=facts,
+    )
 
 
 def why_alone(facts: Mapping[str, Any]) -> str:
@@ -184,7 +178,7 @@ def why_alone(facts: Mapping[str, Any]) -> str:
     return better
 
 
-def _answer(facts: Mapping[str, Any], loss: str, found: Contributions | None) -> tuple[str, str]:
+def _answer(facts: Mapping[str, Any], loss: str, found: Contributions | None) -> tuple[str, ReportVerdict]:
     alone, assisted = facts.get("alone_validation_loss"), facts.get("assisted_validation_loss")
     if found is None or found.rows == "training" or not found.by_organization:
         if alone is None or assisted is None:
@@ -210,7 +204,7 @@ def _more(facts: Mapping[str, Any]) -> list[str]:
     said = [
         f"{facts['rounds']} of {facts['rounds_learned']} rounds are used. The loss on fitted rows went from "
         f"{number(facts['initial_train_loss'])} to {number(facts['train_loss'])}."
-        f"{kept_back(facts, 'the curve below')}"
+        f"{kept_back(facts, 'the table below')}"
     ]
     said += _on_true_labels(facts)
     if facts.get("why_not_active"):
@@ -253,49 +247,41 @@ def _on_true_labels(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _left_words(left: Cells | None) -> list[str]:
+def _left(left: Cells | None) -> list[str | Cells]:
     if left is None:
         return ["The audit log has no message of this task."]
     return [
         "From this node's audit log, all versions of the task together. Columns, models and labels have no "
         "message: they stay where they are. What the others' other partners get is in their own logs.",
+        left,
     ]
 
 
-def _statement(facts: Mapping[str, Any]) -> list[str]:
-    privacy = facts.get("privacy") or {}
-    return [str(privacy["words"])] if privacy.get("words") else []
-
-
-def _leak(leak: Mapping[str, Any] | None) -> tuple[Cells | None, list[str]]:
+def _leak(leak: Mapping[str, Any] | None) -> list[str | Cells]:
     """What attacks found out, where they were tried."""
     if leak is None:
-        return None, [
-            "Nobody attacked what was sent: gal learn --measure-leak does, and says what it gives away."
-        ]
+        return ["Nobody attacked what was sent: gal learn --leakage does, and says what it gives away."]
     if "error" in leak:
-        return None, [str(leak["error"])]
+        return [str(leak["error"])]
     rows = []
     for one in leak["attacks"]:
         share = one["ordinary"]["with"]
         if share["of"]:
             right = f"{share['share']:.1%} ({share['low']:.1%} to {share['high']:.1%})"
             rows.append([one["name"], right, one["note"] or ""])
-    return Cells(["attack", "labels guessed right", ""], rows), [str(leak["verdict"])]
+    return [str(leak["verdict"]), Cells(["attack", "labels guessed right", ""], rows)]
 
 
-def _rows_known(facts: Mapping[str, Any]) -> Cells | None:
+def _rows_known(facts: Mapping[str, Any]) -> list[str | Cells]:
     known, unknown = facts.get("known_rows") or {}, facts.get("unknown_rows") or {}
-    if not known:
-        return None
     rows = [[name, f"{count:,}", f"{unknown.get(name, 0):,}"] for name, count in known.items()]
-    return Cells(["organization", "rows it knows", "rows it does not know"], rows)
+    return [Cells(["organization", "rows it knows", "rows it does not know"], rows)] if rows else []
 
 
 def _computed(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = facts.get("n_rows")
     without = facts.get("n_without_label")
-    said = [
+    return [
         (
             "rows",
             "" if rows is None else f"{rows:,}" + (f", {without:,} more without a label" if without else ""),
@@ -308,7 +294,6 @@ def _computed(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("seed", str(facts.get("seed") or "")),
         ("software", ", ".join(f"{a} {b}" for a, b in (facts.get("software") or software()).items())),
     ]
-    return [(name, value) for name, value in said if value]
 
 
 def _quality_of_model(model: Any, X: Any, y: Any) -> Quality | None:
@@ -329,20 +314,15 @@ def _quality_of_model(model: Any, X: Any, y: Any) -> Quality | None:
     return quality_of(truth, {"assisted": np.asarray(model.predict(X))}, None)
 
 
-def _traffic_words(traffic: Any, others: int) -> list[str]:
+def _traffic_words(traffic: Any, others: int) -> list[str | Cells]:
     if traffic is None or not others:
         return ["Nobody else takes part, or the model was loaded from a file: nothing was counted."]
     return [
-        "This was computed in one place: nothing has left anybody's house. Over nodes, "
-        f"{bytes_in_words(traffic.sent)} of residuals would leave the label holder's house, for {others} "
-        f"others together, and {bytes_in_words(traffic.received)} of fitted values theirs, in "
+        "This was computed on one machine: nothing has left any organization. Over nodes, "
+        f"{bytes_in_words(traffic.sent)} of residuals would leave the label holder, for {others} "
+        f"others together, and {bytes_in_words(traffic.received)} of fitted values would leave them, in "
         f"{traffic.trips} round trips. Columns, models and labels would stay where they are."
     ]
-
-
-def _named(columns: Any, most: int = 12) -> str:
-    names = [str(one) for one in columns]
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _finite(value: float) -> float | None:

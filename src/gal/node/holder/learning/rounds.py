@@ -140,7 +140,7 @@ class Rounds:
             "What came is kept: "
             f"gal learn {task} --resume, with --quorum {max(n_answered, 1)} if these are enough; or go on "
             "without: "
-            f"gal remove {task} NAME"
+            f"gal invite {task} NAME --withdraw"
         )
 
     def _why_missed(self, name: str) -> str:

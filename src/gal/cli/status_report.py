@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from gal.cli.screen.printing import Screen, as_typed, command_line, print_table, span
+from gal.cli.screen import Screen, command_line, print_table, span
 from gal.errors import GALError
 
 Facts = Mapping[str, Any]
@@ -52,7 +52,7 @@ def print_status(facts: Facts, out: Screen, home: Path) -> None:
         table.add_row(
             *(escape(str(task[key])) for key in ("name", "role", "label_holder")),
             version if task["role"] == "label holder" else "",
-            as_typed(escape(task["state"] + ("; answers as sums" if task.get("secrecy") == "sums" else ""))),
+            escape(task["state"] + ("; answers as sums" if task.get("secrecy") == "sums" else "")),
         )
     print_table(table, out)
     for task in facts["tasks"]:
