@@ -97,7 +97,7 @@ def test_a_label_holder_of_the_release_before_is_served(
         rows, out = str(network.root / "clinic.csv"), tmp_path / "out.csv"
         # The data of the lab are others now: it does not say so, since an older label holder would refuse it.
         shift_column(network.root / "lab.csv")
-        words = ["predict", TASK, rows, "--wait", f"{LONGEST:g}", "--out", str(out)]
+        words = ["predict", TASK, rows, "--join", f"{LONGEST:g}", "--out", str(out)]
         assert ended_by_itself(old, network.home("clinic"), *words) == 0
         said = pd.read_csv(out)
         assert not said["degraded"].any(), (network.home("clinic") / "predict.log").read_text("utf-8")
