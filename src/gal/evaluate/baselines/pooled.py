@@ -140,7 +140,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         for _, model in candidates:
             each, counts = [], [1]
             for train, check in splits:
-                fitted = self._fitted(model, codes[train], target[train])
+                fitted = self._fitted(model, codes[train], target[train], (codes[check], target[check]))
                 held_out = Labels(labels.y[check], labels.loss, labels.classes)
                 each.append(self._losses_of(fitted, codes[check], held_out))
                 counts += _best_trees(fitted)
@@ -151,24 +151,29 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         for (name, _), one in zip(candidates, losses, strict=True):
             self.losses_[name] = min(float(one.mean()), self.losses_.get(name, np.inf))
         self.chosen_, chosen = candidates[best]
-        if self.chosen_ == TREES and isinstance(chosen, Pipeline) and len(target) <= ENOUGH:
-            settled = {"early_stopping": False, "max_iter": max(n_trees[best], 1)}
-            chosen[-1].set_params(**settled)  # all rows are fitted; more rows bear more trees
-        self.model_ = self._fitted(chosen, codes, target)
+        fit, held_out = np.arange(len(target)), None
+        if self.chosen_ == TREES and len(target) > ENOUGH:  # more rows bear more trees than were tried
+            rows = splits[0][1]
+            fit, held_out = np.setdiff1d(fit, rows, assume_unique=True), (codes[rows], target[rows])
+        elif self.chosen_ == TREES and isinstance(chosen, Pipeline):
+            chosen[-1].set_params(early_stopping=False, max_iter=max(n_trees[best], 1))
+        self.model_ = self._fitted(chosen, codes[fit], target[fit], held_out)
         self.traffic_ = Traffic()
 
-    def _fitted(self, model: Any, codes: Floats, target: NDArray[Any]) -> Any:
-        """Fit; that a solver stopped early is no news when the model is judged anyway."""
+    def _fitted(self, model: Any, codes: Floats, target: NDArray[Any], check: Any = None) -> Any:
+        """Fit; boosting until the rows of ``check`` get no better. That a solver stopped early is no news."""
         made = clone(model)
-        if self._target_type != "continuous" and np.unique(target, return_counts=True)[1].min() < 2:
-            stopping = {name for name in made.get_params() if name.endswith("__early_stopping")}
-            made.set_params(**dict.fromkeys(stopping, False))  # one row cannot be fitted and validate
-            made.set_params(
-                **{name.replace("early_stopping", "max_iter"): min(MOST, 100) for name in stopping}
-            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return made.fit(codes, target)
+            if check is None or not getattr(
+                made[-1] if isinstance(made, Pipeline) else None, "early_stopping", 0
+            ):
+                return made.fit(codes, target)
+            columns, trees = made[0], made[-1]
+            table, (held_out, truth) = columns.fit_transform(codes, target), check
+            known = np.isin(truth, target) | (self._target_type == "continuous")
+            trees.fit(table, target, X_val=columns.transform(held_out[known]), y_val=truth[known])
+            return made
 
     def _chosen_candidates(self, seed: int) -> list[tuple[str, Any]]:
         """Names and unfitted pipelines that take codes of columns."""
@@ -178,7 +183,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
                 f"candidates must be some of {', '.join(NAMES)}, got {self.candidates!r}"
             )
         common: dict[str, Any] = {"random_state": seed, "max_iter": MOST, "early_stopping": True}
-        common |= {"n_iter_no_change": PATIENCE, "validation_fraction": 0.1}
+        common |= {"n_iter_no_change": PATIENCE}
         common["categorical_features"] = np.flatnonzero(self.encoder_.is_category_)
         found = [(LINEAR, self._pipeline(one, wide=True)) for one in self._linear]
         found += [(TREES, self._pipeline(self._trees(**common, **one), wide=False)) for one in BOOSTING]
@@ -311,7 +316,7 @@ def _best(names: Sequence[str], losses: Sequence[Floats]) -> int:
 
 
 def _best_trees(fitted: Any) -> list[int]:
-    """How many trees of boosting were best on its own validation rows; nothing for other models."""
+    """How many trees of boosting were best on validation rows; nothing for other models."""
     scores = getattr(fitted[-1], "validation_score_", None) if isinstance(fitted, Pipeline) else None
     return [int(np.argmax(scores))] if scores is not None and len(scores) else []
 
