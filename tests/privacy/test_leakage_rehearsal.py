@@ -49,8 +49,7 @@ class TestRehearsals:
         assert len(protected.utility) == protected.leak.runs == 2
         assert protected.leak.bound == best_guess(Cost(1.0), 2)
         assert protected.leak.exceeding() == []
-        assert protected.family == "randomised-response"
-        assert protected.strength == "epsilon 1"
+        assert protected.name == "randomised-response epsilon 1"
         assert not none.pretended
 
     def test_plain_values(self, compared: list[Rehearsal]) -> None:

@@ -19,7 +19,6 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from gal.cli.option_groups import grouped
 from gal.errors import GALError, InvalidInputError, LearningInterruptedError, MissingExtraError
 
 EXIT_INVALID = 2
@@ -94,7 +93,7 @@ class OnDemand(TyperGroup):
             return group
         one = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
         words = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(found.__doc__))  # lines break where they end
-        one.command(cmd_name, rich_help_panel=panel, help=words)(grouped(found))
+        one.command(cmd_name, rich_help_panel=panel, help=words)(found)
         return typer.main.get_command(one)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

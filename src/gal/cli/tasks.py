@@ -331,8 +331,8 @@ def _measured(home: Path, terms: TaskTerms, screen: Console) -> dict[str, Any] |
     screen.print(
         f"What your answers{added if told.added_to else ''} would tell the label holder of your columns, "
         f"tried on {told.n_rows} of your rows, {told.n_known} of which it knows, in {told.rounds} fits with "
-        "your model, policy and noise (0: nothing, 1: all of it). Chosen: it sends what it knows of those rows "
-        "as their residuals."
+        "your model, policy and noise (0: nothing, 1: all of it). Chosen: it sends what it knows of those "
+        "rows as their residuals."
     )
     print_table(table, screen)
     if told.added_to:

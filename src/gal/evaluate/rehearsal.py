@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
+from gal.core.state import plain
 from gal.engine.labels import are_classes, plain_labels
 from gal.engine.options import Options
 from gal.errors import InvalidInputError, InvalidLabelsError
@@ -79,33 +80,11 @@ class Rehearsal:
         """Mean utility."""
         return float(np.mean(self.utility))
 
-    @property
-    def family(self) -> str:
-        """The mechanism's own name: the first word."""
-        return self.name.split(" ")[0]
-
-    @property
-    def strength(self) -> str:
-        """How strong it is, such as "epsilon 1": the other words."""
-        return self.name.partition(" ")[2]
-
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {
-            "name": self.name,
-            "metric": self.metric,
-            "utility": list(self.utility),
-            "unprotected": list(self.unprotected),
-            "alone": list(self.alone),
-            "label_holder": self.label_holder,
-            "organizations": {name: list(columns) for name, columns in self.organizations.items()},
-            "pretended": self.pretended,
-            "rounds": self.rounds,
-            "rows": self.rows,
-            "seconds": self.seconds,
-            "leak": self.leak.to_json(),
-            "predictions": self.predictions.to_json(),
-        }
+        facts = dict(vars(self))
+        told = {name: facts.pop(name).to_json() for name in ("leak", "predictions")}
+        return {**plain(facts), **told}
 
 
 @dataclass(frozen=True)
@@ -182,7 +161,6 @@ def rehearse_all(
         mechanism, gives is in ``unprotected``.
     options: of the estimator, such as ``cross_validation=0``.
     """
-    started = time.perf_counter()
     say: Callable[[str], None] = on_step if on_step is not None else (lambda _: None)
     chosen = {"local_models": local_models, "rounds": rounds, **options}
     stage = _stage(X, y, organizations, label_holder, classes, bounds, chosen)
@@ -190,10 +168,16 @@ def rehearse_all(
     sums = read_secrecy(secrecy)
     if sums is not None:
         sums.check(len(stage.organizations) - 1)
-    unprotected, alone = _compared_with(stage, seeds, say)
+    by_itself = replace(stage, organizations={stage.label_holder: stage.own})
+    unprotected, alone = [], []
+    for seed in seeds:
+        say(f"without a mechanism, and alone (seed {seed})")
+        unprotected.append(_learned(stage, None, seed))
+        alone.append(_learned(by_itself, None, seed))
     stage = replace(stage, secrecy=secrecy)
     found = []
     for name, privacy in mechanisms.items():
+        started = time.perf_counter()
         utility, reports = [], []
         for place, seed in enumerate(seeds):
             say(f"{name or 'learning'} (seed {seed})")
@@ -201,23 +185,24 @@ def rehearse_all(
             utility.append(unprotected[place] if plain else _learned(stage, privacy, seed))
             say(f"attacking {name or 'what was sent'} (seed {seed})")
             reports.append(_leak(stage, privacy, seed))
-        told = added_reports(reports), _told_by(stage, utility, seeds[0])
-        models = (utility, unprotected, alone)
-        found.append(_rehearsal(stage, name, models, told, time.perf_counter() - started))
-        started = time.perf_counter()
+        found.append(
+            Rehearsal(
+                name=name,
+                metric="accuracy" if stage.classes is not None else "r2",
+                utility=tuple(one.score for one in utility),
+                unprotected=tuple(one.score for one in unprotected),
+                alone=tuple(one.score for one in alone),
+                leak=added_reports(reports),
+                predictions=_told_by(stage, utility, seeds[0]),
+                label_holder=stage.label_holder,
+                organizations=stage.organizations,
+                pretended=stage.pretended,
+                rounds=int(stage.options["rounds"]),
+                rows=len(stage.y),
+                seconds=time.perf_counter() - started,
+            )
+        )
     return found
-
-
-def _compared_with(
-    stage: Stage, seeds: Sequence[int], say: Callable[[str], None]
-) -> tuple[list[LearnedModel], list[LearnedModel]]:
-    """What is learned from everybody without any protection, and by the label holder alone."""
-    unprotected, alone = [], []
-    for seed in seeds:
-        say(f"without a mechanism, and alone (seed {seed})")
-        unprotected.append(_learned(stage, None, seed))
-        alone.append(_learned(replace(stage, organizations={stage.label_holder: stage.own}), None, seed))
-    return unprotected, alone
 
 
 def _told_by(stage: Stage, models: Sequence[LearnedModel], seed: int) -> PredictionsTell:
@@ -227,31 +212,6 @@ def _told_by(stage: Stage, models: Sequence[LearnedModel], seed: int) -> Predict
     views = {name: stage.X.iloc[models[0].rows][list(own)] for name, own in stage.organizations.items()}
     columns = columns_from_predictions(models[0].output, views, rng)
     return PredictionsTell(membership_from_predictions(errors[0], errors[1], rng), tuple(columns))
-
-
-def _rehearsal(
-    stage: Stage,
-    name: str,
-    models: tuple[Sequence[LearnedModel], ...],
-    told: tuple[LeakReport, PredictionsTell],
-    seconds: float,
-) -> Rehearsal:
-    utility, unprotected, alone = (tuple(one.score for one in each) for each in models)
-    return Rehearsal(
-        name=name,
-        metric="accuracy" if stage.classes is not None else "r2",
-        utility=utility,
-        unprotected=unprotected,
-        alone=alone,
-        leak=told[0],
-        predictions=told[1],
-        label_holder=stage.label_holder,
-        organizations=stage.organizations,
-        pretended=stage.pretended,
-        rounds=int(stage.options["rounds"]),
-        rows=len(stage.y),
-        seconds=seconds,
-    )
 
 
 def canary_leak(

@@ -170,10 +170,10 @@ def simulate(
     ``kinds``: of what kind columns are, where a guess is wrong; ``on_columns`` gets what was understood.
     ``spread`` computes splits side by side.
     """
-    started, say = time.perf_counter(), on_step or _say_nothing
-    asked = table, target, organizations, metric, label_holder, local_models, rounds, seed
-    X, y, chosen, setting = _question(*asked)
+    started, say = time.perf_counter(), on_step or (lambda _: None)
     frame = as_frame(table).rename(columns=str)
+    asked = frame, target, organizations, metric, label_holder, local_models, rounds, seed
+    X, y, chosen, setting = _question(*asked)
     X, columns = _understood(X, frame, setting, kinds, on_columns)
     evidence = Evidence(chosen, setting.pop("class_names"), setting["label_holder"])
     splits = splits_of(y, classes=chosen.classes, folds=folds, seed=seed)
@@ -198,14 +198,15 @@ def simulate(
         assistance_used=joining.used,
         profile=profile_of(frame, target, setting["organizations"], columns, classes=chosen.classes),
         columns=columns,
-        setting=_how(splits, rounds=rounds, seed=seed),
+        setting={
+            "rounds": rounds,
+            "seed": seed,
+            "parts": len(splits.repeats[0]),
+            "repeats": len(splits.repeats),
+        },
         interaction_probes=probes,
         **evidence.facts(truth, splits),
     )
-
-
-def _how(splits: Splits, **given: Any) -> dict[str, Any]:
-    return given | {"parts": len(splits.repeats[0]), "repeats": len(splits.repeats)}
 
 
 def _decided(
@@ -366,10 +367,6 @@ def _fit_part(
             options["on_message"] = on_message
         models[name] = _fit(METHODS[method](**{**setting, **options}), X, y)
     return models
-
-
-def _say_nothing(step: str) -> None:
-    """Nobody wants to hear of it."""
 
 
 def _say_round(say: OnStep, where: str, rounds: str | int, progress: Any) -> None:
