@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from rich.text import Text
 
 pytest.importorskip("duckdb")
 pytest.importorskip("grpc")
 
-from gal.cli.screen import NAMED_HOME, Screen, sentence_lines
+from gal.cli.screen import Screen
 from gal.cli.status_report import doing_now, print_status, watch_status
 from gal.errors import NodeError
 from gal.node.holder.doing import AWAY, CONNECTED, NOT_JOINED
@@ -65,21 +64,6 @@ def test_what_goes_on_is_said_in_sentences() -> None:
     assert list(doing_now({})) == []
 
 
-def test_the_command_of_an_interrupted_task_names_the_node(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    task = {"name": "risk", "role": "label holder", "label_holder": "clinic", "active": 0, "members": {}}
-    facts = running() | {"tasks": [task | {"state": "interrupted (gal learn risk --resume)"}]}
-    for home, said in (
-        (None, "(gal learn risk --resume)"),
-        (tmp_path, f"(gal learn --home {tmp_path} risk --resume)"),
-    ):
-        before = NAMED_HOME.set(home)
-        print_status(facts, Screen(), Path("clinic"))
-        NAMED_HOME.reset(before)
-        assert said in capsys.readouterr().out
-
-
 def test_who_has_joined_and_who_is_merely_away_is_said_line_by_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -97,17 +81,6 @@ def test_who_has_joined_and_who_is_merely_away_is_said_line_by_line(
     facts["tasks"][0]["members"] = {"lab": CONNECTED}
     print_status(facts, Screen(), Path("clinic"))
     assert "Who is not connected" not in capsys.readouterr().out
-
-
-def test_an_item_hangs_from_its_mark() -> None:
-    said = Text("ok    sandbox  the local model runs shut in: it reads this folder, the data and Python")
-    console = Console(width=40)
-    lines = [line.plain for line in sentence_lines(said, console, 6)]
-    assert lines[0].startswith("ok    sandbox")
-    assert len(lines) > 2
-    assert all(line.startswith("      ") and line[6] != " " for line in lines[1:])
-    assert max(map(len, lines)) <= 40
-    assert " ".join(line.strip() for line in lines) == said.plain
 
 
 def test_a_pipe_hears_of_changes_only(capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,18 +117,3 @@ def test_a_terminal_is_drawn_anew(
     assert "for 1 s" in said
     assert "for 2 s" in said, "seconds count, too"
     assert "Ctrl-C ends it" in said
-
-
-@pytest.mark.parametrize("width", [30, 80])
-def test_sentences_break_between_words_and_never_in_a_command(width: int) -> None:
-    path = "/a/folder/that/is/longer/than/thirty/columns.csv"
-    said = (
-        f"  wrong: {path} has no column. Type [bold]gal learn my-task[/], or gal learn --resume TASK: "
-        "whatever you like best of the two"
-    )
-    lines = [line.plain for line in sentence_lines(Text.from_markup(said), Console(width=width))]
-    assert " ".join(" ".join(lines).split()) == " ".join(Text.from_markup(said).plain.split())
-    assert all(line.startswith("  ") for line in lines)
-    for whole in (path, "gal learn my-task", "gal learn --resume TASK"):
-        assert any(whole in line for line in lines)
-    assert all(len(line) <= width or line.strip() == path for line in lines)

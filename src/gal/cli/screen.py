@@ -66,7 +66,7 @@ def print_table(table: Table, out: Console) -> None:
     for row in zip(*(column.cells for column in table.columns), strict=True):
         for column, cell in zip(table.columns, row, strict=True):
             if cell:
-                out.print(f"[bold]{column.header}[/] {cell}")
+                out.print(f"[bold]{column.header}[/] {cell}", soft_wrap=True)
         out.print()
 
 

@@ -151,13 +151,13 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         for (name, _), one in zip(candidates, losses, strict=True):
             self.losses_[name] = min(float(one.mean()), self.losses_.get(name, np.inf))
         self.chosen_, chosen = candidates[best]
-        fit, held_out = np.arange(len(target)), None
+        fit, last = np.arange(len(target)), None
         if self.chosen_ == TREES and len(target) > ENOUGH:  # more rows bear more trees than were tried
             rows = splits[0][1]
-            fit, held_out = np.setdiff1d(fit, rows, assume_unique=True), (codes[rows], target[rows])
+            fit, last = np.setdiff1d(fit, rows, assume_unique=True), (codes[rows], target[rows])
         elif self.chosen_ == TREES and isinstance(chosen, Pipeline):
             chosen[-1].set_params(early_stopping=False, max_iter=max(n_trees[best], 1))
-        self.model_ = self._fitted(chosen, codes[fit], target[fit], held_out)
+        self.model_ = self._fitted(chosen, codes[fit], target[fit], last)
         self.traffic_ = Traffic()
 
     def _fitted(self, model: Any, codes: Floats, target: NDArray[Any], check: Any = None) -> Any:
