@@ -285,7 +285,7 @@ def test_audit(town: Town) -> None:
         (["other", "lab", "--align", "guess"], 2, "--align"),
         (["other", "lab", "-o", "loss=guess"], 2, "guess"),
         (["other", "lab", "--rounds", "0"], 2, "rounds"),
-        (["other", "lab", "-o", "seed=-1"], 2, "seed"),
+        (["other", "lab", "-o", "seed=-1"], 2, "non-negative"),
         (["other", "lab", "-o", "surprise=1"], 2, "surprise"),
         (["other", "lab", "-o", "rounds"], 2, "name=value"),
         (["other", "lab", "-o", "n_folds=many", "-o", "fitted=out-of-fold"], 2, "many"),

@@ -60,7 +60,8 @@ def print_table(table: Table, out: Console) -> None:
         table.title = None
     for column in table.columns:
         column.overflow = "fold"
-    if not out.is_terminal or Measurement.get(out, out.options, table).minimum <= out.width:
+    needed = Measurement.get(out, out.options.update_width(WIDEST), table).minimum
+    if not out.is_terminal or needed <= out.width:
         out.print(table)
         return
     for row in zip(*(column.cells for column in table.columns), strict=True):
