@@ -44,10 +44,10 @@ def printed(**changes: Any) -> str:
 
 
 def test_alone_stands_beside_assisted() -> None:
-    said = "Validated loss ({} of rows that were not fitted, lower is better): "
-    losses = "before the first round 3000, alone 2000, with assistance 1864."
-    assert said.format("squared error") + losses in printed(loss="squared_error")
-    assert said.format("loss") + losses in printed(), "versions of before do not say which"
+    said = printed(loss="squared_error", label_holder="clinic")
+    for words in ("squared error (lower is better)", "before the first round", "clinic alone", "2,000.0"):
+        assert words in said
+    assert "On rows that were not fitted the squared error is 1,864.0, and 2,000.0 alone" in said
 
 
 def test_which_version_predicts_and_who_was_missing() -> None:

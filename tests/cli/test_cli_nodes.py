@@ -460,7 +460,7 @@ def test_versions(running: Town) -> None:
     assert "residuals: how far off the model still is" in page.words
     assert "version 2" in said.out
     assert "90 rows" in said.out
-    assert "Nothing validates here" in said.out
+    assert "Nobody can tell" in said.out
     found = gal("versions", "risk", "--home", running.clinic, "--json").facts
     assert found["active"] == 2
     assert {number: one["status"] for number, one in found["versions"].items()} == {

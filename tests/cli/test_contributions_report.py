@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from test_cli_learning import FACTS
 
-from gal.cli.learning import _print_contributions, print_version
+from gal.cli.learning import print_version
 from gal.cli.screen import gained_by, print_contributions
 from gal.cli.simulation import print_simulation
 from gal.core.contributions import NOTHING, Contribution, Contributions
@@ -48,8 +48,9 @@ def test_a_version_has_its_contributions() -> None:
     assert "helped" in words
     assert gained_by(facts["contributions"]) == "telecom 99%, chancer 1% (no gain)"
     assert "noisy labels" not in words
-    private = facts | {"privacy": {"mechanism": "randomised-response"}}
-    assert "Judged on the noisy labels" in said(_print_contributions, private, Console)
+    standing = {"epsilon": 1.0, "delta": 0.0, "spent": 1.0, "budget": None, "left": None, "at_delta": 0.0}
+    private = facts | {"privacy": {"mechanism": "randomised-response", "words": "Noise.", **standing}}
+    assert "Judged on the noisy labels" in said(print_version, private, Console)
 
 
 def test_a_version_that_nothing_validates_says_so() -> None:
@@ -106,9 +107,9 @@ def printed_version(**changes: Any) -> str:
 def test_a_loss_above_that_of_its_rounds_is_explained() -> None:
     """A cross-validation keeps a share of all steps: the version is not where its rounds ended."""
     found = plain(replace(FOUND, rows="cross-validation"))
-    curve = {"used": 2, "train": [9.0, 3.0, 1.5, 1.4]}
+    curve = {"used": 2, "train": [9.0, 3.0, 1.5, 1.4], "validation": [9.0, 4.0, 3.0, 3.1]}
     said = printed_version(contributions=found, loss="log_loss", learning=curve)
-    assert "Train loss 9 → 2. With whole steps it would be 1.500, as in the rounds above; of them" in said
+    assert "went from 9.000 to 2.000. With whole steps it would be 1.500, as in its rounds; of them" in said
     assert "whole steps" not in printed_version(
         contributions=found, loss="log_loss", learning=curve, train_loss=1.5
     )

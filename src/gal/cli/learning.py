@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from gal.cli.options import AsJson, Home, Report, TaskName, Wait, check_report_path, write_report_to
-from gal.cli.screen import EVERY, Screen, print_contributions, print_table, span
+from gal.cli.screen import EVERY, Screen, print_cells, print_contributions, span
+from gal.cli.tasks import print_privacy
 from gal.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -125,6 +125,10 @@ def report_of_version(
     return facts_of_version(facts, moved=moved, privacy=spent, versions=listed)
 
 
+COLOURS = {"helps": "green", "hurts": "red", "unclear": "yellow", "nothing": "yellow"}
+"""By what the answer is."""
+
+
 class Watcher:
     """Says on the screen what learning does, and what it waits for."""
 
@@ -209,136 +213,39 @@ def _privacy(event: Mapping[str, Any]) -> str:
 
 
 def print_version(facts: Mapping[str, Any], out: Console) -> None:
-    """What was learned, in words."""
-    from gal.evaluate.reporting.learned import kept_back, why_alone
-    from gal.secrecy.terms import SUM
-
-    out.print(
-        f"[bold]{escape(facts['task'])}[/], version {facts['version']}: {facts['rounds']} of "
-        f"{facts['rounds_learned']} rounds are used, "
-        f"{facts['n_rows']:,} rows, {facts['seconds']:.1f} s. Train loss {facts['initial_train_loss']:.6g} "
-        f"→ {facts['train_loss']:.6g}.{kept_back(facts, 'the rounds above')}"
-    )
-    _print_validated(facts, out)
-    if facts["track"] == "alone":
-        said = why_alone(facts)
-        out.print(f"[yellow]{escape(said[:1].upper() + said[1:])}[/]")
-    if facts.get("closing") is not None:
-        out.print(f"A stacker on all fitted values takes part: its share is {facts['closing']:.0%}.")
-    if facts.get("probes") is not None:
-        out.print(f"Interaction probes take part: their share is {facts['probes']:.0%}.")
-    _print_privacy(facts, out)
-    table = Table("organization", "rows it knows", "rounds missed")
-    for name in _who_took_part(facts):
-        missed = facts["missed"].get(name, [])
-        known = facts["n_rows"] if name == SUM else facts["known_rows"].get(name)  # all know all rows
-        table.add_row(
-            escape(name),
-            "none" if known is None else f"{known:,}",
-            ", ".join(map(str, missed)) or "none",
-        )
-    print_table(table, out)
-    _print_contributions(facts, out)
-    out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
-    _print_acceptance(facts, out)
-
-
-def _who_took_part(facts: Mapping[str, Any]) -> list[str]:
-    others = (facts.get("contributions") or {}).get("by_organization") or facts["known_rows"]
-    holder = facts.get("label_holder")
-    return sorted({*others, *([] if holder is None else [holder])})
-
-
-def _print_contributions(facts: Mapping[str, Any], out: Console) -> None:
-    """Who brought how much of the gain."""
+    """What was learned: the same sentences and tables as in a report."""
     from gal.core.contributions import contributions_of
+    from gal.evaluate.reporting.learned import facts_of_version
 
+    said = facts_of_version(facts)
+    out.print(f"[bold]{escape(facts['task'])}[/], version {facts['version']}")
+    out.print(f"[bold {COLOURS[said.verdict]}]{escape(said.answer)}[/]")
+    for sentence in said.more:
+        out.print(escape(sentence))
+    if "privacy" in facts:
+        print_privacy(facts["privacy"], out, short=True)  # what it means was said before anything was sent
+    for heading in ("How well", "What was in the table"):
+        for part in said.sections[heading]:
+            if not isinstance(part, str):
+                print_cells(part, out)
     found = contributions_of(facts.get("contributions"))
-    if found is None or not found.by_organization:
-        return
-    print_contributions(found, facts.get("label_holder"), facts["loss"], out)
-    if facts.get("privacy", {}).get("mechanism", "none") != "none":
-        out.print("[dim]Judged on the noisy labels, which the others may know of; not on the true ones.[/]")
-
-
-def _print_validated(facts: Mapping[str, Any], out: Console) -> None:
-    """Losses on rows that nobody fitted: before the first round, alone, and with assistance."""
-    names = {"before the first round": "initial", "alone": "alone", "with assistance": "assisted"}
-    losses = {said: facts.get(f"{name}_validation_loss") for said, name in names.items()}
-    said = ", ".join(f"{name} {loss:.6g}" for name, loss in losses.items() if loss is not None)
-    loss = _plain(facts.get("loss", "loss"))
-    out.print(
-        f"Validated loss ({loss} of rows that were not fitted, lower is better): {said}."
-        if said
-        else "Nothing validates here: no rows are kept for it."
-    )
-
-
-def _print_acceptance(facts: Mapping[str, Any], out: Console) -> None:
-    """Who was not there at the end, and which version predicts; nothing where
-    a node of before says neither.
-    """
-    if facts.get("not_there"):
-        n_invited, missing = len(facts["invited"]), facts["not_there"]
-        who = "; ".join(f"{escape(name)} {escape(why)}" for name, why in missing.items())
-        out.print(f"[yellow]It ended with {n_invited - len(missing)} of {n_invited} organizations: {who}.[/]")
-    if facts.get("why_not_active"):
-        task, active = escape(facts["task"]), facts["active"]
-        stays = f"version {active} stays active" if active else "no version is active"
-        out.print(
-            f"[bold yellow]This version does not predict: {escape(facts['why_not_active'])}; {stays}.[/] "
-            f"gal versions {task} --activate {facts['version']} takes it all the same."
-        )
-
-
-def _print_privacy(facts: Mapping[str, Any], out: Console) -> None:
-    """What the version told of the labels, and what the private refit made of it;
-    nothing for versions of before.
-    """
-    from gal.cli.tasks import print_privacy
-
-    if "privacy" not in facts:
-        return
-    print_privacy(facts["privacy"], out, short=True)  # what it means was said before anything was sent
-    if facts.get("refitted"):
-        from gal.privacy.registry import kind_named
-
-        noisy = (
-            ""
-            if kind_named(facts["privacy"]["mechanism"]).make.noised == "residuals"
-            else "Losses above are on noisy labels. "
-        )
-        out.print(
-            f"{noisy}On the true labels, which stay here, the loss is {facts['public_true_loss']:.6g}, and "
-            f"{facts['private_true_loss']:.6g} after the private refit, which predicts from now on."
-        )
-        if facts.get("refit_words"):
-            out.print(escape(facts["refit_words"]))
-    elif facts["privacy"]["mechanism"] != "none":
-        why = escape(
-            facts.get("refit_problem", "it would be no better, or there is too little to learn from")
-        )
-        out.print(f"[yellow]Nothing was refitted to the true labels ({why}): the public model predicts.[/]")
+    if found is not None and found.by_organization:
+        print_contributions(found, facts.get("label_holder"), facts["loss"], out)
+        if facts.get("privacy", {}).get("mechanism", "none") != "none":
+            out.print(
+                "[dim]Judged on the noisy labels, which the others may know of; not on the true ones.[/]"
+            )
 
 
 def print_leak(leak: Mapping[str, Any], out: Console) -> None:
     """What attacks on the messages found out."""
-    if "error" in leak:
-        out.print(f"[yellow]{escape(leak['error'])}[/]")
-        return
-    title = f"labels guessed right, of {leak['rows']:,} rows that were sent"
-    table = Table("attack", "right about", title=title, title_justify="left")
-    for one in leak["attacks"]:
-        note = f" ({one['note']})" if one["note"] else ""
-        table.add_row(escape(one["name"] + note), _share(one["ordinary"]["with"]))
-    print_table(table, out)
-    out.print(f"[bold]{escape(leak['verdict'])}[/]")
+    from gal.evaluate.reporting.learned import leak_parts
 
-
-def _share(share: Mapping[str, float]) -> str:
-    if not share["of"]:
-        return ""
-    return f"{share['share']:.1%} ({share['low']:.1%} to {share['high']:.1%})"
+    for part in leak_parts(leak):
+        if isinstance(part, str):
+            out.print(f"[bold]{escape(part)}[/]")
+        else:
+            print_cells(part, out)
 
 
 __all__ = ["learn_command", "print_leak", "print_version", "report_of_version"]

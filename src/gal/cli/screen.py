@@ -16,6 +16,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:  # a command that prints no contributions needs no NumPy
     from gal.core.contributions import Contributions
+    from gal.evaluate.reporting.facts import Cells
 
 EVERY = 10.0
 """Seconds between two lines about progress where nobody sees a spinner."""
@@ -69,6 +70,14 @@ def print_table(table: Table, out: Console) -> None:
             if cell:
                 out.print(f"[bold]{column.header}[/] {cell}", soft_wrap=True)
         out.print()
+
+
+def print_cells(cells: Cells, out: Console) -> None:
+    """A table of a report, without its bars."""
+    table = Table(*map(escape, cells.header))
+    for row in cells.rows:
+        table.add_row(*map(escape, row))
+    print_table(table, out)
 
 
 def command_line(*words: str, home: Path | None = None, lasting: bool = False) -> str:
@@ -198,6 +207,7 @@ __all__ = [
     "Screen",
     "command_line",
     "gained_by",
+    "print_cells",
     "print_contributions",
     "print_table",
     "span",

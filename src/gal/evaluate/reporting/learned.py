@@ -29,6 +29,7 @@ from gal.evaluate.reporting.facts import (
     some,
 )
 from gal.evaluate.wording import bytes_in_words, number
+from gal.secrecy.terms import SUM
 
 if TYPE_CHECKING:
     from gal.node.store.audit import Total
@@ -66,7 +67,7 @@ def facts_of_version(
     said = (facts.get("privacy") or {}).get("words")
     parts: dict[str, list[str | Cells]] = {
         "What left each organization": _left(left_cells(moved, str(facts.get("label_holder")))),
-        PRIVACY: [*([str(said)] if said else []), *privacy, COLUMNS_TELL, *_leak(facts.get("leak"))],
+        PRIVACY: [*([str(said)] if said else []), *privacy, COLUMNS_TELL, *leak_parts(facts.get("leak"))],
         "What was in the table": _rows_known(facts),
         "Versions": [] if versions is None else [versions],
     }
@@ -180,14 +181,14 @@ def why_alone(facts: Mapping[str, Any]) -> str:
 
 def _answer(facts: Mapping[str, Any], loss: str, found: Contributions | None) -> tuple[str, ReportVerdict]:
     alone, assisted = facts.get("alone_validation_loss"), facts.get("assisted_validation_loss")
+    if facts.get("track") == "alone":
+        return f"No: {why_alone(facts)}", "hurts"
     if found is None or found.rows == "training" or not found.by_organization:
         if alone is None or assisted is None:
             return "Nobody can tell: no rows were kept apart to judge it by.", "unclear"
         said = f"On rows that were not fitted the {loss} is {number(assisted)}, and {number(alone)} alone"
         return f"{said}; how sure that is, is not known.", "unclear"
     gain = found.gain
-    if facts.get("track") == "alone":
-        return f"No: {why_alone(facts)}", "hurts"
     between = f"(95 % confidence: {number(gain.low)} to {number(gain.high)})"
     before = " down" if alone is None else f" below the {number(alone)} that is reached alone"
     said = (
@@ -201,26 +202,35 @@ def _answer(facts: Mapping[str, Any], loss: str, found: Contributions | None) ->
 
 
 def _more(facts: Mapping[str, Any]) -> list[str]:
+    """What follows the answer, in the terminal and in reports."""
+    rows = "" if facts.get("n_rows") is None else f", on {facts['n_rows']:,} rows"
     said = [
-        f"{facts['rounds']} of {facts['rounds_learned']} rounds are used. The loss on fitted rows went from "
-        f"{number(facts['initial_train_loss'])} to {number(facts['train_loss'])}."
-        f"{kept_back(facts, 'the table below')}"
+        f"{facts['rounds']} of {facts['rounds_learned']} rounds are used{rows}. The loss on fitted rows went "
+        f"from {number(facts['initial_train_loss'])} to {number(facts['train_loss'])}.{kept_back(facts)}"
     ]
+    if facts.get("closing") is not None:
+        said.append(f"A stacker on all fitted values takes part: its share is {facts['closing']:.0%}.")
+    if facts.get("probes") is not None:
+        said.append(f"Interaction probes take part: their share is {facts['probes']:.0%}.")
     said += _on_true_labels(facts)
-    if facts.get("why_not_active"):
-        said.append(f"This version does not predict: {facts['why_not_active']}.")
     if facts.get("not_there"):
-        who = "; ".join(f"{name} {why}" for name, why in facts["not_there"].items())
-        said.append(f"Not there at the end: {who}.")
-    missed = facts.get("missed") or {}
-    for name, rounds in missed.items():
-        said.append(f"{name} missed round{'' if len(rounds) == 1 else 's'} {', '.join(map(str, rounds))}.")
+        n_invited, missing = len(facts["invited"]), facts["not_there"]
+        who = "; ".join(f"{name} {why}" for name, why in missing.items())
+        said.append(f"It ended with {n_invited - len(missing)} of {n_invited} organizations: {who}.")
+    if facts.get("why_not_active"):
+        stays = f"version {facts['active']} stays active" if facts["active"] else "no version is active"
+        said.append(
+            f"This version does not predict: {facts['why_not_active']}; {stays}. "
+            f"gal versions {facts['task']} --activate {facts['version']} takes it all the same."
+        )
+    for name, missed in (facts.get("missed") or {}).items():
+        said.append(f"{name} missed round{'' if len(missed) == 1 else 's'} {', '.join(map(str, missed))}.")
     return said
 
 
-def kept_back(facts: Mapping[str, Any], where: str) -> str:
-    """Why the loss of its rounds (said ``where``) is lower than the version's, if it is: of steps that
-    overfit only a share is kept (``trust``).
+def kept_back(facts: Mapping[str, Any]) -> str:
+    """Why the loss of its rounds is lower than the version's, if it is: of steps that overfit only a share
+    is kept.
     """
     curve, found = facts.get("learning"), contributions_of(facts.get("contributions"))
     if not curve or found is None or found.rows != "cross-validation" or facts.get("refitted"):
@@ -229,7 +239,7 @@ def kept_back(facts: Mapping[str, Any], where: str) -> str:
     if number(reached) == number(facts["train_loss"]) or reached > facts["train_loss"]:
         return ""
     return (
-        f" With whole steps it would be {number(reached)}, as in {where}; of them as much is kept as "
+        f" With whole steps it would be {number(reached)}, as in its rounds; of them as much is kept as "
         "the cross-validation bears out."
     )
 
@@ -237,7 +247,10 @@ def kept_back(facts: Mapping[str, Any], where: str) -> str:
 def _on_true_labels(facts: Mapping[str, Any]) -> list[str]:
     """Of a private version: what predicts was fitted to the true labels, and judged on them."""
     if not facts.get("refitted"):
-        return []
+        if (facts.get("privacy") or {}).get("mechanism", "none") == "none":
+            return []
+        why = facts.get("refit_problem", "it would be no better, or there is too little to learn from")
+        return [f"Nothing was refitted to the true labels ({why}): the public model predicts."]
     words = str(facts.get("refit_words") or "")
     return [
         "Losses and contributions here are of what was learned with noise. On the true labels, which stay "
@@ -257,7 +270,7 @@ def _left(left: Cells | None) -> list[str | Cells]:
     ]
 
 
-def _leak(leak: Mapping[str, Any] | None) -> list[str | Cells]:
+def leak_parts(leak: Mapping[str, Any] | None) -> list[str | Cells]:
     """What attacks found out, where they were tried."""
     if leak is None:
         return ["Nobody attacked what was sent: gal learn --leakage does, and says what it gives away."]
@@ -273,8 +286,11 @@ def _leak(leak: Mapping[str, Any] | None) -> list[str | Cells]:
 
 
 def _rows_known(facts: Mapping[str, Any]) -> list[str | Cells]:
+    """Who took part: with sums all know all rows."""
     known, unknown = facts.get("known_rows") or {}, facts.get("unknown_rows") or {}
+    summed = (facts.get("contributions") or {}).get("by_organization") or {}
     rows = [[name, f"{count:,}", f"{unknown.get(name, 0):,}"] for name, count in known.items()]
+    rows += [[name, f"{facts['n_rows']:,}", "0"] for name in summed if name == SUM]
     return [Cells(["organization", "rows it knows", "rows it does not know"], rows)] if rows else []
 
 
@@ -349,4 +365,4 @@ def versions_cells(active: int | None, found: Mapping[Any, Mapping[str, Any]]) -
     return Cells(header, rows)
 
 
-__all__ = ["facts_of_model", "facts_of_version", "kept_back", "left_cells", "versions_cells"]
+__all__ = ["facts_of_model", "facts_of_version", "leak_parts", "left_cells", "versions_cells"]
