@@ -11,11 +11,12 @@ from rich.console import Console
 from test_cli_learning import FACTS
 
 from gal.cli.learning import print_version
-from gal.cli.screen import gained_by, print_contributions
+from gal.cli.screen import print_contributions
 from gal.cli.simulation import print_simulation
 from gal.core.contributions import NOTHING, Contribution, Contributions
 from gal.core.state import plain
 from gal.evaluate import Interval, Simulation, Verdict
+from gal.evaluate.reporting.learned import gained_by
 
 HELPED, IDLE = Contribution(0.08, 0.06, 0.1, "helped"), Contribution(0.001, -0.002, 0.003, "no gain")
 FOUND = Contributions(

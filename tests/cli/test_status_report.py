@@ -1,21 +1,18 @@
-"""``gal status`` and ``gal status --watch``: what is said, at 80 columns and in a pipe, and when."""
+"""``gal status``: what is said of a node."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.text import Text
 
 pytest.importorskip("duckdb")
 pytest.importorskip("grpc")
 
 from gal.cli.screen import Screen
-from gal.cli.status_report import doing_now, print_status, watch_status
-from gal.errors import NodeError
+from gal.cli.status_report import doing_now, print_status
 from gal.node.holder.doing import AWAY, CONNECTED, NOT_JOINED
 
 LAB = {"organization": "lab", "what": "fit", "round": 3, "connected": False}
@@ -28,26 +25,6 @@ def running(**more: Any) -> dict[str, Any]:
         **{"organization": "clinic", "fingerprint": "sha256:" + "0" * 64, "listens": "127.0.0.1:1"},
         **{"running": live, "starting": None, "tasks": []},
     }
-
-
-class Looks:
-    """Answers one after another, then the end."""
-
-    def __init__(self, *found: Any) -> None:
-        self.found = list(found)
-
-    def read(self) -> Any:
-        one = self.found.pop(0)
-        if isinstance(one, Exception):
-            raise one
-        return one
-
-    def wait(self, timeout: float) -> bool:
-        return not self.found
-
-
-def waiting(seconds: float) -> dict[str, Any]:
-    return running(waiting=[LAB | {"for_seconds": seconds, "seconds_left": 600 - seconds}])
 
 
 def test_what_goes_on_is_said_in_sentences() -> None:
@@ -81,39 +58,3 @@ def test_who_has_joined_and_who_is_merely_away_is_said_line_by_line(
     facts["tasks"][0]["members"] = {"lab": CONNECTED}
     print_status(facts, Screen(), Path("clinic"))
     assert "Who is not connected" not in capsys.readouterr().out
-
-
-def test_a_pipe_hears_of_changes_only(capsys: pytest.CaptureFixture[str]) -> None:
-    looks = Looks(waiting(1), waiting(2), NodeError("it ends"), NodeError("it ends"), running())
-    watch_status(looks.read, Path("clinic"), 0.1, looks, as_json=False)
-    said = capsys.readouterr().out
-    assert said.count("runs (process 7)") == 2
-    assert said.count("waits for lab") == 1
-    assert said.count("it ends") == 1
-
-
-def test_programs_get_a_line_of_json_at_every_change(capsys: pytest.CaptureFixture[str]) -> None:
-    looks = Looks(waiting(1), waiting(2), running())
-    watch_status(looks.read, Path("clinic"), 0.1, looks, as_json=True)
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [len(one["running"].get("waiting", [])) for one in lines] == [1, 0]
-
-
-def test_what_is_wrong_from_the_beginning_is_an_error() -> None:
-    looks = Looks(NodeError("no such node"))
-    with pytest.raises(NodeError, match="no such node"):
-        watch_status(looks.read, Path("clinic"), 0.1, looks, as_json=True)
-
-
-def test_a_terminal_is_drawn_anew(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
-    looks = Looks(waiting(1), waiting(2))
-    watch_status(looks.read, Path("clinic"), 0.1, looks, as_json=False)
-    said = Text.from_ansi(capsys.readouterr().out).plain
-    assert "for 1 s" in said
-    assert "for 2 s" in said, "seconds count, too"
-    assert "Ctrl-C ends it" in said

@@ -318,24 +318,13 @@ def _heard(stopping: threading.Event, numbers: set[int]) -> Iterator[None]:
         heard.close()
 
 
-def status(
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Go on until Ctrl-C; in a pipe, a status at every change.")
-    ] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 1.0,
-    home: Home = None,
-    as_json: AsJson = False,
-) -> None:
+def status(home: Home = None, as_json: AsJson = False) -> None:
     """Who this node is, whether it runs, what it does now, whom it waits for, and its tasks."""
-    from gal.cli.status_report import print_status, watch_status
+    from gal.cli.status_report import print_status
     from gal.node.admin.status import node_status
     from gal.node.config.configuration import home_of
 
     folder = home_of(home)
-    if watch:
-        with ended_by_signals() as stopping:
-            watch_status(lambda: node_status(folder), folder, every, stopping, as_json=as_json)
-        return
     facts = node_status(folder)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
@@ -184,29 +184,11 @@ def print_contributions(found: Contributions, holder: str | None, measure: str, 
         out.print("[bold yellow]No organization helped as far as these rows can tell.[/]")
 
 
-def gained_by(facts: Mapping[str, Any] | None) -> str:
-    """Contributions as parts of the gain, in a line; nothing where none are known."""
-    from gal.core.contributions import contributions_of
-
-    found = contributions_of(facts)
-    if found is None:
-        return ""
-    if not found.gain.value > 0:
-        return "[yellow]nobody[/]"
-    ranked = sorted(found.by_organization.items(), key=lambda pair: -pair[1].value)
-    return ", ".join(
-        f"{escape(name)} {one.value / found.gain.value:.0%}"
-        + ("" if one.verdict == "helped" else f" ({one.verdict})")
-        for name, one in ranked
-    )
-
-
 __all__ = [
     "EVERY",
     "ProgressLine",
     "Screen",
     "command_line",
-    "gained_by",
     "print_cells",
     "print_contributions",
     "print_table",

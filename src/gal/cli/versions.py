@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home, Report, TaskName, Wait, check_report_path, write_report_to
-from gal.cli.screen import Screen, gained_by, print_table
+from gal.cli.screen import Screen, print_cells, print_table
 from gal.errors import InvalidInputError, TaskError
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def versions(
 
 def _list(folder: Path, task: str, report: Path | None, as_json: bool) -> None:
     from gal.cli.tasks import print_privacy, privacy_now
+    from gal.evaluate.reporting.learned import versions_cells
     from gal.node.admin.membership import opened
     from gal.node.admin.status import begun_state, live_facts
     from gal.node.holder.version_facts import version_facts
@@ -84,26 +85,9 @@ def _list(folder: Path, task: str, report: Path | None, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"active": record.active, "versions": found, "privacy": privacy}, indent=2))
         return
-    live, screen = live_facts(folder), Screen()
-    table = Table(
-        *("version", "state", "finished (UTC)", "rows", "rounds", "train loss", "validation loss"),
-        *("gained by", "privacy"),
-    )
-    for number, facts in found.items():
-        mark = " [green]active[/]" if number == record.active else ""
-        table.add_row(
-            f"{number}{mark}",
-            facts["status"] if facts["status"] != "begun" else begun_state(record, live),
-            str(facts.get("finished", ""))[:16].replace("T", " "),
-            f"{facts['n_rows']:,}",
-            str(facts.get("rounds", "")),
-            _number(facts.get("train_loss")),
-            _number(facts.get("validation_loss")),
-            gained_by(facts.get("contributions")),
-            _privacy(facts),
-        )
+    screen = Screen()
     if found:
-        print_table(table, screen)
+        print_cells(versions_cells(record.active, found, begun_state(record, live_facts(folder))), screen)
     else:
         screen.print(f"No version yet: gal learn {escape(task)}")
     if privacy is not None:
@@ -119,20 +103,6 @@ def _report(home: Path, task: str, active: int | None, found: Mapping[int, Any])
         raise TaskError(f"{task!r} has no finished version to report on yet: gal learn {task}")
     chosen = active if active in finished else finished[-1]
     return report_of_version(home, found[chosen], found)
-
-
-def _privacy(facts: Mapping[str, Any]) -> str:
-    """Mechanism and cost."""
-    privacy = facts.get("privacy", {"mechanism": "none"})
-    if privacy["mechanism"] == "none":
-        return "[yellow]none[/]"
-    delta = f", delta {privacy['delta']:g}" if privacy["delta"] else ""
-    refit = ", refitted" if facts.get("refitted") else ""
-    return f"{privacy['mechanism']}, epsilon {privacy['epsilon']:g}{delta}{refit}"
-
-
-def _number(value: Any) -> str:
-    return "" if value is None or value != value else f"{value:.6g}"
 
 
 def _compare(

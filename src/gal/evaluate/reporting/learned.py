@@ -345,24 +345,50 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def versions_cells(active: int | None, found: Mapping[Any, Mapping[str, Any]]) -> Cells:
-    """All versions of a task, one in a row."""
-    header = ["version", "state", "finished (UTC)", "rows", "rounds", "validated loss", "privacy"]
+def versions_cells(
+    active: int | None, found: Mapping[Any, Mapping[str, Any]], begun: str = "interrupted or learning"
+) -> Cells:
+    """All versions of a task, one in a row; ``begun``: what one that is not finished is."""
+    header = ["version", "state", "finished (UTC)", "rows", "rounds", "train loss", "validation loss"]
     rows = []
     for version, facts in found.items():
-        loss = facts.get("validation_loss")
+        privacy, train, validated = (
+            facts.get("privacy"),
+            facts.get("train_loss"),
+            facts.get("validation_loss"),
+        )
+        told = str((privacy or {}).get("mechanism", "none"))
+        if privacy and told != "none":
+            delta = f", delta {privacy['delta']:g}" if privacy["delta"] else ""
+            told += f", epsilon {privacy['epsilon']:g}{delta}{', refitted' if facts.get('refitted') else ''}"
         rows.append(
             [
                 f"{version} (active)" if version == active else str(version),
-                "interrupted or learning" if facts["status"] == "begun" else str(facts["status"]),
+                begun if facts["status"] == "begun" else str(facts["status"]),
                 str(facts.get("finished", ""))[:16].replace("T", " "),
                 f"{facts['n_rows']:,}",
                 str(facts.get("rounds", "")),
-                "" if loss is None else number(loss),
-                str((facts.get("privacy") or {}).get("mechanism", "none")),
+                *("" if loss is None or loss != loss else number(loss) for loss in losses),
+                gained_by(facts.get("contributions")),
+                told,
             ]
         )
-    return Cells(header, rows)
+    return Cells([*header, "gained by", "privacy"], rows)
 
 
-__all__ = ["facts_of_model", "facts_of_version", "leak_parts", "left_cells", "versions_cells"]
+def gained_by(facts: Mapping[str, Any] | None) -> str:
+    """Contributions as parts of the gain, in a line; nothing where none are known."""
+    found = contributions_of(facts)
+    if found is None:
+        return ""
+    if not found.gain.value > 0:
+        return "nobody"
+    ranked = sorted(found.by_organization.items(), key=lambda pair: -pair[1].value)
+    return ", ".join(
+        f"{name} {one.value / found.gain.value:.0%}"
+        + ("" if one.verdict == "helped" else f" ({one.verdict})")
+        for name, one in ranked
+    )
+
+
+__all__ = ["facts_of_model", "facts_of_version", "gained_by", "leak_parts", "left_cells", "versions_cells"]
