@@ -352,11 +352,7 @@ def versions_cells(
     header = ["version", "state", "finished (UTC)", "rows", "rounds", "train loss", "validation loss"]
     rows = []
     for version, facts in found.items():
-        privacy, train, validated = (
-            facts.get("privacy"),
-            facts.get("train_loss"),
-            facts.get("validation_loss"),
-        )
+        privacy, losses = facts.get("privacy"), (facts.get("train_loss"), facts.get("validation_loss"))
         told = str((privacy or {}).get("mechanism", "none"))
         if privacy and told != "none":
             delta = f", delta {privacy['delta']:g}" if privacy["delta"] else ""

@@ -223,7 +223,8 @@ def test_one_that_knows_none_of_the_rows(tmp_path: Path, alignment: str) -> None
     with running(Network(tmp_path, tables)) as network:
         network.invite("none", rounds=1, alignment=alignment)
         with pytest.raises(
-            NodeError, match=r"(knows none of .*60 rows|fewer than 20 rows).*row_id.*gal remove none lab"
+            NodeError,
+            match=r"(knows none of .*60 rows|fewer than 20 rows).*row_id.*gal invite none lab --withdraw",
         ):
             network.learn("none")
 
