@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.evaluate import Interval, Verdict, simulate
 from gal.evaluate.baselines.pooled import NAMES, PooledRegressor
-from gal.evaluate.comparing.verdict import verdict_of
+from gal.evaluate.comparing.intervals import verdict_of
 from gal.evaluate.metrics import METRICS, metric_for
 from small_tables import Counter, Raising
 

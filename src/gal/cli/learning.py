@@ -90,7 +90,7 @@ def learn_command(
     else:
         print_version(facts, Screen())
         if leakage:
-            print_leak(facts["leak"], Screen())
+            print_leak(facts.get("leak"), Screen())
     write_report_to(report, lambda: report_of_version(folder, facts))
     if facts.get("too_few"):
         raise typer.Exit(EXIT_TOO_FEW)
@@ -237,7 +237,7 @@ def print_version(facts: Mapping[str, Any], out: Console) -> None:
             )
 
 
-def print_leak(leak: Mapping[str, Any], out: Console) -> None:
+def print_leak(leak: Mapping[str, Any] | None, out: Console) -> None:
     """What attacks on the messages found out."""
     from gal.evaluate.reporting.learned import leak_parts
 

@@ -77,7 +77,7 @@ def simulate_command(
     """Would assistance help? Cross-validates alone, assisted and pooled on a table you have."""
     from gal.cli.tables import read_frame, read_organizations
     from gal.evaluate import simulate
-    from gal.evaluate.comparing.verdict import EXIT_CODES
+    from gal.evaluate.comparing.intervals import EXIT_CODES
     from gal.evaluate.reporting.simulated import facts_of_simulation
 
     check_report_path(report)

@@ -33,9 +33,8 @@ from gal.engine.options import is_auto
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError, did_you_mean
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
-from gal.evaluate.comparing.intervals import Interval, interval_of, scored
+from gal.evaluate.comparing.intervals import Interval, Verdict, interval_of, scored, verdict_of
 from gal.evaluate.comparing.splitting import SplitRows, Splits, splits_of
-from gal.evaluate.comparing.verdict import Verdict, verdict_of
 from gal.evaluate.contribution_scores import Joining
 from gal.evaluate.evidence import Evidence, Exchange
 from gal.evaluate.metrics import METRICS, Metric, metric_for

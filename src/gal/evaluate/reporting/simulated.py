@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gal.engine.options import MOST_ROUNDS, ROUNDS, is_auto
-from gal.evaluate.comparing.verdict import Verdict
+from gal.evaluate.comparing.intervals import Verdict
 from gal.evaluate.evidence import Exchange
 from gal.evaluate.metrics import metric_named
 from gal.evaluate.reporting.facts import (
