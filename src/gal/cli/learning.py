@@ -235,6 +235,7 @@ def print_version(facts: Mapping[str, Any], out: Console) -> None:
             out.print(
                 "[dim]Judged on the noisy labels, which the others may know of; not on the true ones.[/]"
             )
+    out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
 
 
 def print_leak(leak: Mapping[str, Any] | None, out: Console) -> None:
