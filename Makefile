@@ -12,7 +12,7 @@ EXTRAS ?= node
 # (A few files in packages are no Python of this version, and stay as they are.)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 PIP := $(INSTALL) -c constraints.txt
-UNUSED := tests?|torch/testing|sympy|networkx|pip|setuptools|mlflow|databricks|mypy|mypyc|_inductor|torch/_dynamo|fontTools|pygments/lexers|playwright
+UNUSED := tests?|torch/testing|sympy|networkx|pip|setuptools|mypy|mypyc|_inductor|torch/_dynamo|fontTools|pygments/lexers|playwright
 COMPILE := $(BIN)/python -m compileall -qq -j 0 -x '/($(UNUSED))/' $(VENV)/lib src || true
 # Sets up $(VENV) with these extras, and says what is missing where it cannot. An environment without pip is one
 # whose making failed: it is made again.

@@ -100,7 +100,7 @@ def test_commands_are_found_everywhere_and_wrong_ones_are_noticed() -> None:
         *(path.name for path in (*MANIFESTS, *UNITS)),
     }
     asked = {words[0] for _, words in found}
-    assert {"serve", "init", "backup", "restore", "doctor"} <= asked
+    assert {"serve", "init", "backup", "doctor"} <= asked
     assert problem_of(["serve", "--page-on", "x"]) == "gal serve has no ['--page-on']"
     assert problem_of(["relearn"]) == "there is no command ['relearn']"
 

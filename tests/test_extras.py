@@ -29,7 +29,7 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 
 import gal.cli.app
-import gal.cli.evaluating.simulation
+import gal.cli.simulation
 import sklearn.datasets
 """
 NEED_NODES = {
@@ -44,15 +44,9 @@ NEED_NODES = {
     "learn": ["task"],
     "predict": ["task", "rows.csv"],
     "versions": ["task"],
-    "compare": ["task", "rows.csv"],
-    "rollback": ["task", "1"],
-    "leave": ["task"],
-    "remove": ["task", "lab"],
     "forget": ["task", "--yes"],
-    "forget-row": ["1"],
     "audit": [],
     "backup": ["node.backup"],
-    "restore": ["node.backup"],
     "privacy": [],
 }
 

@@ -20,7 +20,7 @@ from sklearn.linear_model import Ridge
 import gal
 from gal import GALClassifier, GALRegressor, Organization
 from gal.alignment import row_ids
-from gal.cli.evaluating.tables import read_frame
+from gal.cli.tables import read_frame
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
 from gal.engine.labels import are_classes
 from gal.evaluate.simulation import assisted_model

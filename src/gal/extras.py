@@ -27,7 +27,6 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "figures": {"matplotlib": "matplotlib"},
     "polars": {"polars": "polars"},
     "excel": {"openpyxl": "openpyxl"},
-    "mlflow": {"mlflow": "mlflow-skinny"},
     "otel": {
         "opentelemetry.sdk": "opentelemetry-sdk",
         "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",

@@ -1,4 +1,4 @@
-"""gal backup and gal restore: the passphrase, what is printed, and what cannot be."""
+"""gal backup: the passphrase, what is printed, and what cannot be."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def test_a_node_goes_and_comes_back(home: Path, tmp_path: Path, monkeypatch: pyt
     facts = json.loads(gal("backup", file, "--passphrase-file", tmp_path / "words", "--home", home, "--json"))
     assert facts["organization"] == "lab"
     monkeypatch.setenv("GAL_BACKUP_PASSPHRASE", WORDS)
-    said = gal("restore", file, "--home", there)
+    said = gal("backup", file, "--restore", "--home", there)
     assert "counts as spent" in said
-    assert f"gal restore --home {there} --head HEAD" in said
+    assert "gal backup --head HEAD" in said
     [finding] = _restored(read_configuration(there))
     assert finding.ok is None
     assert "counts as spent" in finding.said
-    assert "goes on as before" in gal("restore", "--head", facts["head"], "--home", there)
+    assert "goes on as before" in gal("backup", "--head", facts["head"], "--home", there)
     assert list(_restored(read_configuration(there))) == []
     assert (there / "key.pem").read_bytes() == (home / "key.pem").read_bytes()
     monkeypatch.setenv("GAL_HOME", str(tmp_path / "third"))
-    assert json.loads(gal("restore", file, "--head", facts["head"], "--json"))["proven"] is True
+    assert json.loads(gal("backup", file, "--restore", "--head", facts["head"], "--json"))["proven"] is True
     assert (tmp_path / "third" / "node.toml").exists()
 
 
@@ -67,17 +67,17 @@ def test_the_passphrase_is_no_argument_and_is_not_made_up(home: Path, tmp_path: 
 def test_what_is_not_said(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GAL_BACKUP_PASSPHRASE", WORDS)
     with pytest.raises(InvalidInputError, match="say where the node is to live"):
-        gal("restore", tmp_path / "lab.backup")
+        gal("backup", tmp_path / "lab.backup", "--restore")
     with pytest.raises(InvalidInputError, match="give the backup"):
-        gal("restore", "--home", home)
+        gal("backup", "--home", home)
     with pytest.raises(InvalidInputError, match="nothing to settle"):
-        gal("restore", "--head", "sha256:" + "1" * 64, "--home", home)
+        gal("backup", "--head", "sha256:" + "1" * 64, "--home", home)
     with pytest.raises(InvalidInputError, match="'sha256:1' is no head: one is sha256: and 64 digits"):
-        gal("restore", "--head", "sha256:1", "--home", home)
+        gal("backup", "--head", "sha256:1", "--home", home)
     with pytest.raises(InvalidInputError, match="'nonsense' is no head"):
-        gal("restore", tmp_path / "lab.backup", "--head", "nonsense", "--home", tmp_path / "new")
+        gal("backup", tmp_path / "lab.backup", "--restore", "--head", "nonsense", "--home", tmp_path / "new")
     assert not (tmp_path / "new").exists()
     with pytest.raises(
         InvalidInputError, match=r"gone\.backup cannot be restored: No such file or directory\."
     ):
-        gal("restore", tmp_path / "gone.backup", "--home", tmp_path / "new")
+        gal("backup", tmp_path / "gone.backup", "--restore", "--home", tmp_path / "new")

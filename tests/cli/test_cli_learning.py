@@ -9,10 +9,8 @@ import pytest
 import typer
 from rich.console import Console
 
-from gal.cli import learning
 from gal.cli.app import EXIT_TOO_FEW
-from gal.cli.evaluating.report_files import ReportOptions
-from gal.cli.learning import AcceptanceOptions, AfterwardsOptions, learn_command, print_version
+from gal.cli.learning import learn_command, print_version
 
 FACTS: dict[str, Any] = {
     "task": "risk",
@@ -46,10 +44,10 @@ def printed(**changes: Any) -> str:
 
 
 def test_alone_stands_beside_assisted() -> None:
-    said = "Validated loss ({} of rows that were not fitted, lower is better): "
-    losses = "before the first round 3000, alone 2000, with assistance 1864."
-    assert said.format("squared error") + losses in printed(loss="squared_error")
-    assert said.format("loss") + losses in printed(), "versions of before do not say which"
+    said = printed(loss="squared_error", label_holder="clinic")
+    for words in ("squared error (lower is better)", "before the first round", "clinic alone", "2,000.0"):
+        assert words in said
+    assert "On rows that were not fitted the squared error is 1,864.0, and 2,000.0 alone" in said
 
 
 def test_which_version_predicts_and_who_was_missing() -> None:
@@ -59,12 +57,22 @@ def test_which_version_predicts_and_who_was_missing() -> None:
         "does not predict: its validated loss is 1864, that of version 2 is 1544; version 2 stays active"
         in said
     )
-    assert "gal rollback risk 4" in said
+    assert "gal versions risk --activate 4" in said
     assert "does not predict" not in printed(active=4, why_not_active="", not_there={})
 
 
-@pytest.mark.parametrize("too_few", [True, False])
-def test_too_few_is_an_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, too_few: bool) -> None:
+@pytest.mark.parametrize(
+    ("quorum", "least", "everybody", "too_few"),
+    [(None, 0, False, False), ("3", 3, False, True), ("all", 0, True, True)],
+)
+def test_too_few_is_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Any,
+    quorum: str | None,
+    least: int,
+    everybody: bool,
+    too_few: bool,
+) -> None:
     asked: dict[str, Any] = {}
 
     def do(folder: Any, what: str, arguments: dict[str, Any], **how: Any) -> dict[str, Any]:
@@ -73,20 +81,11 @@ def test_too_few_is_an_exit_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Any,
 
     (tmp_path / "node.toml").write_text('name = "clinic"\n')
     monkeypatch.setattr("gal.node.runtime.commands.do", do)
-    monkeypatch.setattr(learning, "print_version", lambda facts, out, worth: None)
-    chosen = AcceptanceOptions(at_least=3)
     if too_few:
         with pytest.raises(typer.Exit) as ended:
-            learn_command(
-                "risk",
-                accepting=chosen,
-                afterwards=AfterwardsOptions(),
-                writing=ReportOptions(),
-                home=tmp_path,
-            )
+            learn_command("risk", quorum=quorum, home=tmp_path)
         assert ended.value.exit_code == EXIT_TOO_FEW == 5
     else:
-        learn_command(
-            "risk", accepting=chosen, afterwards=AfterwardsOptions(), writing=ReportOptions(), home=tmp_path
-        )
-    assert asked["acceptance"] == {"require_all": False, "at_least": 3, "activate": False}
+        learn_command("risk", quorum=quorum, home=tmp_path)
+    assert asked["acceptance"] == {"require_all": everybody, "at_least": least, "activate": False}
+    assert asked["patience"]["quorum"] == least

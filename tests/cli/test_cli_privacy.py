@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
-from gal.errors import GALError, TaskError
+from gal.errors import GALError
 from gal.node.admin.init import init_node
 from gal.node.store.audit import TRIMMED, AuditLog
 from gal.node.store.state import Answer, State, TaskRecord
@@ -199,30 +199,6 @@ def needs_accounting() -> None:
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
 
 
-def test_the_total_is_the_same_whichever_task_is_shown(home: Path) -> None:
-    needs_accounting()
-    for name, event in (("risk", RESPONSE), ("cost", GAUSSIAN)):
-        add_task(home, name)
-        charge(home, name, event, "lab" if name == "risk" else "ward")
-    totals = [facts(home, *words)["labels"][0] for words in ((), ("risk",), ("cost",))]
-    assert len({(one["spent"], one["delta"]) for one in totals}) == 1
-    assert totals[0]["spent"] > 1.0
-    text = said(home, "risk")
-    assert "for certain" not in text
-    assert "no bound" not in text
-
-
-def test_a_pure_epsilon_is_shown_without_delta_beside_gaussian_noise(home: Path) -> None:
-    needs_accounting()
-    for name, event in (("risk", RESPONSE), ("cost", GAUSSIAN)):
-        add_task(home, name)
-        charge(home, name, event, "lab" if name == "risk" else "ward")
-    text = said(home)
-    assert "risk: randomised response, epsilon 1; received by lab" in text
-    assert "Each organization by itself: lab epsilon 1; ward epsilon 2.2" in text
-    assert [one["delta"] for one in facts(home)["labels"][0]["tasks"]] == [0.0, 1e-6]
-
-
 def test_a_budget_without_delta_says_what_gaussian_noise_needs(home: Path) -> None:
     needs_accounting()
     set_privacy(home, "label_epsilon = 4")
@@ -246,30 +222,6 @@ def set_privacy_anew(home: Path, section: str) -> None:
     path = home / "node.toml"
     path.write_text(path.read_text().rpartition("\n[privacy]\n")[0])
     set_privacy(home, section)
-
-
-def test_what_noise_was_put_on_where_it_is_known(home: Path) -> None:
-    promised = {"mechanism": "laplace-labels", "epsilon": 0.5, "delta": 0.0}
-    add_task(home, "once", privacy=promised)
-    charge(home, "once", LAPLACE, "lab")
-    add_task(home, "unknown")
-    charge(home, "unknown", LAPLACE, "lab")
-    text = said(home)
-    assert "once: Laplace noise on labels, epsilon 0.5;" in text
-    assert "unknown: Laplace noise, epsilon 0.5;" in text
-
-
-def test_one_task_only(home: Path) -> None:
-    for name in ("risk", "cost"):
-        add_task(home, name)
-        charge(home, name, RESPONSE, "lab")
-    text = said(home, "risk")
-    assert "risk: randomised response" in text
-    assert "cost" not in text
-    assert "epsilon 2" in text  # all tasks together: what is left does not depend on which one is looked at
-    assert [one["task"] for one in facts(home, "cost")["labels"][0]["tasks"]] == ["cost"]
-    with pytest.raises(TaskError, match="nothing"):
-        said(home, "nothing")
 
 
 def test_what_was_forgotten_was_still_sent(home: Path) -> None:
@@ -315,13 +267,6 @@ def test_answers_without_noise_are_named(home: Path) -> None:
     path = home / "node.toml"
     path.write_text(path.read_text().replace("# decimals = 6", "decimals = 3"))
     assert "Answers leave without noise, rounded to 3 decimals" in said(home)
-
-
-def test_while_the_node_has_the_ledger_open(home: Path) -> None:
-    """A node that runs holds it open, and may just be writing."""
-    charge(home, "risk", RESPONSE, "lab")
-    with Ledger(home / "ledger.sqlite") as ledger, ledger._transaction("written"):
-        assert facts(home)["labels"][0]["spent"] == 1.0
 
 
 def test_a_ledger_that_cannot_be_read_is_said(home: Path) -> None:

@@ -122,7 +122,7 @@ def test_a_task_with_privacy_from_the_invitation_to_predictions(town: Town) -> N
     rows = town.root / "clinic" / "rows.csv"
     predicted = facts("predict", "risk", rows, *town.clinic)["rows"]
     assert {row["prediction"] for row in predicted} <= {"no", "yes"}
-    scores = facts("compare", "risk", rows, *town.clinic)["scores"]
+    scores = facts("versions", "risk", "--compare", rows, *town.clinic)["scores"]
     assert scores["1"] == scores["2"]
 
     town.open("more", *RESPONSE)
@@ -143,7 +143,7 @@ def test_operators_are_told_what_protects_the_labels(town: Town) -> None:
 
 def test_who_has_a_linear_model_is_told_of_noise_for_columns(town: Town) -> None:
     pytest.importorskip("dp_accounting", reason="the extra privacy")
-    noise = ["--columns-epsilon", 10, "--columns-delta", 1e-6]
+    noise = ["-o", "columns_epsilon=10", "-o", "columns_delta=1e-6"]
     hint = (
         "Your local model is linear: residuals give columns behind linear models to the other organizations"
     )
@@ -167,11 +167,11 @@ def test_who_has_a_linear_model_is_told_of_noise_for_columns(town: Town) -> None
             ["--privacy", "randomised-response", "--epsilon", 1, "--classes", "no,maybe"],
             "none of the public classes",
         ),
-        (["--privacy", "laplace-labels", "--epsilon", 1, "--lower", 0], "public upper bound"),
+        (["--privacy", "laplace-labels", "--epsilon", 1, "-o", "lower=0"], "public upper bound"),
         (["--epsilon", 1], "none has no epsilon"),
-        ([*RESPONSE, "--columns-epsilon", 1], "needs both columns_epsilon"),
-        (["--columns-epsilon", 1, "--columns-delta", 1e-6], "none has no columns_epsilon"),
-        ([*RESPONSE, "--kind", "regression"], "does not go with privacy"),
+        ([*RESPONSE, "-o", "columns_epsilon=1"], "needs both columns_epsilon"),
+        (["-o", "columns_epsilon=1", "-o", "columns_delta=1e-6"], "none has no columns_epsilon"),
+        ([*RESPONSE, "-o", "kind=regression"], "does not go with privacy"),
     ],
 )
 def test_what_cannot_be_promised_is_said_when_inviting(town: Town, words: list[Any], said: str) -> None:

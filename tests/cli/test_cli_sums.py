@@ -56,7 +56,7 @@ def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Pa
     words = ["invite", "risk", *OTHERS, "--secrecy", "sums", "--home", homes / "clinic", "--out", path]
     said = gal(*words).output
     assert "you get the sum of all others' answers, and no single one" in said
-    assert "closing model, interaction probes, contributions of single organizations" in said
+    assert "stacking, interaction probes, contributions of single organizations" in said
     with pytest.raises(GALError, match=r"insurer \(sha256:.*, shop \(sha256:.*of whom no card is here"):
         gal("join", path, "--yes", "--home", homes / "lab")
     introduce(homes, "lab", "insurer")
@@ -70,14 +70,14 @@ def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Pa
         assert f"{name} {load_identity(homes / name, name).fingerprint}" in said.replace("\n", " ")
     said = " ".join(said.split())
     assert "What your answers, added to those of 2 pretended organizations with your model" in said
-    assert "tried on 120 of your rows, 50 of which she knows, in 20 fits" in said
+    assert "tried on 120 of your rows, 50 of which it knows, in 20 fits" in said
     assert "answers as sums" in gal("status", "--home", homes / "lab").output
     assert "answers as sums" in gal("status", "--home", homes / "clinic").output
 
 
 def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
     path = homes / "risk.invitation"
-    noisy = ["--privacy", "laplace-labels", "--epsilon", 1, "--lower", -9, "--upper", 9]
+    noisy = ["--privacy", "laplace-labels", "--epsilon", 1, "-o", "lower=-9", "-o", "upper=9"]
     words = [
         "invite",
         "risk",
@@ -95,7 +95,7 @@ def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
     assert "you get the sum of all others' answers, and no single one" in said
     assert "Nobody is asked for a further sum, and nobody sees which it is" in said
     assert "behind your local model (tabular) residuals of a cross-validated task tell" in said
-    assert "--columns-epsilon 10 --columns-delta 1e-6" in said
+    assert "-o columns_epsilon=10 -o columns_delta=1e-6" in said
     for name in ("insurer", "shop"):
         introduce(homes, "lab", name)
     said = " ".join(gal("join", path, "--yes", "--home", homes / "lab").output.split())
@@ -107,9 +107,9 @@ def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
     ("words", "why"),
     [
         ([*OTHERS[:2], "--secrecy", "sums"], "needs at least 3 organizations beside the label holder"),
-        ([*OTHERS, "--secrecy", "sums", "--drop-outs", 1], "needs at least 4 organizations"),
+        ([*OTHERS, "--secrecy", "sums", "-o", "drop_outs=1"], "needs at least 4 organizations"),
         ([*OTHERS, "--secrecy", "plus"], "--secrecy must be none or sums"),
-        ([*OTHERS, "--drop-outs", 1], "is for secrecy = sums"),
+        ([*OTHERS, "-o", "drop_outs=1"], "is for secrecy = sums"),
         ([*OTHERS, "--secrecy", "sums", "--align", "psi"], "asked about the same rows"),
         ([*OTHERS, "--secrecy", "sums", "-o", "weights=exact"], "weighs all organizations the same"),
         ([*OTHERS, "--secrecy", "sums", "-o", "closing=true"], "a closing model learns from single answers"),

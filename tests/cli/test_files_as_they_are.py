@@ -12,7 +12,7 @@ from sklearn.metrics import r2_score
 from typer.testing import CliRunner
 
 from gal.cli.app import _fail, app
-from gal.cli.evaluating.tables import read_frame
+from gal.cli.tables import read_frame
 from gal.errors import GALError, InvalidInputError
 from gal.node.admin.columns_found import columns_found
 from gal.node.config.configuration import NodeConfiguration, read_configuration

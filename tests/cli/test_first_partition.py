@@ -12,7 +12,7 @@ from sklearn.datasets import load_diabetes
 from typer.testing import CliRunner
 
 from gal.cli.app import app
-from gal.cli.evaluating.organizations import read_organizations
+from gal.cli.tables import read_organizations
 from gal.errors import InvalidInputError
 
 pytestmark = pytest.mark.usefixtures("few_trees")

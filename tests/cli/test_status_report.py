@@ -1,22 +1,18 @@
-"""``gal status`` and ``gal status --watch``: what is said, at 80 columns and in a pipe, and when."""
+"""``gal status``: what is said of a node."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
-from rich.text import Text
 
 pytest.importorskip("duckdb")
 pytest.importorskip("grpc")
 
-from gal.cli.screen.printing import NAMED_HOME, Screen, sentence_lines
-from gal.cli.screen.status_report import doing_now, print_status, watch_status
-from gal.errors import NodeError
+from gal.cli.screen import Screen
+from gal.cli.status_report import doing_now, print_status
 from gal.node.holder.doing import AWAY, CONNECTED, NOT_JOINED
 
 LAB = {"organization": "lab", "what": "fit", "round": 3, "connected": False}
@@ -31,26 +27,6 @@ def running(**more: Any) -> dict[str, Any]:
     }
 
 
-class Looks:
-    """Answers one after another, then the end."""
-
-    def __init__(self, *found: Any) -> None:
-        self.found = list(found)
-
-    def read(self) -> Any:
-        one = self.found.pop(0)
-        if isinstance(one, Exception):
-            raise one
-        return one
-
-    def wait(self, timeout: float) -> bool:
-        return not self.found
-
-
-def waiting(seconds: float) -> dict[str, Any]:
-    return running(waiting=[LAB | {"for_seconds": seconds, "seconds_left": 600 - seconds}])
-
-
 def test_what_goes_on_is_said_in_sentences() -> None:
     live = {
         "learning": {"task": "risk", "round": 2, "rounds": 10, "since": time.time() - 30},
@@ -63,21 +39,6 @@ def test_what_goes_on_is_said_in_sentences() -> None:
         "computes for bank: churn (fit of round 1)",
     ]
     assert list(doing_now({})) == []
-
-
-def test_the_command_of_an_interrupted_task_names_the_node(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    task = {"name": "risk", "role": "label holder", "label_holder": "clinic", "active": 0, "members": {}}
-    facts = running() | {"tasks": [task | {"state": "interrupted (gal learn risk --resume)"}]}
-    for home, said in (
-        (None, "(gal learn risk --resume)"),
-        (tmp_path, f"(gal learn --home {tmp_path} risk --resume)"),
-    ):
-        before = NAMED_HOME.set(home)
-        print_status(facts, Screen(), Path("clinic"))
-        NAMED_HOME.reset(before)
-        assert said in capsys.readouterr().out
 
 
 def test_who_has_joined_and_who_is_merely_away_is_said_line_by_line(
@@ -97,65 +58,3 @@ def test_who_has_joined_and_who_is_merely_away_is_said_line_by_line(
     facts["tasks"][0]["members"] = {"lab": CONNECTED}
     print_status(facts, Screen(), Path("clinic"))
     assert "Who is not connected" not in capsys.readouterr().out
-
-
-def test_an_item_hangs_from_its_mark() -> None:
-    said = Text("ok    sandbox  the local model runs shut in: it reads this folder, the data and Python")
-    console = Console(width=40)
-    lines = [line.plain for line in sentence_lines(said, console, 6)]
-    assert lines[0].startswith("ok    sandbox")
-    assert len(lines) > 2
-    assert all(line.startswith("      ") and line[6] != " " for line in lines[1:])
-    assert max(map(len, lines)) <= 40
-    assert " ".join(line.strip() for line in lines) == said.plain
-
-
-def test_a_pipe_hears_of_changes_only(capsys: pytest.CaptureFixture[str]) -> None:
-    looks = Looks(waiting(1), waiting(2), NodeError("it ends"), NodeError("it ends"), running())
-    watch_status(looks.read, Path("clinic"), 0.1, looks, as_json=False)
-    said = capsys.readouterr().out
-    assert said.count("runs (process 7)") == 2
-    assert said.count("waits for lab") == 1
-    assert said.count("it ends") == 1
-
-
-def test_programs_get_a_line_of_json_at_every_change(capsys: pytest.CaptureFixture[str]) -> None:
-    looks = Looks(waiting(1), waiting(2), running())
-    watch_status(looks.read, Path("clinic"), 0.1, looks, as_json=True)
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [len(one["running"].get("waiting", [])) for one in lines] == [1, 0]
-
-
-def test_what_is_wrong_from_the_beginning_is_an_error() -> None:
-    looks = Looks(NodeError("no such node"))
-    with pytest.raises(NodeError, match="no such node"):
-        watch_status(looks.read, Path("clinic"), 0.1, looks, as_json=True)
-
-
-def test_a_terminal_is_drawn_anew(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "80")
-    looks = Looks(waiting(1), waiting(2))
-    watch_status(looks.read, Path("clinic"), 0.1, looks, as_json=False)
-    said = Text.from_ansi(capsys.readouterr().out).plain
-    assert "for 1 s" in said
-    assert "for 2 s" in said, "seconds count, too"
-    assert "Ctrl-C ends it" in said
-
-
-@pytest.mark.parametrize("width", [30, 80])
-def test_sentences_break_between_words_and_never_in_a_command(width: int) -> None:
-    path = "/a/folder/that/is/longer/than/thirty/columns.csv"
-    said = (
-        f"  wrong: {path} has no column. Type [bold]gal learn my-task[/], or gal learn --resume TASK: "
-        "whatever you like best of the two"
-    )
-    lines = [line.plain for line in sentence_lines(Text.from_markup(said), Console(width=width))]
-    assert " ".join(" ".join(lines).split()) == " ".join(Text.from_markup(said).plain.split())
-    assert all(line.startswith("  ") for line in lines)
-    for whole in (path, "gal learn my-task", "gal learn --resume TASK"):
-        assert any(whole in line for line in lines)
-    assert all(len(line) <= width or line.strip() == path for line in lines)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gal.cli.evaluating.tables import read_table
+from gal.cli.tables import read_table
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.source.data import read_source, view_of_table
 

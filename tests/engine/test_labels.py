@@ -140,7 +140,7 @@ def test_gal_invite_follows_it(
     home: Callable[..., Any], y: Any, classes: bool, request: pytest.FixtureRequest
 ) -> None:
     task = "t" + str(abs(hash(request.node.callspec.id)) % 10**6)
-    error = home(y, task, "--loss", "log_loss", code=0 if classes else 2)  # a log loss is for classes only
+    error = home(y, task, "-o", "loss=log_loss", code=0 if classes else 2)  # a log loss is for classes only
     assert classes or isinstance(error, InvalidOptionError)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,10 @@ from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 
-import gal.evaluate.baselines
 from gal import GALClassifier, GALRegressor
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError, LocalModelError
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.late import LateAverageRegressor
-from gal.evaluate.baselines.late_paper import Layer
 from gal.models import PaperLinear
 from small_tables import PARTS, Counter, Raising, Spoiled, health, ill, stages
 
@@ -127,16 +124,6 @@ class TestEveryMethod:
             make(name, speed=3)
 
 
-def test_names() -> None:
-    public = {
-        name
-        for name, value in vars(gal.evaluate.baselines).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
-    assert public == set(gal.evaluate.baselines.__all__)
-    assert set(METHODS) < public
-
-
 # --- alone and joint
 
 
@@ -157,12 +144,6 @@ def test_joint_is_gal_with_one_organization_of_all_columns() -> None:
     np.testing.assert_allclose(of_joint, make("alone", {"all": COLUMNS}).fit(X, y).predict(X))
     of_lab = make("joint", label_holder="lab", local_models={"bank": Ridge(), "lab": SVR()}).fit(X, y)
     np.testing.assert_allclose(of_lab.predict(X), make("gal", one, local_models=SVR()).fit(X, y).predict(X))
-
-
-def test_a_shared_column_is_in_joint_once() -> None:
-    X, y = health()
-    model = make("joint", {"bank": ["income", "debt"], "lab": ["debt", "sugar"]}).fit(X, y)
-    assert model.columns_ == {"joint": [0, 1, 2]}
 
 
 def test_the_papers_layers_start_as_wide_as_the_whole_table() -> None:
@@ -340,22 +321,6 @@ def test_assisted_learning_goes_by_turns(local: Any, rate: float) -> None:
         assert all(done.rate == rate and done.seconds > 0 for done in model.rounds_)
 
 
-def test_the_order_of_the_others_is_the_order_given() -> None:
-    rng = np.random.default_rng(0)
-    common = rng.normal(size=100)
-    X = common[:, None] + 0.5 * rng.normal(size=(100, 3))
-    y = common + 0.1 * rng.normal(size=100)
-    orders = [["b", "c", "a"], ["b", "a", "c"]]
-    found = []
-    for order in orders:
-        parts = {name: ["abc".index(name)] for name in order}
-        model = make("assisted_learning", parts, rounds=1).fit(X, y)
-        views = {name: X[:, parts[name]] for name in order}
-        found.append(model.predict(X))
-        np.testing.assert_allclose(found[-1], by_turns(views, y, Ridge(), 1, 1.0)[0], atol=1e-5)
-    assert np.abs(found[0] - found[1]).max() > 1e-3
-
-
 def test_assisted_learning_of_a_line_becomes_least_squares() -> None:
     X, y = health()
     joint = LinearRegression().fit(X, y).predict(X)
@@ -424,13 +389,6 @@ def test_assisted_learning_counts_its_traffic() -> None:
     assert traffic.sent == traffic.received == 3 * 2 * len(X) * 3 * 4  # three outputs, four bytes
 
 
-def test_turns_explain_a_prediction() -> None:
-    X, y = health()
-    model = make("assisted_learning").fit(X, y)
-    base = model.explain(X)
-    np.testing.assert_allclose(base.sum(axis=1), model.predict(X), atol=1e-6)
-
-
 def test_turns_that_fail_are_named() -> None:
     X, y = health()
     spoiled = {"bank": Ridge(), "lab": Spoiled(lambda values: values * np.nan)}
@@ -443,24 +401,12 @@ def test_turns_that_fail_are_named() -> None:
         make("assisted_learning", rate=-1).fit(X, y)
 
 
-def test_options_that_mean_nothing_to_turns_are_ignored() -> None:
-    X, y = health()
-    plain = make("assisted_learning").fit(X, y).predict(X)
-    more: dict[str, Any] = {"weights": "exact", "line_search": "lbfgs", "cross_validation": 4, "patience": 1}
-    np.testing.assert_array_equal(plain, make("assisted_learning", **more).fit(X, y).predict(X))
-
-
 def test_baselines_are_saved_like_gal(tmp_path: Path) -> None:
     X, y = health(FEW)
     model = make("late_average", local_models=None, preset="paper").fit(X, y)
     model.save(tmp_path / "late.gal")
     loaded = LateAverageRegressor.load(tmp_path / "late.gal")
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
-
-
-def test_a_layer_is_a_linear_map() -> None:
-    layer = Layer(np.array([1.0, 0.0]), np.array([2.0, 1.0]), np.array([[4.0, 3.0, 0.5]]))
-    np.testing.assert_allclose(layer.predict([[3.0, 2.0]]), [[4.0 + 6.0 + 0.5]])
 
 
 # --- against the authors' own code

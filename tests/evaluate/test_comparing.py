@@ -7,9 +7,16 @@ import pytest
 from scipy.stats import t as student
 
 from gal.evaluate import Interval, Verdict
-from gal.evaluate.comparing.intervals import Scored, interval_of, reaches, scored, split_means
+from gal.evaluate.comparing.intervals import (
+    EXIT_CODES,
+    Scored,
+    interval_of,
+    reaches,
+    scored,
+    split_means,
+    verdict_of,
+)
 from gal.evaluate.comparing.splitting import splits_of
-from gal.evaluate.comparing.verdict import EXIT_CODES, verdict_of
 from gal.evaluate.metrics import METRICS, Metric
 
 

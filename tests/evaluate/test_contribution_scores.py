@@ -1,8 +1,6 @@
-"""Contributions in a simulation: they add up to the gain, noise has none, money."""
+"""Contributions in a simulation: they add up to the gain, noise has none."""
 
 from __future__ import annotations
-
-import json
 
 import numpy as np
 import pandas as pd
@@ -11,7 +9,6 @@ from sklearn.linear_model import LinearRegression
 
 from gal.evaluate import Simulation, simulate
 from gal.evaluate.comparing.row_scores import ROW_SCORES, row_scores
-from gal.evaluate.contribution_scores import point_of
 from gal.evaluate.metrics import METRICS, Metric
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -30,7 +27,7 @@ def table(n: int = 400, *, classes: bool = False) -> pd.DataFrame:
 @pytest.fixture(scope="module", params=["r2", "neg_mae", "auc"])
 def found(request: pytest.FixtureRequest) -> Simulation:
     data = table(classes=request.param == "auc")
-    return simulate(data, "y", PARTS, metric=request.param, folds=2, rounds=4, worth_per_point=100.0)
+    return simulate(data, "y", PARTS, metric=request.param, folds=2, rounds=4)
 
 
 def test_contributions_add_up_to_the_measured_gain(found: Simulation) -> None:
@@ -51,15 +48,6 @@ def test_noise_has_no_contribution(found: Simulation) -> None:
     chancer = found.contributions.by_organization["chancer"]
     assert chancer.low <= 0 <= chancer.high
     assert abs(chancer.value) < 0.05 * found.gain.value
-
-
-def test_each_point_has_its_worth(found: Simulation) -> None:
-    worth = found.worth()
-    assert worth is not None
-    assert sum(worth.values()) == pytest.approx(100 * found.gain.value / point_of(found.metric))
-    facts = json.loads(json.dumps(found.to_json()))
-    assert facts["worth"] == pytest.approx(worth)
-    assert facts["contributions"]["by_organization"]["chancer"]["verdict"] == "no gain"
 
 
 def test_of_one_partner_the_contribution_is_the_gain() -> None:
@@ -87,5 +75,5 @@ def test_row_scores_have_the_mean_and_the_spread_of_the_score(name: str) -> None
 
 
 def test_one_organization_has_nobody_to_join_her() -> None:
-    alone = simulate(table(100), "y", {"bank": ["a"]}, folds=2, rounds=2, worth_per_point=1.0)
-    assert (alone.contributions, alone.worth()) == (None, None)
+    alone = simulate(table(100), "y", {"bank": ["a"]}, folds=2, rounds=2)
+    assert alone.contributions is None

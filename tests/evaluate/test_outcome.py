@@ -12,12 +12,16 @@ import pytest
 from rich.console import Console
 from sklearn.linear_model import Ridge
 
-from gal.cli.evaluating.simulation_report import print_simulation
+from gal.cli.simulation import print_simulation
 from gal.evaluate import Interval, Simulation, Verdict, simulate
 from gal.evaluate.reporting.facts import ReportFacts
-from gal.evaluate.reporting.outcome import NOTHING, answer_in_words, details_in_words
-from gal.evaluate.reporting.page import page_of
-from gal.evaluate.reporting.simulated import facts_of_simulation
+from gal.evaluate.reporting.simulated import (
+    NOTHING,
+    answer_in_words,
+    details_in_words,
+    facts_of_simulation,
+)
+from gal.evaluate.reporting.writing import page_of
 from report_pages import ReadPage
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -31,7 +35,7 @@ def noise() -> Simulation:
     table = pd.DataFrame(rng.normal(size=(150, 4)), columns=list("abcd"))
     table["y"] = np.where(table["a"] + rng.normal(size=150) > 0, "yes", "no")
     parts = {"mine": ["a"], "theirs": ["b", "c"], "others": ["d"]}
-    return simulate(table, "y", parts, folds=3, rounds=2, local_models=Ridge(), worth_per_point=5.0)
+    return simulate(table, "y", parts, folds=3, rounds=2, local_models=Ridge())
 
 
 def printed(found: Simulation) -> str:
@@ -49,7 +53,6 @@ def test_of_noise_nothing_is_claimed_in_any_line(noise: Simulation) -> None:
     assert noise.verdict is Verdict.NO_GAIN
     assert noise.covered is None
     assert noise.covered_by_log_loss is None
-    assert noise.worth() is None
     assert noise.contributions is not None
     for one in noise.contributions.by_organization.values():
         assert one.low <= 0
@@ -59,11 +62,10 @@ def test_of_noise_nothing_is_claimed_in_any_line(noise: Simulation) -> None:
         assert "pooling gain" not in said
         assert "as good as pooled" not in said
         assert NUMBER_OF_PERCENT.search(said) is None
-        assert "Worth" not in said
         assert "may be chance" in said
     facts = page(noise).facts
     assert facts["verdict"] == "no gain"
-    assert facts["covered"] is facts["covered_by_log_loss"] is facts["worth"] is None
+    assert facts["covered"] is facts["covered_by_log_loss"] is None
     found = facts["contributions"]["by_organization"]
     assert "helped" not in {one["verdict"] for one in found.values()}
 
@@ -127,17 +129,3 @@ def test_what_is_wrong_with_the_table_stands_beside_the_answer() -> None:
     places = [words.find(one) for one in (answer_in_words(found), "constant", "duplicated ids", "How well")]
     assert -1 not in places
     assert places == sorted(places)
-
-
-def test_an_axis_says_where_it_does_not_begin_at_chance(noise: Simulation) -> None:
-    high = Interval(0.9, 0.88, 0.92)
-    far = replace(noise, alone=high, alone_tuned=high, assisted=high, pooled=high)
-    assert "The axis does not begin at chance (0.5)." in page(far).words
-    near = replace(noise, alone=Interval(0.52, 0.48, 0.56))
-    assert "chance (0.5)" not in page(near).words
-
-
-def test_curves_have_their_names(noise: Simulation) -> None:
-    words = page(noise).words
-    for one in ("ROC curve: finding rows of yes", "false positive rate", "true positive rate"):
-        assert one in words

@@ -41,7 +41,7 @@ def xor(seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
 def test_pooled_takes_trees_for_a_chessboard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["gal.evaluate.baselines.pooled"], "MOST", 100)
     X, y = xor()
-    trees = {"histogram gradient boosting", "support vector machine"}
+    trees = {"histogram gradient boosting"}
     assert pooled().fit(X, 10.0 * y).chosen_ in trees
     model = pooled(classes=True).fit(X, y)
     assert model.chosen_ in trees
@@ -67,7 +67,6 @@ def test_pooled_log_loss_of_a_class_that_a_part_lacks() -> None:
     y[7] = "rare"
     model = pooled(classes=True).fit(X, y)
     assert np.isfinite(list(model.losses_.values())).all()
-    assert "support vector machine" not in model.losses_  # it could not tell the probability of one row
     assert model.predict_proba(X).shape == (60, 4)
 
 
@@ -90,8 +89,6 @@ def test_pooled_large_table_holds_a_fifth_out(monkeypatch: pytest.MonkeyPatch) -
     X, y = health(300)
     model = pooled().fit(X, y)
     assert model.chosen_ == "linear model"
-    assert "support vector machine" not in model.losses_
-    assert model.model_.n_features_in_ == model.encoder_.width
 
 
 @pytest.mark.parametrize("classes", [False, True])
@@ -105,12 +102,12 @@ def test_boosting_has_as_many_trees_as_validation_rows_bear(
     noise = np.random.default_rng(0).permutation(y)
     only = {"classes": classes, "candidates": ["histogram gradient boosting"]}
     signal, nothing = pooled(**only).fit(X, y), pooled(**only).fit(X, noise)
-    assert 10 < signal.model_.n_iter_ < 200
-    assert nothing.model_.n_iter_ < 10, "every tree on noise is one too many"
+    assert 10 < signal.model_[-1].n_iter_ < 200
+    assert nothing.model_[-1].n_iter_ < 10, "every tree on noise is one too many"
     monkeypatch.setattr(module, "SMALL", 100)
     monkeypatch.setattr(module, "ENOUGH", 200)
     large = pooled(**only).fit(X, y)
-    assert large.model_.early_stopping is True
+    assert large.model_[-1].early_stopping is True
     assert large.score(X, y) > 0.6
 
 
@@ -122,7 +119,7 @@ def test_logistic_regression_is_as_strong_as_validation_rows_bear(monkeypatch: p
     weak = pooled(**only | {"organizations": {"all": list(wide)}}).fit(
         wide, np.random.default_rng(0).permutation(y)
     )
-    assert weak.model_.C < pooled(**only).fit(X, y).model_.C
+    assert weak.model_[-1].C < pooled(**only).fit(X, y).model_[-1].C
 
 
 def shops(n: int, seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.float64]]:

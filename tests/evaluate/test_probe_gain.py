@@ -13,13 +13,12 @@ import pytest
 from rich.console import Console
 from sklearn.linear_model import Ridge
 
-from gal.cli.evaluating.simulation_report import print_simulation
-from gal.errors import InvalidOptionError
+from gal.cli.simulation import print_simulation
 from gal.evaluate import Simulation, simulate
 from gal.evaluate.metrics import METRICS
 from gal.evaluate.probe_gain import FEWEST_JUDGES, MOST_ROWS, ProbeGain, probe_gain
 from gal.evaluate.reporting.simulated import facts_of_simulation
-from gal.privacy.statements import PROBES_PAGE, PROBES_REVEAL
+from gal.privacy.statements import PROBES_REVEAL
 
 N = 2400
 PARTS = {"bank": ["a", "b"], "shop": ["c", "d"]}
@@ -76,13 +75,6 @@ def test_too_few_rows_are_not_looked_at(n: int) -> None:
     assert probe_gain(columns(), np.zeros(N, dtype=int), setting(True), METRICS["auc"], never, print) is None
 
 
-def test_models_that_have_no_probes_are_not_looked_at() -> None:
-    def refused(*_: Any) -> Any:
-        raise InvalidOptionError("interactions=True is not possible here")
-
-    assert probe_gain(columns(), np.zeros(N), setting(), METRICS["r2"], refused, print) is None
-
-
 class Predicts:
     """Stands in for a fitted estimator: what it predicts is a column."""
 
@@ -114,17 +106,6 @@ def test_chance_and_trifles_are_not_told(better_by: float, noise: float, is_told
     found = probe_gain(X, y, setting(), METRICS["neg_mae"], predicting, print)
     assert learned == [(True, 2000), (False, 2000)]  # once each, on the same rows
     assert (found is not None) == is_told
-
-
-def test_what_nobody_follows_is_learned_once() -> None:
-    asked = []
-
-    def unfollowed(model: Any, *_: Any) -> Any:
-        asked.append(model.interactions)
-        return SimpleNamespace(probes_=None)
-
-    assert probe_gain(columns(), np.zeros(N), setting(), METRICS["r2"], unfollowed, print) is None
-    assert asked == [True]
 
 
 def test_a_large_table_is_sampled_and_rare_classes_are_left_out() -> None:
@@ -172,10 +153,3 @@ def test_people_and_machines_are_told_the_same(simulated: Simulation) -> None:
         if there
         else None
     )
-
-
-def test_the_sentence_names_the_price() -> None:
-    said = GAIN.sentence()
-    assert "R2 0.890 instead of 0.720 (learned from 3,750 rows, measured on 1,250 others)" in said
-    assert PROBES_REVEAL in said
-    assert PROBES_PAGE in said

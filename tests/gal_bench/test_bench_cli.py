@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gal.cli.app import app
 from gal.cli.benching import running
-from gal.cli.screen.printing import ProgressLine
+from gal.cli.screen import ProgressLine
 from gal.errors import InvalidInputError
 from gal_bench.specs import read_own_tables, read_tables
 

@@ -269,7 +269,7 @@ def test_a_task_is_learned_again_on_new_rows_compared_and_rolled_back(make: Call
     rows = network.root / f"{HOLDER}.csv"
     scores = network.ask("compare", versions=[1, 2], rows=str(rows), seconds=LONGEST, join=LONGEST)["scores"]
     assert float(scores["2"]["r2"]) > float(scores["1"]["r2"]) > 0.5
-    assert network.start(HOLDER, "rollback", TASK, "1").end() == 0
+    assert network.start(HOLDER, "versions", TASK, "--activate", "1").end() == 0
     now = network.predictions()
     assert now["version"] == 1
     assert now["rows"][:60] == before["rows"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,8 +48,7 @@ class TestRehearsals:
         assert len(protected.utility) == protected.leak.runs == 2
         assert protected.leak.bound == best_guess(Cost(1.0), 2)
         assert protected.leak.exceeding() == []
-        assert protected.family == "randomised-response"
-        assert protected.strength == "epsilon 1"
+        assert protected.name == "randomised-response epsilon 1"
         assert not none.pretended
 
     def test_the_same_seeds_give_the_same(self, compared: list[Rehearsal]) -> None:
@@ -93,26 +91,6 @@ class TestRehearsals:
                 rehearse(X, np.append(score[1:], strange), PARTS)
         with pytest.raises(InvalidOptionError, match="label"):
             rehearse(X, score, PARTS, label_holder="nobody")
-
-
-class TestThePicture:
-    def test_the_same_rehearsals_give_the_same_bytes(self, compared: list[Rehearsal], tmp_path: Path) -> None:
-        pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
-        from gal.evaluate.leak_figure import save_tradeoff
-
-        first = save_tradeoff(compared, tmp_path / "one.svg").read_bytes()
-        assert first == save_tradeoff(compared, tmp_path / "two.svg").read_bytes()
-        assert save_tradeoff(compared, tmp_path / "one.png").read_bytes()[:4] == b"\x89PNG"
-
-    def test_one_curve_for_each_mechanism(self, compared: list[Rehearsal]) -> None:
-        pytest.importorskip("matplotlib", reason="matplotlib is not installed: the extra figures")
-        from gal.evaluate.leak_figure import tradeoff
-
-        axes = tradeoff(compared).axes[0]
-        legend = axes.get_legend()
-        assert legend is not None
-        shown = [text.get_text() for text in legend.get_texts()]
-        assert shown == ["alone: nothing is sent", "none", "randomised-response"]
 
 
 @pytest.mark.slow

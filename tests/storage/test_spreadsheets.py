@@ -13,7 +13,7 @@ pytest.importorskip("duckdb")
 
 from openpyxl import Workbook
 
-from gal.cli.evaluating.tables import read_table
+from gal.cli.tables import read_table
 from gal.errors import InvalidColumnsError, InvalidInputError
 from gal.node.config.configuration import read_configuration
 from gal.node.source.data import read_source

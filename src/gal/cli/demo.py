@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gal.cli.options import AsJson
-from gal.cli.screen.printing import Screen
+from gal.cli.screen import Screen
 from gal.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def demo(
     out = Screen()
     if not as_json:
         out.print(STORY)
-    screen, started = Console(stderr=True, highlight=False, soft_wrap=True), time.perf_counter()
+    screen, started = Screen(stderr=True), time.perf_counter()
     with (
         tempfile.TemporaryDirectory(prefix="gal-demo-")
         if folder is None
@@ -104,7 +104,7 @@ def print_demo(facts: DemoFacts, out: Console) -> None:
 
 
 def _print_brought(facts: DemoFacts, out: Console) -> None:
-    from gal.cli.screen.contributions_report import gained_by
+    from gal.evaluate.reporting.learned import gained_by
 
     out.print(f"\n[bold]What it brought[/]: R2 on {facts.predicted_rows} patients that no model has seen")
     rows = {
@@ -116,7 +116,7 @@ def _print_brought(facts: DemoFacts, out: Console) -> None:
     for name, score in rows.items():
         out.print(f"  {escape(name.ljust(wide))} {score:z.3f}")
     out.print(f"  {_gain(facts)}")
-    out.print(f"  The gain came from {gained_by(facts.contributions)}.")
+    out.print(f"  The gain came from {escape(gained_by(facts.contributions))}.")
 
 
 def _gain(facts: DemoFacts) -> str:

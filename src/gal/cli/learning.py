@@ -5,65 +5,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from gal.cli.evaluating.report_files import ReportOptions
-from gal.cli.options import AsJson, Home, TaskName
-from gal.cli.screen.printing import EVERY, Screen, print_table, span
+from gal.cli.options import AsJson, Home, Report, TaskName, Wait, check_report_path, write_report_to
+from gal.cli.screen import EVERY, Screen, print_cells, print_contributions, span
+from gal.cli.tasks import print_privacy
+from gal.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from gal.evaluate.reporting.facts import ReportFacts
-
-
-@dataclass(frozen=True)
-class AcceptanceOptions:
-    """What is asked of a version before it predicts."""
-
-    require_all: Annotated[
-        bool,
-        typer.Option(
-            "--require-all",
-            help="Exit with 5 if anybody invited is not there at the end; it does not predict then.",
-        ),
-    ] = False
-    at_least: Annotated[
-        int, typer.Option(help="The same with fewer than so many organizations (own one included).", min=0)
-    ] = 0
-    activate: Annotated[
-        bool,
-        typer.Option("--activate", help="Predict with it even if it is validated worse than the active one."),
-    ] = False
-
-
-@dataclass(frozen=True)
-class AfterwardsOptions:
-    """What the label holder does with what she received, when the rounds are over."""
-
-    no_closing: Annotated[
-        bool,
-        typer.Option(
-            "--no-closing",
-            help="Without a closing model, if it takes too much memory; goes with --resume, too.",
-        ),
-    ] = False
-    worth_per_point: Annotated[
-        float | None,
-        typer.Option(
-            help="What a point (0.01 of a log loss, 1 of another loss) is worth, in any currency.",
-            show_default=False,
-        ),
-    ] = None
-    measure_leak: Annotated[
-        bool,
-        typer.Option("--measure-leak", help="When it is over, attack what was sent: what did it give away?"),
-    ] = False
 
 
 def learn_command(
@@ -77,17 +32,31 @@ def learn_command(
     deadline: Annotated[
         float, typer.Option(help="Seconds for one round; who is later is missed in it.", min=1)
     ] = 600,
+    wait: Wait = 60,
     quorum: Annotated[
-        int,
+        str | None,
         typer.Option(
-            help="Fewest organizations (own one included) that must answer; 0: more than half.", min=0
+            help="Fewest organizations (own one included) in every round and at the end; or all: everybody "
+            "invited at the end. A version with fewer at the end does not predict; exit 5.",
+            metavar="N|all",
+            show_default="more than half in every round",
         ),
-    ] = 0,
-    join: Annotated[float, typer.Option(help="Seconds to wait for organizations to connect.", min=0)] = 60,
-    *,
-    accepting: AcceptanceOptions,
-    afterwards: AfterwardsOptions,
-    writing: ReportOptions,
+    ] = None,
+    activate: Annotated[
+        bool,
+        typer.Option("--activate", help="Predict with it even if it is validated worse than the active one."),
+    ] = False,
+    no_closing: Annotated[
+        bool,
+        typer.Option(
+            "--no-closing", help="Without stacking, if it takes too much memory; goes with --resume, too."
+        ),
+    ] = False,
+    leakage: Annotated[
+        bool,
+        typer.Option("--leakage", help="When it is over, attack what was sent: what did it give away?"),
+    ] = False,
+    report: Report = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -98,16 +67,16 @@ def learn_command(
     from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import do
 
-    writing.check()
-    folder = home_of(home)
+    check_report_path(report)
+    folder, least = home_of(home), _quorum(quorum)
     arguments = {
         "task": task,
         "resume": resume,
         "anew": anew,
-        "measure_leak": afterwards.measure_leak,
-        "no_closing": afterwards.no_closing,
-        "patience": {"join": join, "deadline": deadline, "quorum": quorum},
-        "acceptance": asdict(accepting),
+        "measure_leak": leakage,
+        "no_closing": no_closing,
+        "patience": {"join": wait, "deadline": deadline, "quorum": least},
+        "acceptance": {"activate": activate, "require_all": quorum == "all", "at_least": least},
     }
     screen = Screen(stderr=True)
     watcher = Watcher(screen)
@@ -116,22 +85,28 @@ def learn_command(
         facts = do(
             folder, "learn", arguments, on_event=watcher, stopping=stopping, log=open_log(folder, "error")
         )
-    facts = {**facts, "worth": worth_of_facts(facts, afterwards.worth_per_point)}
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
-        _print_learned(facts, afterwards)
-    writing.write(lambda: report_of_version(folder, facts))
+        print_version(facts, Screen())
+        if leakage:
+            print_leak(facts.get("leak"), Screen())
+    write_report_to(report, lambda: report_of_version(folder, facts))
     if facts.get("too_few"):
         raise typer.Exit(EXIT_TOO_FEW)
 
 
-def _print_learned(facts: Mapping[str, Any], afterwards: AfterwardsOptions) -> None:
-    """What was learned, and what it gave away where that was asked for."""
-    print_version(facts, Screen(), afterwards.worth_per_point)
-    if afterwards.measure_leak:
-        unknown = {"error": "the node that runs does not measure leaks: restart gal serve"}
-        print_leak(facts.get("leak", unknown), Screen())
+def _quorum(said: str | None) -> int:
+    """How many organizations are asked for by number; 0: by none."""
+    if said in {None, "all"}:
+        return 0
+    try:
+        least = int(str(said))
+    except ValueError:
+        least = 0
+    if least < 1:
+        raise InvalidInputError(f"--quorum must be a number of organizations or all, got {said!r}")
+    return least
 
 
 def report_of_version(
@@ -147,7 +122,11 @@ def report_of_version(
         moved = [one for one in records.audit.summary() if one.task == record.id]
     spent = [in_words(facts["privacy"])] if "spent" in facts.get("privacy", {}) else []
     listed = None if versions is None else versions_cells(record.active, versions)
-    return facts_of_version(facts, moved=moved, privacy=spent, versions=listed, worth=facts.get("worth"))
+    return facts_of_version(facts, moved=moved, privacy=spent, versions=listed)
+
+
+COLOURS = {"helps": "green", "hurts": "red", "unclear": "yellow", "nothing": "yellow"}
+"""By what the answer is."""
 
 
 class Watcher:
@@ -169,7 +148,7 @@ class Watcher:
             if event["event"] == "round" and not self._explained:
                 self._explained = True
                 self._screen.print(f"[dim]{in_a_round(event.get('loss', 'loss'))}[/]")
-            (self._screen.print_of_others if event["event"] == "refused" else self._screen.print)(said)
+            self._screen.print(said)
             if self.spinner is not None and event["event"] == "round":
                 self.spinner.update(self._progress(int(event["round"]), int(event["rounds"])))
 
@@ -233,147 +212,41 @@ def _privacy(event: Mapping[str, Any]) -> str:
     return f"[green]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"
 
 
-def worth_of_facts(facts: Mapping[str, Any], worth_per_point: float | None) -> dict[str, float] | None:
-    """What contributions are worth; None where nobody says what a point is."""
+def print_version(facts: Mapping[str, Any], out: Console) -> None:
+    """What was learned: the same sentences and tables as in a report."""
     from gal.core.contributions import contributions_of
+    from gal.evaluate.reporting.learned import facts_of_version
 
+    said = facts_of_version(facts)
+    out.print(f"[bold]{escape(facts['task'])}[/], version {facts['version']}")
+    out.print(f"[bold {COLOURS[said.verdict]}]{escape(said.answer)}[/]")
+    for sentence in said.more:
+        out.print(escape(sentence))
+    if "privacy" in facts:
+        print_privacy(facts["privacy"], out, short=True)  # what it means was said before anything was sent
+    for heading in ("How well", "What was in the table"):
+        for part in said.sections[heading]:
+            if not isinstance(part, str):
+                print_cells(part, out)
     found = contributions_of(facts.get("contributions"))
-    if found is None or worth_per_point is None:
-        return None
-    from gal.evaluate.contribution_scores import worth_of
-
-    return worth_of(found, worth_per_point, facts["loss"])
-
-
-def print_version(facts: Mapping[str, Any], out: Console, worth_per_point: float | None = None) -> None:
-    """What was learned, in words."""
-    from gal.evaluate.reporting.learned import kept_back, why_alone
-    from gal.secrecy.terms import SUM
-
-    out.print(
-        f"[bold]{escape(facts['task'])}[/], version {facts['version']}: {facts['rounds']} of "
-        f"{facts['rounds_learned']} rounds are used, "
-        f"{facts['n_rows']:,} rows, {facts['seconds']:.1f} s. Train loss {facts['initial_train_loss']:.6g} "
-        f"→ {facts['train_loss']:.6g}.{kept_back(facts, 'the rounds above')}"
-    )
-    _print_validated(facts, out)
-    if facts["track"] == "alone":
-        said = why_alone(facts)
-        out.print(f"[yellow]{escape(said[:1].upper() + said[1:])}[/]")
-    if facts.get("closing") is not None:
-        out.print(f"A closing model on all answers takes part: its share is {facts['closing']:.0%}.")
-    if facts.get("probes") is not None:
-        out.print(f"Interaction probes take part: their share is {facts['probes']:.0%}.")
-    _print_privacy(facts, out)
-    table = Table("organization", "rows it knows", "rounds missed")
-    for name in _who_took_part(facts):
-        missed = facts["missed"].get(name, [])
-        known = facts["n_rows"] if name == SUM else facts["known_rows"].get(name)  # all know all rows
-        table.add_row(
-            escape(name),
-            "none" if known is None else f"{known:,}",
-            ", ".join(map(str, missed)) or "none",
-        )
-    print_table(table, out)
-    _print_contributions(facts, out, worth_per_point)
+    if found is not None and found.by_organization:
+        print_contributions(found, facts.get("label_holder"), facts["loss"], out)
+        if facts.get("privacy", {}).get("mechanism", "none") != "none":
+            out.print(
+                "[dim]Judged on the noisy labels, which the others may know of; not on the true ones.[/]"
+            )
     out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
-    _print_acceptance(facts, out)
 
 
-def _who_took_part(facts: Mapping[str, Any]) -> list[str]:
-    others = (facts.get("contributions") or {}).get("by_organization") or facts["known_rows"]
-    holder = facts.get("label_holder")
-    return sorted({*others, *([] if holder is None else [holder])})
-
-
-def _print_contributions(facts: Mapping[str, Any], out: Console, worth_per_point: float | None) -> None:
-    """Who brought how much of the gain."""
-    from gal.cli.screen.contributions_report import point_in_words, print_contributions
-    from gal.core.contributions import contributions_of
-
-    found = contributions_of(facts.get("contributions"))
-    if found is None or not found.by_organization:
-        return
-    worth = worth_of_facts(facts, worth_per_point)
-    print_contributions(found, facts.get("label_holder"), facts["loss"], out, worth)
-    if worth_per_point is not None:
-        out.print(f"[dim]{point_in_words(facts['loss'], worth_per_point)}[/]")
-    if facts.get("privacy", {}).get("mechanism", "none") != "none":
-        out.print("[dim]Judged on the noisy labels, which the others may know of; not on the true ones.[/]")
-
-
-def _print_validated(facts: Mapping[str, Any], out: Console) -> None:
-    """Losses on rows that nobody fitted: before the first round, alone, and with assistance."""
-    names = {"before the first round": "initial", "alone": "alone", "with assistance": "assisted"}
-    losses = {said: facts.get(f"{name}_validation_loss") for said, name in names.items()}
-    said = ", ".join(f"{name} {loss:.6g}" for name, loss in losses.items() if loss is not None)
-    loss = _plain(facts.get("loss", "loss"))
-    out.print(
-        f"Validated loss ({loss} of rows that were not fitted, lower is better): {said}."
-        if said
-        else "Nothing validates here: no rows are kept for it."
-    )
-
-
-def _print_acceptance(facts: Mapping[str, Any], out: Console) -> None:
-    """Who was not there at the end, and which version predicts; nothing where
-    a node of before says neither.
-    """
-    if facts.get("not_there"):
-        n_invited, missing = len(facts["invited"]), facts["not_there"]
-        who = "; ".join(f"{escape(name)} {escape(why)}" for name, why in missing.items())
-        out.print(f"[yellow]It ended with {n_invited - len(missing)} of {n_invited} organizations: {who}.[/]")
-    if facts.get("why_not_active"):
-        task, active = escape(facts["task"]), facts["active"]
-        stays = f"version {active} stays active" if active else "no version is active"
-        out.print(
-            f"[bold yellow]This version does not predict: {escape(facts['why_not_active'])}; {stays}.[/] "
-            f"gal rollback {task} {facts['version']} takes it all the same."
-        )
-
-
-def _print_privacy(facts: Mapping[str, Any], out: Console) -> None:
-    """What the version told of the labels, and what the private refit made of it;
-    nothing for versions of before.
-    """
-    from gal.cli.tasks import print_spent
-
-    if "privacy" not in facts:
-        return
-    print_spent(facts["privacy"], out)  # what it means was said before anything was sent
-    if facts.get("refitted"):
-        out.print(
-            "Losses above are on noisy labels. "
-            f"On the true labels, which stay here, the loss is {facts['public_true_loss']:.6g}, and "
-            f"{facts['private_true_loss']:.6g} after the private refit, which predicts from now on."
-        )
-        if facts.get("refit_words"):
-            out.print(escape(facts["refit_words"]))
-    elif facts["privacy"]["mechanism"] != "none":
-        why = escape(
-            facts.get("refit_problem", "it would be no better, or there is too little to learn from")
-        )
-        out.print(f"[yellow]Nothing was refitted to the true labels ({why}): the public model predicts.[/]")
-
-
-def print_leak(leak: Mapping[str, Any], out: Console) -> None:
+def print_leak(leak: Mapping[str, Any] | None, out: Console) -> None:
     """What attacks on the messages found out."""
-    if "error" in leak:
-        out.print(f"[yellow]{escape(leak['error'])}[/]")
-        return
-    title = f"labels guessed right, of {leak['rows']:,} rows that were sent"
-    table = Table("attack", "right about", title=title, title_justify="left")
-    for one in leak["attacks"]:
-        note = f" ({one['note']})" if one["note"] else ""
-        table.add_row(escape(one["name"] + note), _share(one["ordinary"]["with"]))
-    print_table(table, out)
-    out.print(f"[bold]{escape(leak['verdict'])}[/]")
+    from gal.evaluate.reporting.learned import leak_parts
 
-
-def _share(share: Mapping[str, float]) -> str:
-    if not share["of"]:
-        return ""
-    return f"{share['share']:.1%} ({share['low']:.1%} to {share['high']:.1%})"
+    for part in leak_parts(leak):
+        if isinstance(part, str):
+            out.print(f"[bold]{escape(part)}[/]")
+        else:
+            print_cells(part, out)
 
 
 __all__ = ["learn_command", "print_leak", "print_version", "report_of_version"]

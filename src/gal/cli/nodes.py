@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gal.cli.options import AsJson, Home
-from gal.cli.screen.printing import Screen, print_table
+from gal.cli.screen import Screen, print_table
 from gal.errors import InvalidInputError, did_you_mean
 
 DIRECTIONS = {"in": "received", "out": "sent", "own": "done here"}
@@ -123,7 +123,7 @@ def _company(
 
 def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, listens: bool) -> None:
     """What is in the new folder, and what to type next."""
-    from gal.cli.screen.printing import command_line
+    from gal.cli.screen import command_line
 
     out = Screen()
     out.print(f"[bold]{escape(name)}[/] lives in {escape(str(folder))}")
@@ -220,7 +220,7 @@ def doctor(home: Home = None, as_json: AsJson = False) -> None:
         marks = {True: "[green]ok  [/]", False: "[red]bad [/]", None: "[yellow]note[/]"}
         for finding in findings:
             said = f"{marks[finding.ok]}  [bold]{escape(finding.what)}[/]  {escape(finding.said)}"
-            out.print_item(said, len("note  "))
+            out.print(said)
             if finding.fix and finding.ok is not True:
                 out.print(f"      [bold]to do:[/] {escape(finding.fix)}")
     if any(finding.ok is False for finding in findings):
@@ -318,24 +318,13 @@ def _heard(stopping: threading.Event, numbers: set[int]) -> Iterator[None]:
         heard.close()
 
 
-def status(
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Go on until Ctrl-C; in a pipe, a status at every change.")
-    ] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 1.0,
-    home: Home = None,
-    as_json: AsJson = False,
-) -> None:
+def status(home: Home = None, as_json: AsJson = False) -> None:
     """Who this node is, whether it runs, what it does now, whom it waits for, and its tasks."""
-    from gal.cli.screen.status_report import print_status, watch_status
+    from gal.cli.status_report import print_status
     from gal.node.admin.status import node_status
     from gal.node.config.configuration import home_of
 
     folder = home_of(home)
-    if watch:
-        with ended_by_signals() as stopping:
-            watch_status(lambda: node_status(folder), folder, every, stopping, as_json=as_json)
-        return
     facts = node_status(folder)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from gal.cli.screen.printing import NAMED_HOME
+from gal.cli.screen import Screen
+from gal.errors import InvalidInputError
 
-
-def remember_home(home: Path | None) -> Path | None:
-    """Remember the node's folder: commands within sentences must name it, too."""
-    NAMED_HOME.set(None if home is None else home.expanduser().absolute())
-    return home
-
+if TYPE_CHECKING:
+    from gal.evaluate.reporting.facts import ReportFacts
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the facts as JSON, for machines.")]
 Home = Annotated[
@@ -23,19 +22,17 @@ Home = Annotated[
         "--home",
         help="The node's folder; default: GAL_HOME, or the current folder, or the only node in it.",
         show_default=False,
-        callback=remember_home,
     ),
 ]
-
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Seed = Annotated[int, typer.Option(help="Same seed, same result.", min=0)]
 Rounds = Annotated[
     int | None,
-    typer.Option(
-        help="Assistance rounds, at most.",
-        min=1,
-        show_default="10, or up to 20 while they help",
-    ),
+    typer.Option(help="Assistance rounds, at most.", min=1, show_default="10, or up to 20 while they help"),
 ]
-
+Secrecy = Annotated[
+    str, typer.Option(help="What you get of answers: none (each of them), or sums (only all together).")
+]
 Backend = Annotated[
     str, typer.Option(help="Who runs: loky (cores of this machine), dask (a cluster).", metavar="NAME")
 ]
@@ -47,14 +44,49 @@ Scheduler = Annotated[
         show_default=False,
     ),
 ]
+Report = Annotated[
+    Path | None,
+    typer.Option(help="Write one HTML file to send on: answer, tables, bars.", show_default=False),
+]
+Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for organizations to connect.", min=0)]
+
+
+def check_report_path(path: Path | None) -> None:
+    """An error where a report cannot be written, before what takes minutes."""
+    if path is not None:
+        from gal.evaluate.reporting.writing import check_report
+
+        check_report(path)
+
+
+def write_report_to(path: Path | None, gather: Callable[[], ReportFacts]) -> None:
+    """Write the report that is asked for, and say where it is (not among facts for machines)."""
+    if path is not None:
+        from gal.evaluate.reporting.writing import write_report
+
+        Screen(stderr=True).print(f"The report is in {escape(str(write_report(gather(), path)))}.")
 
 
 def check_secrecy(word: str) -> None:
     """An error where ``--secrecy`` is neither none nor sums."""
-    from gal.errors import InvalidInputError
-
     if word not in {"none", "sums"}:
         raise InvalidInputError(f"--secrecy must be none or sums, got {word!r}")
+
+
+def named_values(texts: list[str] | None) -> dict[str, Any]:
+    """What ``--option name=value`` says, by name: values of JSON, or text."""
+    import json
+
+    found: dict[str, Any] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise InvalidInputError(f"--option needs name=value, got {text!r}")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
 
 
 def known_tasks(incomplete: str) -> list[str]:

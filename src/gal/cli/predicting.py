@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from gal.cli.options import AsJson, Home, TaskName
-from gal.cli.screen.printing import Screen
+from gal.cli.options import AsJson, Home, TaskName, Wait
+from gal.cli.screen import Screen
 from gal.errors import InvalidInputError
 
 GoOn = Annotated[
@@ -44,7 +44,7 @@ def predict_command(
             help="Seconds to wait for answers; default: 60, with --listen 5.", min=0.1, show_default=False
         ),
     ] = None,
-    join: Annotated[float, typer.Option(help="Seconds to wait for organizations to connect.", min=0)] = 30,
+    wait: Wait = 30,
     go_on: GoOn = False,
     home: Home = None,
     as_json: AsJson = False,
@@ -68,11 +68,11 @@ def predict_command(
         "out": None if out is None else str(out.absolute()),
         "version": version,
         "seconds": deadline,
-        "join": join,
+        "join": wait,
         "go_on": go_on,
     }
     facts = do_with_spinner(
-        folder, "predict", arguments, f"waiting for the organizations' answers (up to {join + deadline:g} s)"
+        folder, "predict", arguments, f"waiting for the organizations' answers (up to {wait + deadline:g} s)"
     )
     if as_json:
         typer.echo(json.dumps({name: value for name, value in facts.items() if name != "csv"}, indent=2))
@@ -86,7 +86,7 @@ def do_with_spinner(folder: Path, what: str, arguments: Mapping[str, Any], waiti
     from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import do
 
-    screen = Console(stderr=True, highlight=False)
+    screen = Screen(stderr=True)
     with ended_by_signals() as stopping, screen.status(waiting, spinner="dots"):
         return do(
             folder,
@@ -126,7 +126,10 @@ def _listen(folder: Path, task: str, listen: str, seconds: float) -> None:
 
 
 def _print_prediction(facts: Mapping[str, Any]) -> None:
-    typer.echo(facts.get("csv", ""), nl=False)
+    if sys.stdout.isatty():  # in a pipe and in a file it is data, as it is
+        Screen().print(escape(facts.get("csv", "")), end="", soft_wrap=True)
+    else:
+        typer.echo(facts.get("csv", ""), nl=False)
     where = f" in {facts['written']}" if "written" in facts else ""
     said = Screen(stderr=True)
     n, degraded = facts["n_rows"], facts["degraded"]

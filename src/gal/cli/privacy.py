@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from gal.cli.options import AsJson, Home
-from gal.cli.screen.printing import Screen
+from gal.cli.screen import Screen
 
 NOT_PROTECTED = (
     "Not protected by any of this: row ids, unless rows are matched by psi; how many rows there are; when "
@@ -20,6 +20,7 @@ NOT_PROTECTED = (
 )
 
 
+LOUD = "[bold red]WITHOUT PRIVACY: every organization of this task can know every training label.[/]"
 NOISES = {
     "randomised-response": "randomised response",
     "laplace": "Laplace noise",
@@ -61,9 +62,6 @@ def privacy_lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield NOT_PROTECTED
 
 
-# Labels
-
-
 def _labels(facts: Mapping[str, Any]) -> Iterator[str]:
     if not facts["labels"] and not facts["unrecorded"]:
         yield "[bold]Your labels[/]: nothing was sent about any."
@@ -71,62 +69,96 @@ def _labels(facts: Mapping[str, Any]) -> Iterator[str]:
     for one in facts["labels"]:
         yield f"[bold]Your labels[/] (column {escape(one['column'])})"
         for task in one["tasks"]:
-            yield f"  {_label_task(task)}"
+            who = _receivers(task)
+            said = f"{_how(task)}; received by {who}"
+            if "none" in task["mechanisms"]:
+                said = f"{LOUD} Received by {who}."
+            yield f"  [bold]{escape(task['task'])}[/]: {said}"
         yield from _together(one, "label", "organization", f" Not counted: {left_out}." if left_out else "")
     for task in facts["unrecorded"]:
         yield (
-            f"  [bold]{escape(task['task'])}[/], learned before costs were kept track of: "
-            f"{_loud(task['peers'], [])}"
+            f"  [bold]{escape(task['task'])}[/], learned before costs were kept track of: {LOUD} Received by "
+            f"{_names(task['peers'])}."
         )
     for name in facts["nothing_sent"]:
         yield f"  [bold]{escape(name)}[/]: nothing was sent yet."
 
 
-def _label_task(task: Mapping[str, Any]) -> str:
-    name = f"[bold]{escape(task['task'])}[/]"
-    if "none" in task["mechanisms"]:
-        return f"{name}: {_loud(task['peers'], task['not_asked'])}"
-    return (
-        f"{name}: {_how(task)}, {_cost(task['epsilon'], task['delta'])}; received by "
-        f"{_receivers(task['peers'], task['not_asked'])}"
+def _columns(facts: Mapping[str, Any]) -> Iterator[str]:
+    """Columns, through residuals; nothing where no task has noise for columns, and no budget asks for it."""
+    account = facts["columns"]
+    if not account["tasks"] and account["budget"] is None:
+        return
+    yield "[bold]What everybody answered about a row, by residuals of your tasks[/]"
+    for task in account["tasks"]:
+        yield f"  [bold]{escape(task['task'])}[/]: {_how(task)}; received by {_receivers(task)}"
+    yield from _together(
+        account, "row's answers", "organization", " Tasks without noise for columns are not counted."
     )
+    yield ""
+
+
+def _answers(facts: Mapping[str, Any]) -> Iterator[str]:
+    yield "[bold]Your rows, by your answers to label holders[/]"
+    if not facts["joined"] and not facts["tasks"]:
+        yield "  No task of others was joined: nothing was answered."
+    elif facts["words"] is None:
+        rounded = "" if facts["decimals"] is None else f", rounded to {facts['decimals']} decimals"
+        yield (
+            f"  [bold yellow]Answers leave without noise[/]{rounded} (privacy.answer_noise in node.toml): "
+            "what they tell about the columns behind them has no bound."
+        )
+    else:
+        yield f"  {escape(facts['words'])}"
+    for task in facts["plain"]:
+        yield (
+            f"  [bold]{escape(task['task'])}[/]: [bold yellow]answered without noise[/] for "
+            f"{escape(task['label_holder'])}, in some of its versions at least."
+        )
+    for task in facts["tasks"]:
+        yield (
+            f"  [bold]{escape(task['task'])}[/]: {_how(task)} for the row most asked about; received by "
+            f"{_names(task['peers'])}"
+        )
+    yield from _together(facts, "row", "label holder", " Answers that left without noise are not counted.")
 
 
 def _how(task: Mapping[str, Any]) -> str:
-    """The mechanisms of a task, and what they were put on where that is known of all its releases."""
+    """The mechanisms of a task, what they were put on where that is known, and the cost."""
     said = []
     for mechanism in task["mechanisms"]:
         on = {one["on"] for one in task["releases"] if one["mechanism"] == mechanism}
         where = "" if None in on else f" on {' and '.join(sorted(on))}"
         said.append(NOISES.get(mechanism, mechanism) + where)
-    return " and ".join(said)
+    return f"{' and '.join(said)}, {_cost(task['epsilon'], task['delta'])}"
 
 
-def _loud(peers: list[str], not_asked: list[str]) -> str:
-    return (
-        "[bold red]WITHOUT PRIVACY: every organization of this task can know every training label.[/] "
-        f"Received by {_receivers(peers, not_asked)}."
-    )
-
-
-def _receivers(peers: list[str], not_asked: list[str]) -> str:
-    """Who got something; who is charged for in advance and never was there is named by itself."""
-    if not not_asked:
-        return _names(peers)
-    got = [name for name in peers if name not in not_asked]
-    return f"{_names(got)}; counted beforehand, and nothing was sent: {_names(not_asked)}"
+def _receivers(task: Mapping[str, Any]) -> str:
+    """Who got something; who is charged for in advance and never was sent anything is named by itself."""
+    got = [name for name in task["peers"] if name not in task["not_asked"]]
+    if not task["not_asked"]:
+        return _names(got)
+    return f"{_names(got)}; counted beforehand, and nothing was sent: {_names(task['not_asked'])}"
 
 
 def _together(one: Mapping[str, Any], what: str, whom: str, left_out: str) -> Iterator[str]:
     """What each peer has, what all of them have together, and what is left."""
     budget = one["budget"]
     if one["tasks"]:
-        by_peer = "; ".join(_by_peer(one, peer) for peer in one["peers"])
-        yield f"  Each {whom} by itself: {by_peer}."
-        yield (
-            "  All of them and all tasks together, for they may compare notes: "
-            f"{_total(one, what)}.{left_out}"
-        )
+        by_peer = []
+        for peer, epsilon in one["peers"].items():
+            cost = _cost(epsilon, one["peer_deltas"][peer])
+            never = peer in one["never_asked"]
+            by_peer.append(f"{escape(peer)} " + (f"nothing yet ({cost} is counted)" if never else cost))
+        yield f"  Each {whom} by itself: {'; '.join(by_peer)}."
+        total = _cost(one["spent"], one["delta"])
+        if one["spent"] is not None and one["budget_needs_delta"]:
+            key = "label_delta" if what == "label" else "answer_budget_delta"
+            total = (
+                f"epsilon {one['spent']:.4g} at delta {one['delta']:g}; your budget has delta 0, which "
+                f"Gaussian noise can never meet: set {key} in node.toml"
+            )
+        yield f"  All of them and all tasks together, for they may compare notes: {total}.{left_out}"
         yield f"  {_meaning(one, what)}"
     if budget is not None:
         at = f" at delta {budget['delta']:g}" if budget["delta"] else ""
@@ -136,33 +168,10 @@ def _together(one: Mapping[str, Any], what: str, whom: str, left_out: str) -> It
         yield f"  There is no budget (privacy.{key} in node.toml): nothing is refused."
 
 
-def _by_peer(one: Mapping[str, Any], peer: str) -> str:
-    """What one peer has; what is counted for one that was sent nothing is no more than that."""
-    cost = _cost(one["peers"][peer], one["peer_deltas"][peer])
-    return (
-        f"{escape(peer)} nothing yet ({cost} is counted)"
-        if peer in one["never_asked"]
-        else f"{escape(peer)} {cost}"
-    )
-
-
 def _cost(epsilon: float | None, delta: float) -> str:
     if epsilon is None:
         return "no bound"
     return f"epsilon {epsilon:.4g}" + (f", delta {delta:g}" if delta else "")
-
-
-def _total(one: Mapping[str, Any], what: str) -> str:
-    """What everything together cost, and why a budget without delta cannot be held against it."""
-    epsilon, delta = one["spent"], one["delta"]
-    if epsilon is None or not one["budget_needs_delta"]:
-        return _cost(epsilon, delta)
-    key = "label_delta" if what == "label" else "answer_budget_delta"
-    return (
-        f"epsilon {epsilon:.4g} at delta {delta:g}; your budget has delta 0, which Gaussian noise can never "
-        f"meet: set {key} "
-        "in node.toml"
-    )
 
 
 def _meaning(one: Mapping[str, Any], what: str) -> str:
@@ -182,56 +191,6 @@ def _meaning(one: Mapping[str, Any], what: str) -> str:
 
 def _names(peers: list[str]) -> str:
     return escape(", ".join(peers)) or "nobody"
-
-
-# Columns, through residuals
-
-
-def _columns(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Nothing where no task has noise for columns, and no budget asks for it."""
-    account = facts["columns"]
-    if not account["tasks"] and account["budget"] is None:
-        return
-    yield "[bold]What everybody answered about a row, by residuals of your tasks[/]"
-    for task in account["tasks"]:
-        how = f"{_how(task)}, {_cost(task['epsilon'], task['delta'])}"
-        who = _receivers(task["peers"], task["not_asked"])
-        yield f"  [bold]{escape(task['task'])}[/]: {how}; received by {who}"
-    yield from _together(
-        account, "row's answers", "organization", " Tasks without noise for columns are not counted."
-    )
-    yield ""
-
-
-# Answers
-
-
-def _answers(facts: Mapping[str, Any]) -> Iterator[str]:
-    yield "[bold]Your rows, by your answers to label holders[/]"
-    if not facts["joined"] and not facts["tasks"]:
-        yield "  No task of others was joined: nothing was answered."
-    elif facts["words"] is None:
-        rounded = "" if facts["decimals"] is None else f", rounded to {facts['decimals']} decimals"
-        yield (
-            f"  [bold yellow]Answers leave without noise[/]{rounded} (privacy.answer_noise in node.toml): "
-            "what they tell about the "
-            "columns behind them has no bound."
-        )
-    else:
-        yield f"  {escape(facts['words'])}"
-    for task in facts["plain"]:
-        yield (
-            f"  [bold]{escape(task['task'])}[/]: [bold yellow]answered without noise[/] for "
-            f"{escape(task['label_holder'])}, in some "
-            "of its versions at least."
-        )
-    for task in facts["tasks"]:
-        how = f"{_how(task)}, {_cost(task['epsilon'], task['delta'])}"
-        yield (
-            f"  [bold]{escape(task['task'])}[/]: {how} for the row most asked about; received by "
-            f"{_names(task['peers'])}"
-        )
-    yield from _together(facts, "row", "label holder", " Answers that left without noise are not counted.")
 
 
 __all__ = ["privacy", "privacy_lines"]

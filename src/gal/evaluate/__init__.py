@@ -5,23 +5,10 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from gal.on_demand import on_demand as _on_demand
 
 if _TYPE_CHECKING:
-    from gal.evaluate.reporting.displays import plot_calibration, plot_contributions, plot_rounds
     from gal.evaluate.reporting.writing import report
     from gal.evaluate.simulation import Interval, Simulation, Verdict, simulate
 
-__all__ = [
-    "Interval",
-    "Simulation",
-    "Verdict",
-    "plot_calibration",
-    "plot_contributions",
-    "plot_rounds",
-    "report",
-    "simulate",
-]
+__all__ = ["Interval", "Simulation", "Verdict", "report", "simulate"]
 
-_DISPLAYS = dict.fromkeys(("plot_calibration", "plot_contributions", "plot_rounds"), "reporting.displays")
 _SIMULATION = dict.fromkeys(("Interval", "Simulation", "Verdict", "simulate"), "simulation")
-__getattr__, __dir__ = _on_demand(
-    __name__, globals(), {"report": "reporting.writing"} | _DISPLAYS | _SIMULATION
-)
+__getattr__, __dir__ = _on_demand(__name__, globals(), {"report": "reporting.writing"} | _SIMULATION)

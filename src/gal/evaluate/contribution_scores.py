@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,9 +22,6 @@ from gal.evaluate.comparing.splitting import Splits
 from gal.evaluate.metrics import Metric
 
 Floats = NDArray[np.float64]
-
-IN_UNITS = re.compile(r"neg_(mae|max_error|(mean|median|root_mean)_(absolute|squared)_error)")
-"""Metrics that count in the target's units (or their squares)."""
 
 
 @dataclass
@@ -112,18 +108,3 @@ def _constant(metric: Metric, truth: NDArray[Any]) -> NDArray[Any]:
         return np.full(len(truth), truth.mean())
     values, counts = np.unique(truth, return_counts=True)
     return np.full(len(truth), values[counts.argmax()])
-
-
-def worth_of(found: Contributions, per_point: float, metric: str) -> dict[str, float]:
-    """What each contribution is worth, if a point is worth ``per_point``; see ``point_of``."""
-    size = point_of(metric)
-    return {name: one.value / size * per_point for name, one in found.by_organization.items()}
-
-
-def point_of(metric: str) -> float:
-    """One point: a hundredth of a score or of a log loss, one unit of an error in the target's units.
-
-    >>> point_of("auc"), point_of("average_precision"), point_of("neg_mae")
-    (0.01, 0.01, 1.0)
-    """
-    return 1.0 if IN_UNITS.fullmatch(metric) else 0.01

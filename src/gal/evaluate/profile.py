@@ -82,7 +82,9 @@ def profile_of(
     rare = _rare(y, target) if (are_classes(y.to_numpy()) if classes is None else classes) else []
     findings = [Remark(kind, tuple(found[kind]), words) for kind, words in WORDS.items() if kind in found]
     said = [*_tells(table, y, read), *_alike(y, target)]
-    return [*findings, *said, *_duplicates(table, used, rest), *rare, *_unused(rest)]
+    words = "no organization holds it" if len(rest) == 1 else "no organization holds them"
+    unused = [Remark("not used", tuple(rest), words)] if rest else []
+    return [*findings, *said, *_duplicates(table, used, rest), *rare, *unused]
 
 
 WORDS: Mapping[Kind, str] = {
@@ -100,18 +102,10 @@ def _kind(one: ColumnReading, column: pd.Series[Any]) -> Kind | None:
         return "id-like"
     if one.kind == "constant" or (one.missing == 0 and one.done.startswith("left out: one value")):
         return "constant"
-    unread = one.kind in {"category", "text"} and not one.declared
-    return "date-like" if unread and not _declared_category(column) and _dates(column.dropna()) else None
-
-
-def _declared_category(column: pd.Series[Any]) -> bool:
-    return isinstance(column.dtype, pd.CategoricalDtype)
-
-
-def _dates(known: pd.Series[Any]) -> bool:
-    """Whether most of this text looks like dates or times."""
-    some = known.iloc[:SAMPLED].map(str).str.strip()
-    return bool(some.str.fullmatch(DATE).mean() > 0.5)
+    if one.kind not in {"category", "text"} or one.declared or isinstance(column.dtype, pd.CategoricalDtype):
+        return None
+    some = column.dropna().iloc[:SAMPLED].map(str).str.strip()
+    return "date-like" if some.str.fullmatch(DATE).mean() > 0.5 else None
 
 
 def _duplicates(table: pd.DataFrame, used: Sequence[str], rest: Sequence[str]) -> list[Remark]:
@@ -183,8 +177,3 @@ def _rare(y: pd.Series[Any], target: str) -> list[Remark]:
     more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
     words = f"classes with fewer than {RARE} rows: {shown}{more}; join them, or leave these rows out"
     return [Remark("rare classes", (target,), words)]
-
-
-def _unused(rest: Sequence[str]) -> list[Remark]:
-    words = "no organization holds it" if len(rest) == 1 else "no organization holds them"
-    return [Remark("not used", tuple(rest), words)] if rest else []

@@ -1,6 +1,6 @@
-"""How predictions fit the truth, in few numbers: ROC curves, calibration, and what is right of each class.
+"""How predictions fit the truth, in few numbers: calibration, and what is right of each class.
 
-No row of a table is in them: curves are thinned out, and everything else is counted in groups of rows.
+No row of a table is in them: everything is counted in groups of rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ Floats = NDArray[np.float64]
 
 GROUPS, FEWEST = 10, 10
 """Rows are put into so many groups by what is predicted, each of at least so many rows."""
-ROC_POINTS = 60
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,6 @@ class Quality:
     rows: int
     calibration: Mapping[str, Sequence[Group]]
     """Predicted against true; for more than two classes how sure the model is, against how often right."""
-    roc: Mapping[str, Sequence[tuple[float, float]]]
-    """Two classes: share of the negative and of the positive rows above a threshold."""
     classes: Mapping[str, Sequence[ClassRows]]
     """How many of each class are right."""
 
@@ -75,7 +72,7 @@ def quality_of(truth: NDArray[Any], said: Mapping[str, Floats], classes: Sequenc
     """
     if classes is None:
         kept = {name: _by_value(truth.astype(np.float64), values) for name, values in said.items()}
-        return Quality("numbers", len(truth), kept, {}, {})
+        return Quality("numbers", len(truth), kept, {})
     two = len(classes) == 2
     codes = truth.astype(int)
     if two:
@@ -86,7 +83,6 @@ def quality_of(truth: NDArray[Any], said: Mapping[str, Floats], classes: Sequenc
         "two classes" if two else "classes",
         len(truth),
         {name: _by_probability(*pair) for name, pair in sure.items()},
-        {name: _roc(codes == 1, values[:, 1]) for name, values in said.items()} if two else {},
         {name: _by_class(codes, values.argmax(axis=1), classes) for name, values in said.items()},
     )
 
@@ -121,17 +117,6 @@ def _by_value(truth: Floats, predicted: Floats) -> list[Group]:
 
 def _group(predicted: Any, true: Any, between: Any, rows: int) -> Group:
     return Group(_short(predicted), _short(true), _short(between[0]), _short(between[1]), rows)
-
-
-def _roc(positive: NDArray[np.bool_], score: Floats) -> list[tuple[float, float]]:
-    """Corners of the curve, thinned out evenly along it."""
-    order = np.argsort(-score, kind="stable")
-    last = np.append(np.flatnonzero(np.diff(score[order])), len(order) - 1)
-    hit = np.append(0, np.cumsum(positive[order])[last]) / max(int(positive.sum()), 1)
-    false = np.append(0, np.cumsum(~positive[order])[last]) / max(int((~positive).sum()), 1)
-    way = hit + false
-    kept = np.unique(np.searchsorted(way, np.linspace(0, way[-1], ROC_POINTS)).clip(0, len(way) - 1))
-    return [(_short(false[k]), _short(hit[k])) for k in kept]
 
 
 def _by_class(truth: NDArray[np.intp], said: NDArray[np.intp], classes: Sequence[Any]) -> list[ClassRows]:

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
+from gal.core.state import plain
 from gal.engine.labels import are_classes, plain_labels
 from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.baselines.method import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS
-from gal.evaluate.sum_columns import ToldInSum, check_summed, columns_in_sum
 from gal.models.tabular.frames import as_frame
 from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries
 from gal.privacy.leakage.from_predictions import (
@@ -32,7 +32,7 @@ from gal.privacy.leakage.from_predictions import (
 )
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import SeededNoise
-from gal.secrecy.terms import SUM
+from gal.secrecy.terms import SUM, read_secrecy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,44 +73,17 @@ class Rehearsal:
     rounds: int
     rows: int
     seconds: float
-    sums: tuple[ToldInSum, ...] | None = None
-    """Of a task from sums: what a label holder finds in them of everybody's columns, with the first seed, and
-    what she would find in single answers. None: everybody answers by itself.
-    """
 
     @property
     def score(self) -> float:
         """Mean utility."""
         return float(np.mean(self.utility))
 
-    @property
-    def family(self) -> str:
-        """The mechanism's own name: the first word."""
-        return self.name.split(" ")[0]
-
-    @property
-    def strength(self) -> str:
-        """How strong it is, such as "epsilon 1": the other words."""
-        return self.name.partition(" ")[2]
-
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {
-            "name": self.name,
-            "metric": self.metric,
-            "utility": list(self.utility),
-            "unprotected": list(self.unprotected),
-            "alone": list(self.alone),
-            "label_holder": self.label_holder,
-            "organizations": {name: list(columns) for name, columns in self.organizations.items()},
-            "pretended": self.pretended,
-            "rounds": self.rounds,
-            "rows": self.rows,
-            "seconds": self.seconds,
-            "leak": self.leak.to_json(),
-            "predictions": self.predictions.to_json(),
-            "sums": None if self.sums is None else [one.to_json() for one in self.sums],
-        }
+        facts = dict(vars(self))
+        told = {name: facts.pop(name).to_json() for name in ("leak", "predictions")}
+        return {**plain(facts), **told}
 
 
 @dataclass(frozen=True)
@@ -137,11 +110,6 @@ class Stage:
     def own(self) -> Sequence[str]:
         """The label holder's columns."""
         return self.organizations[self.label_holder]
-
-    @property
-    def others(self) -> Mapping[str, Sequence[str]]:
-        """The columns of all others."""
-        return {name: columns for name, columns in self.organizations.items() if name != self.label_holder}
 
 
 def rehearse(X: Any, y: Any, organizations: Any = None, *, privacy: Any = None, **options: Any) -> Rehearsal:
@@ -192,16 +160,23 @@ def rehearse_all(
         mechanism, gives is in ``unprotected``.
     options: of the estimator, such as ``cross_validation=0``.
     """
-    started = time.perf_counter()
     say: Callable[[str], None] = on_step if on_step is not None else (lambda _: None)
     chosen = {"local_models": local_models, "rounds": rounds, **options}
     stage = _stage(X, y, organizations, label_holder, classes, bounds, chosen)
     stage = replace(stage, canaries=canaries, known=known, test_share=test_share, repeatable=repeatable)
-    check_summed(secrecy, len(stage.others), stage.options)
-    unprotected, alone = _compared_with(stage, seeds, say)
+    sums = read_secrecy(secrecy)
+    if sums is not None:
+        sums.check(len(stage.organizations) - 1)
+    by_itself = replace(stage, organizations={stage.label_holder: stage.own})
+    unprotected, alone = [], []
+    for seed in seeds:
+        say(f"without a mechanism, and alone (seed {seed})")
+        unprotected.append(_learned(stage, None, seed))
+        alone.append(_learned(by_itself, None, seed))
     stage = replace(stage, secrecy=secrecy)
     found = []
     for name, privacy in mechanisms.items():
+        started = time.perf_counter()
         utility, reports = [], []
         for place, seed in enumerate(seeds):
             say(f"{name or 'learning'} (seed {seed})")
@@ -209,24 +184,24 @@ def rehearse_all(
             utility.append(unprotected[place] if plain else _learned(stage, privacy, seed))
             say(f"attacking {name or 'what was sent'} (seed {seed})")
             reports.append(_leak(stage, privacy, seed))
-        told = added_reports(reports), _told_by(stage, utility, seeds[0])
-        models = (utility, unprotected, alone)
-        sums = _told_in_sum(stage, utility[0].parts, seeds[0], say)
-        found.append(_rehearsal(stage, name, models, told, sums, time.perf_counter() - started))
-        started = time.perf_counter()
+        found.append(
+            Rehearsal(
+                name=name,
+                metric="accuracy" if stage.classes is not None else "r2",
+                utility=tuple(one.score for one in utility),
+                unprotected=tuple(one.score for one in unprotected),
+                alone=tuple(one.score for one in alone),
+                leak=added_reports(reports),
+                predictions=_told_by(stage, utility, seeds[0]),
+                label_holder=stage.label_holder,
+                organizations=stage.organizations,
+                pretended=stage.pretended,
+                rounds=int(stage.options["rounds"]),
+                rows=len(stage.y),
+                seconds=time.perf_counter() - started,
+            )
+        )
     return found
-
-
-def _compared_with(
-    stage: Stage, seeds: Sequence[int], say: Callable[[str], None]
-) -> tuple[list[LearnedModel], list[LearnedModel]]:
-    """What is learned from everybody without any protection, and by the label holder alone."""
-    unprotected, alone = [], []
-    for seed in seeds:
-        say(f"without a mechanism, and alone (seed {seed})")
-        unprotected.append(_learned(stage, None, seed))
-        alone.append(_learned(replace(stage, organizations={stage.label_holder: stage.own}), None, seed))
-    return unprotected, alone
 
 
 def _told_by(stage: Stage, models: Sequence[LearnedModel], seed: int) -> PredictionsTell:
@@ -236,48 +211,6 @@ def _told_by(stage: Stage, models: Sequence[LearnedModel], seed: int) -> Predict
     views = {name: stage.X.iloc[models[0].rows][list(own)] for name, own in stage.organizations.items()}
     columns = columns_from_predictions(models[0].output, views, rng)
     return PredictionsTell(membership_from_predictions(errors[0], errors[1], rng), tuple(columns))
-
-
-def _told_in_sum(
-    stage: Stage, parts: int, seed: int, say: Callable[[str], None]
-) -> tuple[ToldInSum, ...] | None:
-    """What sums tell of columns, on rows that are learned with this seed; None without sums."""
-    if stage.secrecy is None:
-        return None
-    say("taking sums apart")
-    train, _ = _rows(stage, seed)
-    views = {name: stage.X.iloc[train][list(own)] for name, own in stage.others.items()}
-    outputs = 1 if stage.y.ndim == 1 else stage.y.shape[1]
-    if stage.classes is not None and len(stage.classes) > 2:
-        outputs = len(stage.classes)
-    return columns_in_sum(views, outputs, stage.options, parts=parts, seed=seed)
-
-
-def _rehearsal(
-    stage: Stage,
-    name: str,
-    models: tuple[Sequence[LearnedModel], ...],
-    told: tuple[LeakReport, PredictionsTell],
-    sums: tuple[ToldInSum, ...] | None,
-    seconds: float,
-) -> Rehearsal:
-    utility, unprotected, alone = (tuple(one.score for one in each) for each in models)
-    return Rehearsal(
-        name=name,
-        metric="accuracy" if stage.classes is not None else "r2",
-        utility=utility,
-        unprotected=unprotected,
-        alone=alone,
-        leak=told[0],
-        predictions=told[1],
-        label_holder=stage.label_holder,
-        organizations=stage.organizations,
-        pretended=stage.pretended,
-        rounds=int(stage.options["rounds"]),
-        rows=len(stage.y),
-        seconds=seconds,
-        sums=sums,
-    )
 
 
 def canary_leak(
@@ -372,8 +305,6 @@ class LearnedModel:
     """Put aside."""
     output: Floats
     """What is predicted of them (m, K): probabilities, or numbers."""
-    parts: int
-    """Of its cross-validation; 0 without one."""
 
 
 def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
@@ -389,7 +320,6 @@ def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
         privacy=_with_source(stage, privacy, [seed, 3]),
         secrecy=stage.secrecy,
         random_state=seed,
-        on_message=lambda *_: None,  # without it the roles of rows are not kept
         **options,
     ).fit(stage.X.iloc[train], stage.y[train])
     metric = METRICS["accuracy" if stage.classes is not None else "r2"]
@@ -402,8 +332,7 @@ def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
             output = np.asarray(model.predict_proba(stage.X.iloc[rows]))
             right = np.asarray(model.classes_)[None, :] == stage.y[rows][:, None]
             errors.append(-np.log(np.maximum((output * right).sum(axis=1), SMALLEST)))
-    score, parts = metric.score(stage.y[test], said), model.task_rows_.n_parts
-    return LearnedModel(score, (errors[0], errors[1]), test, output, parts)
+    return LearnedModel(metric.score(stage.y[test], said), (errors[0], errors[1]), test, output)
 
 
 def _with_source(stage: Stage, privacy: Any, seed: Sequence[int]) -> Any:

@@ -33,10 +33,9 @@ from gal.engine.options import is_auto
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError, did_you_mean
 from gal.evaluate.baselines import METHODS
 from gal.evaluate.baselines.method import check_label_holder
-from gal.evaluate.comparing.intervals import Interval, interval_of, scored
+from gal.evaluate.comparing.intervals import Interval, Verdict, interval_of, scored, verdict_of
 from gal.evaluate.comparing.splitting import SplitRows, Splits, splits_of
-from gal.evaluate.comparing.verdict import Verdict, verdict_of
-from gal.evaluate.contribution_scores import Joining, worth_of
+from gal.evaluate.contribution_scores import Joining
 from gal.evaluate.evidence import Evidence, Exchange
 from gal.evaluate.metrics import METRICS, Metric, metric_for
 from gal.evaluate.probe_gain import ProbeGain, probe_gain
@@ -91,8 +90,6 @@ class Simulation:
     """What should be looked at in the table first."""
     columns: Sequence[UsedColumn] = ()
     """What was understood of each column."""
-    worth_per_point: float | None = None
-    """What a point of the metric is worth to the label holder (see ``point_of``)."""
     log_losses: Mapping[str, float] | None = None
     """For classes: of alone, assisted and pooled, on the same rows; lower is better."""
     learning: Sequence[LearningCurve] = ()
@@ -107,12 +104,6 @@ class Simulation:
     """How it was computed: rounds, parts, seed."""
     software: Mapping[str, str] = field(default_factory=dict)
     """What computed it, with versions."""
-
-    def worth(self) -> dict[str, float] | None:
-        """What each contribution is worth; None where there is no gain, or nobody says what a point is."""
-        if self.contributions is None or self.worth_per_point is None or self.verdict is not Verdict.GAIN:
-            return None
-        return worth_of(self.contributions, self.worth_per_point, self.metric)
 
     @property
     def covered(self) -> float | None:
@@ -141,18 +132,6 @@ class Simulation:
     def _has_share(self) -> bool:
         return self.verdict is Verdict.GAIN and self.pooling_gain.low > 0
 
-    def plot_rounds(self, ax: Any = None) -> Any:
-        """Losses by round on an axis of matplotlib; the display has ``ax_`` and ``figure_``."""
-        return _drawn("plot_rounds", self, ax)
-
-    def plot_contributions(self, ax: Any = None) -> Any:
-        """Contributions to the gain, with intervals; the display has ``ax_`` and ``figure_``."""
-        return _drawn("plot_contributions", self, ax)
-
-    def plot_calibration(self, ax: Any = None) -> Any:
-        """Predicted against true, in groups of rows; the display has ``ax_`` and ``figure_``."""
-        return _drawn("plot_calibration", self, ax)
-
     def to_json(self) -> dict[str, Any]:
         """Plain values; ``alone``, ``assisted`` and ``pooled`` are numbers at the top."""
         facts = asdict(self)
@@ -163,17 +142,10 @@ class Simulation:
         facts["intervals"] = {name: [facts[name]["low"], facts[name]["high"]] for name in names}
         for name in names:
             facts[name] = facts[name]["value"]
-        facts["worth"] = self.worth()
         facts["verdict"] = self.verdict.value
         facts["covered"] = self.covered
         facts["covered_by_log_loss"] = self.covered_by_log_loss
         return facts
-
-
-def _drawn(name: str, found: Simulation, ax: Any) -> Any:
-    from gal import evaluate
-
-    return getattr(evaluate, name)(found, ax=ax)
 
 
 def simulate(
@@ -187,7 +159,6 @@ def simulate(
     metric: str = "auto",
     folds: int | None = None,
     seed: int = 0,
-    worth_per_point: float | None = None,
     spread: Spread | None = None,
     on_step: OnStep | None = None,
     kinds: Mapping[str, str] | None = None,
@@ -198,10 +169,10 @@ def simulate(
     ``kinds``: of what kind columns are, where a guess is wrong; ``on_columns`` gets what was understood.
     ``spread`` computes splits side by side.
     """
-    started, say = time.perf_counter(), on_step or _say_nothing
-    asked = table, target, organizations, metric, label_holder, local_models, rounds, seed
-    X, y, chosen, setting = _question(*asked)
+    started, say = time.perf_counter(), on_step or (lambda _: None)
     frame = as_frame(table).rename(columns=str)
+    asked = frame, target, organizations, metric, label_holder, local_models, rounds, seed
+    X, y, chosen, setting = _question(*asked)
     X, columns = _understood(X, frame, setting, kinds, on_columns)
     evidence = Evidence(chosen, setting.pop("class_names"), setting["label_holder"])
     splits = splits_of(y, classes=chosen.classes, folds=folds, seed=seed)
@@ -226,15 +197,15 @@ def simulate(
         assistance_used=joining.used,
         profile=profile_of(frame, target, setting["organizations"], columns, classes=chosen.classes),
         columns=columns,
-        worth_per_point=worth_per_point,
-        setting=_how(splits, rounds=rounds, seed=seed),
+        setting={
+            "rounds": rounds,
+            "seed": seed,
+            "parts": len(splits.repeats[0]),
+            "repeats": len(splits.repeats),
+        },
         interaction_probes=probes,
         **evidence.facts(truth, splits),
     )
-
-
-def _how(splits: Splits, **given: Any) -> dict[str, Any]:
-    return given | {"parts": len(splits.repeats[0]), "repeats": len(splits.repeats)}
 
 
 def _decided(
@@ -395,10 +366,6 @@ def _fit_part(
             options["on_message"] = on_message
         models[name] = _fit(METHODS[method](**{**setting, **options}), X, y)
     return models
-
-
-def _say_nothing(step: str) -> None:
-    """Nobody wants to hear of it."""
 
 
 def _say_round(say: OnStep, where: str, rounds: str | int, progress: Any) -> None:

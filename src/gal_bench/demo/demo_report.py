@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 def write_demo_report(found: DemoFacts, learned: Mapping[str, Any], home: Path, path: Path) -> None:
     """Write the report of the version that was learned; its answer is about the new patients."""
     from gal.cli.learning import report_of_version
+    from gal.evaluate.reporting.facts import PRIVACY
     from gal.evaluate.reporting.writing import write_report
 
     facts = report_of_version(home, learned)
@@ -33,7 +34,7 @@ def write_demo_report(found: DemoFacts, learned: Mapping[str, Any], home: Path, 
             f"In cross-validation: {facts.answer}",
             *facts.more,
         ],
-        privacy=[learned["privacy"]["words"], *reveals(found)],
+        sections={**facts.sections, PRIVACY: [learned["privacy"]["words"], *reveals(found)]},
         plain=found.to_json() | {"learned": dict(learned)},
     )
     write_report(page, path)

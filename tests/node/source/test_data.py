@@ -31,7 +31,7 @@ duckdb = pytest.importorskip("duckdb")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-from gal.cli.evaluating.tables import read_table  # noqa: E402
+from gal.cli.tables import read_table  # noqa: E402
 from gal.node.source.data import (  # noqa: E402
     Table,
     check_kinds,

@@ -376,13 +376,13 @@ def test_the_command_says_what_is_left(network: Network, tmp_path: Path) -> None
     (tmp_path / "ids.txt").write_text(f"{GONE}\n\n{NEXT}\n", encoding="utf-8")
     where = ["--yes", "--home", str(network.root / "lab")]
     runner = CliRunner()
-    said = runner.invoke(app, ["forget-row", str(GONE), *where])
+    said = runner.invoke(app, ["forget", "--row", str(GONE), *where])
     assert said.exit_code == 0, said.output
     assert "The source still has 1 of them: delete them there, too." in said.output
     assert "at clinic, there: gal learn risk" in said.output
     facts = json.loads(
-        runner.invoke(app, ["forget-row", "--from", str(tmp_path / "ids.txt"), "--json", *where]).stdout
+        runner.invoke(app, ["forget", "--rows-from", str(tmp_path / "ids.txt"), "--json", *where]).stdout
     )
     assert (len(facts["hashes"]), facts["in_source"], len(facts["versions"])) == (2, 2, 1)
     assert str(GONE) not in json.dumps(facts)
-    assert isinstance(runner.invoke(app, ["forget-row", *where]).exception, InvalidInputError)
+    assert isinstance(runner.invoke(app, ["forget", *where]).exception, InvalidInputError)

@@ -15,70 +15,82 @@ from gal.cli.options import AsJson, Backend, Scheduler
 class TablePart:
     """Which part of the tables is asked for."""
 
-    organizations: Annotated[
-        list[int] | None, typer.Option(help="Only so many organizations: 2, 4 or 8; may be repeated.")
-    ] = None
-    protocol: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this protocol: 'per seed', 'paper' or (deep) 'official'; may be repeated."),
-    ] = None
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this data set; may be repeated.", metavar="NAME"),
-    ] = None
-    rows: Annotated[
-        Path | None,
-        typer.Option(help="Folder with tables of your own, or rows for ours.", show_default=False),
-    ] = None
-    seeds: Annotated[
-        int | None, typer.Option(help="At most so many seeds; default: four, deep runs mostly one.", min=1)
-    ] = None
-    first_seed: Annotated[
-        int,
-        typer.Option(help="Begin with this seed: other ones judge the same figures anew.", min=0, max=2**31),
-    ] = 0
+    organizations: list[int] | None
+    protocol: list[str] | None
+    dataset: list[str] | None
+    rows: Path | None
+    seeds: int | None
+    first_seed: int
 
 
 @dataclass(frozen=True)
 class Work:
     """Where data and results lie, and how much is done at a time."""
 
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Folder with the data sets; default: GAL_DATA.", show_default=False)
-    ] = None
-    results: Annotated[Path, typer.Option(help="Where tables, pictures and the cache go.")] = Path("results")
-    jobs: Annotated[int, typer.Option(help="Runs side by side; -1: as many as there are cores.")] = -1
-    backend: Backend = "loky"
-    scheduler: Scheduler = None
+    data_dir: Path | None
+    results: Path
+    jobs: int
+    backend: str
+    scheduler: str | None
 
 
 @dataclass(frozen=True)
 class DeepRuns:
     """What is done about deep tables."""
 
-    deep: Annotated[bool, typer.Option("--deep", help="Run deep tables here too: hours without a GPU.")] = (
-        False
-    )
-    plan: Annotated[
-        Path | None,
-        typer.Option(help="Run nothing: write the missing deep runs to this file, for a machine with a GPU."),
-    ] = None
-    taken: Annotated[
-        Path | None, typer.Option("--take", help="First take the outcomes of such runs from this file.")
-    ] = None
-    anew: Annotated[
-        bool, typer.Option("--anew", help="Take no kept outcomes of earlier sources for deep runs.")
-    ] = False
+    deep: bool
+    plan: Path | None
+    taken: Path | None
+    anew: bool
 
 
 def bench(
-    part: TablePart,
-    work: Work,
-    deep_runs: DeepRuns,
     tables: Annotated[
         list[str] | None,
         typer.Argument(help="Names of tables (see --list), or all.", show_default=False),
     ] = None,
+    organizations: Annotated[
+        list[int] | None, typer.Option(help="Only so many organizations: 2, 4 or 8; may be repeated.")
+    ] = None,
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this protocol: 'per seed', 'paper' or (deep) 'official'; may be repeated."),
+    ] = None,
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this data set; may be repeated.", metavar="NAME"),
+    ] = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(help="Folder with tables of your own, or rows for ours.", show_default=False),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="At most so many seeds; default: four, deep runs mostly one.", min=1)
+    ] = None,
+    first_seed: Annotated[
+        int,
+        typer.Option(help="Begin with this seed: other ones judge the same figures anew.", min=0, max=2**31),
+    ] = 0,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Folder with the data sets; default: GAL_DATA.", show_default=False)
+    ] = None,
+    results: Annotated[Path, typer.Option(help="Where tables, pictures and the cache go.")] = Path("results"),
+    jobs: Annotated[int, typer.Option(help="Runs side by side; -1: as many as there are cores.")] = -1,
+    backend: Backend = "loky",
+    scheduler: Scheduler = None,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Run deep tables here too: hours without a GPU.")
+    ] = False,
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="Run nothing: write the missing deep runs to this file, for a machine with a GPU."),
+    ] = None,
+    taken: Annotated[
+        Path | None, typer.Option("--take", help="First take the outcomes of such runs from this file.")
+    ] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Take no kept outcomes of earlier sources for deep runs.")
+    ] = False,
     listed: Annotated[bool, typer.Option("--list", help="Print the tables and exit.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -89,4 +101,6 @@ def bench(
     """
     from gal.cli.benching.running import run_bench
 
-    run_bench(part, work, deep_runs, tables or [], listed=listed, as_json=as_json)
+    part = TablePart(organizations, protocol, dataset, rows, seeds, first_seed)
+    work = Work(data_dir, results, jobs, backend, scheduler)
+    run_bench(part, work, DeepRuns(deep, plan, taken, anew), tables or [], listed=listed, as_json=as_json)

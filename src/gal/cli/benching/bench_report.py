@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gal.cli.screen.printing import print_table
+from gal.cli.screen import Screen, print_table
 from gal_bench.pages.leaks import percent, to_json
 from gal_bench.pages.results import provenance_of
 from gal_bench.pages.summaries import findings
@@ -48,25 +47,25 @@ def print_tables(known: dict[str, TableSpec], as_json: bool) -> None:
         who = ", ".join(map(str, one["organizations"]))
         what = one["title"] + (" (deep)" if one["deep"] else "")
         shown.add_row(one["name"], what, one["paper"] or "-", *counts, who, str(one["runs"]))
-    print_table(shown, Console())
+    print_table(shown, Screen())
 
 
 def print_runs(runs: Sequence[Run], written: Sequence[Path], no_pictures: str, seconds: float) -> None:
     """Tables and findings, and where the files are."""
-    out = Console()
+    out = Screen()
     for run in runs:
         out.rule(escape(run.table.title))
         if run.table.layout == "scores":
             for table in _shown(run):
                 print_table(table, out)
         if run.table.deep:
-            out.print(escape(provenance_of(run).replace("`", "")), highlight=False)
+            out.print(escape(provenance_of(run).replace("`", "")))
         for one in findings(run):
-            out.print(f"• {escape(one.words.replace('*', ''))}", highlight=False)
+            out.print(f"• {escape(one.words.replace('*', ''))}")
     folder = written[0].parent
-    out.print(f"\n{len(written)} files in {escape(str(folder))}/, {seconds:.0f} s.", highlight=False)
+    out.print(f"\n{len(written)} files in {escape(str(folder))}/, {seconds:.0f} s.")
     if no_pictures:
-        out.print(f"[yellow]No pictures:[/] {escape(no_pictures)}", highlight=False)
+        out.print(f"[yellow]No pictures:[/] {escape(no_pictures)}")
 
 
 def _shown(run: Run) -> Iterator[Table]:

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gal.cli.benching.bench import DeepRuns, TablePart, Work
 from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
-from gal.cli.screen.printing import ProgressLine
+from gal.cli.screen import ProgressLine, Screen
 from gal.errors import InvalidInputError, MissingExtraError, did_you_mean
 from gal.evaluate.spreading import Spread
 from gal_bench.cache import Cache, read_kept
@@ -95,10 +94,10 @@ def _narrowed(chosen: Sequence[TableSpec], part: TablePart, sets: Sequence[str])
 
 def _take(path: Path, cache: Cache) -> None:
     taken, refused = take(path, cache)
-    out = Console(stderr=True)
-    out.print(f"{taken} outcomes taken from {escape(str(path))}.", highlight=False, soft_wrap=True)
+    out = Screen(stderr=True)
+    out.print(f"{taken} outcomes taken from {escape(str(path))}.")
     for why in refused:
-        out.print(f"[yellow]not taken:[/] {escape(why)}", highlight=False, soft_wrap=True)
+        out.print(f"[yellow]not taken:[/] {escape(why)}")
 
 
 def _plan(
@@ -114,7 +113,7 @@ def _plan(
     if not any(table.deep for table in tables):
         raise InvalidInputError("--plan is for deep tables, and none is among these: see gal bench --list")
     write_plan(cells, cache, path)
-    Console(stderr=True).print(escape(f"{len(cells)} runs in {path}."), highlight=False, soft_wrap=True)
+    Screen(stderr=True).print(escape(f"{len(cells)} runs in {path}."))
 
 
 def _to_run_here(tables: Sequence[TableSpec], cache: Cache, kept: Collection[str]) -> list[str]:
@@ -122,7 +121,7 @@ def _to_run_here(tables: Sequence[TableSpec], cache: Cache, kept: Collection[str
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("deep", "torch", "--deep")
     count = len(left_to_run(tables, cache, READABLE, kept=kept))
-    Console(stderr=True).print(f"{count} deep runs to do here, one after another.", highlight=False)
+    Screen(stderr=True).print(f"{count} deep runs to do here, one after another.")
     return READABLE
 
 
@@ -164,7 +163,7 @@ def _check_writable(folder: Path) -> None:
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Observer]:
     """A bar for people; where nobody sees one, a whole line now and then."""
-    screen = Console(stderr=True)
+    screen = Screen(stderr=True)
     if not screen.is_terminal:
         with ProgressLine(quiet=quiet) as line:
             yield lambda done, total, what: line(

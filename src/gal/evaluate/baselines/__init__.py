@@ -1,14 +1,12 @@
 """What GAL is compared with, all behind one interface: see ``Method`` and ``METHODS``."""
 
-from gal.evaluate.baselines.alone import alone
 from gal.evaluate.baselines.assisted_learning import (
     assisted_learning,
     assisted_learning_last_only,
     learn_assisted,
 )
-from gal.evaluate.baselines.joint import joint
 from gal.evaluate.baselines.late import late_average, late_sum, learn_late
-from gal.evaluate.baselines.method import Classifier, Estimator, Method, gal, gal_estimator
+from gal.evaluate.baselines.method import Classifier, Estimator, Method, alone, gal, gal_estimator, joint
 from gal.evaluate.baselines.pooled import pooled
 
 METHODS: dict[str, Method] = {

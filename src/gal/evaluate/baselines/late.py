@@ -6,21 +6,17 @@ The labels themselves go to every organization, once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.algorithm import learn
 from gal.core.prediction import staged_outputs
-from gal.core.requests import Request
 from gal.core.state import Ensemble
 from gal.core.task import Task
-from gal.engine.drivers import Driver, InProcess, Traffic, ask, drive_prediction
+from gal.engine.drivers import Driver, InProcess, Traffic, drive_learning, drive_prediction
 from gal.engine.labels import Labels
 from gal.engine.organization import Organization
 from gal.estimators import _GAL, GALClassifier, GALRegressor
@@ -77,7 +73,7 @@ def learn_late(
 ) -> tuple[Ensemble, list[float]]:
     """Late fusion of organizations whose views have any shape: the ensemble, and the seconds of its rounds.
 
-    Every organization learns the labels as if they were its own, all of them side by side. Then what an
+    Every organization learns the labels as if they were its own. Then what an
     F_m adds to F^0 counts fully, or 1/M with ``average``. ``gal.predict`` takes the ensemble.
     """
     run = InProcess() if driver is None else driver
@@ -102,34 +98,15 @@ def count_labels(traffic: Traffic, task: Task) -> None:
 def _learn_each_alone(
     task: Task, members: Mapping[str, Organization], driver: Driver
 ) -> tuple[dict[str, Ensemble], list[float]]:
-    """F_m of every organization, and the seconds of each round; what they fit in a round goes out together.
-
-    Ctrl-C is meant for all of them, so it is not caught here.
-    """
+    """F_m of every organization, and the seconds of each round; Ctrl-C ends all of them."""
+    learned, began = {}, time.perf_counter()
     for name in task.organizations:
-        members[name].models.clear()
-    learnings = {name: learn(task.only(name)) for name in task.organizations}
-    learned: dict[str, Ensemble] = {}
-    waiting: dict[str, Sequence[Request]] = {}
-    seconds = []
-
-    def step(name: str, move: Callable[[], Sequence[Request]]) -> None:
-        try:
-            waiting[name] = move()
-        except StopIteration as end:
-            learned[name] = end.value
-            waiting.pop(name, None)
-
-    for name, learning in learnings.items():
-        step(name, partial(next, learning))
-    while waiting:
-        began = time.perf_counter()
-        requests = [request for asked in waiting.values() for request in asked]
-        answers = iter(ask(task, members, driver, requests))
-        for name, asked in list(waiting.items()):
-            step(name, partial(learnings[name].send, list(islice(answers, len(asked)))))
-        seconds.append(time.perf_counter() - began)
-    return {name: learned[name] for name in learnings}, seconds
+        learned[name] = drive_learning(task.only(name), {name: members[name]}, driver)
+        outcome = learned[name].outcome
+        if outcome is not None and outcome.ended.on_request:
+            raise KeyboardInterrupt
+    rounds = max(len(one.rounds) for one in learned.values())
+    return learned, [(time.perf_counter() - began) / max(rounds, 1)] * rounds
 
 
 def _fused(task: Task, single: Mapping[str, Ensemble], share: float) -> Ensemble:

@@ -16,6 +16,8 @@ from gal.errors import InvalidInputError, InvalidOptionError, did_you_mean
 from gal.estimators import GALClassifier, GALRegressor
 
 OrganizationsColumns = Mapping[str, Sequence[str | int]]
+JOINT = "joint"
+"""The name of the one organization that holds everything."""
 
 
 class Estimator(Protocol):
@@ -136,3 +138,21 @@ def options_used(options: Mapping[str, Any], used: Collection[str]) -> dict[str,
     if unknown:
         raise InvalidOptionError(f"unknown options {', '.join(unknown)}: see docs/ref-options.md")
     return {name: value for name, value in options.items() if name in used}
+
+
+def alone(
+    *, classes: bool, organizations: OrganizationsColumns, label_holder: str | None = None, **options: Any
+) -> Estimator:
+    """GAL with the label holder as its only organization, without anybody's assistance; takes all options."""
+    holder = check_label_holder(organizations, label_holder)
+    return in_one_place(holder, organizations[holder], organizations, holder, classes, options)
+
+
+def joint(
+    *, classes: bool, organizations: OrganizationsColumns, label_holder: str | None = None, **options: Any
+) -> Estimator:
+    """GAL with one organization of all columns and the label holder's local model: what GAL reduces to with
+    one organization. It takes all options.
+    """
+    holder = check_label_holder(organizations, label_holder)
+    return in_one_place(JOINT, all_columns(organizations), organizations, holder, classes, options)

@@ -1,1 +1,1 @@
-"""Reports: facts are gathered (``facts``), put into charts (``charts``), drawn and written (``page``)."""
+"""Reports: facts in sections (``simulated``, ``learned``), written as one page (``writing``)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -15,27 +15,24 @@ from gal.engine.observing import LearningCurve, curve_of
 from gal.errors import InvalidInputError
 from gal.evaluate.evidence import software
 from gal.evaluate.quality import Quality, quality_of
-from gal.evaluate.reporting.facts import Cells, Level, ReportFacts
+from gal.evaluate.reporting.facts import (
+    PRIVACY,
+    Cells,
+    Level,
+    ReportFacts,
+    ReportVerdict,
+    computed_in_cells,
+    contributions_section,
+    learning_section,
+    levels_in_cells,
+    quality_section,
+    some,
+)
 from gal.evaluate.wording import bytes_in_words, number
+from gal.secrecy.terms import SUM
 
-
-class Exchanged(Protocol):
-    """Messages of one kind with one peer in one direction, as the audit log adds them up."""
-
-    @property
-    def peer(self) -> str: ...
-
-    @property
-    def direction(self) -> str: ...
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def messages(self) -> int: ...
-
-    @property
-    def n_bytes(self) -> int: ...
+if TYPE_CHECKING:
+    from gal.node.store.audit import Total
 
 
 MESSAGES = {
@@ -62,28 +59,19 @@ COLUMNS_TELL = (
 def facts_of_version(
     facts: Mapping[str, Any],
     *,
-    moved: Iterable[Exchanged] = (),
+    moved: Iterable[Total] = (),
     privacy: Sequence[str] = (),
     versions: Cells | None = None,
-    worth: Mapping[str, float] | None = None,
 ) -> ReportFacts:
     """What ``gal learn --json`` says of a version, with what the audit log says of its task."""
-    holder = facts.get("label_holder")
-    left = left_cells(moved, str(holder))
-    leak, found = _leak(facts.get("leak"))
-    return ReportFacts(
-        **_learned(facts, f"{facts['task']}, version {facts['version']}"),
-        worth=worth,
-        left_title="What left each house",
-        left=left,
-        left_words=_left_words(left),
-        privacy=[*_statement(facts), *privacy, COLUMNS_TELL, *found],
-        leak=leak,
-        table=_rows_known(facts),
-        computed=_computed(facts),
-        versions=versions,
-        plain=facts,
-    )
+    said = (facts.get("privacy") or {}).get("words")
+    parts: dict[str, list[str | Cells]] = {
+        "What left each organization": _left(left_cells(moved, str(facts.get("label_holder")))),
+        PRIVACY: [*([str(said)] if said else []), *privacy, COLUMNS_TELL, *leak_parts(facts.get("leak"))],
+        "What was in the table": _rows_known(facts),
+        "Versions": [] if versions is None else [versions],
+    }
+    return _learned(facts, f"{facts['task']}, version {facts['version']}", parts)
 
 
 def facts_of_model(model: Any, X: Any = None, y: Any = None) -> ReportFacts:
@@ -109,19 +97,17 @@ def facts_of_model(model: Any, X: Any = None, y: Any = None) -> ReportFacts:
         "software": software(),
         "seed": None if model.random_state is None else str(model.random_state),
     }
-    rows = [[name, f"{len(columns):,}", _named(columns)] for name, columns in model.columns_.items()]
-    return ReportFacts(
-        **_learned(facts, type(model).__name__),
-        quality=_quality_of_model(model, X, y),
-        left_words=_traffic_words(traffic, len(ensemble.organizations) - 1),
-        privacy=[model.privacy_.words, COLUMNS_TELL],
-        table=Cells(["organization", "columns", "which"], rows),
-        computed=_computed(facts),
-        plain=facts,
-    )
+    rows = [[name, f"{len(columns):,}", some(list(columns))] for name, columns in model.columns_.items()]
+    parts: dict[str, list[str | Cells]] = {
+        "How predictions fit the truth": quality_section(_quality_of_model(model, X, y)),
+        "What would leave each organization": _traffic_words(traffic, len(ensemble.organizations) - 1),
+        PRIVACY: [model.privacy_.words, COLUMNS_TELL],
+        "What was in the table": [Cells(["organization", "columns", "which"], rows)],
+    }
+    return _learned(facts, type(model).__name__, parts)
 
 
-def left_cells(moved: Iterable[Exchanged], holder: str) -> Cells | None:
+def left_cells(moved: Iterable[Total], holder: str) -> Cells | None:
     """What left and what entered, by peer, of the audit log's totals; None where nothing did."""
     rows = [
         [
@@ -137,36 +123,45 @@ def left_cells(moved: Iterable[Exchanged], holder: str) -> Cells | None:
     return Cells(["from", "to", "what left", "messages", "size"], rows) if rows else None
 
 
-def _learned(facts: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """What both have: the question, the answer, losses, contributions, curves."""
-    loss = str(facts.get("loss", "loss")).replace("_", " ")
+def _learned(facts: Mapping[str, Any], name: str, parts: Mapping[str, list[str | Cells]]) -> ReportFacts:
+    """What versions and models have in common, around the other ``parts``."""
+    loss, holder = str(facts.get("loss", "loss")).replace("_", " "), facts.get("label_holder")
     found = contributions_of(facts.get("contributions"))
     named = {
         "before the first round": "initial_validation_loss",
-        f"{facts.get('label_holder')} alone": "alone_validation_loss",
+        f"{holder} alone": "alone_validation_loss",
         "with assistance": "assisted_validation_loss",
     }
     known = {said: facts.get(key) for said, key in named.items()}
-    curve = facts.get("learning")
+    levels = [Level(said, float(value)) for said, value in known.items() if value is not None]
     answer, verdict = _answer(facts, loss, found)
     told = found is not None and found.rows != "training"
     judged = f"{found.n_rows:,} rows" if found is not None and told else "rows"
     by = f" ({found.rows})" if found is not None and told else ""
-    return {
-        "title": f"{name}: did assistance help?",
-        "question": f"{name}: did assistance help {facts.get('label_holder')}?",
-        "answer": answer,
-        "verdict": verdict,
-        "more": _more(facts),
-        "measure": loss,
-        "lower_is_better": True,
-        "levels": [Level(said, float(value)) for said, value in known.items() if value is not None],
-        "judged": f"The mean {loss} on {judged} that were not fitted{by}.",
-        "holder": facts.get("label_holder"),
-        "contributions": found,
-        "curves": [] if curve is None else [LearningCurve(**curve)],
-        "loss": loss,
-    }
+    curve = facts.get("learning")
+    return ReportFacts(
+        title=f"{name}: did assistance help?",
+        question=f"{name}: did assistance help {holder}?",
+        answer=answer,
+        verdict=verdict,
+        more=_more(facts),
+        holder=holder,
+        sections={
+            "How well": [
+                levels_in_cells(f"{loss} (lower is better)", levels),
+                f"The mean {loss} on {judged} that were not fitted{by}.",
+            ]
+            if levels
+            else [],
+            "Who brings what": contributions_section(found, loss),
+            "Learning, round by round": learning_section(
+                [] if curve is None else [LearningCurve(**curve)], loss
+            ),
+            **parts,
+            "How it was computed": computed_in_cells(_computed(facts)),
+        },
+        plain=facts,
+    )
 
 
 def why_alone(facts: Mapping[str, Any]) -> str:
@@ -184,16 +179,16 @@ def why_alone(facts: Mapping[str, Any]) -> str:
     return better
 
 
-def _answer(facts: Mapping[str, Any], loss: str, found: Contributions | None) -> tuple[str, str]:
+def _answer(facts: Mapping[str, Any], loss: str, found: Contributions | None) -> tuple[str, ReportVerdict]:
     alone, assisted = facts.get("alone_validation_loss"), facts.get("assisted_validation_loss")
+    if facts.get("track") == "alone":
+        return f"No: {why_alone(facts)}", "hurts"
     if found is None or found.rows == "training" or not found.by_organization:
         if alone is None or assisted is None:
             return "Nobody can tell: no rows were kept apart to judge it by.", "unclear"
         said = f"On rows that were not fitted the {loss} is {number(assisted)}, and {number(alone)} alone"
         return f"{said}; how sure that is, is not known.", "unclear"
     gain = found.gain
-    if facts.get("track") == "alone":
-        return f"No: {why_alone(facts)}", "hurts"
     between = f"(95 % confidence: {number(gain.low)} to {number(gain.high)})"
     before = " down" if alone is None else f" below the {number(alone)} that is reached alone"
     said = (
@@ -207,26 +202,35 @@ def _answer(facts: Mapping[str, Any], loss: str, found: Contributions | None) ->
 
 
 def _more(facts: Mapping[str, Any]) -> list[str]:
+    """What follows the answer, in the terminal and in reports."""
+    rows = "" if facts.get("n_rows") is None else f", on {facts['n_rows']:,} rows"
     said = [
-        f"{facts['rounds']} of {facts['rounds_learned']} rounds are used. The loss on fitted rows went from "
-        f"{number(facts['initial_train_loss'])} to {number(facts['train_loss'])}."
-        f"{kept_back(facts, 'the curve below')}"
+        f"{facts['rounds']} of {facts['rounds_learned']} rounds are used{rows}. The loss on fitted rows went "
+        f"from {number(facts['initial_train_loss'])} to {number(facts['train_loss'])}.{kept_back(facts)}"
     ]
+    if facts.get("closing") is not None:
+        said.append(f"A stacker on all fitted values takes part: its share is {facts['closing']:.0%}.")
+    if facts.get("probes") is not None:
+        said.append(f"Interaction probes take part: their share is {facts['probes']:.0%}.")
     said += _on_true_labels(facts)
-    if facts.get("why_not_active"):
-        said.append(f"This version does not predict: {facts['why_not_active']}.")
     if facts.get("not_there"):
-        who = "; ".join(f"{name} {why}" for name, why in facts["not_there"].items())
-        said.append(f"Not there at the end: {who}.")
-    missed = facts.get("missed") or {}
-    for name, rounds in missed.items():
-        said.append(f"{name} missed round{'' if len(rounds) == 1 else 's'} {', '.join(map(str, rounds))}.")
+        n_invited, missing = len(facts["invited"]), facts["not_there"]
+        who = "; ".join(f"{name} {why}" for name, why in missing.items())
+        said.append(f"It ended with {n_invited - len(missing)} of {n_invited} organizations: {who}.")
+    if facts.get("why_not_active"):
+        stays = f"version {facts['active']} stays active" if facts["active"] else "no version is active"
+        said.append(
+            f"This version does not predict: {facts['why_not_active']}; {stays}. "
+            f"gal versions {facts['task']} --activate {facts['version']} takes it all the same."
+        )
+    for name, missed in (facts.get("missed") or {}).items():
+        said.append(f"{name} missed round{'' if len(missed) == 1 else 's'} {', '.join(map(str, missed))}.")
     return said
 
 
-def kept_back(facts: Mapping[str, Any], where: str) -> str:
-    """Why the loss of its rounds (said ``where``) is lower than the version's, if it is: of steps that
-    overfit only a share is kept (``trust``).
+def kept_back(facts: Mapping[str, Any]) -> str:
+    """Why the loss of its rounds is lower than the version's, if it is: of steps that overfit only a share
+    is kept.
     """
     curve, found = facts.get("learning"), contributions_of(facts.get("contributions"))
     if not curve or found is None or found.rows != "cross-validation" or facts.get("refitted"):
@@ -235,7 +239,7 @@ def kept_back(facts: Mapping[str, Any], where: str) -> str:
     if number(reached) == number(facts["train_loss"]) or reached > facts["train_loss"]:
         return ""
     return (
-        f" With whole steps it would be {number(reached)}, as in {where}; of them as much is kept as "
+        f" With whole steps it would be {number(reached)}, as in its rounds; of them as much is kept as "
         "the cross-validation bears out."
     )
 
@@ -243,7 +247,10 @@ def kept_back(facts: Mapping[str, Any], where: str) -> str:
 def _on_true_labels(facts: Mapping[str, Any]) -> list[str]:
     """Of a private version: what predicts was fitted to the true labels, and judged on them."""
     if not facts.get("refitted"):
-        return []
+        if (facts.get("privacy") or {}).get("mechanism", "none") == "none":
+            return []
+        why = facts.get("refit_problem", "it would be no better, or there is too little to learn from")
+        return [f"Nothing was refitted to the true labels ({why}): the public model predicts."]
     words = str(facts.get("refit_words") or "")
     return [
         "Losses and contributions here are of what was learned with noise. On the true labels, which stay "
@@ -253,49 +260,44 @@ def _on_true_labels(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _left_words(left: Cells | None) -> list[str]:
+def _left(left: Cells | None) -> list[str | Cells]:
     if left is None:
         return ["The audit log has no message of this task."]
     return [
         "From this node's audit log, all versions of the task together. Columns, models and labels have no "
         "message: they stay where they are. What the others' other partners get is in their own logs.",
+        left,
     ]
 
 
-def _statement(facts: Mapping[str, Any]) -> list[str]:
-    privacy = facts.get("privacy") or {}
-    return [str(privacy["words"])] if privacy.get("words") else []
-
-
-def _leak(leak: Mapping[str, Any] | None) -> tuple[Cells | None, list[str]]:
+def leak_parts(leak: Mapping[str, Any] | None) -> list[str | Cells]:
     """What attacks found out, where they were tried."""
     if leak is None:
-        return None, [
-            "Nobody attacked what was sent: gal learn --measure-leak does, and says what it gives away."
-        ]
+        return ["Nobody attacked what was sent: gal learn --leakage does, and says what it gives away."]
     if "error" in leak:
-        return None, [str(leak["error"])]
+        return [str(leak["error"])]
     rows = []
     for one in leak["attacks"]:
         share = one["ordinary"]["with"]
         if share["of"]:
             right = f"{share['share']:.1%} ({share['low']:.1%} to {share['high']:.1%})"
             rows.append([one["name"], right, one["note"] or ""])
-    return Cells(["attack", "labels guessed right", ""], rows), [str(leak["verdict"])]
+    return [str(leak["verdict"]), Cells(["attack", "labels guessed right", ""], rows)]
 
 
-def _rows_known(facts: Mapping[str, Any]) -> Cells | None:
+def _rows_known(facts: Mapping[str, Any]) -> list[str | Cells]:
+    """Who took part: with sums all know all rows."""
     known, unknown = facts.get("known_rows") or {}, facts.get("unknown_rows") or {}
-    if not known:
-        return None
+    summed = (facts.get("contributions") or {}).get("by_organization") or {}
     rows = [[name, f"{count:,}", f"{unknown.get(name, 0):,}"] for name, count in known.items()]
-    return Cells(["organization", "rows it knows", "rows it does not know"], rows)
+    rows += [[name, f"{facts['n_rows']:,}", "0"] for name in summed if name == SUM]
+    return [Cells(["organization", "rows it knows", "rows it does not know"], rows)] if rows else []
 
 
 def _computed(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = facts.get("n_rows")
     without = facts.get("n_without_label")
-    said = [
+    return [
         (
             "rows",
             "" if rows is None else f"{rows:,}" + (f", {without:,} more without a label" if without else ""),
@@ -308,7 +310,6 @@ def _computed(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("seed", str(facts.get("seed") or "")),
         ("software", ", ".join(f"{a} {b}" for a, b in (facts.get("software") or software()).items())),
     ]
-    return [(name, value) for name, value in said if value]
 
 
 def _quality_of_model(model: Any, X: Any, y: Any) -> Quality | None:
@@ -329,44 +330,61 @@ def _quality_of_model(model: Any, X: Any, y: Any) -> Quality | None:
     return quality_of(truth, {"assisted": np.asarray(model.predict(X))}, None)
 
 
-def _traffic_words(traffic: Any, others: int) -> list[str]:
+def _traffic_words(traffic: Any, others: int) -> list[str | Cells]:
     if traffic is None or not others:
         return ["Nobody else takes part, or the model was loaded from a file: nothing was counted."]
     return [
-        "This was computed in one place: nothing has left anybody's house. Over nodes, "
-        f"{bytes_in_words(traffic.sent)} of residuals would leave the label holder's house, for {others} "
-        f"others together, and {bytes_in_words(traffic.received)} of fitted values theirs, in "
+        "This was computed on one machine: nothing has left any organization. Over nodes, "
+        f"{bytes_in_words(traffic.sent)} of residuals would leave the label holder, for {others} "
+        f"others together, and {bytes_in_words(traffic.received)} of fitted values would leave them, in "
         f"{traffic.trips} round trips. Columns, models and labels would stay where they are."
     ]
-
-
-def _named(columns: Any, most: int = 12) -> str:
-    names = [str(one) for one in columns]
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def versions_cells(active: int | None, found: Mapping[Any, Mapping[str, Any]]) -> Cells:
-    """All versions of a task, one in a row."""
-    header = ["version", "state", "finished (UTC)", "rows", "rounds", "validated loss", "privacy"]
+def versions_cells(
+    active: int | None, found: Mapping[Any, Mapping[str, Any]], begun: str = "interrupted or learning"
+) -> Cells:
+    """All versions of a task, one in a row; ``begun``: what one that is not finished is."""
+    header = ["version", "state", "finished (UTC)", "rows", "rounds", "train loss", "validation loss"]
     rows = []
     for version, facts in found.items():
-        loss = facts.get("validation_loss")
+        privacy, losses = facts.get("privacy"), (facts.get("train_loss"), facts.get("validation_loss"))
+        told = str((privacy or {}).get("mechanism", "none"))
+        if privacy and told != "none":
+            delta = f", delta {privacy['delta']:g}" if privacy["delta"] else ""
+            told += f", epsilon {privacy['epsilon']:g}{delta}{', refitted' if facts.get('refitted') else ''}"
         rows.append(
             [
                 f"{version} (active)" if version == active else str(version),
-                "interrupted or learning" if facts["status"] == "begun" else str(facts["status"]),
+                begun if facts["status"] == "begun" else str(facts["status"]),
                 str(facts.get("finished", ""))[:16].replace("T", " "),
                 f"{facts['n_rows']:,}",
                 str(facts.get("rounds", "")),
-                "" if loss is None else number(loss),
-                str((facts.get("privacy") or {}).get("mechanism", "none")),
+                *("" if loss is None or loss != loss else number(loss) for loss in losses),
+                gained_by(facts.get("contributions")),
+                told,
             ]
         )
-    return Cells(header, rows)
+    return Cells([*header, "gained by", "privacy"], rows)
 
 
-__all__ = ["facts_of_model", "facts_of_version", "kept_back", "left_cells", "versions_cells"]
+def gained_by(facts: Mapping[str, Any] | None) -> str:
+    """Contributions as parts of the gain, in a line; nothing where none are known."""
+    found = contributions_of(facts)
+    if found is None:
+        return ""
+    if not found.gain.value > 0:
+        return "nobody"
+    ranked = sorted(found.by_organization.items(), key=lambda pair: -pair[1].value)
+    return ", ".join(
+        f"{name} {one.value / found.gain.value:.0%}"
+        + ("" if one.verdict == "helped" else f" ({one.verdict})")
+        for name, one in ranked
+    )
+
+
+__all__ = ["facts_of_model", "facts_of_version", "gained_by", "leak_parts", "left_cells", "versions_cells"]

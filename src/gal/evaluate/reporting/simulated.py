@@ -1,72 +1,187 @@
-"""A simulation as facts for a report."""
+"""What a simulation found: sentences for the terminal and reports, and a report's facts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gal.engine.options import MOST_ROUNDS, ROUNDS, is_auto
-from gal.evaluate.comparing.verdict import Verdict
+from gal.evaluate.comparing.intervals import Verdict
 from gal.evaluate.evidence import Exchange
-from gal.evaluate.reporting.columns import columns_in_cells
-from gal.evaluate.reporting.facts import Cells, Level, ReportFacts, ReportVerdict
-from gal.evaluate.reporting.outcome import (
-    answer_in_words,
-    compared_lines,
-    details_in_words,
-    measure_of,
+from gal.evaluate.metrics import metric_named
+from gal.evaluate.reporting.facts import (
+    PRIVACY,
+    Cells,
+    Level,
+    ReportFacts,
+    ReportVerdict,
+    computed_in_cells,
+    contributions_section,
+    learning_section,
+    levels_in_cells,
+    quality_section,
+    some,
 )
-from gal.evaluate.simulation import Simulation
-from gal.evaluate.wording import bytes_in_words, names_in_words
+from gal.evaluate.simulation import Interval, Simulation
+from gal.evaluate.understood import UsedColumn
+from gal.evaluate.wording import bytes_in_words, names_in_words, number, share_in_words
+from gal.models.reading.column_reading import shown
 from gal.privacy.statements import statement
 
-NAMES_SHOWN = 12
-
-
+MEASURES = {"auc": "AUC", "accuracy": "accuracy", "r2": "R²", "neg_mae": "minus the mean absolute error"}
 STYLES: Mapping[Verdict, ReportVerdict] = {
     Verdict.GAIN: "helps",
     Verdict.NO_GAIN: "nothing",
     Verdict.UNCLEAR: "unclear",
     Verdict.HARM: "hurts",
 }
+COLUMNS_HEADER = ("column", "organization", "read as", "missing", "examples", "what was done")
+LONGEST = 40
+"""Characters of a name."""
+
+NOTHING = "no partner adds anything that can be told from chance"
+"""In words, what the verdict "no gain" is."""
+
+
+def measure_of(found: Simulation) -> str:
+    """What its scores are called."""
+    return MEASURES.get(found.metric, found.metric.replace("_", " "))
+
+
+def compared_lines(found: Simulation) -> list[tuple[str, str, Interval]]:
+    """The compared models: a key, in words which model it is, and its score."""
+    said = [("alone", f"{found.label_holder} alone (GAL's own learner)", found.alone)]
+    if found.alone_tuned is not None:
+        tuned = f"{found.label_holder} alone (tuned {found.alone_tuned_model})"
+        said.append(("alone_tuned", tuned, found.alone_tuned))
+    pooled = f"pooled (tuned {found.pooled_model} on all columns)"
+    return [*said, ("assisted", "with assistance (GAL)", found.assisted), ("pooled", pooled, found.pooled)]
+
+
+def answer_in_words(found: Simulation) -> str:
+    """The verdict in one sentence, with the interval that it follows from."""
+    gain, measure = found.gain, measure_of(found)
+    if len(found.organizations) == 1:
+        return f"Nobody else takes part: {measure} is {number(found.alone.value)} without assistance."
+    between = f"(95 % confidence: {number(gain.low)} to {number(gain.high)})"
+    scores = f"{measure} is {number(found.assisted.value)} instead of {number(found.alone.value)}"
+    difference = f"a difference of {number(gain.value)} {between}"
+    if found.verdict is Verdict.GAIN:
+        return f"Yes: with assistance, {scores}, a gain of {number(gain.value)} {between}."
+    if found.verdict is Verdict.HARM:
+        return f"No, assistance does harm: with assistance, {scores}, {difference}."
+    if found.verdict is Verdict.NO_GAIN:
+        return f"No gain: {NOTHING}. With assistance, {scores}, {difference}."
+    if gain.low > 0:
+        return f"Not clear: with assistance, {scores}, {difference}, but a tuned model alone reaches as much."
+    return f"Not clear: with assistance, {scores}, {difference}, which may be chance."
+
+
+def details_in_words(found: Simulation) -> list[str]:
+    """What follows the answer: scores in words, the share of the pooling gain, unused assistance."""
+    metric, pooling = metric_named(found.metric), found.pooling_gain
+    said = [
+        f"Alone, the model of {found.label_holder} {metric.said(found.alone.value)}. "
+        f"With assistance it {metric.said(found.assisted.value)}.{which_is_positive(found)}"
+    ]
+    between = f"(95 % confidence: {number(pooling.low)} to {number(pooling.high)})"
+    if found.covered is not None:
+        said.append(_share(found))
+    elif found.verdict is Verdict.GAIN:
+        said.append(
+            f"What pooling adds, {number(pooling.value)} {between}, may be chance: no share of it is known."
+        )
+    elif pooling.low > 0:
+        said.append(f"Pooling all columns would add {number(pooling.value)} {between}.")
+    probes = [] if found.interaction_probes is None else [found.interaction_probes.sentence()]
+    return [*said, *_tuned(found), *_unused(found), *probes]
+
+
+def which_is_positive(found: Simulation) -> str:
+    """Which class the words of the metric are about, where they are about one."""
+    if metric_named(found.metric).needs != "positive" or found.quality is None:
+        return ""
+    return f" A positive case is a row of {found.quality.positive}."
+
+
+def _share(found: Simulation) -> str:
+    assert found.covered is not None
+    said = f"That is {share_in_words(found.covered)}, and no column would leave its organization."
+    by_log_loss = found.covered_by_log_loss
+    if by_log_loss is None:
+        return said
+    if by_log_loss < 0:
+        return f"{said} In log loss it is worse than alone."
+    return f"{said} In log loss it is {share_in_words(by_log_loss)}."
+
+
+def _tuned(found: Simulation) -> list[str]:
+    """Where the label holder needs nobody to do better: a gain over a weaker model alone would flatter."""
+    tuned = found.alone_tuned
+    if tuned is None or not found.gain.low > 0 or tuned.value < found.assisted.value:
+        return []
+    return [
+        f"A tuned {found.alone_tuned_model} on the columns of {found.label_holder} alone reaches "
+        f"{number(tuned.value)}: take it as the local model before you ask others."
+    ]
+
+
+def _unused(found: Simulation) -> list[str]:
+    """Where nothing, or no assistance, was better on validation rows."""
+    splits, constant = len(found.rounds_used), sum(not rounds for rounds in found.rounds_used)
+    if splits and constant == splits:
+        return [
+            "Nothing was learned that holds for other rows: no round was better on validation rows, so GAL "
+            "predicts the same constant for every row."
+        ]
+    unused = sum(not one for one in found.assistance_used)
+    if unused and len(found.organizations) > 1:
+        return [
+            f"In {unused} of {splits} splits of the cross-validation no organization helped on validation "
+            "rows: assistance is not used there."
+        ]
+    return []
 
 
 def facts_of_simulation(found: Simulation) -> ReportFacts:
     """Everything that was found."""
+    measure, chance = measure_of(found), found.verdict is Verdict.NO_GAIN
+    levels = [Level(name, one.value, one.low, one.high) for _, name, one in compared_lines(found)]
+    columns = [cells_of(one) for one in found.columns]
     return ReportFacts(
         title=f"Would assistance help {found.label_holder}?",
         question=f"Would assistance help {found.label_holder} to predict {found.target}?",
         answer=answer_in_words(found),
         verdict=STYLES[found.verdict],
         more=details_in_words(found),
-        measure=measure_of(found),
-        chance=_chance(found),
-        levels=[Level(name, one.value, one.low, one.high) for _, name, one in compared_lines(found)],
-        judged=_judged(found),
         holder=found.label_holder,
-        contributions=found.contributions,
-        worth=found.worth(),
-        curves=found.learning,
-        quality=found.quality,
-        subject=found.target,
-        left=_left(found, found.exchange),
-        left_words=_left_words(found.exchange),
-        privacy=_privacy(found),
-        table=_table(found),
-        columns=columns_in_cells(found.columns) if found.columns else None,
         remarks=found.profile,
-        remarked=True,
-        computed=_computed(found),
+        sections={
+            "How well": [levels_in_cells(measure, levels), _judged(found)],
+            "Who brings what": contributions_section(found.contributions, measure, chance=chance),
+            "Learning, round by round": learning_section(found.learning, "loss"),
+            "How predictions fit the truth": quality_section(found.quality, found.target),
+            "What would leave each organization": _left(found, found.exchange),
+            PRIVACY: _privacy(found),
+            "What was in the table": _table(found),
+            "How the columns were read": [Cells(COLUMNS_HEADER, columns)] if columns else [],
+            "How it was computed": computed_in_cells(_computed(found)),
+        },
         plain=found.to_json(),
     )
 
 
-def _chance(found: Simulation) -> float | None:
-    """The score of a model that knows nothing; None where that is not known."""
-    if found.metric == "accuracy" and found.quality is not None:
-        rows = [one.rows for one in next(iter(found.quality.classes.values()))]
-        return max(rows) / sum(rows)
-    return {"auc": 0.5, "r2": 0.0}.get(found.metric)
+def cells_of(one: UsedColumn) -> list[str]:
+    """What is said of a column; control characters are written as what they are."""
+    read = one.column
+    kind = f"{read.kind} (as you said)" if read.declared else read.kind
+    named = [shown(name, LONGEST) for name in (read.name, one.organization)]
+    return [*named, kind, share(read.missing), ", ".join(read.examples), read.done]
+
+
+def share(missing: float) -> str:
+    """A share of rows; what is little is not none."""
+    return "" if missing == 0 else "< 1 %" if missing < 0.01 else f"{missing:.0%}".replace("%", " %")
 
 
 def _judged(found: Simulation) -> str:
@@ -79,37 +194,22 @@ def _judged(found: Simulation) -> str:
     )
 
 
-def _left(found: Simulation, moved: Exchange | None) -> Cells | None:
+def _left(found: Simulation, moved: Exchange | None) -> list[str | Cells]:
     if moved is None or not moved.fitted:
-        return None
-    rows = [
-        [
-            found.label_holder,
-            name,
-            "residuals: how far off the model still is, row by row",
-            bytes_in_words(size),
-        ]
-        for name, size in moved.residuals.items()
-    ]
-    rows += [
-        [name, found.label_holder, "fitted values: what its model says of these rows", bytes_in_words(size)]
-        for name, size in moved.fitted.items()
-    ]
-    return Cells(["from", "to", "what would leave", "size"], rows)
-
-
-def _left_words(moved: Exchange | None) -> Sequence[str]:
-    if moved is None or not moved.fitted:
-        return ["Nobody else takes part: nothing would leave the house."]
+        return ["Nobody else takes part: nothing would leave the organization."]
+    sent, back = "residuals: how far off the model still is, row by row", "fitted values of these rows"
+    rows = [[found.label_holder, name, sent, bytes_in_words(size)] for name, size in moved.residuals.items()]
+    rows += [[name, found.label_holder, back, bytes_in_words(size)] for name, size in moved.fitted.items()]
     return [
         "This was computed on one machine: nothing has left any organization. If they did the same "
-        "as nodes of their own, this is what would leave each house while they learn.",
-        f"Sizes were counted in the first part of the evaluation: {moved.rows:,} rows, {moved.trips} round "
+        "as nodes of their own, this is what would leave each organization while they learn.",
+        f"Sizes were counted in the first fold: {moved.rows:,} rows, {moved.trips} round "
         "trips, without what a network adds. Columns, column names, models and labels would stay.",
+        Cells(["from", "to", "what would leave", "size"], rows),
     ]
 
 
-def _privacy(found: Simulation) -> list[str]:
+def _privacy(found: Simulation) -> list[str | Cells]:
     others = [name for name in found.organizations if name != found.label_holder]
     if not others:
         return ["Nobody else takes part: there is nothing that others could learn."]
@@ -122,17 +222,19 @@ def _privacy(found: Simulation) -> list[str]:
     ]
 
 
-def _table(found: Simulation) -> Cells:
+def _table(found: Simulation) -> list[str | Cells]:
     rows = [
-        [name, f"{len(columns):,}", _some(columns), "yes" if name == found.label_holder else ""]
+        [name, f"{len(columns):,}", some(columns), "yes" if name == found.label_holder else ""]
         for name, columns in found.organizations.items()
     ]
-    return Cells(["organization", "columns", "which", "holds the label"], rows)
-
-
-def _some(columns: Sequence[str]) -> str:
-    rest = len(columns) - NAMES_SHOWN
-    return ", ".join(columns[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    fine = (
+        "Nothing stands out: no constant, empty or id-like column, no dates that cannot be read, no rare "
+        "class."
+    )
+    return [
+        Cells(["organization", "columns", "which", "holds the label"], rows),
+        *([] if found.profile else [fine]),
+    ]
 
 
 def _computed(found: Simulation) -> list[tuple[str, str]]:
@@ -140,7 +242,7 @@ def _computed(found: Simulation) -> list[tuple[str, str]]:
     folds, repeats = int(given.get("parts", 0)), int(given.get("repeats", 1))
     often = "" if repeats == 1 else f", {repeats} times"
     how = f"cross-validation in {folds} folds{often}" if folds > 1 else "one test part, a fifth of the rows"
-    said = [
+    return [
         ("verdict", found.verdict.value),
         ("compared", how),
         ("models", "; ".join(name for _, name, _ in compared_lines(found))),
@@ -150,11 +252,21 @@ def _computed(found: Simulation) -> list[tuple[str, str]]:
         ("time", f"{found.seconds:.1f} s"),
         ("software", ", ".join(f"{name} {version}" for name, version in found.software.items())),
     ]
-    return [(name, value) for name, value in said if value]
 
 
 def _most(rounds: Any) -> str:
     return f"at most {ROUNDS}, or {MOST_ROUNDS} while they help" if is_auto(rounds) else f"at most {rounds}"
 
 
-__all__ = ["facts_of_simulation"]
+__all__ = [
+    "COLUMNS_HEADER",
+    "LONGEST",
+    "NOTHING",
+    "answer_in_words",
+    "cells_of",
+    "compared_lines",
+    "details_in_words",
+    "facts_of_simulation",
+    "measure_of",
+    "share",
+]

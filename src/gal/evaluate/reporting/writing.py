@@ -1,20 +1,56 @@
-"""Reports and single pictures as files."""
+"""A report as one HTML file: no script, nothing from a network, every name escaped, bars by its style."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
 from typing import Any
 
-from gal.errors import InvalidOptionError
-from gal.evaluate.reporting.charts import charts_of
-from gal.evaluate.reporting.facts import ReportFacts
-from gal.evaluate.reporting.page import page_of
-from gal.evaluate.reporting.report_subjects import gathered
-from gal.extras import require
+from gal.errors import InvalidInputError, InvalidOptionError
+from gal.evaluate.reporting.facts import Cells, Level, ReportFacts, some
+from gal.evaluate.reporting.learned import facts_of_model
+from gal.evaluate.reporting.simulated import facts_of_simulation
+from gal.evaluate.simulation import Simulation
 
 LARGEST = 2_000_000
 """Bytes: what a report may have at most."""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""What a browser may load for this page: nothing; and it runs nothing."""
+PIECES = re.compile(r"[^_./-]{1,20}[_./-]?|[_./-]")
+"""Pieces of a long word, between which a browser may break it."""
+
+STYLE = """
+:root{color-scheme:light dark;--paper:#fff;--soft:#f4f5f7;--edge:#d9dce1;--ink:#1b1f24;--dim:#5a626d;
+--bar:#1f5fa8;--good:#1f7a45;--bad:#b3261e;--open:#8a6100}
+@media screen and (prefers-color-scheme:dark){:root{--paper:#14171b;--soft:#1d2126;--edge:#363c45;
+--ink:#e8eaed;--dim:#a3abb6;--bar:#7cb3f2;--good:#74cf98;--bad:#f2938c;--open:#e3b95a}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,sans-serif;
+overflow-wrap:anywhere}
+main{max-width:48rem;margin:0 auto;padding:2rem 1.25rem 4rem}
+h1{font-size:1.7rem;line-height:1.25;margin:0}
+h2{font-size:1.2rem;margin:2.6rem 0 .5rem;padding-top:.9rem;border-top:1px solid var(--edge)}
+.answer{font-size:1.15rem;border-left:5px solid var(--open);background:var(--soft);padding:.9rem 1.1rem}
+.answer.helps{border-color:var(--good)}.answer.hurts{border-color:var(--bad)}
+.remarks{border:1px solid var(--open);padding:.6rem 1.1rem;font-size:.95rem}
+.remarks h2{font-size:1rem;margin:0;padding:0;border:0}
+.scroll{overflow-x:auto;margin:.5rem 0}
+table{border-collapse:collapse;font-size:.9rem;width:100%;font-variant-numeric:tabular-nums}
+th,td{text-align:left;padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--edge);vertical-align:top;
+min-width:4rem}
+thead th{color:var(--dim)}tbody th{font-weight:600}
+.bar{position:relative;display:block;min-width:8rem;height:1.3rem}
+.bar i,.bar b,.bar u{position:absolute;top:.4rem;height:.55rem;background:var(--bar)}
+.bar i{opacity:.35;border-radius:.3rem}.bar b{width:.55rem;margin-left:-.27rem;border-radius:50%}
+.bar u{top:0;height:1.3rem;width:1px;background:var(--dim)}
+footer{margin-top:3rem;color:var(--dim);font-size:.85rem}
+@media print{@page{margin:16mm}body{font-size:10.5pt}main{max-width:none;padding:0}tr{break-inside:avoid}
+*{print-color-adjust:exact}}
+"""
 
 
 def report(found: Any, path: str | Path, X: Any = None, y: Any = None) -> Path:
@@ -34,23 +70,28 @@ def report(found: Any, path: str | Path, X: Any = None, y: Any = None) -> Path:
     True
     """
     target = Path(path)
-    check_report(target, None)
+    check_report(target)
     return write_report(gathered(found, X, y), target)
 
 
-def check_report(path: Path | None, figures: Path | None) -> None:
-    """An error where these cannot be written: said before what takes minutes."""
-    if path is not None:
-        if path.suffix.lower() not in {".html", ".htm"}:
-            raise InvalidOptionError(f"a report's name must end in .html, got {str(path)!r}")
-        if not path.absolute().parent.is_dir():
-            raise InvalidOptionError(
-                f"there is no folder {str(path.absolute().parent)!r} to put the report in"
-            )
-    if figures is not None:
-        require("figures", "single pictures (--figures)")
-        if figures.exists() and not figures.is_dir():
-            raise InvalidOptionError(f"{str(figures)!r} is a file: name a folder for the pictures")
+def gathered(found: Any, X: Any = None, y: Any = None) -> ReportFacts:
+    """Facts of a simulation, or of a fitted ``GALClassifier`` or ``GALRegressor``."""
+    if isinstance(found, Simulation):
+        return facts_of_simulation(found)
+    if not hasattr(found, "ensemble_"):
+        raise InvalidInputError(
+            f"a report is about a simulation or a fitted GALClassifier or GALRegressor, not about a "
+            f"{type(found).__name__}: fit it first"
+        )
+    return facts_of_model(found, X, y)
+
+
+def check_report(path: Path) -> None:
+    """An error where it cannot be written: said before what takes minutes."""
+    if path.suffix.lower() not in {".html", ".htm"}:
+        raise InvalidOptionError(f"a report's name must end in .html, got {str(path)!r}")
+    if not path.absolute().parent.is_dir():
+        raise InvalidOptionError(f"there is no folder {str(path.absolute().parent)!r} to put the report in")
 
 
 def write_report(facts: ReportFacts, path: Path) -> Path:
@@ -68,30 +109,90 @@ def write_report(facts: ReportFacts, path: Path) -> Path:
     return path
 
 
-def save_pictures(facts: ReportFacts, folder: Path) -> list[Path]:
-    """Every chart of a report as PNG and as SVG; the same facts give the same bytes."""
-    check_report(None, folder)
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    from gal.evaluate.drawing import DPI
-    from gal.evaluate.reporting.displays import draw
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidOptionError(
-            f"the folder {str(folder)!r} cannot be made: {error.strerror}; name another one"
-        ) from error
-    paths = []
-    for key, chart in charts_of(facts).items():
-        figure = Figure(layout="constrained")
-        draw(chart, figure.add_subplot())
-        for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Title": chart.title})):
-            paths.append(folder / f"{key}.{kind}")
-            with matplotlib.rc_context({"svg.hashsalt": "gal"}):
-                figure.savefig(paths[-1], dpi=DPI, facecolor="white", metadata=metadata)
-    return paths
+def page_of(facts: ReportFacts, written: str, *, for_machines: bool = True) -> str:
+    """The whole file; ``written`` says when, ``for_machines`` adds what ``--json`` prints."""
+    sections = "".join(
+        f"<section><h2>{escape(title)}</h2>"
+        + "".join(_cells(one) if isinstance(one, Cells) else f"<p>{escape(one)}</p>" for one in parts)
+        + "</section>\n"
+        for title, parts in facts.sections.items()
+        if parts
+    )
+    more = "".join(f"<p>{escape(one)}</p>" for one in facts.more)
+    kept = "No row of any table is in this file; names are, and examples of values where columns are listed."
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(facts.title)}</title><style>{STYLE}</style></head>\n<body><main>\n"
+        f"<header><h1>{escape(facts.question)}</h1></header>"
+        f'<p class="answer {facts.verdict}">{escape(facts.answer)}</p>{_remarks(facts)}{more}\n{sections}'
+        f"<footer><p>{escape(f'Written by gal-learn, {written}. {kept}')}</p></footer>\n"
+        f"</main>{_for_machines(facts.plain) if for_machines else ''}</body></html>\n"
+    )
 
 
-__all__ = ["check_report", "report", "save_pictures", "write_report"]
+def _remarks(facts: ReportFacts) -> str:
+    """What is wrong with the table, beside the answer that depends on it."""
+    if not facts.remarks:
+        return ""
+    items = "".join(
+        f"<li><strong>{escape(one.kind)}</strong>: "
+        f"{escape(f'{some(one.columns, 6)}: ' if one.columns else '')}{escape(one.words)}</li>"
+        for one in facts.remarks
+    )
+    return f'<div class="remarks"><h2>Look at the table first</h2><ul>{items}</ul></div>'
+
+
+def _for_machines(plain: Mapping[str, object]) -> str:
+    """The facts that ``--json`` prints; data that no browser runs, and that cannot end its element."""
+    text = json.dumps(plain, default=str, allow_nan=True)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return f'<script type="application/json" id="facts">{text}</script>'
+
+
+def _cells(cells: Cells) -> str:
+    """A table; where there are levels, each row ends with its bar."""
+    bars = _bars(cells.levels, zero=cells.zero) if cells.levels else [""] * len(cells.rows)
+    head = "".join(f'<th scope="col">{escape(one)}</th>' for one in cells.header)
+    head += '<th scope="col" aria-hidden="true"></th>' if cells.levels else ""
+    rows = "".join(
+        f'<tr><th scope="row">{_breakable(row[0])}</th>'
+        + "".join(f"<td>{_breakable(one)}</td>" for one in row[1:])
+        + f"{bar}</tr>"
+        for row, bar in zip(cells.rows, bars, strict=True)
+    )
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _bars(levels: Sequence[Level], *, zero: bool) -> list[str]:
+    """On one scale: a dot at each value, a bar over its interval; the figures stand beside them."""
+    ends = [end for one in levels for end in (one.value, one.low, one.high) if end is not None]
+    low, high = min([*ends, 0.0] if zero else ends), max([*ends, 0.0] if zero else ends)
+    wide = (high - low) or 1.0
+
+    def place(value: float) -> float:
+        return round(3 + 94 * (value - low) / wide, 1)
+
+    found = []
+    for one in levels:
+        parts = f'<b style="left:{place(one.value)}%"></b>'
+        if one.low is not None and one.high is not None:
+            reach = round(place(one.high) - place(one.low), 1)
+            parts = f'<i style="left:{place(one.low)}%;width:{reach}%"></i>{parts}'
+        if zero:
+            parts = f'<u style="left:{place(0.0)}%"></u>{parts}'
+        found.append(f'<td aria-hidden="true"><span class="bar">{parts}</span></td>')
+    return found
+
+
+def _breakable(words: str) -> str:
+    """Escaped, with places where a browser may break words that are too long for a column."""
+    return "".join(
+        "<wbr>".join(map(escape, PIECES.findall(one))) if len(one) > 20 else escape(one)
+        for one in re.split(r"(\s+)", words)
+    )
+
+
+__all__ = ["check_report", "gathered", "page_of", "report", "write_report"]

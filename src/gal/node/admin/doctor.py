@@ -265,7 +265,7 @@ def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
 
     with closing(State(configuration.home)) as state:
         if why := state.restores.in_words():
-            fix = "gal restore --head HEAD, if you have it; else open new tasks with your partners"
+            fix = "gal backup --head HEAD, if you have it; else open new tasks with your partners"
             yield Finding("restored", None, why, fix)
 
 

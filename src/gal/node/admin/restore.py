@@ -68,7 +68,7 @@ def prove(home: Path, head: str) -> dict[str, Any]:
         if found is None:
             raise InvalidInputError(
                 f"{records.configuration.name} was not brought back from a backup, or was shown to be "
-                "current already: there is nothing to settle. To bring one back: gal restore FILE"
+                "current already: there is nothing to settle. To bring one back: gal backup FILE --restore"
             )
         # What a witness has seen is not argued away; it follows this folder by now.
         why = found.why if found.why.startswith(SEEN) else _missing_head(records.state, found, head)
@@ -87,7 +87,7 @@ def _check_empty(home: Path) -> None:
     if (home / FILE).exists():
         raise InvalidInputError(
             f"there is a node in {str(home)!r} already: bring the backup back into an empty folder. (To show "
-            "that this node is current: gal restore --head HEAD, without a file.)"
+            "that this node is current: gal backup --head HEAD, without a file.)"
         )
     there = {path.name for path in home.iterdir()} if home.is_dir() else set()
     if STAGING not in there and there - {"lost+found", "node.lock"}:

@@ -124,8 +124,8 @@ def _read(path: Path) -> tuple[bytes, Digests]:
     if not whole or check != _check(key, digests.data):
         raise NodeError(
             f"{path} is not what was written: which rows were sent before is not known. Restore the node "
-            "from a backup (gal restore), or delete the file: rows of earlier versions may judge then, and "
-            "who remembers their residuals looks better than it is"
+            "from a backup (gal backup --restore), or delete the file: rows of earlier "
+            "versions may judge then, and who remembers their residuals looks better than it is"
         )
     return key, digests
 

@@ -211,8 +211,8 @@ def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) 
     gone = np.flatnonzero(forgotten_now(configuration.home).among(ids.values))
     if len(gone):
         raise InvalidInputError(
-            f"{where}: {len(gone)} of {len(ids)} rows were forgotten here (gal forget-row), the first is in "
-            f"place {gone[0] + 1}: take them out"
+            f"{where}: {len(gone)} of {len(ids)} rows were forgotten here (gal forget --row), the first is "
+            f"in place {gone[0] + 1}: take them out"
         )
 
 

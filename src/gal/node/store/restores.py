@@ -72,7 +72,7 @@ class Restore:
         return (
             f"this node was brought back on {self.time[:16]} from a state of {self.backup[:16]}, and it is "
             f"not shown that nothing was released since ({self.why}): its privacy account counts as spent. "
-            "What to do: gal restore --head HEAD, with the newest head of the lost node's audit log, if you "
+            "What to do: gal backup --head HEAD, with the newest head of the lost node's audit log, if you "
             "have it"
         )
 

@@ -101,7 +101,7 @@ class OnlineTask:
             return refused(error)
 
     def _exchange(self, ids: RowIds, own_rows: Path | None = None) -> NodePrediction:
-        # The active version may change under us (gal rollback): look each time.
+        # The active version may change under us (gal versions --activate): look each time.
         record = self._holder.node.state.get_task(self._record.id)
         if record is None:
             raise TaskError(f"the task {self._record.name!r} was forgotten")

@@ -134,7 +134,7 @@ class Comparisons:
         self._holder, self._seconds, self._busy = holder, seconds, threading.Lock()
 
     def __call__(self, data: bytes, name: str, task: str, versions: Sequence[int] | None) -> dict[str, Any]:
-        """Scores by version, as ``gal compare`` has them; None for a score that there is not."""
+        """Scores by version, as ``gal versions --compare`` has them; None for a score that there is not."""
         node = self._holder.node
         record = node.state.find_task(task, "label holder")
         chosen = finished_versions(node.state, record, versions)
@@ -180,7 +180,7 @@ def _check_unpacked(path: Path) -> None:
     if unpacked > MOST_UNPACKED:
         raise InvalidInputError(
             f"{path} would take {unpacked:,} bytes once it is read, at most {MOST_UNPACKED:,} do: send fewer "
-            "rows, or use gal compare"
+            "rows, or use gal versions --compare"
         )
 
 

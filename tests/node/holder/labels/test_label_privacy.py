@@ -192,7 +192,7 @@ def test_a_budget_for_columns_refuses_what_has_no_noise_for_them_or_costs_more(
     with running(Network(tmp_path, labelled(), more=budget)) as network:
         network.holder.guard.noise = FixedNoise
         monkeypatch.setattr(gal.node.holder.labels.label_guard, "refit_privately", lambda *_, **__: None)
-        with pytest.raises(PrivacyError, match=r"no noise for columns.*--columns-epsilon"):
+        with pytest.raises(PrivacyError, match=r"no noise for columns.*-o columns_epsilon"):
             network.invite("plain", rounds=1, privacy=RESPONSE)
         network.invite("columns", rounds=2, privacy=COLUMNS)
         network.learn("columns")

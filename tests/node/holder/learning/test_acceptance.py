@@ -116,5 +116,5 @@ def test_with_fewer_than_asked_for(pair: Network) -> None:
     assert (found["too_few"], found["active"], set(found["not_there"])) == (True, 0, {"ward"})
     found = pair.learn("few", patience=soon, acceptance=Acceptance(at_least=2))
     assert (found["too_few"], found["active"]) == (False, 2)
-    with pytest.raises(InvalidOptionError, match="--at-least 4 can never be reached"):
+    with pytest.raises(InvalidOptionError, match="--quorum 4 can never be reached"):
         pair.learn("few", patience=soon, acceptance=Acceptance(at_least=4))

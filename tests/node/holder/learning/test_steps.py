@@ -141,7 +141,7 @@ def test_fewer_than_the_quorum_stop_learning_and_say_what_to_do(step: Step) -> N
         "today; ward did not "
         "answer within 50 s. What came is kept: gal learn risk --resume, with --quorum 1 if these are "
         "enough; or go on "
-        "without: gal remove risk NAME"
+        "without: gal invite risk NAME --withdraw"
     )
     assert not step.version.replies.is_closed(4)
 

@@ -30,7 +30,7 @@ LINEAR = frozenset({"linear", "ridge"})
 """Local models whose answers, and residuals with them, are straight lines of the columns."""
 TABULAR = "tabular"
 """The default model."""
-ASKED_FOR = "--columns-epsilon 10 --columns-delta 1e-6"
+ASKED_FOR = "-o columns_epsilon=10 -o columns_delta=1e-6"
 """How fresh noise for columns is asked for."""
 SAYABLE_DELTA = 1e-6
 """At this delta costs are told where there is Gaussian noise and nobody has chosen one."""

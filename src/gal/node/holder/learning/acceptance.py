@@ -31,8 +31,9 @@ class Acceptance:
         """InvalidOptionError where that can never be."""
         if self.at_least > n_organizations:
             raise InvalidOptionError(
-                f"--at-least {self.at_least} can never be reached: the task has {n_organizations} "
-                "organizations, your own included"
+                f"--quorum {self.at_least} can never be reached: the task has {n_organizations} "
+                "organizations, your own "
+                "included"
             )
 
     def needed(self, n_organizations: int) -> int:

@@ -125,13 +125,14 @@ class Beginning:
             refused = self._ask(names)
         except AlignmentError as error:
             raise AlignmentError(
-                f"{error} Then gal learn {task} --resume, or go on without it: gal remove {task} NAME"
+                f"{error} Then gal learn {task} --resume, or go on without it: "
+                f"gal invite {task} NAME --withdraw"
             ) from error
         if refused:
             raise TaskError(
                 "; ".join(f"{name} refuses to begin: {why}" for name, why in refused.items())
-                + f". Sort it out and gal learn {task} --resume, or go on without: gal remove {task} "
-                + " ".join(refused)
+                + f". Sort it out and gal learn {task} --resume, or go on without: gal invite {task} "
+                + f"{' '.join(refused)} --withdraw"
             )
 
     def _ask(self, names: Sequence[str]) -> dict[str, str]:
@@ -173,8 +174,9 @@ class Beginning:
         if positions is not None and len(positions) == 0:
             raise AlignmentError(
                 f"{name} knows none of your {len(version.rows.ids)} rows: it cannot help. Check that row_id "
-                "names the same kind of id at both, written in the same way, or go on without: gal remove "
-                f"{version.record.name} {name}"
+                "names the same kind of "
+                f"id at both, written in the same way, or go on without: "
+                f"gal invite {version.record.name} {name} --withdraw"
             )
         return None if positions is None else Asking(positions)
 

@@ -188,7 +188,8 @@ class Rounds:
             f"answered, the quorum is {version.quorum}. "
             f"{'; '.join(f'{name} {why}' for name, why in sorted(silent.items()))}. What came is kept: "
             f"gal learn {task} --resume, with --quorum {max(n_answered, 1)} if these are enough; or go on "
-            f"without: gal remove {task} NAME"
+            "without: "
+            f"gal invite {task} NAME --withdraw"
         )
 
     def _why_missed(self, name: str) -> str:

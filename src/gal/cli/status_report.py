@@ -1,33 +1,18 @@
-"""What ``gal status`` prints, once or again and again: who the node is, what it does, whom it waits for."""
+"""What ``gal status`` prints: who the node is, what it does, whom it waits for."""
 
 from __future__ import annotations
 
-import copy
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import typer
-from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
-from gal.cli.screen.printing import Screen, as_typed, command_line, print_table, span
-from gal.errors import GALError
+from gal.cli.screen import Screen, command_line, print_table, span
 
 Facts = Mapping[str, Any]
-COUNTING = ("for_seconds", "seconds_left")
-"""Facts that change by themselves: no news in a pipe."""
-
-
-class Waits(Protocol):
-    """As an event that ends the watching."""
-
-    def wait(self, timeout: float) -> bool:
-        """Whether it is over, after at most so many seconds."""
 
 
 def print_status(facts: Facts, out: Screen, home: Path) -> None:
@@ -52,7 +37,7 @@ def print_status(facts: Facts, out: Screen, home: Path) -> None:
         table.add_row(
             *(escape(str(task[key])) for key in ("name", "role", "label_holder")),
             version if task["role"] == "label holder" else "",
-            as_typed(escape(task["state"] + ("; answers as sums" if task.get("secrecy") == "sums" else ""))),
+            escape(task["state"] + ("; answers as sums" if task.get("secrecy") == "sums" else "")),
         )
     print_table(table, out)
     for task in facts["tasks"]:
@@ -90,58 +75,4 @@ def _run_state(facts: Facts, home: Path) -> str:
     return f"[yellow]does not run[/] ({escape(command_line('gal', 'serve', home=home))})"
 
 
-def watch_status(
-    read: Callable[[], Facts], home: Path, every: float, stopping: Waits, *, as_json: bool
-) -> None:
-    """The status until ``stopping``: drawn anew in a terminal, otherwise (and as JSON) at every change."""
-    out = Screen()
-    if out.is_terminal and not as_json:
-        with Live(console=out, auto_refresh=False) as shown:
-            for facts in _readings(read, every, stopping):
-                shown.update(Text.from_ansi(_drawn(facts, home)), refresh=True)
-        return
-    before: Any = None
-    for facts in _readings(read, every, stopping):
-        if (now := _news(facts)) == before:
-            continue
-        before = now
-        if as_json:
-            typer.echo(json.dumps(facts))
-        elif "problem" in facts:
-            out.print(f"[yellow]{escape(facts['problem'])}[/]")
-        else:
-            out.print(time.strftime("%H:%M:%S"))
-            print_status(facts, out, home)
-
-
-def _readings(read: Callable[[], Facts], every: float, stopping: Waits) -> Iterator[Facts]:
-    """What is so now, again and again; what cannot be told at the moment is told as a problem."""
-    yield read()  # what is wrong from the beginning is an error
-    while not stopping.wait(every):
-        try:
-            yield read()
-        except GALError as error:
-            yield {"problem": str(error)}
-
-
-def _drawn(facts: Facts, home: Path) -> str:
-    out = Screen()
-    with out.capture() as drawn:
-        if "problem" in facts:
-            out.print(f"[yellow]{escape(facts['problem'])}[/]")
-        else:
-            print_status(facts, out, home)
-        out.print(f"[dim]{time.strftime('%H:%M:%S')}; Ctrl-C ends it[/]")
-    return drawn.get()
-
-
-def _news(facts: Facts) -> Any:
-    """The facts without what counts by itself."""
-    kept = copy.deepcopy(dict(facts))
-    for one in (kept.get("running") or {}).get("waiting", []):
-        for key in COUNTING:
-            one.pop(key, None)
-    return kept
-
-
-__all__ = ["doing_now", "print_status", "watch_status"]
+__all__ = ["doing_now", "print_status"]

@@ -1,23 +1,32 @@
-"""Tables for an evaluation, read as the organizations' nodes would read them: what
-is rehearsed is what will run.
+"""What an evaluation is given: a table, read as nodes would read it, and the file that says who holds what.
 
 A CSV file has no types. Where every value of a column is written as a date or a time it becomes days (since
 1970 where there is a date), as on a node and as from a Parquet file (``gal.models.reading.written_dates``).
+The file of organizations::
+
+    label_holder = "clinic"
+
+    [organizations]
+    clinic = ["age", "sex"]
+    lab = { columns = ["s1", "s2"], model = "svr" }
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gal.errors import GALError, InvalidInputError, MissingExtraError
 from gal.models.reading.written_dates import days_of_text
 from gal.models.reading.written_numbers import THOUSANDTH
+from gal.models.registry import make_model
 from gal.storage.spreadsheets import is_spreadsheet, read_spreadsheet
 from gal.storage.text_files import (
     Written,
@@ -109,3 +118,57 @@ def _as_days(column: pd.Series[Any]) -> Floats | None:
     if not (types.is_object_dtype(column) or types.is_string_dtype(column)):
         return None
     return days_of_text(column)
+
+
+class OneOrganization(BaseModel):
+    """Columns and, if not the default, a local model."""
+
+    model_config = ConfigDict(extra="forbid")
+    columns: list[str] = Field(min_length=1)
+    model: str | None = None
+
+
+class OrganizationsFile(BaseModel):
+    """The whole file."""
+
+    model_config = ConfigDict(extra="forbid")
+    label_holder: str | None = None
+    organizations: dict[str, list[str] | OneOrganization] = Field(min_length=1)
+
+    @property
+    def columns(self) -> dict[str, list[str]]:
+        """Columns by organization."""
+        return {
+            name: one.columns if isinstance(one, OneOrganization) else one
+            for name, one in self.organizations.items()
+        }
+
+    def local_models(self) -> dict[str, Any] | None:
+        """Local models by organization; those not named use the default."""
+        named = {
+            name: make_model(name, one.model)
+            for name, one in self.organizations.items()
+            if isinstance(one, OneOrganization) and one.model is not None
+        }
+        return named or None
+
+
+def read_organizations(path: Path) -> OrganizationsFile:
+    """Read and check the file; errors say where and what."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInputError(f"there is no file {str(path)!r}") from error
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInputError(f"{str(path)!r} is not a TOML file: {error}") from error
+    try:
+        return OrganizationsFile.model_validate(content)
+    except ValidationError as error:
+        first = max(
+            error.errors(), key=lambda one: len(one["loc"])
+        )  # of a union: the alternative that fits best
+        place = ".".join(str(part) for part in first["loc"])
+        raise InvalidInputError(
+            f"{str(path)!r}: {place}: {first['msg']}. Expected: [organizations] with lines like "
+            'clinic = ["age", "sex"]'
+        ) from error

@@ -1,1 +1,0 @@
-"""Commands for a table at hand, before any node runs: would assistance help, and what would leak?"""

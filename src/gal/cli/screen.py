@@ -1,0 +1,196 @@
+"""How commands print: sentences, tables, progress, contributions; no name can steer a terminal."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.table import Table
+
+if TYPE_CHECKING:  # a command that prints no contributions needs no NumPy
+    from gal.core.contributions import Contributions
+    from gal.evaluate.reporting.facts import Cells
+
+EVERY = 10.0
+"""Seconds between two lines about progress where nobody sees a spinner."""
+EARLY = 3.0
+"""Seconds before which nobody can say how long the rest will take."""
+WIDEST = 10_000
+"""Characters of a line in a pipe or a file, which have as much room as it needs."""
+
+STEERING = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != ord("\n")} | {
+    code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+"""Control characters, and those that turn the direction of writing, as they are printed."""
+
+COLOURS = {"helped": "green", "no gain": "yellow", "unclear": "yellow", "hurt": "red"}
+
+
+class Screen(Console):
+    """All that commands print for people goes through it.
+
+    In a terminal lines break between words, in a pipe nowhere. Control characters of names are written as
+    what they are.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False)
+        if not self.is_terminal:
+            self.width = WIDEST
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """As rich does, without characters that steer."""
+        for one in super().render(renderable, options):
+            yield one if one.control else Segment(one.text.translate(STEERING), one.style)
+
+
+def print_table(table: Table, out: Console) -> None:
+    """Print a table in which nothing is cut; its title is a sentence above it.
+
+    Where a terminal is too narrow for its longest words, every row becomes a block of lines.
+    """
+    if table.title:
+        out.print(f"[italic]{table.title}[/]")
+        table.title = None
+    for column in table.columns:
+        column.overflow = "fold"
+    needed = Measurement.get(out, out.options.update_width(WIDEST), table).minimum
+    if not out.is_terminal or needed <= out.width:
+        out.print(table)
+        return
+    for row in zip(*(column.cells for column in table.columns), strict=True):
+        for column, cell in zip(table.columns, row, strict=True):
+            if cell:
+                out.print(f"[bold]{column.header}[/] {cell}", soft_wrap=True)
+        out.print()
+
+
+def print_cells(cells: Cells, out: Console) -> None:
+    """A table of a report, without its bars."""
+    table = Table(*map(escape, cells.header))
+    for row in cells.rows:
+        table.add_row(*map(escape, row))
+    print_table(table, out)
+
+
+def command_line(*words: str, home: Path | None = None, lasting: bool = False) -> str:
+    """A command as it must be typed from here; ``home`` only where the node is not found by itself.
+
+    ``lasting``: also when there are more nodes in this folder.
+    """
+    found = home is None or (_is_found(home) and not (lasting and home.absolute().parent == Path.cwd()))
+    said = [*words, *([] if home is None or found else ["--home", _shown(home)])]
+    return " ".join(shlex.quote(word) for word in said)
+
+
+def _is_found(home: Path) -> bool:
+    from gal.errors import GALError
+    from gal.node.config.configuration import home_of
+
+    try:
+        return home_of() == home.absolute()
+    except GALError:
+        return False
+
+
+def _shown(path: Path) -> str:
+    """Relative to the current folder where it is below it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+class ProgressLine:
+    """A spinner for people; a line now and then where standard error is no terminal."""
+
+    def __init__(
+        self, what: str = "starting", *, quiet: bool = False, every: float = EVERY, early: float = EARLY
+    ) -> None:
+        self._console = Screen(stderr=True)
+        self._shown, self._every, self._early = not quiet, every, early
+        self._live = self._shown and self._console.is_terminal
+        self._status = self._console.status(what, spinner="dots")
+        self._started = self._said = time.monotonic()
+
+    def __enter__(self) -> ProgressLine:
+        if self._live:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._status.stop()
+
+    def __call__(self, what: str, share: float | None = None) -> None:
+        """Say what is done now, and, where a ``share`` of the work is done, how long the rest may take."""
+        gone = time.monotonic() - self._started
+        said = escape(what)
+        if share and gone >= self._early:
+            said += f" ({span(gone)} so far, about {span(gone * (1 - share) / share)} left)"
+        if self._live:
+            self._status.update(said)
+        elif self._shown and time.monotonic() - self._said >= self._every:
+            self._said = time.monotonic()
+            self._console.print(said)
+
+    def above(self, show: Callable[[], None]) -> None:
+        """Print something else above the line."""
+        self.__exit__()
+        show()
+        self.__enter__()
+
+
+def span(seconds: float) -> str:
+    """A time that people read: 8 s, 3 min, 2.5 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def print_contributions(found: Contributions, holder: str | None, measure: str, out: Console) -> None:
+    """The gain by organization, with intervals; the label holder's own part apart."""
+    from gal.evaluate.wording import VERDICT_WORDS, number
+
+    gain = found.gain
+    if holder is not None:
+        added = (
+            f"What the others add to it: {number(gain.value)}, by organization as follows."
+            if gain.low > 0
+            else "What the others add to it may be chance."
+        )
+        out.print(f"{escape(holder)}'s own part: {number(found.own)} of {measure.replace('_', ' ')}. {added}")
+    what = f"the gain of {number(gain.value)}" if gain.low > 0 else "the difference"
+    kind = "training rows" if found.rows == "training" else "rows that were not fitted"
+    table = Table(title=f"{what} by organization, on {found.n_rows:,} {kind}")
+    table.add_column("organization")
+    table.add_column("contribution", justify="right")
+    table.add_column("95 % confidence", justify="right")
+    table.add_column("")
+    for name, one in sorted(found.by_organization.items(), key=lambda pair: -pair[1].value):
+        verdict = f"[{COLOURS[one.verdict]}]{VERDICT_WORDS[one.verdict]}[/]"
+        table.add_row(escape(name), number(one.value), f"{number(one.low)} to {number(one.high)}", verdict)
+    print_table(table, out)
+    if found.rows == "training":
+        out.print(
+            "[yellow]Nothing validates here, and on training rows noise has a contribution, too: do not pay "
+            "by it.[/]"
+        )
+    elif all(one.verdict != "helped" for one in found.by_organization.values()):
+        out.print("[bold yellow]No organization helped as far as these rows can tell.[/]")
+
+
+__all__ = [
+    "EVERY",
+    "ProgressLine",
+    "Screen",
+    "command_line",
+    "print_cells",
+    "print_contributions",
+    "print_table",
+    "span",
+]

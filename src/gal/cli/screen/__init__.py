@@ -1,1 +1,0 @@
-"""How commands speak: tables, progress, and what was perhaps meant."""

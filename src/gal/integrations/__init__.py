@@ -1,1 +1,0 @@
-"""Tools of others that GAL works with; each needs an extra of its own."""
