@@ -28,10 +28,6 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "polars": {"polars": "polars"},
     "excel": {"openpyxl": "openpyxl"},
     "mlflow": {"mlflow": "mlflow-skinny"},
-    "otel": {
-        "opentelemetry.sdk": "opentelemetry-sdk",
-        "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
-    },
     "postgresql": {
         "adbc_driver_manager": "adbc-driver-manager",
         "adbc_driver_postgresql": "adbc-driver-postgresql",

@@ -34,7 +34,6 @@ SMALLEST = {
     "endpoint": "--rows 300 --clients 2 --single 3 --each 3",
     "fusion": "--organizations 2 --views patches --schedules constant step --epochs 3",
     "growth_nodes": 'point --point ["learned",300,2,2]',
-    "handshakes": "--handshakes 5 --turns 1",
     "interactions": "--rows 300 --tasks xor --signs 2 --seeds 1",
     "lightgbm_dask": "--workers 2 --rows 600 --fits 1",
     "many_splits": "Wine --splits 2 --models Ridge",
@@ -70,7 +69,6 @@ NEEDS = {
     "endpoint": ["grpc", "duckdb", "fastapi"],
     "fusion": ["torch"],
     "growth_nodes": ["grpc", "duckdb"],
-    "handshakes": ["grpc", "fastapi"],
     "nodes": ["grpc", "duckdb"],
     "privacy": ["opendp"],
     "private_training": ["dp_accounting"],
@@ -187,16 +185,6 @@ def test_growth_over_nodes_is_measured() -> None:
     done = as_a_process("growth_nodes")
     assert done.returncode == 0, done.stderr
     assert re.search(r'"beyond": -?\d', done.stdout)
-
-
-def test_handshakes_are_measured() -> None:
-    for module in NEEDS["handshakes"]:
-        pytest.importorskip(module, reason=f"{module} is not installed")
-    done = as_a_process("handshakes", "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert list(found) == ["half done", "unknown key", "known key", "HTTP, half done", "HTTP, completed"]
-    assert all(one["client ms"][0] > 0 for one in found.values())
 
 
 def test_times_of_answers_are_measured() -> None:

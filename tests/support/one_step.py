@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from gal.node.journal.traces import Traces
 
 from gal.core.requests import FitRequest, Request
 from gal.engine.labels import regression_labels
@@ -24,7 +25,6 @@ from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.replies import Replies
 from gal.node.holder.learning.rounds import Rounds
 from gal.node.holder.shared_rows import SharedRows
-from gal.node.journal.traces import Traces
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, prepare

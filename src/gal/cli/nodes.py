@@ -251,7 +251,7 @@ def serve(
     opened = open_log(folder, level, log == "json")  # type: ignore[arg-type]
     if mended_card(folder):
         opened.warning("own card put right: a rotation of the key had ended early")
-    with ended_by_signals() as stopping, serving(folder, opened, beside, scheduled=True):
+    with ended_by_signals() as stopping, serving(folder, opened, beside):
         stopping.wait()
 
 

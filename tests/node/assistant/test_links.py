@@ -13,11 +13,12 @@ pytest.importorskip("grpc")
 
 from threading import Event, Semaphore, current_thread
 
+from gal.node.journal.traces import Traces
+
 from gal.errors import LinkLostError
 from gal.node.assistant import links
 from gal.node.assistant.links import Link
 from gal.node.journal.logs import open_log
-from gal.node.journal.traces import Traces
 from gal.protocol import Message
 from patience import patient
 

@@ -6,7 +6,6 @@ import socket
 import urllib.request
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,6 @@ from gal.node.journal.metrics import (
     ServedMetrics,
     start_metrics,
 )
-from gal.node.runtime.node import Node
 from patience import patient
 
 pytest.importorskip("prometheus_client")
@@ -150,24 +148,13 @@ def test_a_port_in_use_is_named() -> None:
             start_metrics(address, lambda: ())
 
 
-def test_who_met_a_limit_and_how_many_strangers_were_dropped() -> None:
+def test_who_met_a_limit() -> None:
     metrics = Metrics(lambda: {"lab"})
     metrics.limited("lab", "bytes_per_day")
     metrics.limited("nobody", "bytes_per_day")
-    metrics.strangers_dropped(7)
     for peer in ("lab", "unknown"):
         labels = {"peer": peer, "limit": "bytes_per_day"}
         assert metrics.registry.get_sample_value("gal_limited_total", labels) == 1
-    assert metrics.registry.get_sample_value("gal_strangers_dropped_total") == 7
-
-
-def test_a_node_counts_the_strangers_that_were_dropped() -> None:
-    counted: list[int] = []
-    node: Any = object.__new__(Node)
-    node.log = SimpleNamespace(warning=lambda *_, **__: None)
-    node.records = SimpleNamespace(metrics=SimpleNamespace(strangers_dropped=counted.append))
-    node._dropped(3)
-    assert counted == [3]
 
 
 def test_a_card_is_not_looked_for_with_every_message(monkeypatch: pytest.MonkeyPatch) -> None:

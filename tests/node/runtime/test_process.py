@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -95,27 +94,6 @@ def test_a_kill_is_told_from_a_crash(home: Path, tmp_path: Path) -> None:
     said = log_of_a_start(home)
     assert "last run ended hard" in said
     assert "it was killed, ran out of memory, or the machine went down" in said
-
-
-@pytest.mark.parametrize("long_name", [False, True])
-def test_sockets_of_a_run_that_was_killed_are_taken_away(
-    monkeypatch: pytest.MonkeyPatch, long_name: bool
-) -> None:
-    """Those of gRPC, of the page and of commands, wherever they lie."""
-    forked.nursery()  # which has such a folder of its own, not there
-    with tempfile.TemporaryDirectory(prefix="t") as place:  # whose name is short
-        root, home = Path(place), Path(place, "bank" + 100 * long_name * "k")
-        monkeypatch.setenv("TMPDIR", place)
-        monkeypatch.setattr("tempfile.tempdir", place)
-        init_node(home, "bank", bind=f"127.0.0.1:{free_port()}")
-        with served(home, root / "first.log", "--page", "--page-at", "0.0.0.0:0") as process:
-            process.kill()
-            process.wait(LONGEST)
-        assert len(list(root.rglob("http-*.sock"))) == 1, (root / "first.log").read_text()
-        assert len(list(root.glob("gal-*"))) == 3 * long_name
-        log_of_a_start(home)
-        assert [one for one in root.rglob("*.sock") if one != home / "control.sock"] == []
-        assert list(root.glob("gal-*")) == []
 
 
 @pytest.mark.parametrize("left", ["", "{", "[]", '{"pid": "x", "since": 1, "crash_log": 0}'])

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from gal.node.config.operating import WorkerSection
 
 from gal.errors import (
     AlignmentError,
@@ -27,7 +28,6 @@ from gal.errors import (
     RefusedError,
 )
 from gal.node.config.configuration import read_configuration
-from gal.node.config.operating import WorkerSection
 from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.failures import describe_failure
 from gal.node.store.forgotten import forget_ids

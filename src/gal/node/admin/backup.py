@@ -27,12 +27,11 @@ from gal.node.runtime.currency import newest_entry
 from gal.node.runtime.process import MARK
 from gal.node.store.files import whole_file
 from gal.node.store.restores import kept_time
-from gal.transport.socket_folders import LISTENING
 
 STATE, HEAD, FACTS = "state.sqlite", "audit.head", "backup.json"
 COPY = ".backup-"
 """How copies of databases begin that are in the folder for a moment."""
-OF_A_RUN = {WHERE, MARK, "control.sock", "node.lock", LISTENING, "lost+found", ".restoring", "tmp"}
+OF_A_RUN = {WHERE, MARK, "control.sock", "node.lock", "lost+found", ".restoring", "tmp"}
 """What belongs to a process that runs, or to the disk, and not to the node."""
 
 

@@ -206,18 +206,6 @@ class Link:
         self._records.send(stream, prepare(Message("refusal", fields=fields)))
 
     def _answer(self, stream: Stream, received: Received) -> None:
-        message = received.message
-        about = {
-            "gal.peer": self.peer,
-            "gal.task": message.task,
-            "gal.version": message.version,
-            "gal.round": int(message.fields.get("round") or 0),
-            "gal.request": received.digest,
-        }
-        with self._records.traces.answer(message.kind, about) as failed:
-            self._answer_or_refuse(stream, received, failed)
-
-    def _answer_or_refuse(self, stream: Stream, received: Received, failed: Callable[[str], None]) -> None:
         message, begun = received.message, time.monotonic()
         try:
             try:
@@ -232,7 +220,6 @@ class Link:
                     if isinstance(error, WorkFailedError)
                     else describe_failure(error, self._service.configuration.name)
                 )
-                failed(failure.code)
                 self._refuse(stream, message, received.digest, failure)
                 return
             self._records.send(stream, encoded)

@@ -17,7 +17,6 @@ from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import ConfigurationError
 from gal.models.registry import MODELS
 from gal.node.config.data_source import DataSource, FilePath, Filled, Section
-from gal.node.config.operating import ScheduleSection, TracesSection, WorkerSection
 from gal.node.config.policy import Policy
 from gal.node.config.toml_lines import errors_by_line
 from gal.protocol.addresses import check_proxy, parse_address
@@ -121,6 +120,13 @@ class AuditSection(Section):
         if self.archive is not None and self.keep_days is None:
             raise ValueError("archive needs keep_days: nothing is cut off without it")
         return self
+
+
+class WorkerSection(Section):
+    """The process that computes: it is started when it is needed."""
+
+    idle_seconds: Annotated[float, Field(ge=0, le=30 * 86400)] = 300.0
+    """It ends when nothing was asked of it for so long; 0: it stays."""
 
 
 class Predictions(Section):
@@ -247,8 +253,6 @@ class NodeFile(Section):
     network: Network = Network()
     metrics: MetricsSection = MetricsSection()
     audit: AuditSection = AuditSection()
-    schedule: ScheduleSection = ScheduleSection()
-    traces: TracesSection = TracesSection()
     worker: WorkerSection = WorkerSection()
 
     @model_validator(mode="after")
@@ -471,17 +475,6 @@ REST_TEXT = """
 # keep_days = 400                  # older entries are cut off; the rest stays provable
 # archive = "audit-archive"        # a folder for what is cut off; default: it is deleted
 # witness = "/mnt/other/lab.witness" # a file on another disk that knows the newest entry, for after a restore
-
-# Only for label holders: learn again by the calendar, while gal serve runs. A worse version does not predict.
-# [schedule]
-# learn = ["churn"]                # own tasks that have a version already
-# every_days = 7
-# at = "03:00"                     # UTC
-# require_all = false              # true: a version without all who are invited does not predict
-
-# Traces for an OpenTelemetry collector of your own (extra otel); nothing of them goes to partners.
-# [traces]
-# endpoint = "http://127.0.0.1:4318/v1/traces"
 
 # The process that computes is started when it is needed, and ends when nothing was asked of it for so long.
 # [worker]

@@ -63,9 +63,6 @@ class Metrics:
         self._limited = Counter(
             "gal_limited", "Times that a peer met a limit.", ("peer", "limit"), registry=self.registry
         )
-        self._strangers = Counter(
-            "gal_strangers_dropped", "Connections of strangers that were dropped.", registry=self.registry
-        )
         self._connected = Gauge("gal_connected_peers", "Peers with an open stream.", registry=self.registry)
         self._rows = Counter(
             "gal_predicted_rows", "Rows predicted for others.", ("peer",), registry=self.registry
@@ -114,10 +111,6 @@ class Metrics:
     def limited(self, peer: str, limit: str) -> None:
         """A peer met a limit: it was slowed down, or its day is spent."""
         self._limited.labels(self._peer(peer), self._codes.value(limit)).inc()
-
-    def strangers_dropped(self, n_connections: int) -> None:
-        """So many connections of strangers were dropped."""
-        self._strangers.inc(n_connections)
 
     def connected(self, peer: str, now: bool) -> None:
         """The stream to this peer opened or ended; a peer that opens a second one is counted once."""

@@ -12,7 +12,6 @@ from gal.errors import NodeError
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import LimitedError, Quotas
-from gal.node.journal.traces import Traces
 from gal.node.store.audit import ANSWER_KINDS, NO_FAULT, UNASKED, WASTED, AuditLog
 from gal.protocol import Encoded, in_version
 from gal.transport import Received, Stream
@@ -74,7 +73,6 @@ class Records:
     log: Log
     metrics: Metrics
     quotas: Quotas = field(default_factory=Quotas)
-    traces: Traces = field(default_factory=Traces)
     _repeats: Repeats = field(default_factory=Repeats)
 
     def entered(self, peer: str, received: Received, *, awaited: bool = False) -> float:

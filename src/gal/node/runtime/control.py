@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,7 +19,6 @@ from typing import Any
 
 from gal import errors
 from gal.errors import GALError, NodeError
-from gal.transport.socket_folders import LISTENING, folder_elsewhere
 
 Event = Callable[[Mapping[str, Any]], None]
 Command = Callable[[Mapping[str, Any], Event, threading.Event], Any]
@@ -41,7 +41,7 @@ class ControlServer:
     def __enter__(self) -> ControlServer:
         path = self._home / "control.sock"
         if len(os.fsencode(path)) > LONGEST_PATH:
-            self._folder = folder_elsewhere(self._home / LISTENING)
+            self._folder = Path(tempfile.mkdtemp(prefix="gal-"))
             path = self._folder / "control.sock"
         path.unlink(missing_ok=True)
         before = os.umask(0o177)

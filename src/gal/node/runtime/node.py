@@ -28,7 +28,6 @@ from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
 from gal.node.journal.retention import Retention
 from gal.node.journal.sent_rows import FOLDER as SENT_ROWS
-from gal.node.journal.traces import open_traces
 from gal.node.runtime.alerts import Alerts
 from gal.node.runtime.currency import see_whether_current
 from gal.node.runtime.process import RunMark, raise_descriptor_limit
@@ -39,7 +38,6 @@ from gal.node.work.confinement import empty_temporary_folder
 from gal.node.work.learned_rows import drop_leftovers
 from gal.node.work.worker import Worker
 from gal.transport import CardFolder, Identity, Listener, Stream, dial, load_identity
-from gal.transport.socket_folders import LISTENING, remove_left
 
 if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
@@ -113,7 +111,6 @@ class Node:
     def _start(self) -> None:
         configuration, stack = self.configuration, self._stack
         stack.enter_context(held_lock(self.home, self.name))
-        remove_left(self.home / LISTENING)
         raise_descriptor_limit()
         mark = RunMark(self.home)
         mark.take(self.log, self._clock())
@@ -140,9 +137,7 @@ class Node:
             self.log.warning("restored", why=why)
         metrics = start_metrics(configuration.metrics.listen, self.cards.all)
         stack.callback(metrics.close)
-        traces = open_traces(configuration.traces.endpoint, self.name)
-        stack.callback(traces.close)
-        self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock), traces)
+        self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock))
         self.records.quotas.load(audit)
         retention = Retention(configuration.audit, audit, self.log, self._clock)
         retention.start()
@@ -188,10 +183,8 @@ class Node:
             self.cards,
             on_stream=self.assistants.on_stream,
             on_refused=lambda fingerprint, why: self.records.turned_away(fingerprint or "", why),
-            on_dropped=self._dropped,
             largest=self.configuration.policy.largest_message,
             software=SOFTWARE,
-            folder=self.home / LISTENING,
         )
         return self._stack.enter_context(listener).port
 
@@ -209,10 +202,6 @@ class Node:
         )
         calls.start()
         self._stack.callback(calls.close)
-
-    def _dropped(self, n_connections: int) -> None:
-        self.log.warning("strangers dropped", connections=n_connections)
-        self.records.metrics.strangers_dropped(n_connections)
 
     def _dial(self, peer: str) -> Stream:
         card = self.cards.get(peer)

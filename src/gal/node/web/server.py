@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
-import secrets
-import shutil
 import socket
 import threading
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gal.errors import InvalidInputError, NodeError
 from gal.protocol.addresses import parse_address
-from gal.transport.front import Front, Limits
 from gal.transport.identity import CERTIFICATE_FILE, KEY_FILE
-from gal.transport.listener import default_limits
-from gal.transport.socket_folders import LISTENING, socket_folder
-
-LOGGER = logging.getLogger(__name__)
 
 BACKLOG = 2048
 """Connections that may wait to be taken."""
@@ -45,16 +35,6 @@ to ask does so at once, and is not kept out by those who do not.
 """
 TLS_BYTES = 32 << 10
 """Reserved for each connection: two records of TLS."""
-STRANGERS = Limits(
-    in_all=1024,
-    admission_seconds=HEAD_SECONDS,
-    handshakes_at_once=256,
-    handshakes_per_second=100.0,
-    farewell_seconds=READ_SECONDS,
-)
-"""Beyond this machine: what connections may use up whose handshake of TLS is not done. Applications open
-more of them than members do, and may be slow to read an answer.
-"""
 STARTING, ENDING = 30.0, 10.0
 
 
@@ -64,16 +44,14 @@ class HurriedProtocol(H11Protocol):
     def __init__(
         self,
         waiting: dict[HurriedProtocol, asyncio.TimerHandle],
-        admit: Callable[[Any], object],
         **given: Any,
     ) -> None:
         super().__init__(**given)
-        self._waiting, self._admit = waiting, admit
+        self._waiting = waiting
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._admit(transport.get_extra_info("peername"))
         self._wait(HEAD_SECONDS)
         if len(self._waiting) > MOST_WAITING:
             oldest = next(iter(self._waiting))
@@ -160,67 +138,16 @@ class _Loop(asyncio.SelectorEventLoop):
         return await super().create_server(*given, ssl=ssl, ssl_handshake_timeout=seconds, **more)
 
 
-class TlsPort:
-    """A port beyond this machine: a front takes its connections, and leads those that begin a handshake to a
-    socket in a folder that only this user can enter.
-    """
-
-    def __init__(self, outside: socket.socket, home: Path) -> None:
-        self._folder, self._temporary = socket_folder(home / LISTENING)
-        self.path = self._folder / f"http-{secrets.token_hex(4)}.sock"  # a node may have several
-        self.inside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.inside.bind(str(self.path))
-        self.inside.listen(BACKLOG)
-        outside.setblocking(False)
-        limits = replace(STRANGERS, in_all=min(STRANGERS.in_all, default_limits().in_all))
-        self._closing = False
-        self._front = Front([outside], lambda: self, limits, self._say_dropped)
-
-    def start(self) -> None:
-        """Takes connections from now on."""
-        self._front.start()
-
-    def admit(self, name: Any) -> None:
-        """The handshake of the connection that the system calls so is done."""
-        if isinstance(name, bytes):
-            self._front.admit("unix-abstract:" + name[1:].decode("ascii"))
-
-    def refuse_new(self) -> None:
-        """Closes the port; connections that are open go on."""
-        self._closing = True
-        self._front.refuse_new()
-
-    def close(self) -> None:
-        """Ends everything."""
-        self._front.close(1.0)
-        self.inside.close()
-        self.path.unlink(missing_ok=True)
-        if self._temporary:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    def enter(self) -> None:
-        """Nothing is counted: there is one server behind the port."""
-
-    def leave(self) -> None:
-        """As little when a connection ends."""
-
-    def _say_dropped(self, n_connections: int) -> None:
-        if not self._closing:  # then they are everybody's
-            LOGGER.warning("%d connections were dropped before their handshake was done", n_connections)
-
-
 class HttpServer:
     """Serves one app on a socket that listens already."""
 
     def __init__(self, app: FastAPI, listening: socket.socket, home: Path) -> None:
         outside = not is_loopback(str(listening.getsockname()[0]))
         self._socket = listening
-        self._port = TlsPort(listening, home) if outside else None
-        admit = (lambda name: None) if self._port is None else self._port.admit  # noqa: ARG005
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=partial(HurriedProtocol, {}, admit),  # type: ignore[arg-type]
+                http=partial(HurriedProtocol, {}),  # type: ignore[arg-type]
                 ws="none",
                 log_config=None,
                 log_level="error",  # every stranger's nonsense would be a line
@@ -245,8 +172,6 @@ class HttpServer:
         waited = threading.Event()
         for _ in range(int(STARTING / 0.02)):
             if self._server.started:
-                if self._port is not None:
-                    self._port.start()
                 return
             if not self._thread.is_alive():
                 break
@@ -254,19 +179,14 @@ class HttpServer:
         raise NodeError("the HTTP server did not start")
 
     def _run(self) -> None:
-        served = self._socket if self._port is None else self._port.inside
         with asyncio.Runner(loop_factory=_Loop) as runner:
-            runner.run(self._server.serve(sockets=[served]))
+            runner.run(self._server.serve(sockets=[self._socket]))
 
     def stop(self) -> None:
         """Ends what is under way, within seconds."""
-        if self._port is not None:
-            self._port.refuse_new()
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join(ENDING)
-        if self._port is not None:
-            self._port.close()
         self._socket.close()
 
 

@@ -15,7 +15,6 @@ from gal.node.holder.learning.beginning import Beginning
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.replies import Replies
 from gal.node.holder.shared_rows import is_probe
-from gal.node.journal.traces import RoundTrace
 from gal.node.store.stored_replies import StoredReply
 
 Pendings = Mapping[tuple[int, str], Pending]
@@ -38,14 +37,12 @@ class Rounds:
         """One round trip: every organization's values for each request, or what went wrong there."""
         version = self._version
         if not version.replies.is_closed(step):
-            about = {"gal.task": version.record.name, "gal.version": version.number, "gal.step": step}
-            with version.node.records.traces.round(f"ask {_what(requests)}", about) as trace:
-                self._ask(step, requests, trace)
+            self._ask(step, requests)
         values = self._replies.values(step, requests)
         self._replies.next_step()
         return values
 
-    def _ask(self, step: int, requests: Sequence[Request], trace: RoundTrace) -> None:
+    def _ask(self, step: int, requests: Sequence[Request]) -> None:
         """Ask everybody who has not yet answered, wait, and close the step."""
         version, assistants = self._version, self._version.node.assistants
         self._beginning.begin_late()
@@ -54,14 +51,12 @@ class Rounds:
         pendings: dict[tuple[int, str], Pending] = {}
         try:
             for place, name, encoded in self._replies.wanted(step, requests, names):
-                trace.asked(name, encoded.digest, encoded.data.size)
                 if name == version.own_name:
-                    ask = trace.answering(name, self._replies.ask_own)
-                    own.append(self._own.submit(ask, step, place, encoded))
+                    own.append(self._own.submit(self._replies.ask_own, step, place, encoded))
                     own[-1].add_done_callback(lambda done: assistants.notify())  # noqa: ARG005
                 else:
                     keep = self._replies.keeper(step, place, name, encoded, requests[place])
-                    pendings[place, name] = assistants.post(name, encoded, trace.answering(name, keep))
+                    pendings[place, name] = assistants.post(name, encoded, keep)
             self._await(requests, own, pendings)
         finally:
             assistants.give_up(pendings.values())

@@ -83,9 +83,7 @@ class SummedRounds:
         """One step: the label holder's own values, and the mean of the others', for each request."""
         version = self._version
         if not version.replies.is_closed(step) or self._lacks_sum(step):
-            about = {"gal.task": version.record.name, "gal.version": version.number, "gal.step": step}
-            with version.node.records.traces.round("ask for a sum", about):
-                self._ask(step, requests)
+            self._ask(step, requests)
         values = self._replies.values(step, requests)
         self._replies.next_step()
         for request, replies in zip(requests, values, strict=True):
