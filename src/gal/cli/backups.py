@@ -75,10 +75,6 @@ def restore_command(
             help="The newest head of the lost node's audit log, noted elsewhere.", show_default=False
         ),
     ] = None,
-    witness: Annotated[
-        Path | None,
-        typer.Option(help="Its witness (audit.witness), if not where node.toml says.", show_default=False),
-    ] = None,
     passphrase_file: PassphraseFile = None,
     home: EmptyHome = None,
     as_json: AsJson = False,
@@ -88,7 +84,7 @@ def restore_command(
     from gal.node.config.configuration import home_of
 
     if file is None:
-        if head is None or witness is not None:
+        if head is None:
             raise InvalidInputError(
                 "give the backup; or, to show that a restored node is current, --head and no file"
             )
@@ -99,7 +95,7 @@ def restore_command(
             raise InvalidInputError(
                 "say where the node is to live: --home FOLDER, which is empty or not there yet"
             )
-        facts = bring_back(file, folder, _passphrase(passphrase_file), head=head, witness=witness)
+        facts = bring_back(file, folder, _passphrase(passphrase_file), head=head)
     if as_json:
         typer.echo(json.dumps(facts))
         return

@@ -384,8 +384,6 @@ def audit(
         return
     out = Screen()
     print_table(_audit_summary(facts) if summary else _audit_entries(facts), out)
-    for cut in facts["cuts"]:
-        out.print(f"[red]entry {cut['seq']}: {escape(cut['note'])}[/]")
     cut_off = f", of which the first {facts['n_trimmed']} were cut off" if facts["n_trimmed"] else ""
     out.print(f"[green]verified[/]: {facts['n']} entries{cut_off}, head {facts['head']}")
 

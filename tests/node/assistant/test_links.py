@@ -13,8 +13,6 @@ pytest.importorskip("grpc")
 
 from threading import Event, Semaphore, current_thread
 
-from gal.node.journal.traces import Traces
-
 from gal.errors import LinkLostError
 from gal.node.assistant import links
 from gal.node.assistant.links import Link
@@ -118,7 +116,6 @@ def test_only_predictions_that_are_quick_are_answered_where_they_are_received(
         send=lambda stream, one: None,
         is_limited=lambda peer: None,
         entered=lambda peer, received: 0.0,
-        traces=Traces(),
     )
     service = SimpleNamespace(
         configuration=SimpleNamespace(policy=SimpleNamespace(largest_message=1000)),

@@ -98,16 +98,6 @@ def test_tasks_come_back_as_they_were(state: State) -> None:
         assert state.find_task(name) == RISK
 
 
-@pytest.mark.parametrize("written", ["auto", "off"])
-def test_words_for_interactions_of_earlier_versions_ask_for_none(state: State, written: str) -> None:
-    """Who was asked by default has not consented: tasks of then learn without probes."""
-    options = {"rounds": 3, "interactions": written}
-    state.add_task(replace(RISK, options={"seed": 1, "options": options}), {"lab": "invited"})
-    assert state.find_task("risk").options["options"] == {"rounds": 3, "interactions": False}
-    state.add_task(replace(RISK, id="e" * 32, name="asked", options={"options": {"interactions": 4}}))
-    assert state.find_task("asked").options["options"]["interactions"] == 4
-
-
 def test_joining_again_renews(state: State) -> None:
     state.add_task(HELP)
     state.set_status(HELP.id, "left")

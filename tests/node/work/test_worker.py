@@ -16,7 +16,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from gal.node.config.operating import WorkerSection
 
 from gal.errors import (
     AlignmentError,
@@ -27,7 +26,7 @@ from gal.errors import (
     NodeError,
     RefusedError,
 )
-from gal.node.config.configuration import read_configuration
+from gal.node.config.configuration import WorkerSection, read_configuration
 from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.failures import describe_failure
 from gal.node.store.forgotten import forget_ids

@@ -112,8 +112,6 @@ class AuditSection(Section):
     """Days; None: for ever."""
     archive: FilePath | None = None
     """A folder for what is cut off; None: it is deleted."""
-    witness: FilePath | None = None
-    """A file on another disk that knows the newest entry: shows after a restore what is current."""
 
     @model_validator(mode="after")
     def _archive_of_something(self) -> Self:
@@ -474,7 +472,6 @@ REST_TEXT = """
 # [audit]
 # keep_days = 400                  # older entries are cut off; the rest stays provable
 # archive = "audit-archive"        # a folder for what is cut off; default: it is deleted
-# witness = "/mnt/other/lab.witness" # a file on another disk that knows the newest entry, for after a restore
 
 # The process that computes is started when it is needed, and ends when nothing was asked of it for so long.
 # [worker]

@@ -29,7 +29,6 @@ from gal.node.journal.records import Records
 from gal.node.journal.retention import Retention
 from gal.node.journal.sent_rows import FOLDER as SENT_ROWS
 from gal.node.runtime.alerts import Alerts
-from gal.node.runtime.currency import see_whether_current
 from gal.node.runtime.process import RunMark, raise_descriptor_limit
 from gal.node.store.audit import AuditLog
 from gal.node.store.files import remove_drafts
@@ -120,19 +119,15 @@ class Node:
         self.cards = CardFolder(self.home / "cards", on_warning=lambda why: self.log.warning("card", why=why))
         self.state = State(self.home)
         stack.callback(self.state.close)
-        if self.state.upgraded_from is not None:
-            self.log.info("folder brought up to date", was_format=self.state.upgraded_from)
         drop_leftovers(self.state)
         remove_drafts(self.home / SENT_ROWS)
         empty_temporary_folder(self.home)
         audit = AuditLog(
             self.state.path,
             clock=self._clock,
-            witness=configuration.audit.witness,
             database=self.state.database,
         )
         stack.callback(audit.close)
-        see_whether_current(configuration, self.state, audit, self._clock())
         if why := self.state.restores.in_words():
             self.log.warning("restored", why=why)
         metrics = start_metrics(configuration.metrics.listen, self.cards.all)
