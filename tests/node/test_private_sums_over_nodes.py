@@ -22,7 +22,7 @@ from gal.engine.options import Options
 from gal.errors import LearningInterruptedError
 from gal.models import LinearModel
 from gal.node.holder.labels.labelled_tasks import learning_task
-from gal.node.journal.sent_rows import RowsSent
+from gal.node.store.row_index import sent_rows
 from gal.node.store.state import TaskRecord
 from gal.privacy import RandomisedResponse
 from gal.privacy.protection import Protected
@@ -183,7 +183,7 @@ def test_she_is_told_that_the_others_know_all_rows(first: Learned) -> None:
 def test_her_rows_are_on_record_as_sent(net: Network, first: Learned) -> None:
     assert first.sent
     rows = net.tables["clinic"][ROW_ID].to_numpy()
-    assert RowsSent.of_labels(net.root / "clinic", LABEL).among(rows).all()
+    assert sent_rows(net.root / "clinic", LABEL).among(rows).all()
 
 
 def test_nobodys_answer_comes_to_her(net: Network, first: Learned) -> None:

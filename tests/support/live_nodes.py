@@ -136,7 +136,7 @@ def raw_call(who: House, card: Card, frames: Iterable[bytes]) -> Iterator[Any]:
 
 def hello(versions: list[int] | None = None) -> list[bytes]:
     """The frames of a hello."""
-    fields = {"versions": versions or [1], "software": "a test", "nonce": "ab" * 32}
+    fields = {"versions": versions or [2], "software": "a test", "nonce": "ab" * 32}
     return frames_of(Message("hello", fields=fields))
 
 

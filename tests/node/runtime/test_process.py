@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 import resource
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +61,6 @@ def test_a_run_that_ended_by_itself_is_not_spoken_of(home: Path) -> None:
     for _ in range(2):
         assert "ended hard" not in log_of_a_start(home)
         assert not (home / MARK).exists()
-
-
-def test_a_start_says_that_it_brought_the_folder_up_to_date(home: Path) -> None:
-    said = "folder brought up to date"
-    assert said not in log_of_a_start(home)
-    with closing(sqlite3.connect(home / "state.sqlite")) as db:
-        db.execute("PRAGMA user_version = 1")
-        db.commit()
-    assert f"{said} was_format=1" in log_of_a_start(home)
-    assert said not in log_of_a_start(home)
 
 
 def test_a_native_crash_leaves_a_trace_and_the_next_start_says_so(home: Path, tmp_path: Path) -> None:

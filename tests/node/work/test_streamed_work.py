@@ -17,7 +17,7 @@ from gal.node.config.configuration import read_configuration
 from gal.node.source import joining, streamed_reading
 from gal.node.source.data import Kind
 from gal.node.source.streamed_reading import StreamedReader
-from gal.node.store.forgotten import forget_ids
+from gal.node.store.row_index import forgotten_rows
 from gal.node.store.views import load_view
 from gal.node.work.learned_rows import LearnedRows
 from gal.node.work.local_work import LocalWork
@@ -218,7 +218,7 @@ def test_only_the_columns_asked_for_are_read(tmp_path: Path, monkeypatch: pytest
 
 def test_forgotten_rows_are_unknown(tmp_path: Path) -> None:
     lab = work(tmp_path / "lake", "lake", frame())
-    forget_ids(tmp_path / "lake", ["7", "0"])
+    forgotten_rows(tmp_path / "lake").add(["7", "0"])
     aligned = lab.begin(message("begin", ASKED), tmp_path / "lake" / "version", "clinic", own=False)
     assert decode(aligned.answer).arrays["known"][-3:].tolist() == [0, 0, 0]
     asked = message("predict", integers(7, 8), rounds=[1], track="assisted")

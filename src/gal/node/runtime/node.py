@@ -27,11 +27,11 @@ from gal.node.journal.metrics import start_metrics
 from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
 from gal.node.journal.retention import Retention
-from gal.node.journal.sent_rows import FOLDER as SENT_ROWS
 from gal.node.runtime.alerts import Alerts
 from gal.node.runtime.process import RunMark, raise_descriptor_limit
 from gal.node.store.audit import AuditLog
 from gal.node.store.files import remove_drafts
+from gal.node.store.row_index import SENT
 from gal.node.store.state import State
 from gal.node.work.confinement import empty_temporary_folder
 from gal.node.work.learned_rows import drop_leftovers
@@ -120,7 +120,7 @@ class Node:
         self.state = State(self.home)
         stack.callback(self.state.close)
         drop_leftovers(self.state)
-        remove_drafts(self.home / SENT_ROWS)
+        remove_drafts(self.home / SENT)
         empty_temporary_folder(self.home)
         audit = AuditLog(
             self.state.path,

@@ -30,7 +30,7 @@ from gal.node.config.data_source import DataSource
 from gal.node.source.source_reading import BATCH, SourceReader
 from gal.node.source.stamps import Stamp, file_stamp
 from gal.node.source.streamed_reading import StreamedReader, reader_of
-from gal.node.store.forgotten import forgotten_now, read_forgotten
+from gal.node.store.row_index import forgotten_rows
 from gal.node.store.views import Blocks, frame_of, load_view, save_view
 
 Kind = Literal["number", "text"]
@@ -105,7 +105,7 @@ def read_source(
     table = _table(reader_of(configuration.name, data, configuration.home, with_label=label))
     if whole:
         return table
-    return without_rows(table, read_forgotten(configuration.home).among(table.ids.values))
+    return without_rows(table, forgotten_rows(configuration.home).among(table.ids.values))
 
 
 def without_rows(table: Table, left_out: NDArray[np.bool_], *, empty: bool = False) -> Table:
@@ -169,7 +169,7 @@ def read_rows(
     if columns.num_rows:
         ids = typed_row_ids(columns.column(0), reader.data, reader.organization)
     table = _table_of(reader, columns, ids)
-    gone = read_forgotten(configuration.home).among(ids.values)
+    gone = forgotten_rows(configuration.home).among(ids.values)
     return without_rows(table, gone, empty=True)
 
 
@@ -177,7 +177,7 @@ def source_ids(configuration: NodeConfiguration, *, label: bool = False) -> Tabl
     """Only the ids of all rows, and the label if it is wanted: no feature is read."""
     data = data_of(configuration).model_copy(update={"features": ()})
     table = _table(reader_of(configuration.name, data, configuration.home, with_label=label, only_ids=True))
-    return without_rows(table, read_forgotten(configuration.home).among(table.ids.values))
+    return without_rows(table, forgotten_rows(configuration.home).among(table.ids.values))
 
 
 def kind_of_ids(configuration: NodeConfiguration) -> str:
@@ -208,7 +208,7 @@ def _streamed(
 
 def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) -> None:
     """An error where one of these ids was forgotten here: nobody is asked about it."""
-    gone = np.flatnonzero(forgotten_now(configuration.home).among(ids.values))
+    gone = np.flatnonzero(forgotten_rows(configuration.home).among(ids.values))
     if len(gone):
         raise InvalidInputError(
             f"{where}: {len(gone)} of {len(ids)} rows were forgotten here (gal forget-row), the first is in "

@@ -21,7 +21,7 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.source.data import Kind, categories_of, data_of, kind_of, typed_row_ids
 from gal.node.source.streamed_reading import StreamedReader
 from gal.node.store.files import sync_file
-from gal.node.store.forgotten import Forgotten, read_forgotten
+from gal.node.store.row_index import RowIndex, forgotten_rows
 from gal.node.store.views import ArrowColumns, Blocks, npy_header, save_view
 
 BLOCK = 65_536
@@ -85,10 +85,10 @@ def join_stream(configuration: NodeConfiguration, asked: AskedRows, folder: Path
     """Stream the source once, and keep what of it is asked for in a draft in this folder."""
     data = data_of(configuration)
     reader = StreamedReader(configuration.name, data, configuration.home, with_label=False)
-    return reader.attempted(lambda: _join(reader, asked, folder, read_forgotten(configuration.home)))
+    return reader.attempted(lambda: _join(reader, asked, folder, forgotten_rows(configuration.home)))
 
 
-def _join(reader: StreamedReader, asked: AskedRows, folder: Path, forgotten: Forgotten) -> JoinedRows:
+def _join(reader: StreamedReader, asked: AskedRows, folder: Path, forgotten: RowIndex) -> JoinedRows:
     with reader.stream() as batches:
         writer = _writer(batches.schema, len(asked), folder)
         joined, n_rows = JoinedRows(asked, writer), 0

@@ -65,6 +65,9 @@ class RowsOfTable:
         """As a frame has it."""
         return self
 
+    def __len__(self) -> int:
+        return len(self.positions)
+
     def __getitem__(self, rows: Any) -> Any:
         return view_of_table(self.table, self.positions[rows])
 

@@ -35,7 +35,6 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import Table, check_kinds, read_like, view_of_table
 from gal.node.source.told_columns import model_for, remember_columns
-from gal.node.source.unnamed_files import on_disk
 from gal.node.store.files import map_file, write_whole
 from gal.node.store.views import load_view
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
@@ -44,7 +43,7 @@ from gal.node.work.learned_rows import Changes, LearnedRows, remember_rows
 from gal.node.work.own_rows import OwnRows, alignment_refusals, check_exchanged, give_back_memory
 from gal.node.work.pipe import PredictedRows
 from gal.node.work.stored_models import StoredModels
-from gal.protocol import Message, SharedBytes, decode, digest, encode
+from gal.protocol import Message, decode, digest, encode
 from gal.storage import save_models
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from gal.privacy.noise import NoiseSource
 
 Bools = NDArray[np.bool_]
-Data = bytes | SharedBytes
+Data = bytes
 OwnTable = tuple[Table, NDArray[np.intp], NDArray[Any]]
 KEPT = 4
 """So many versions stay in memory."""
@@ -175,9 +174,7 @@ class LocalWork:
         begin, begun = (decode(map_file(folder / f"{name}.arrow")) for name in ("begin", "begun"))
         known = begun.arrays["known"] == 1
         rows = shared_rows(begin.arrays, known)
-        fit = on_disk(rows.fit, self.configuration.home)  # as many as a residual has, in two words each
-        # Of no role a view of what was in memory: also one of no rows would keep it there.
-        rows = replace(rows, fit=fit, search=fit, validation=fit[:0])
+        rows = replace(rows, search=rows.fit, validation=rows.fit[:0])
         give_back_memory()  # what aligning the rows took
         chosen, fields = self.configuration.model, begin.fields
         view = load_view(folder / "view")

@@ -8,7 +8,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,8 @@ from gal.node.source.data import (
     streamed_features,
 )
 from gal.node.source.joining import AskedRows, JoinedRows, join_stream
-from gal.node.source.unnamed_files import room_on_disk
-from gal.node.store.forgotten import forgotten_stamp
-from gal.protocol import Message, SharedBytes, decode, digest, encode
+from gal.node.store.row_index import forgotten_stamp
+from gal.protocol import Message, decode, digest, encode
 
 LARGE = 100_000_000
 """Bytes of a table that does not stay in memory beside the view that is fitted."""
@@ -91,8 +89,7 @@ class OwnRows:
         with self._lock:
             key = id(table), method
             if key not in self._indices:
-                room = partial(room_on_disk, home=self._configuration.home)
-                self._indices[key] = Index(tokens(table.ids, method, self._secret(method)), room)
+                self._indices[key] = Index(tokens(table.ids, method, self._secret(method)))
             return table, self._indices[key]
 
     def _secret(self, method: str) -> bytes | None:
@@ -188,7 +185,7 @@ class OwnRows:
                 self._table = None
                 self._indices.clear()
 
-    def intersect(self, data: bytes | SharedBytes, peer: str) -> bytes:
+    def intersect(self, data: bytes, peer: str) -> bytes:
         """One step of a private set intersection; each exchange has a key of its own, and answers once."""
         from gal.alignment.psi import Holder
 

@@ -20,7 +20,7 @@ from gal.errors import NodeError
 from gal.node.admin import membership as registering
 from gal.node.holder.labels.judges import with_unsent_judges
 from gal.node.holder.labels.labelled_tasks import LabelledRows
-from gal.node.journal.sent_rows import FOLDER, RowsSent, forget_sent
+from gal.node.store.row_index import HEADER, SENT, forget_sent, sent_rows
 from gal.protocol import Message
 from hostile import assisting, network
 
@@ -82,18 +82,18 @@ def test_validation_rows_come_first_where_too_few_were_not_sent() -> None:
 def test_what_was_sent_is_known_by_digests_until_it_is_forgotten(tmp_path: Path, kind: str) -> None:
     names = [7_300_001_000 + number for number in range(200)]
     ids = np.array(names) if kind == "integer" else np.array([f"row {one}" for one in names], dtype=object)
-    sent = RowsSent.of_labels(tmp_path, "cost")
+    sent = sent_rows(tmp_path, "cost")
     assert not sent.among(ids).any()
     sent.add(ids[:100])
     sent.add(ids[50:120])
-    assert RowsSent.of_labels(tmp_path, "cost").among(ids).tolist() == [True] * 120 + [False] * 80
-    assert len(RowsSent.of_labels(tmp_path, "cost")) == 120
-    assert not RowsSent.of_labels(tmp_path, "stay").among(ids).any()  # of other labels nothing was told
+    assert sent_rows(tmp_path, "cost").among(ids).tolist() == [True] * 120 + [False] * 80
+    assert len(sent_rows(tmp_path, "cost")) == 120
+    assert not sent_rows(tmp_path, "stay").among(ids).any()  # of other labels nothing was told
     assert forget_sent(tmp_path, [str(ids[3]), "nobody"]) == 1
     assert forget_sent(tmp_path, [str(ids[3])]) == 0
-    found = RowsSent.of_labels(tmp_path, "cost").among(ids[:5])
+    found = sent_rows(tmp_path, "cost").among(ids[:5])
     assert found.tolist() == [True, True, True, False, True]
-    [path] = (tmp_path / FOLDER).iterdir()
+    [path] = (tmp_path / SENT).iterdir()
     assert b"7300001" not in path.read_bytes()
 
 
@@ -101,31 +101,31 @@ def test_what_was_sent_is_known_by_digests_until_it_is_forgotten(tmp_path: Path,
 def test_a_file_that_is_not_what_was_written_is_an_error_and_never_a_row_that_may_judge(
     tmp_path: Path, harm: str
 ) -> None:
-    sent = RowsSent.of_labels(tmp_path, "cost")
+    sent = sent_rows(tmp_path, "cost")
     sent.add(np.arange(1000))
-    [path] = (tmp_path / FOLDER).iterdir()
+    [path] = (tmp_path / SENT).iterdir()
     whole = path.read_bytes()
     place = len(whole) // 2
     harmed = {
         "empty": b"",
-        "shorter": whole[: 16 + 16 + 8 * 999],
+        "shorter": whole[: HEADER + 8 * 999],
         "a byte more": whole + b"\0",
         "another byte": whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :],
         "a full disk": whole[:place] + bytes(len(whole) - place),
     }[harm]
     path.write_bytes(harmed)
-    with pytest.raises(NodeError, match="is not what was written: which rows were sent before is not known"):
-        RowsSent.of_labels(tmp_path, "cost")
+    with pytest.raises(NodeError, match="is not what was written: which rows are in it is not known"):
+        sent_rows(tmp_path, "cost")
     assert forget_sent(tmp_path, ["3"]) == 1  # nothing of any row stays in it
     assert path.read_bytes() == b""
     with pytest.raises(NodeError):
-        RowsSent.of_labels(tmp_path, "cost")
+        sent_rows(tmp_path, "cost")
 
 
 @pytest.mark.parametrize("odd", ["link", "link to nothing", "folder", "file for a folder"])
 def test_what_is_no_file_of_its_own_is_an_error(tmp_path: Path, odd: str) -> None:
-    RowsSent.of_labels(tmp_path, "cost").add(np.arange(10))
-    [path] = (tmp_path / FOLDER).iterdir()
+    sent_rows(tmp_path, "cost").add(np.arange(10))
+    [path] = (tmp_path / SENT).iterdir()
     elsewhere = path.rename(tmp_path / "elsewhere")
     if odd == "folder":
         path.mkdir()
@@ -135,7 +135,7 @@ def test_what_is_no_file_of_its_own_is_an_error(tmp_path: Path, odd: str) -> Non
     else:
         path.symlink_to(elsewhere if odd == "link" else tmp_path / "nothing")
     with pytest.raises(NodeError, match="is not what was written"):
-        RowsSent.of_labels(tmp_path, "cost")
+        sent_rows(tmp_path, "cost")
     if odd == "folder":
         with pytest.raises(NodeError, match="cannot be written"):
             forget_sent(tmp_path, ["3"])
@@ -144,16 +144,16 @@ def test_what_is_no_file_of_its_own_is_an_error(tmp_path: Path, odd: str) -> Non
 def test_what_cannot_be_written_is_an_error_and_leaves_what_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    RowsSent.of_labels(tmp_path, "cost").add(np.arange(10))
+    sent_rows(tmp_path, "cost").add(np.arange(10))
 
     def full(number: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(NodeError, match="No space left on device"):
-        RowsSent.of_labels(tmp_path, "cost").add(np.arange(20))
-    assert RowsSent.of_labels(tmp_path, "cost").among(np.arange(20)).tolist() == [True] * 10 + [False] * 10
-    assert len(list((tmp_path / FOLDER).iterdir())) == 1
+        sent_rows(tmp_path, "cost").add(np.arange(20))
+    assert sent_rows(tmp_path, "cost").among(np.arange(20)).tolist() == [True] * 10 + [False] * 10
+    assert len(list((tmp_path / SENT).iterdir())) == 1
 
 
 class Remembered:
