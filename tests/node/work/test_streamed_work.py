@@ -14,7 +14,7 @@ from gal.errors import AlignmentError, GALError, InvalidInputError, RefusedError
 from gal.models.parted import PartedView
 from gal.node.agreement.request_arrays import token_arrays
 from gal.node.config.configuration import read_configuration
-from gal.node.source import joining, streamed_reading
+from gal.node.source import streamed_reading
 from gal.node.source.data import Kind
 from gal.node.source.streamed_reading import StreamedReader
 from gal.node.store.row_index import forgotten_rows
@@ -111,7 +111,6 @@ def test_a_lake_and_a_file_give_the_same_view(
     texts: bool, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streamed_reading, "BATCH", 64)
-    monkeypatch.setattr(joining, "BLOCK", 50)
     found = {}
     for source in ("file", "lake"):
         lab = work(tmp_path / source, source, frame(texts))
@@ -140,7 +139,6 @@ def test_a_model_that_takes_parts_gets_them_from_either(
     texts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gal.node.work.local_work.takes_parts", lambda _: True)
-    monkeypatch.setattr("gal.node.store.views.PART_ROWS", 70)
     monkeypatch.setattr("gal.node.source.data.PART_ROWS", 70)
     found = []
     for source in ("file", "lake"):

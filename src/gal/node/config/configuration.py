@@ -387,8 +387,6 @@ def _data_text(
 {table}# sql = "select * from patients"   # instead of source: a query; it can name files and tables of the database
 # database = "warehouse.duckdb"    # with sql: a DuckDB file, only read
 # password_file = "db.password"    # of a database; or the variable GAL_DATA_PASSWORD, or .pgpass. Never in here
-# driver = "adbc_driver_postgresql" # of a database whose address does not tell: an ADBC driver
-# driver_options = {{ }}             # options of it, as text
 # timeout = 600                    # seconds that one reading of a database may take
 {store}{off}row_id = {_quoted(row_id or "id")}                # the column that names a row, the same at all organizations
 # row_id_type = "text"             # "text" keeps leading zeros; "integer" makes whole numbers of text

@@ -6,7 +6,7 @@ date); text becomes categories. Nothing here is sent anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from gal.alignment import RowIds, row_ids
+from gal.alignment import Index, RowIds, row_ids
 from gal.errors import (
     AlignmentError,
     ConfigurationError,
@@ -27,11 +27,11 @@ from gal.errors import (
 from gal.models.parted import PART_ROWS, PartColumn
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.data_source import DataSource
-from gal.node.source.source_reading import BATCH, SourceReader
+from gal.node.source.source_reading import SourceReader
 from gal.node.source.stamps import Stamp, file_stamp
 from gal.node.source.streamed_reading import StreamedReader, reader_of
 from gal.node.store.row_index import forgotten_rows
-from gal.node.store.views import Blocks, frame_of, load_view, save_view
+from gal.node.store.views import frame_of, load_view, save_view
 
 Kind = Literal["number", "text"]
 TRUTHS = {"true": True, "false": False}
@@ -173,6 +173,55 @@ def read_rows(
     return without_rows(table, gone, empty=True)
 
 
+def join_source(
+    configuration: NodeConfiguration,
+    index: Index,
+    check: Callable[[RowIds], None],
+    tokens_of: Callable[[RowIds], NDArray[Any]],
+) -> tuple[Table, NDArray[np.intp]]:
+    """The rows with the tokens of ``index``, out of a source that streams by, and where each is in the table.
+
+    -1: unknown. The source is never in memory as a whole.
+
+    ``check`` refuses ids of our own of another kind, ``tokens_of`` makes tokens of them.
+    """
+    reader = _streamed(configuration)
+    forgotten = forgotten_rows(configuration.home)
+
+    def join() -> tuple[Table, NDArray[np.intp]]:
+        import pyarrow as pa
+
+        with reader.stream() as batches:
+            kept, found, kind = list[Any](), list[NDArray[np.intp]](), None
+            for batch in batches:
+                if batch.num_rows == 0:
+                    continue
+                ids = typed_row_ids(batch.column(0), reader.data, reader.organization)
+                check(ids)
+                places = index.positions(tokens_of(ids))
+                places[forgotten.among(ids.values)] = -1
+                there = np.flatnonzero(places >= 0)
+                kept.append((ids.values[there], batch.take(there)))
+                found.append(places[there])
+                kind = ids.kind
+            if kind is None:
+                raise InvalidInputError(f"{reader.whose}: there are no rows; put data into it")
+            columns = pa.Table.from_batches([one for _, one in kept], batches.schema)
+        ids = RowIds(kind, np.concatenate([one for one, _ in kept]))
+        where = np.concatenate(found)
+        positions = np.full(len(index), -1, dtype=np.intp)
+        positions[where] = np.arange(len(where))
+        again = positions[where] != np.arange(len(where))
+        if again.any():
+            one = ids.values[[int(again.argmax())]].tolist()[0]
+            raise AlignmentError(
+                f"the source has more than one row with the id {one!r:.80}: keep one row for each id"
+            )
+        return _table_of(reader, columns, ids), positions
+
+    return reader.attempted(join)
+
+
 def source_ids(configuration: NodeConfiguration, *, label: bool = False) -> Table:
     """Only the ids of all rows, and the label if it is wanted: no feature is read."""
     data = data_of(configuration).model_copy(update={"features": ()})
@@ -257,7 +306,7 @@ def _data_of_another(
     """The section [data], but of another file, with these features."""
     changed: dict[str, Any] = {
         **{"source": Path(source), "sql": None, "database": None, "table": None},
-        **{"driver": None, "endpoint": None, "region": None},
+        **{"endpoint": None, "region": None},
     }
     return data_of(configuration).model_copy(
         update=changed if features is None else changed | {"features": features}
@@ -307,15 +356,6 @@ def view_of_table(table: Table, positions: NDArray[np.intp] | None = None) -> An
             view[:, j] = _floats(column if chosen is None else column.take(chosen))
         return view
     return frame_of(table.columns if chosen is None else table.columns.take(chosen))
-
-
-def view_in_blocks(table: Table, positions: NDArray[np.intp]) -> Any:
-    """The same view to be written to a file: an array comes block by block, and is never whole in memory."""
-    if not table.is_numeric:
-        return view_of_table(table, positions)
-    starts = range(0, len(positions), BATCH)
-    shape = len(positions), table.columns.num_columns
-    return Blocks(shape, (view_of_table(table, positions[start : start + BATCH]) for start in starts))
 
 
 def part_columns(table: Table) -> list[PartColumn]:
@@ -565,7 +605,6 @@ __all__ = [
     "refuse_forgotten",
     "save_view",
     "stamp_of",
-    "view_in_blocks",
     "view_in_parts",
     "view_of_table",
     "without_rows",

@@ -66,7 +66,7 @@ def readable_places(configuration: NodeConfiguration) -> list[Path]:
     found += _cluster_files(str(configuration.model.options.get("scheduler", "")))
     if data is not None:
         in_query = [] if data.is_database else _files_in(data.sql or "", configuration.home)
-        named = [data.path, data.database, *in_query, *_database_file(data.address or "", configuration.home)]
+        named = [data.path, data.database, *in_query]
         found += [_folder_or_file(path.resolve(), configuration.home) for path in named if path is not None]
         found += [path for path in (data.secret_file, data.password_file) if path is not None]
         found += _postgresql_files() if data.is_database else []
@@ -79,11 +79,6 @@ def _cluster_files(scheduler: str) -> list[Path]:
         return []
     named = os.environ.get("RAY_AUTH_TOKEN_PATH")
     return [Path(named) if named else Path.home() / ".ray" / "auth_token"]
-
-
-def _database_file(address: str, home: Path) -> list[Path]:
-    """The file of an SQLite database."""
-    return [home / address.removeprefix("sqlite://").split("?")[0]] if address.startswith("sqlite://") else []
 
 
 def _postgresql_files() -> list[Path]:

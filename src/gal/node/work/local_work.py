@@ -38,7 +38,7 @@ from gal.node.source.told_columns import model_for, remember_columns
 from gal.node.store.files import map_file, write_whole
 from gal.node.store.views import load_view
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
-from gal.node.work.found_rows import found_rows
+from gal.node.work.found_rows import save_rows
 from gal.node.work.learned_rows import Changes, LearnedRows, remember_rows
 from gal.node.work.own_rows import OwnRows, alignment_refusals, check_exchanged, give_back_memory
 from gal.node.work.pipe import PredictedRows
@@ -120,17 +120,16 @@ class LocalWork:
         ``keys``: leave the ledger's keys of these rows in a file, for answers that are charged.
         """
         message = decode(data)
-        with found_rows(self.rows, message, folder, peer) as found:
-            known, asked = found.known, found.asked
-            with alignment_refusals():
-                check_roles(message.arrays, len(asked), peer)
-                if own:
-                    check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
-            if not own:  # one answer for few known rows and for none: it must not tell who is known here
-                self.limits.check_begin(int(known.sum()), message.version)
-                check_exchanged(message, known, self.configuration.name)
-            saved = found.save(folder / "view", parts=takes_parts(self.new_model()))
-        del found  # where the rows are takes as much memory as their ids
+        table, positions, asked = self.rows.rows_to_learn(message, peer)
+        known = positions >= 0
+        with alignment_refusals():
+            check_roles(message.arrays, len(asked), peer)
+            if own:
+                check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
+        if not own:  # one answer for few known rows and for none: it must not tell who is known here
+            self.limits.check_begin(int(known.sum()), message.version)
+            check_exchanged(message, known, self.configuration.name)
+        saved = save_rows(table, positions, folder / "view", parts=takes_parts(self.new_model()))
         remember_columns(folder, tuple(saved.kinds), saved.dates)
         remember_rows(saved.ids, saved.view, tuple(saved.kinds), folder)
         answer = encode(

@@ -8,20 +8,20 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gal.alignment import Index, RowIds, check_same_kind, secret_digest, tokens
+from gal.alignment import Index, RowIds, check_distinct, check_same_kind, secret_digest, tokens
 from gal.errors import AlignmentError, RefusedError
 from gal.node.agreement.request_arrays import asked_tokens, secret_of
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.source.data import (
     Kind,
     Table,
+    join_source,
     read_rows,
     read_source,
     source_ids,
@@ -29,7 +29,6 @@ from gal.node.source.data import (
     stamp_of,
     streamed_features,
 )
-from gal.node.source.joining import AskedRows, JoinedRows, join_stream
 from gal.node.store.row_index import forgotten_stamp
 from gal.protocol import Message, decode, digest, encode
 
@@ -118,8 +117,13 @@ class OwnRows:
             check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
         return table, _spoken(table.ids, index.positions(asked), spoken), asked
 
-    def join(self, message: Message, peer: str, folder: Path) -> tuple[JoinedRows, NDArray[Any]]:
-        """What of the rows asked for is known, from a source that streams by; and the tokens asked for."""
+    def rows_to_learn(self, message: Message, peer: str) -> tuple[Table, NDArray[np.intp], NDArray[Any]]:
+        """As `known_rows`, each row asked for once; a source that stays where it is streams by."""
+        if not self.stay_where_they_are:
+            table, positions, asked = self.known_rows(message, peer)
+            with alignment_refusals():
+                check_distinct(asked)
+            return table, positions, asked
         fields = message.fields
         asked = asked_tokens(message, peer)
         self._check_secret(fields, peer)
@@ -132,8 +136,10 @@ class OwnRows:
         with alignment_refusals():
             index = Index(asked)  # refuses a row that is there twice
         # What is wrong with our own rows is not told outside: it may name one.
-        wanted = AskedRows(index, check, lambda ids: tokens(ids, fields["method"], secret))
-        return join_stream(self._configuration, wanted, folder), asked
+        table, positions = join_source(
+            self._configuration, index, check, lambda ids: tokens(ids, fields["method"], secret)
+        )
+        return table, positions, asked
 
     def _asked_for(
         self,
