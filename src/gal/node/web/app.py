@@ -61,7 +61,9 @@ def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
     @app.exception_handler(RequestValidationError)
     async def not_understood(request: Request, error: RequestValidationError) -> JSONResponse:  # noqa: ARG001
         wrong = [f"{one['loc'][1]}: {one['msg']}, got {one.get('input')!r}" for one in error.errors()]
-        return said_error(422, f"the request is not understood: {'; '.join(wrong)}; /docs says what it takes")
+        return said_error(
+            422, f"the request is not understood: {'; '.join(wrong)}; /openapi.json says what it takes"
+        )
 
     return app
 
