@@ -234,7 +234,7 @@ def test_a_restore_that_was_killed_is_no_node_and_can_be_done_again(
     monkeypatch.undo()
     monkeypatch.setattr(sealed, "WORK", 2)
     bring_back(tmp_path / "lab.backup", tmp_path / "new", WORDS)
-    expected = files_of(network.root / "lab").keys() - {"running.json"}
+    expected = files_of(network.root / "lab").keys()
     assert files_of(tmp_path / "new").keys() == expected
 
 

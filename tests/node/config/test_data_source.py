@@ -55,7 +55,6 @@ def test_a_password_is_refused_and_not_repeated(source: str, tmp_path: Path) -> 
         read(tmp_path, f'source = "{source}"', 'table = "t"')
     assert "GAL_DATA_PASSWORD" in str(error.value)
     assert SECRET not in f"{error.value!r}{error.value.__cause__}"
-    assert "line 4" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -180,29 +180,6 @@ def test_a_step_is_closed_with_everything_or_not_at_all(state: State) -> None:
     assert {one.organization for one in state.replies(RISK.id, 1).of(2)} == {"lab", "ward"}
 
 
-def test_many_threads_write(state: State) -> None:
-    def write(number: int) -> None:
-        for step in range(10):
-            state.replies(RISK.id, number).put(step, reply())
-        state.close()
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(len(state.replies(RISK.id, number).of(step)) == 1 for number in range(5) for step in range(10))
-
-
-def test_two_processes_worth_of_connections(state: State, tmp_path: Path) -> None:
-    other = State(tmp_path)
-    try:
-        other.add_task(RISK, {"lab": "invited"})
-        assert state.find_task("risk") == RISK
-    finally:
-        other.close()
-
-
 # Versions
 
 

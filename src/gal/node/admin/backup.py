@@ -23,7 +23,6 @@ from gal.node.admin.membership import opened
 from gal.node.admin.sealed import SealedWriter, check_passphrase
 from gal.node.config.configuration import LEDGER
 from gal.node.runtime.control import WHERE
-from gal.node.runtime.process import MARK
 from gal.node.store.audit import newest_entry
 from gal.node.store.files import whole_file
 from gal.node.store.restores import kept_time
@@ -31,7 +30,7 @@ from gal.node.store.restores import kept_time
 STATE, FACTS = "state.sqlite", "backup.json"
 COPY = ".backup-"
 """How copies of databases begin that are in the folder for a moment."""
-OF_A_RUN = {WHERE, MARK, "control.sock", "node.lock", "lost+found", ".restoring", "tmp"}
+OF_A_RUN = {WHERE, "control.sock", "node.lock", "lost+found", ".restoring", "tmp"}
 """What belongs to a process that runs, or to the disk, and not to the node."""
 
 

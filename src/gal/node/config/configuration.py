@@ -1,4 +1,4 @@
-"""``node.toml``: what one organization is, has and allows. Every error names the file and the line."""
+"""``node.toml``: what one organization is, has and allows. Every error names the file and the key."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import ConfigurationError
 from gal.models.registry import MODELS
 from gal.node.config.data_source import DataSource, FilePath, Filled, Section
+from gal.node.config.key_errors import errors_by_key
 from gal.node.config.policy import Policy
-from gal.node.config.toml_lines import errors_by_line
 from gal.protocol.addresses import check_proxy, parse_address
 from gal.protocol.names import check_name
 
@@ -97,12 +97,6 @@ class Network(Section):
     """How to get out of the house."""
 
     proxy: Annotated[str, AfterValidator(check_proxy)] | None = None
-
-
-class MetricsSection(Section):
-    """Where Prometheus asks; None: nowhere."""
-
-    listen: Annotated[str, _address(any_port=True)] | None = None
 
 
 class AuditSection(Section):
@@ -249,7 +243,6 @@ class NodeFile(Section):
     privacy: Privacy = Privacy()
     predictions: Predictions = Predictions()
     network: Network = Network()
-    metrics: MetricsSection = MetricsSection()
     audit: AuditSection = AuditSection()
     worker: WorkerSection = WorkerSection()
 
@@ -271,7 +264,7 @@ class NodeConfiguration(NodeFile):
 
 def read_configuration(home: Path) -> NodeConfiguration:
     """Read and check ``node.toml`` in the home folder; all its errors are
-    said at once, each with its line.
+    said at once, each with its key.
     """
     home = Path(home).absolute()
     text = _text_of(home / FILE)
@@ -282,7 +275,7 @@ def read_configuration(home: Path) -> NodeConfiguration:
     try:
         checked = NodeFile.model_validate(content, context={"home": home})
     except ValidationError as error:
-        raise ConfigurationError(errors_by_line(FILE, text, error, NodeFile)) from error
+        raise ConfigurationError(errors_by_key(FILE, error, NodeFile)) from error
     return NodeConfiguration(home=home, **dict(checked))
 
 
@@ -462,9 +455,6 @@ REST_TEXT = """
 
 # [network]
 # proxy = "http://proxy:3128"      # to get out of the house; default: the variable https_proxy
-
-# [metrics]
-# listen = "127.0.0.1:9464"        # where Prometheus can ask
 
 # The audit log. Default: kept for ever.
 # [audit]

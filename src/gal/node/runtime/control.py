@@ -154,8 +154,8 @@ def starting_process(home: Path) -> int | None:
         return None
     except OSError:
         try:
-            return int(json.loads((home / "running.json").read_text(encoding="utf-8"))["pid"])
-        except (OSError, ValueError, KeyError, TypeError):  # it has just begun
+            return int((home / "node.lock").read_text(encoding="ascii"))
+        except (OSError, ValueError):  # it has just begun
             return 0
     return None
 

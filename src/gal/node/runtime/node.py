@@ -23,12 +23,12 @@ from gal.node.carrier.carrier import Carrier
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.holder.assistants import Assistants
 from gal.node.journal.logs import Log, open_log
-from gal.node.journal.metrics import start_metrics
+from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
 from gal.node.journal.retention import Retention
 from gal.node.runtime.alerts import Alerts
-from gal.node.runtime.process import RunMark, raise_descriptor_limit
+from gal.node.runtime.process import raise_descriptor_limit
 from gal.node.store.audit import AuditLog
 from gal.node.store.files import remove_drafts
 from gal.node.store.row_index import SENT
@@ -111,9 +111,6 @@ class Node:
         configuration, stack = self.configuration, self._stack
         stack.enter_context(held_lock(self.home, self.name))
         raise_descriptor_limit()
-        mark = RunMark(self.home)
-        mark.take(self.log, self._clock())
-        stack.callback(mark.remove)
         stack.callback(self._close_ledger)
         self.identity: Identity = load_identity(self.home, self.name)
         self.cards = CardFolder(self.home / "cards", on_warning=lambda why: self.log.warning("card", why=why))
@@ -130,8 +127,7 @@ class Node:
         stack.callback(audit.close)
         if why := self.state.restores.in_words():
             self.log.warning("restored", why=why)
-        metrics = start_metrics(configuration.metrics.listen, self.cards.all)
-        stack.callback(metrics.close)
+        metrics = Metrics(self.cards.all)
         self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock))
         self.records.quotas.load(audit)
         retention = Retention(configuration.audit, audit, self.log, self._clock)
@@ -256,6 +252,9 @@ class held_lock:
                 f"a node of {self._name} already runs in {self._path.parent}: end it first (gal status "
                 "shows it)"
             ) from error
+        self._file.truncate(0)
+        self._file.write(str(os.getpid()))
+        self._file.flush()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -101,8 +101,6 @@ def add_predictions(app: FastAPI, predictions: OnlinePredictions) -> None:
         status, content = await predictions.answer(data, task)
         return JSONResponse(content, status)
 
-    app.state.direct["/v1/predict"] = predict_rows
-
 
 def add_one_task(app: FastAPI, task: OnlineTask) -> None:
     """The paths of before there were several tasks: ``POST /predict`` and ``GET /health``."""
@@ -123,5 +121,3 @@ def add_one_task(app: FastAPI, task: OnlineTask) -> None:
         asked.pop("task", None)
         status, content = await task.answer(asked)
         return JSONResponse(content, status)
-
-    app.state.direct["/predict"] = predict_one

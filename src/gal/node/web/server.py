@@ -27,8 +27,6 @@ IDLE_SECONDS = 15
 """After which a connection that asks nothing is closed."""
 HEAD_SECONDS = 10.0
 """In which the head of a request must have come; before it, as long for the handshake of TLS."""
-READ_SECONDS, LEAST_READ = 20.0, 1 << 16
-"""In which a client must have read so many bytes, where so much waits for it that no more is written."""
 MOST_WAITING = 1000
 """Connections that have asked nothing yet, or nothing more. Where one more comes, the oldest goes: who means
 to ask does so at once, and is not kept out by those who do not.
@@ -48,7 +46,6 @@ class HurriedProtocol(H11Protocol):
     ) -> None:
         super().__init__(**given)
         self._waiting = waiting
-        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -60,7 +57,6 @@ class HurriedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_more()
-        self._is_read()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
@@ -74,47 +70,13 @@ class HurriedProtocol(H11Protocol):
             self._wait(IDLE_SECONDS + HEAD_SECONDS)  # a next request that has come already ends this at once
         super().on_response_complete()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._is_read()
-        self._unread = self.loop.call_later(READ_SECONDS, self._look_again, self._n_unread)
-
-    def resume_writing(self) -> None:
-        self._is_read()
-        super().resume_writing()
-
-    def timeout_keep_alive_handler(self) -> None:
-        if not self._n_unread:  # else it has not had its answer yet
-            super().timeout_keep_alive_handler()
-
-    @property
-    def _n_unread(self) -> int:
-        """Bytes of answers that wait for this client, those that TLS has been through among them."""
-        below = getattr(getattr(self.transport, "_ssl_protocol", None), "_transport", None)
-        waits = self.transport.get_write_buffer_size()
-        return waits if below is None else waits + int(below.get_write_buffer_size())
-
-    def _look_again(self, before: int) -> None:
-        """Ends a client that has not read on; all of a large answer may take its time."""
-        waits = self._n_unread
-        if before - waits < LEAST_READ:
-            self.transport.abort()
-        else:
-            self._unread = self.loop.call_later(READ_SECONDS, self._look_again, waits)
-
-    def _is_read(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
-
     def _wait(self, seconds: float) -> None:
         self._wait_no_more()
-        self._waiting[self] = self.loop.call_later(seconds, self._wait_on, self._n_unread)
+        self._waiting[self] = self.loop.call_later(seconds, self._late)
 
-    def _wait_on(self, before: int) -> None:
-        """Time is up for who had nothing left to read, or does not read."""
-        if self._n_unread <= before - LEAST_READ:
-            self._wait(READ_SECONDS)
+    def _late(self) -> None:
+        if self.transport.get_write_buffer_size():  # it still reads its answer
+            self._wait(IDLE_SECONDS)
         else:
             self.transport.abort()
 
