@@ -95,7 +95,6 @@ def test_a_new_node_with_data_is_fine(home: Path) -> None:
     found = by_what(home)
     assert {name: one.ok for name, one in found.items()} == {
         "folder": True,
-        "clock": True,
         "configuration": True,
         "data": True,
         "columns": True,
@@ -324,7 +323,7 @@ def test_what_it_stumbles_over_is_a_finding(home: Path, monkeypatch: pytest.Monk
     for name in ("_folder", "_data", "_model", "_secret", "_identity", "_cards", "_port"):
         monkeypatch.setattr(doctor, name, stumble)
     broken = [one for one in examine(home) if "RuntimeError: it broke" in one.said]
-    assert len(broken) == 8
+    assert len(broken) == 7
     assert all(one.ok is False for one in broken)
 
 

@@ -13,7 +13,7 @@ import pytest
 from gal.errors import AuditError
 from gal.node.config.configuration import AuditSection
 from gal.node.journal.retention import Retention
-from gal.node.store.audit import TRIMMED, AuditLog, read_archives, write_archive
+from gal.node.store.audit import TRIMMED, AuditLog, export_entries, read_archives
 from small_network import quiet
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -160,7 +160,7 @@ def test_a_file_that_is_no_archive_is_named(tmp_path: Path, text: str) -> None:
         list(read_archives([path]))
     with pytest.raises(AuditError, match="is no archive"):
         list(read_archives([tmp_path / "nowhere"]))
-    write_archive([], tmp_path / "empty.jsonl")
+    export_entries([], tmp_path / "empty.jsonl")
     assert list(read_archives([tmp_path / "empty.jsonl"])) == []
 
 

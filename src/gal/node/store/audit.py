@@ -322,7 +322,7 @@ class AuditLog:
         if not old:
             return None
         if archive is not None:
-            write_archive(old, archive)
+            export_entries(old, archive)
         last = old[-1]
         note = f"{len(old)} entries until {last.time[:19]} were cut off; the next one continues their hash"
         with self._lock, self._database.apart() as db:
@@ -383,7 +383,7 @@ def check_head(head: str | None) -> None:
         )
 
 
-def write_archive(entries: Iterable[AuditEntry], path: Path) -> None:
+def export_entries(entries: Iterable[AuditEntry], path: Path) -> None:
     """Write entries to a new file, one a line in JSON; it is on the disk when this returns."""
     if path.exists():
         raise AuditError(f"there is a file {path} already: choose another name, archives are not overwritten")
