@@ -222,9 +222,15 @@ class HandMade:
         card = cards.get(HOLDER)
         assert card is not None
         identity = load_identity(home, name)
-        self.stream: Stream = dial(
-            card, identity, cards=cards, largest=1 << 30, software="by hand", timeout=patient(10)
-        )
+        streams: list[Stream] = []
+
+        def dialed() -> bool:
+            with contextlib.suppress(LinkLostError):  # its port is opened after it takes commands
+                streams.append(dial(card, identity, cards=cards, largest=1 << 30, software="by hand"))
+            return bool(streams)
+
+        until(dialed, "the port to be open")
+        self.stream = streams[0]
         [task] = network.state(name).tasks()
         terms = task.terms.digest
         self.send(Message("joined", fields={"tasks": [{"task": task.id, "terms": terms, "moving": False}]}))

@@ -31,6 +31,9 @@ STREAMS_AT_ONCE, STREAMS_PER_SECOND = 64, 4.0
 LOOK = 0.2
 """Seconds between looks at whose certificates TLS has to trust."""
 
+CLOSING = 3.0
+"""Seconds that gRPC may take to close the port of a server that has ended."""
+
 EVER = 10 * 365 * 86400.0
 """Seconds that streams of a server may go on that takes no connections any more."""
 
@@ -85,7 +88,14 @@ class Listener:
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
-        _check_port(self.host, self.port)
+        until = time.monotonic() + CLOSING
+        while (why := _why_not(self.host, self.port)) is not None:
+            if time.monotonic() > until or why.errno != errno.EADDRINUSE:
+                said = HINTS.get(why.errno or 0, f"{why.strerror}")
+                if isinstance(why, socket.gaierror):
+                    said = "no host of this name is known; use 0.0.0.0 for all addresses of this machine"
+                raise NodeError(f"cannot listen on {join_address(self.host, self.port)}: {said}") from why
+            time.sleep(LOOK)
         self._pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="gal-listener")
         self._replace_server(self._roots() or frozenset())
         self._watching.start()
@@ -110,6 +120,7 @@ class Listener:
             one.wait(max(0.0, deadline - time.monotonic()))
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        self._servers.clear()
         self._pool.shutdown(wait=False)
 
     @property
@@ -267,10 +278,8 @@ class Listener:
             self.on_refused(stream.fingerprint, str(stream.refusal))
 
 
-def _check_port(host: str, port: int) -> None:
-    """An error that says why this port cannot be opened: gRPC shares it, also with another node's, and of an
-    address that is not there it says little.
-    """
+def _why_not(host: str, port: int) -> OSError | None:
+    """Why this port cannot be opened: gRPC would share it with another node, and says little."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, where in found:
@@ -278,14 +287,9 @@ def _check_port(host: str, port: int) -> None:
                 tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 tried.bind(where)
                 tried.listen(1)
-    except socket.gaierror as error:
-        raise NodeError(
-            f"cannot listen on {join_address(host, port)}: no host of this name is known; use 0.0.0.0 for "
-            "all addresses of this machine"
-        ) from error
     except OSError as error:
-        why = HINTS.get(error.errno or 0, f"{error.strerror}")
-        raise NodeError(f"cannot listen on {join_address(host, port)}: {why}") from error
+        return error
+    return None
 
 
 def _fingerprint(context: Any) -> str | None:

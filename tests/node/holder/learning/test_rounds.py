@@ -361,7 +361,7 @@ def test_nothing_is_left_lying_about(pair: Network) -> None:
     assert [*state.folder(record.id, 1, "label holder").iterdir()] == []
     kept = {path.name for path in pair.nodes["lab"].state.folder(record.id, 1).iterdir()}
     models = {"model-assisted-1.gal", "model-assisted-2.gal"}
-    assert kept == models | {"learned-columns.json", "learned-rows.npy"}, "what changed data are known by"
+    assert kept == models | {"learned.rows"}, "what changed data are known by"
 
 
 def test_one_leaves_during_learning(pair: Network) -> None:
