@@ -5,9 +5,8 @@ FROM python:3.11-slim-bookworm AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE constraints.txt ./
 COPY src ./src
-# Which extras: node for all; privacy for noise with a guarantee; otel for traces; dask for fits on a
-# cluster.
-ARG EXTRAS=node,privacy,postgresql,otel
+# Which extras: node for all; privacy for noise with a guarantee; dask for fits on a cluster.
+ARG EXTRAS=node,privacy,postgresql
 RUN python -m venv /opt/gal \
     && /opt/gal/bin/pip install --no-cache-dir --no-compile -c constraints.txt ".[${EXTRAS}]" \
     # A process that is shut in, on a root that is read only, cannot keep what it compiles. (A few files in packages

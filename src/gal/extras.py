@@ -27,10 +27,6 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     "figures": {"matplotlib": "matplotlib"},
     "polars": {"polars": "polars"},
     "excel": {"openpyxl": "openpyxl"},
-    "otel": {
-        "opentelemetry.sdk": "opentelemetry-sdk",
-        "opentelemetry.exporter.otlp.proto.http": "opentelemetry-exporter-otlp-proto-http",
-    },
     "postgresql": {
         "adbc_driver_manager": "adbc-driver-manager",
         "adbc_driver_postgresql": "adbc-driver-postgresql",

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 PAUSE = 0.01
@@ -48,34 +49,18 @@ def write_ahead(connection: sqlite3.Connection, patience: float) -> None:
             time.sleep(PAUSE)
 
 
-class WholeTransaction:
-    """What `whole_transaction` returns; a class, since a generator would cost a prediction of one row more
-    than what it writes.
-    """
-
-    __slots__ = ("_connection", "_writing")
-
-    def __init__(self, connection: sqlite3.Connection, writing: bool) -> None:
-        self._connection, self._writing = connection, writing
-
-    def __enter__(self) -> sqlite3.Connection:
-        self._connection.execute("BEGIN IMMEDIATE" if self._writing else "BEGIN")
-        return self._connection
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None:
-                self._connection.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:  # SQLite rolls back by itself after some errors: a full disk
-                self._connection.execute("ROLLBACK")
-
-
-def whole_transaction(connection: sqlite3.Connection, *, writing: bool = True) -> WholeTransaction:
+@contextmanager
+def whole_transaction(
+    connection: sqlite3.Connection, *, writing: bool = True
+) -> Iterator[sqlite3.Connection]:
     """A transaction: all of it is committed, or nothing, and nobody changes meanwhile what it sees.
 
     ``writing``: it holds the write lock from its beginning.
     """
-    return WholeTransaction(connection, writing)
+    connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:  # SQLite rolls back by itself after some errors: a full disk
+            connection.execute("ROLLBACK")

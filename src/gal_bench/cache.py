@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 TABULAR, DEEP, LEAK = (f"gal_bench.runs.{name}_cells" for name in ("tabular", "deep", "leak"))
 """Modules that run a cell: what they import, and what that imports, decides an outcome."""
 HARMLESS = (
-    *("gal.errors", "gal.warnings", "gal.engine.observing", "gal.storage"),
+    *("gal.errors", "gal.warnings", "gal.engine.observing", "gal.storage", "gal.evaluate.reporting"),
     *("gal_bench.cells", "gal_bench.data.sources"),
 )
 """Imported, but deciding nothing: words, what is stored, names that are part of a cell."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from gal.alignment import (
     RowIds,
     check_distinct,
     check_tokens,
-    ordering,
     read_secret,
     row_digest,
     row_ids,
@@ -95,11 +93,6 @@ def test_digests_are_these_on_every_machine() -> None:
     assert digest(["ä", "bc"]) == f"sha256:{hashlib.sha256(header + lengths + 'äbc'.encode()).hexdigest()}"
 
 
-def test_many_texts_are_digested_in_blocks() -> None:
-    many = [f"row {one}" for one in range(70_000)]
-    assert digest(many) != digest([*many[:-2], many[-1], many[-2]])
-
-
 @given(st.one_of(st.tuples(near, near), st.tuples(texts, texts)), st.sampled_from(METHODS))
 def test_positions_are_those_of_a_dictionary(both: tuple[list[Any], list[Any]], method: str) -> None:
     own, others = both
@@ -122,28 +115,6 @@ def test_many_positions_at_once(method: str) -> None:
     found = index.positions(tokens(row_ids(others, "lab", "id"), method, SECRET))
     assert found.tolist() == [places.get(int(one), -1) for one in others]
     assert len(index) == 3000
-
-
-@pytest.mark.parametrize("method", ["plain", "hashed"])
-def test_positions_are_the_same_in_blocks_and_from_elsewhere(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(0)
-    own, asked = rng.permutation(500), rng.permutation(900)
-    here, others = (tokens(ids_of(one.tolist()), method, SECRET) for one in (own, asked))
-    plain = Index(here).positions(others)
-    stored: list[np.ndarray[Any, Any]] = []
-
-    def room(n: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
-        stored.append(np.zeros(n, kind))
-        return stored[-1]
-
-    monkeypatch.setattr(sys.modules[Index.__module__], "SOUGHT", 7)
-    monkeypatch.setattr(ordering, "PART", 40)
-    found = Index(here, room).positions(others)
-    np.testing.assert_array_equal(found, plain, strict=True)
-    assert (plain >= 0).sum() == 500
-    assert [len(one) for one in stored] == [500, 500]
 
 
 def test_half_of_a_hash_is_not_enough() -> None:

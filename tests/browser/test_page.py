@@ -18,7 +18,7 @@ import gal.node.web
 from gal.errors import TaskError
 from patience import LONGEST
 from ports import free_port
-from real_nodes import HOLDER, TASK, Network, until
+from real_nodes import HOLDER, Network, until
 
 if not os.environ.get("GAL_BROWSER"):
     pytest.skip("browsers are started by make test-browser only", allow_module_level=True)
@@ -143,13 +143,7 @@ def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> Non
     watched.photograph("after")
     assert watched.page.evaluate(NAMELESS) == []
 
-    network.learn()
-    rolled(watched, network)
     failed(watched, network)
-    compared(watched, network)
-    watched.page.goto(f"{address}docs")
-    watched.sees("/v1/predict")
-    watched.photograph("docs")
     assert watched.problems == []
 
 
@@ -213,26 +207,6 @@ def empty_page(browser: Any) -> Any:
     return page
 
 
-def rolled(watched: Watched, network: Network) -> None:
-    """Go to the other version, by keyboard; it is asked again, and written down."""
-    button = watched.page.get_by_role("button", name="Predict with version")
-    version = button.inner_text().split()[-1]
-    before = network.state(HOLDER).find_task(TASK).active
-    for answer in ("No", "Yes, do it"):
-        button.focus()
-        watched.page.keyboard.press("Enter")
-        watched.sees("From now on", "#question")
-        if answer == "No":
-            watched.photograph("question")
-        watched.page.get_by_role("button", name=answer, exact=True).focus()
-        watched.page.keyboard.press("Enter")
-        if answer == "No":
-            assert network.state(HOLDER).find_task(TASK).active == before
-    watched.sees(f"{TASK} predicts with version {version} now.", "#notice")
-    assert network.state(HOLDER).find_task(TASK).active == int(version)
-    watched.sees("rolled back", "#entries")
-
-
 def failed(watched: Watched, network: Network) -> None:
     """A learning that too few came to is told in the first sentence, and why."""
     network.kill("pharmacy", signal.SIGTERM)
@@ -242,15 +216,6 @@ def failed(watched: Watched, network: Network) -> None:
     watched.sees("only 3 of 4 organizations are there", "#learning .bad")
     watched.photograph("failed")
     network.serve("pharmacy")
-
-
-def compared(watched: Watched, network: Network) -> None:
-    """How well both versions predict labelled rows that are chosen on the page."""
-    rows = network.root / f"{HOLDER}.csv"
-    watched.page.get_by_label("on labelled rows that nobody learned from").set_input_files(rows)
-    watched.sees("degraded rows", "#compared")
-    assert watched.page.locator("#compared tbody tr").count() == 2
-    watched.photograph("compared")
 
 
 @pytest.mark.timeout(120)

@@ -353,7 +353,8 @@ def test_a_node_that_starts_is_no_node_that_does_not_run(two: Path) -> None:
     with open(home / "node.lock", "a+", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert starting_process(home) == 0
-        (home / "running.json").write_text(json.dumps({"pid": 4711}))
+        lock.write("4711")
+        lock.flush()
         assert "starts (process 4711)" in gal("status", "--home", home).output
     assert starting_process(home) is None
 

@@ -40,7 +40,6 @@ def test_a_bucket_that_amazon_does_not_have_asks_for_the_endpoint(
         ("s3://lake/rows", ("--endpoint", "http://127.0.0.1:1")),
         ("s3://lake/rows", ("--endpoint", "http://127.0.0.1:1", "--home", "elsewhere")),
         ("empty", ()),
-        ("sqlite://none.db", ("--table", "rows")),
     ],
 )
 def test_what_cannot_be_found_names_the_option_and_the_organization(
@@ -51,8 +50,6 @@ def test_what_cannot_be_found_names_the_option_and_the_organization(
     def fail(lake: Lake) -> None:
         raise OSError("curlCode: 7, Couldn't connect to server")
 
-    if source.startswith("sqlite"):
-        pytest.importorskip("adbc_driver_manager", reason="needs the extra postgresql")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GAL_HOME", raising=False)
     (tmp_path / "empty").mkdir()
@@ -72,8 +69,8 @@ def test_a_database_without_what_reads_them_is_a_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "adbc_driver_manager", None)
-    words = ["init", "lab", "--data", "sqlite://rows.db", "--table", "rows", "--row-id", "id"]
+    words = ["init", "lab", "--data", "postgresql://me@host/db", "--table", "rows", "--row-id", "id"]
     error = CliRunner().invoke(app, words).exception
     assert isinstance(error, MissingExtraError)
-    assert "reading databases needs" in str(error)
+    assert "reading PostgreSQL needs" in str(error)
     assert not (tmp_path / "lab").exists()

@@ -229,8 +229,8 @@ def test_doctor(town: Town, tmp_path: Path) -> None:
     assert "gone.csv" in said.out
     assert "to do:" in said.out
     (tmp_path / "shop" / "node.toml").write_text('name = "shop"\nsurprise = 1\n')
-    assert "line 2" in gal("doctor", "--home", tmp_path / "shop", code=2).out
-    assert "line 2" in gal("status", "--home", tmp_path / "shop", code=2).err
+    assert "surprise" in gal("doctor", "--home", tmp_path / "shop", code=2).out
+    assert "surprise" in gal("status", "--home", tmp_path / "shop", code=2).err
 
 
 def test_status(town: Town) -> None:

@@ -18,9 +18,7 @@ from gal.cli.app import app
 from gal.errors import InvalidInputError
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.source import streamed_reading
-from gal.node.source.data import read_rows, read_source, source_stamp
-from gal.node.source.joining import AskedRows, join_stream
-from gal.node.store.views import load_view
+from gal.node.source.data import join_source, read_rows, read_source, source_stamp, view_of_table
 from object_store import KEYS, ObjectStore, packages
 from ports import free_port
 
@@ -67,11 +65,10 @@ def test_rows_of_a_bucket(store: ObjectStore, tmp_path: Path) -> None:
     assert (len(table), table.features) == (2 * N, ("x", "year"))
     found = read_rows(configuration, RowIds("integer", np.array([1500, 7, 99999])))
     assert sorted(found.ids.values.tolist()) == [7, 1500]
-    asked = AskedRows(Index(np.array([1500, 7, 99999])), lambda ids: None, lambda ids: ids.values)
-    joined = join_stream(configuration, asked, tmp_path)
-    assert joined.known.tolist() == [True, True, False]
-    joined.save(tmp_path / "view")
-    np.testing.assert_array_equal(load_view(tmp_path / "view"), [[750.0, 2002.0], [3.5, 2001.0]])
+    index = Index(np.array([1500, 7, 99999]))
+    table, positions = join_source(configuration, index, lambda ids: None, lambda ids: ids.values)
+    assert positions[2] == -1
+    np.testing.assert_array_equal(view_of_table(table, positions[:2]), [[750.0, 2002.0], [3.5, 2001.0]])
 
 
 def test_a_new_file_is_noticed(store: ObjectStore, tmp_path: Path) -> None:

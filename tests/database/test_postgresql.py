@@ -14,15 +14,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from gal.alignment import Index, RowIds
 from gal.errors import GALError, InvalidInputError
 from gal.node.admin.doctor import examine
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.source import streamed_reading
-from gal.node.source.data import data_of, read_rows, read_source, source_ids, source_stamp
-from gal.node.source.joining import AskedRows, join_stream
-from gal.node.store.views import load_view
+from gal.node.source.data import (
+    Table,
+    data_of,
+    join_source,
+    read_rows,
+    read_source,
+    source_ids,
+    source_stamp,
+    view_of_table,
+)
 from patience import patient
 from ports import free_port
 from postgresql import PASSWORD, USER, PostgreSQL, programs
@@ -154,16 +162,16 @@ def test_one_row_to_predict_never_scans_the_table(server: PostgreSQL, tmp_path: 
         time.sleep(0.1)
 
 
-def asked(*values: int) -> AskedRows:
-    return AskedRows(Index(np.array(values, dtype=np.int64)), lambda ids: None, lambda ids: ids.values)
+def joined(configuration: NodeConfiguration, *values: int) -> tuple[Table, NDArray[np.intp]]:
+    index = Index(np.array(values, dtype=np.int64))
+    return join_source(configuration, index, lambda ids: None, lambda ids: ids.values)
 
 
 def test_a_learning_has_the_rows_in_the_order_asked_for(server: PostgreSQL, tmp_path: Path) -> None:
     configuration = configured(tmp_path, server, 'table = "patients"', 'features = ["paid", "age"]')
-    joined = join_stream(configuration, asked(*range(100, 0, -1), 10_000), tmp_path)
-    assert joined.known.tolist() == [True] * 100 + [False]
-    joined.save(tmp_path / "view")
-    view = load_view(tmp_path / "view")
+    table, positions = joined(configuration, *range(100, 0, -1), 10_000)
+    assert (positions >= 0).tolist() == [True] * 100 + [False]
+    view = view_of_table(table, positions[:-1])
     np.testing.assert_array_equal(view[:, 0], np.arange(100, 0, -1) * 1.25)
     ages = dict(server.ask("SELECT id, age FROM patients"))
     np.testing.assert_array_equal(view[:, 1], [ages[one] for one in range(100, 0, -1)])
@@ -290,11 +298,10 @@ def test_a_database_killed_in_the_middle_of_a_reading(
         return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
     monkeypatch.setattr(streamed_reading.StreamedReader, "_counted", kill)
-    joined = join_stream(configuration, asked(*range(1, 400_001)), tmp_path)
+    table, positions = joined(configuration, *range(1, 400_001))
     assert 0 < killed[0] < 400_000
-    assert joined.known.all()
-    joined.save(tmp_path / "view")
-    np.testing.assert_array_equal(load_view(tmp_path / "view")["x"], np.arange(1, 400_001) * 0.5)
+    assert (positions >= 0).all()
+    np.testing.assert_array_equal(view_of_table(table, positions)["x"], np.arange(1, 400_001) * 0.5)
 
 
 def test_the_doctor_looks_at_it(server: PostgreSQL, tmp_path: Path) -> None:
@@ -323,19 +330,3 @@ def test_a_new_node_of_a_database(
     bad = CliRunner().invoke(app, ["init", "bad", *words[2:], "idd"])
     assert "has no column 'idd'" in f"{bad.output}{bad.exception}"
     assert not (tmp_path / "bad").exists()
-
-
-def test_sqlite_speaks_adbc_too(tmp_path: Path) -> None:
-    pytest.importorskip("adbc_driver_sqlite", reason="adbc-driver-sqlite is not installed")
-    import sqlite3
-
-    with sqlite3.connect(tmp_path / "rows.db") as made:
-        made.execute("CREATE TABLE patients (id INTEGER PRIMARY KEY, age REAL, town TEXT)")
-        made.executemany("INSERT INTO patients VALUES (?, ?, ?)", [(i, i / 2, "Ulm") for i in range(700)])
-    made.close()
-    (tmp_path / "node.toml").write_text(
-        'name = "lab"\n[data]\nsource = "sqlite://rows.db"\ntable = "patients"\nrow_id = "id"\n'
-    )
-    configuration = read_configuration(tmp_path)
-    np.testing.assert_array_equal(read_source(configuration).columns["age"].to_numpy(), np.arange(700) / 2)
-    assert len(read_rows(configuration, integers(*range(0, 1200, 2)))) == 350

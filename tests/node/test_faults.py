@@ -65,7 +65,7 @@ def test_a_signal_ends_learning_cleanly_and_it_can_be_resumed(
     until(lambda: network.answered("lab") == [1, 2, 3], "round 3")
     learning.process.send_signal(number)
     ended_well(learning, 130)
-    assert f"gal learn --home {HOLDER} {TASK} --resume" in learning.said()
+    assert f"gal learn {TASK} --resume" in learning.said()
     network.allow(HOLDER)
     again = network.start(HOLDER, "learn", TASK, "--resume")
     ended_well(again, 0)

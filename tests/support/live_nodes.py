@@ -26,7 +26,6 @@ from cryptography.x509.oid import NameOID
 
 from gal.protocol import Message, encode, split
 from gal.transport import Card, CardFolder, Identity, Listener, Stream, card_of, dial, make_identity
-from gal.transport.front import Limits
 from gal.transport.wire import grpc
 from patience import LONGEST, patient
 
@@ -81,8 +80,6 @@ def listening(
     *,
     bind: str = "127.0.0.1:0",
     hello_seconds: float = patient(10.0),
-    limits: Limits | None = None,
-    on_dropped: Callable[[int], object] = lambda n_connections: None,
 ) -> Iterator[Live]:
     refused: list[tuple[str | None, str]] = []
     listener = Listener(
@@ -94,8 +91,6 @@ def listening(
         largest=LARGEST,
         software="gal-learn of the bank",
         hello_seconds=hello_seconds,
-        limits=limits,
-        on_dropped=on_dropped,
     )
     with listener:
         yield Live(listener, who, refused)
@@ -141,7 +136,7 @@ def raw_call(who: House, card: Card, frames: Iterable[bytes]) -> Iterator[Any]:
 
 def hello(versions: list[int] | None = None) -> list[bytes]:
     """The frames of a hello."""
-    fields = {"versions": versions or [1], "software": "a test", "nonce": "ab" * 32}
+    fields = {"versions": versions or [2], "software": "a test", "nonce": "ab" * 32}
     return frames_of(Message("hello", fields=fields))
 
 

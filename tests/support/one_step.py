@@ -24,7 +24,6 @@ from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.replies import Replies
 from gal.node.holder.learning.rounds import Rounds
 from gal.node.holder.shared_rows import SharedRows
-from gal.node.journal.traces import Traces
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, prepare
@@ -67,7 +66,6 @@ class FakeNode:
     def __init__(self, state: State) -> None:
         self.state = state
         self.assistants = self.service = self.records = self
-        self.traces = Traces()
         self.there: set[str] = {"lab", "ward"}
         self.answers: dict[str, Answer] = {
             name: partial(fitted, value=value, name=name) for value, name in enumerate(DIGEST, start=1)

@@ -373,7 +373,7 @@ class Network:
         logs = {}
         for name in self.names:
             with AuditLog(self.home(name) / "state.sqlite") as audit:
-                assert audit.verify().cuts == (), name
+                audit.verify()
                 logs[name] = audit.entries()
         came = {
             (one.peer, one.digest) for one in logs[HOLDER] if one.direction == "in" and one.kind == "fitted"

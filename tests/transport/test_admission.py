@@ -6,7 +6,7 @@ import queue
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from gal.transport.wire import explain, grpc
 from live_nodes import (
     SMALL,
     House,
+    Live,
     dialed,
     eventually,
     frames_of,
@@ -37,6 +38,19 @@ pytestmark = pytest.mark.timeout(60)
 def assert_echoes(stream: Stream) -> None:
     stream.send(SMALL)
     assert stream.receive().message == SMALL
+
+
+def soon_dialed(who: House, live: Live) -> Stream:
+    """A stream of who was admitted just now: the next look at the cards lets it in."""
+    streams: list[Stream] = []
+
+    def dialing() -> bool:
+        with suppress(RefusedError, LinkLostError):
+            streams.append(dialed(who, live.card()))
+        return bool(streams)
+
+    eventually(dialing, "it is let in")
+    return streams[0]
 
 
 @pytest.mark.parametrize("with_chain", [False, True])
@@ -96,7 +110,7 @@ def test_a_card_added_while_running_gets_in(tmp_path: Path, bank: House) -> None
         with pytest.raises(RefusedError):
             dialed(hospital, live.card())
         bank.knows(hospital)
-        stream = dialed(hospital, live.card())
+        stream = soon_dialed(hospital, live)
         assert_echoes(stream)
         stream.close()
 
@@ -176,7 +190,7 @@ def test_a_key_is_rotated_without_restart(tmp_path: Path, bank: House, hospital:
     with listening(bank) as live:
         old_stream = dialed(hospital, live.card())
         bank.cards.add(card_of(new.identity, None, replaced_by(hospital.identity, new.identity)))
-        new_stream = dialed(new, live.card())
+        new_stream = soon_dialed(new, live)
         assert_echoes(new_stream)
         old_stream.send(SMALL)
         with pytest.raises(RefusedError, match="removed or replaced"):
@@ -325,3 +339,42 @@ def test_dialing_what_is_no_node(bank: House, hospital: House) -> None:
 def test_dialing_what_does_not_answer(bank: House, hospital: House) -> None:
     with answering(None) as port, pytest.raises(LinkLostError, match=r"did not answer within 0\.3 s"):
         dialed(hospital, card_of(bank.identity, f"127.0.0.1:{port}"), timeout=0.3)
+
+
+def test_a_change_of_cards_starts_another_server_and_the_streams_of_the_one_before_go_on(
+    tmp_path: Path, bank: House, hospital: House
+) -> None:
+    insurer = house(tmp_path, "insurer")
+    with listening(bank) as live:
+        first = dialed(hospital, live.card())
+        bank.knows(insurer)
+        second = soon_dialed(insurer, live)
+        for stream in (first, second):
+            assert_echoes(stream)
+        assert live.listener.n_servers == 2
+        first.close()
+        eventually(lambda: live.listener.n_servers == 1, "only the newest is left")
+        assert_echoes(second)
+        second.close()
+
+
+def test_a_member_opens_so_many_streams(
+    bank: House, hospital: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gal.transport.listener.STREAMS_AT_ONCE", 2)
+    monkeypatch.setattr("gal.transport.listener.STREAMS_PER_SECOND", 0.0)
+    with listening(bank) as live:
+        for _ in range(2):
+            dialed(hospital, live.card()).close()
+        with pytest.raises(RefusedError, match="opens one stream after another") as caught:
+            dialed(hospital, live.card())
+        assert caught.value.code == "too-often"
+
+
+def test_members_get_in_while_others_are_silent(bank: House, hospital: House) -> None:
+    with listening(bank) as live, ExitStack() as held:
+        for _ in range(300):
+            held.enter_context(socket.create_connection(("127.0.0.1", live.listener.port)))
+        stream = dialed(hospital, live.card())
+        assert_echoes(stream)
+        stream.close()

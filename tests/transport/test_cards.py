@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import ssl
 import stat
-import threading
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,6 @@ from gal.transport import (
     read_card,
     replaced_by,
 )
-from gal.transport.cards import LOOK
 
 
 def test_a_card_is_toml_and_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -230,30 +228,6 @@ def test_another_key_needs_the_signature_of_the_known_one(tmp_path: Path) -> Non
     assert cards.by_fingerprint(thief.fingerprint) is not None
 
 
-def test_many_threads_see_whole_cards_while_files_change(tmp_path: Path) -> None:
-    cards = CardFolder(tmp_path)
-    both = [card_of(make_identity("bank")) for _ in range(2)]
-    cards.add(both[0])
-    seen: list[object] = []
-    end = threading.Event()
-
-    def look() -> None:
-        while not end.is_set():
-            found = cards.get("bank")
-            if found not in both:
-                seen.append(found)
-
-    threads = [threading.Thread(target=look) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for turn in range(50):
-        cards.add(both[turn % 2], replace=True)
-    end.set()
-    for thread in threads:
-        thread.join()
-    assert seen == []
-
-
 def test_the_folder_is_its_owners_and_its_cards_may_be_read(tmp_path: Path) -> None:
     folder = tmp_path / "home" / "cards"
     cards = CardFolder(folder)
@@ -285,40 +259,3 @@ def test_a_key_is_known_under_its_own_name_only(tmp_path: Path) -> None:
     assert not blocked.is_known("bank", bank.fingerprint)  # a file where the folder should be
     assert len(warnings) == 1
     assert "cannot be read" in warnings[0]
-
-
-def test_a_stream_looks_at_its_own_card_each_time_and_at_all_now_and_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks, now, scandir = [0], [100.0], os.scandir
-
-    def counted(folder: Path) -> object:
-        looks[0] += 1
-        return scandir(folder)
-
-    monkeypatch.setattr(os, "scandir", counted)
-    monkeypatch.setattr("gal.transport.cards.time.monotonic", lambda: now[0])
-    cards = CardFolder(tmp_path)
-    bank, shop = card_of(make_identity("bank")), card_of(make_identity("shop"))
-    cards.add(bank)
-    looks[0] = 0
-    assert all(cards.is_known("bank", bank.fingerprint) for _ in range(5))
-    assert looks == [0]
-    file = tmp_path / "bank.card"
-    text = file.read_text()
-    file.write_text(card_text(shop))
-    assert not cards.is_known("bank", bank.fingerprint)  # replaced
-    file.write_text(text)
-    assert cards.is_known("bank", bank.fingerprint)
-    file.unlink()
-    assert not cards.is_known("bank", bank.fingerprint)  # removed
-    file.write_text(text)
-    assert cards.is_known("bank", bank.fingerprint)
-    (tmp_path / "other.card").write_text(text)
-    now[0] += 2 * LOOK
-    assert not cards.is_known("bank", bank.fingerprint)  # two files of one key
-
-
-def test_who_listens_to_no_warnings_gets_none(tmp_path: Path) -> None:
-    (tmp_path / "bank.card").write_text("nonsense")
-    assert dict(CardFolder(tmp_path).all()) == {}

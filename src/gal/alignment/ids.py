@@ -9,7 +9,6 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.alignment.ordering import all_differ
 from gal.errors import AlignmentError
 
 Kind = Literal["integer", "text"]
@@ -214,8 +213,10 @@ def _encodable(values: NDArray[Any], whose: str) -> NDArray[Any]:
 def _refuse_duplicates(values: NDArray[Any], whose: str) -> None:
     if len(values) <= FEW and len(set(values.tolist())) == len(values):
         return
-    if values.dtype.kind == "i" and all_differ(values):  # in less memory than pandas' table
-        return
+    if values.dtype.kind == "i":  # in less memory than pandas' table
+        ordered = np.sort(values)
+        if not (ordered[1:] == ordered[:-1]).any():
+            return
     import pandas as pd
 
     again = np.asarray(pd.Series(values, dtype=values.dtype, copy=False).duplicated())

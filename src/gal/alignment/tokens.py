@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.alignment.ids import RowIds
-from gal.alignment.ordering import all_differ, ordered_parts, rises
 from gal.errors import AlignmentError
 
 Tokens = NDArray[Any]
@@ -27,8 +25,6 @@ BLOCK = 2**16
 """Texts that are encoded at once; part of the digest's definition, so it stays as it is."""
 FEW = 1000
 """So many rows are looked up one by one; more are sorted first, which is kinder to the processor's cache."""
-SOUGHT = 1 << 18
-"""Rows that are looked up together: what that takes besides the answer does not grow with all of them."""
 
 
 def tokens(ids: RowIds, method: str, secret: bytes | None = None) -> Tokens:
@@ -105,22 +101,21 @@ def check_tokens(tokens: Tokens, kind: str, method: str, peer: str) -> Tokens:
 
 
 class Index:
-    """Finds rows by their tokens: many at once fast, one without looking at all.
+    """Finds rows by their tokens: many at once fast, one without looking at all."""
 
-    ``room`` makes an array for what the index keeps besides the tokens, wherever it lies.
-    """
-
-    def __init__(self, tokens: Tokens, room: Callable[[int, np.dtype[Any]], NDArray[Any]] = np.empty) -> None:
+    def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self._text: Any = None
         if tokens.dtype == object:
             self._text = _text_index(tokens)
             return
         keys = _keys(tokens)
-        self._order: Positions | None = None
-        self._keys = keys
-        if not rises(keys):
-            self._put_in_order(keys, room)
+        self._order: Positions = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+        again = self._keys[1:] == self._keys[:-1]
+        if again.any():
+            at = int(again.argmax())
+            raise _twice(*self._order[at : at + 2].tolist())
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -136,51 +131,21 @@ class Index:
             return np.asarray(self._text.get_indexer(others), dtype=np.intp)
         if len(self) == 0:
             return np.full(len(others), -1, dtype=np.intp)
-        return self._found(others)
-
-    def _found(self, others: Tokens) -> Positions:
-        if len(others) <= SOUGHT:
-            return self._found_of(others)
-        found = np.empty(len(others), dtype=np.intp)
-        for start in range(0, len(others), SOUGHT):
-            found[start : start + SOUGHT] = self._found_of(others[start : start + SOUGHT])
-        return found
-
-    def _found_of(self, others: Tokens) -> Positions:
         keys = _keys(others)
-        if len(keys) > FEW and not rises(keys):
-            order = np.argsort(keys)
-            places = np.empty(len(keys), dtype=np.intp)
-            places[order] = np.searchsorted(self._keys, keys[order])
-        else:
-            places = np.searchsorted(self._keys, keys)
+        order = np.argsort(keys) if len(keys) > FEW else np.arange(len(keys))
+        places = np.empty(len(keys), dtype=np.intp)
+        places[order] = np.searchsorted(self._keys, keys[order])
         places = np.minimum(places, len(self) - 1)
         known = self._keys[places] == keys
-        if self._order is not None:
-            places = self._order[places]
+        places = self._order[places]
         if others.ndim == 2:  # the key is half of the hash; the other half must agree as well
             known &= _keys(others, 1) == _keys(self._tokens, 1)[places]
         return np.where(known, places, -1)
 
-    def _put_in_order(self, keys: NDArray[Any], room: Callable[[int, np.dtype[Any]], NDArray[Any]]) -> None:
-        """The keys in order, and where each is; AlignmentError where one is there twice."""
-        n = len(keys)
-        self._order, self._keys = room(n, np.dtype(np.intp)), room(n, keys.dtype)
-        start = 0
-        for places, some in ordered_parts(keys):
-            again = some[1:] == some[:-1]
-            if again.any():
-                at = int(again.argmax())
-                raise _twice(*sorted(places[at : at + 2].tolist()))
-            self._order[start : start + len(some)] = places
-            self._keys[start : start + len(some)] = some
-            start += len(some)
-
 
 def check_distinct(tokens: Tokens) -> None:
     """AlignmentError where a row is there twice."""
-    if tokens.dtype == object or not all_differ(_keys(tokens)):
-        Index(tokens)  # which says where
+    Index(tokens)  # which says where
 
 
 def _text_index(tokens: Tokens) -> Any:

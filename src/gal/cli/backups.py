@@ -40,10 +40,6 @@ def backup_command(
             show_default=False,
         ),
     ] = None,
-    witness: Annotated[
-        Path | None,
-        typer.Option(help="Its witness (audit.witness), if not where node.toml says.", show_default=False),
-    ] = None,
     passphrase_file: Annotated[
         Path | None,
         typer.Option(
@@ -60,7 +56,7 @@ def backup_command(
     from gal.node.config.configuration import home_of
 
     if file is None:
-        if head is None or witness is not None:
+        if head is None:
             raise InvalidInputError(
                 "give the backup's file; or, to show that a restored node is current, --head and no file"
             )
@@ -71,12 +67,10 @@ def backup_command(
             raise InvalidInputError(
                 "say where the node is to live: --home FOLDER, which is empty or not there yet"
             )
-        facts = bring_back(file, folder, _passphrase(passphrase_file), head=head, witness=witness)
+        facts = bring_back(file, folder, _passphrase(passphrase_file), head=head)
         _print_restored(facts, as_json)
-    elif head is not None or witness is not None:
-        raise InvalidInputError(
-            "--head and --witness are about a node that is brought back: give --restore, too"
-        )
+    elif head is not None:
+        raise InvalidInputError("--head is about a node that is brought back: give --restore, too")
     else:
         facts = back_up(home_of(home), file, _passphrase(passphrase_file, twice=True))
         if as_json:

@@ -251,7 +251,7 @@ def serve(
     opened = open_log(folder, level, log == "json")  # type: ignore[arg-type]
     if mended_card(folder):
         opened.warning("own card put right: a rotation of the key had ended early")
-    with ended_by_signals() as stopping, serving(folder, opened, beside, scheduled=True):
+    with ended_by_signals() as stopping, serving(folder, opened, beside):
         stopping.wait()
 
 
@@ -373,8 +373,6 @@ def audit(
         return
     out = Screen()
     print_table(_audit_summary(facts) if summary else _audit_entries(facts), out)
-    for cut in facts["cuts"]:
-        out.print(f"[red]entry {cut['seq']}: {escape(cut['note'])}[/]")
     cut_off = f", of which the first {facts['n_trimmed']} were cut off" if facts["n_trimmed"] else ""
     out.print(f"[green]verified[/]: {facts['n']} entries{cut_off}, head {facts['head']}")
 

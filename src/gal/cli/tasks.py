@@ -463,9 +463,8 @@ def _print_erased(facts: Mapping[str, Any]) -> None:
         if one["dropped"]:
             out.print(f"Dropped: {what}. Learn anew: {anew}")
             continue
-        held = "; its models keep values of them as they are" if one["holds_values"] else ""
         out.print(
-            f"Learned from them: {what}{held}. What models have learned stays in them until they go: "
+            f"Learned from them: {what}. Its models keep what they learned (some, whole rows) until they go: "
             f"learn anew ({anew}), and --drop-versions here."
         )
 

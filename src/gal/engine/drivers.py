@@ -6,7 +6,6 @@ processes. Results do not depend on which one.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -103,28 +102,11 @@ class _Pool:
 
 @contextmanager
 def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) -> Iterator[Driver]:
-    """The driver of this name, for one task: in-process, threads, processes,
-    or joblib's choice.
+    """The driver of this name, for one task: in-process, threads, processes, or joblib's choice.
 
     ``joblib`` is threads unless the caller has chosen another backend with ``joblib.parallel_config``; its
     workers live as long as the task.
     """
-    with unlogged():
-        yield from _opened(driver, n_jobs)
-
-
-@contextmanager
-def unlogged() -> Iterator[None]:
-    """Keeps MLflow's autologging, where it is on, from making a run of its own of every local fit."""
-    autologging = sys.modules.get("mlflow.utils.autologging_utils")
-    if autologging is None or getattr(autologging, "_AUTOLOGGING_GLOBALLY_DISABLED", False):
-        yield
-        return
-    with autologging.disable_autologging():
-        yield
-
-
-def _opened(driver: str | Driver, n_jobs: int | None) -> Iterator[Driver]:
     if not isinstance(driver, str):
         yield driver
         return

@@ -9,8 +9,7 @@ from gal.protocol.codec import Encoded, decode, digest, encode, prepare, restore
 from gal.protocol.frames import FRAME, Assembler, split
 from gal.protocol.messages import KINDS, Kind, Message
 from gal.protocol.names import check_name, is_name
-from gal.protocol.shared_bytes import SharedBytes, shared
-from gal.protocol.versions import VERSIONS, choose, in_version
+from gal.protocol.versions import VERSIONS, choose
 
 __all__ = [
     "FRAME",
@@ -20,16 +19,13 @@ __all__ = [
     "Encoded",
     "Kind",
     "Message",
-    "SharedBytes",
     "check_name",
     "choose",
     "decode",
     "digest",
     "encode",
-    "in_version",
     "is_name",
     "prepare",
     "restore",
-    "shared",
     "split",
 ]

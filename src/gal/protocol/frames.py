@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from gal.errors import InvalidMessageError, NoRoomError
-from gal.protocol.shared_bytes import GrowingBytes, SharedBytes, growing
 
 FRAME = 1 << 20
 """Bytes of a message in one frame."""
@@ -33,10 +32,10 @@ class Assembler:
 
     def __init__(self, largest: int) -> None:
         self.largest = largest
-        self._message: bytearray | GrowingBytes | None = None
+        self._message: bytearray | None = None
         self._size = 0
 
-    def add(self, frame: bytes) -> bytearray | SharedBytes | None:
+    def add(self, frame: bytes) -> bytearray | None:
         """The message that this frame completes, or None; what does not fit is refused and forgotten."""
         if frame[:1] == FIRST and len(frame) >= 1 + SIZE.size:
             self._begin(SIZE.unpack_from(frame, 1)[0])
@@ -54,9 +53,9 @@ class Assembler:
                 "policy.largest_message in node.toml if that is meant"
             )
         # Kept as it comes, not reserved as announced: announcing much must not cost us memory.
-        self._message, self._size = growing(size), size
+        self._message, self._size = bytearray(), size
 
-    def _fill(self, piece: memoryview) -> bytearray | SharedBytes | None:
+    def _fill(self, piece: memoryview) -> bytearray | None:
         message = self._message
         assert message is not None
         if len(message) + len(piece) > self._size or (len(piece) == 0 and self._size > 0):
@@ -67,8 +66,7 @@ class Assembler:
             if len(message) < self._size:
                 return None
             self._message = None
-            return message.whole() if isinstance(message, GrowingBytes) else message
-        except (OSError, MemoryError) as error:
+            return message
+        except MemoryError as error:
             self._message = None
-            why = getattr(error, "strerror", None) or str(error) or "memory is used up"
-            raise NoRoomError(f"there is no room for the {self._size:,} bytes of a message: {why}") from error
+            raise NoRoomError(f"there is no memory left for the {self._size:,} bytes of a message") from error

@@ -9,11 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 import os
 import re
 import threading
-import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -33,8 +31,6 @@ FORMAT = 1
 SUFFIX = ".card"
 LARGEST = 64 * 1024
 """Bytes of a card; with a long chain one needs about a tenth of it."""
-LOOK = 0.1
-"""Seconds in which a stream's frames look at the card of its peer alone."""
 
 FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
 KEYS = {"format", "name", "fingerprint", "address", "certificate", "roots", "replaces"}
@@ -166,7 +162,6 @@ class CardFolder:
         self._on_warning = on_warning
         self._lock = threading.RLock()
         self._seen: object = None
-        self._looked = -math.inf
         self._cards: dict[str, Card] = {}
         self._names: dict[str, str] = {}
         self._read: dict[str, tuple[object, Card | str]] = {}
@@ -192,13 +187,7 @@ class CardFolder:
     def is_known(self, name: str, fingerprint: str) -> bool:
         """Whether this key is, at this moment, that of the card of this name; no
         where the folder cannot be read.
-
-        Every frame of a stream asks. Whether the card itself was removed or replaced is looked at each time;
-        whether another file has the same key, not within `LOOK` of the last look at all of them.
         """
-        with self._lock:
-            if time.monotonic() - self._looked < LOOK and self._is_as_read(name + SUFFIX):
-                return self._names.get(fingerprint) == name
         try:
             known = self.by_fingerprint(fingerprint)
         except IdentityError as error:
@@ -262,7 +251,7 @@ class CardFolder:
 
     def _refresh(self) -> None:
         """Reads what changed since the last look; one look costs a few microseconds per card."""
-        marks, self._looked = self._marks(), time.monotonic()
+        marks = self._marks()
         if marks == self._seen:
             return
         for name in set(self._read) - set(marks):
@@ -272,13 +261,6 @@ class CardFolder:
                 self._read[name] = (mark, self._try(name))
         self._sort_out()
         self._seen = marks
-
-    def _is_as_read(self, file: str) -> bool:
-        """Whether a card is there as it was when it was read."""
-        try:
-            return file in self._read and self._read[file][0] == _marked(os.stat(f"{self.folder}/{file}"))
-        except OSError:
-            return False
 
     def _marks(self) -> dict[str, object]:
         """What tells that a file changed, by file name."""

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import logging
-import resource
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from gal.errors import IdentityError, LinkLostError, RefusedError
-from gal.protocol.addresses import parse_address
+from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
+from gal.protocol.addresses import join_address, parse_address
 from gal.transport.cards import CardFolder
-from gal.transport.front import Front, Limits
 from gal.transport.handshake import welcome
-from gal.transport.handshakes import HandshakeRate
 from gal.transport.identity import Identity, fingerprint_of
-from gal.transport.inner import InnerServers
-from gal.transport.ports import open_port
 from gal.transport.stream import CLOSING_SECONDS, Outgoing, Stream
 from gal.transport.wire import CODE, METHOD, SERVER_OPTIONS, SERVICE, grpc
 
@@ -30,29 +25,38 @@ LOGGER = logging.getLogger(__name__)
 STREAMS = 256
 """So many streams may be open at once; each has a thread of gRPC's and one of its own."""
 
+STREAMS_AT_ONCE, STREAMS_PER_SECOND = 64, 4.0
+"""Of one known key: nodes pause after a stream that ended."""
 
-SPARED, APIECE = 512, 4
-"""Descriptors that strangers leave to the node, and how many a connection takes at most."""
+LOOK = 0.2
+"""Seconds between looks at whose certificates TLS has to trust."""
 
+CLOSING = 3.0
+"""Seconds that gRPC may take to close the port of a server that has ended."""
 
-def default_limits() -> Limits:
-    """Limits for strangers that leave this process descriptors enough."""
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    usual = Limits()
-    if descriptors == resource.RLIM_INFINITY:
-        return usual
-    return replace(usual, in_all=min(usual.in_all, max(64, (descriptors - SPARED) // APIECE)))
+EVER = 10 * 365 * 86400.0
+"""Seconds that streams of a server may go on that takes no connections any more."""
+
+WILDCARDS = {"0.0.0.0", "::"}
+
+HINTS = {
+    errno.EADDRINUSE: "the port is in use: does this node run already? Otherwise choose another port",
+    errno.EADDRNOTAVAIL: "this machine does not have that address; use 0.0.0.0 for all that it has",
+    errno.EACCES: "this user may not use that port; choose one above 1023",
+}
 
 
 class Listener:
     """Listens while its ``with`` block runs.
 
+    gRPC crashes when its certificates are replaced while it accepts connections (grpc/grpc#36693). So none
+    are ever replaced: when a card is added, another server takes the connections of the same port from then
+    on, and the streams of the one before go on. A key whose card was removed is refused by its fingerprint.
+
     ``on_stream(stream)`` is called for every peer that comes, in a thread of its own; when it returns,
     the stream is closed. ``on_refused(fingerprint, why)`` is told of everybody who is turned away after
     TLS; ``fingerprint`` is None where no key could be read. A peer has one stream: its new one ends its
-    old one. ``on_dropped`` is told, now and then, how many connections of strangers were dropped.
-    ``largest`` is in bytes; ``limits`` are those of connections without a stream; ``folder`` is where
-    gRPC's own sockets lie, a temporary one where None.
+    old one. ``largest`` is in bytes.
     """
 
     def __init__(
@@ -66,34 +70,35 @@ class Listener:
         largest: int,
         software: str,
         hello_seconds: float = 10.0,
-        on_dropped: Callable[[int], object] = lambda n_connections: None,  # noqa: ARG005
-        limits: Limits | None = None,
-        folder: Path | None = None,
     ) -> None:
         self.host, self.port = parse_address(address, "listen.bind", any_port=True)
         self.identity, self.cards = identity, cards
-        self.on_stream, self.on_refused, self.on_dropped = on_stream, on_refused, on_dropped
+        self.on_stream, self.on_refused = on_stream, on_refused
         self.largest, self.software, self.hello_seconds = largest, software, hello_seconds
         self._streams: dict[str, Stream] = {}
         self._threads: set[threading.Thread] = set()
         self._lock = threading.Lock()
         self._closing = False
-        self._limits = default_limits() if limits is None else limits
-        self._rate = HandshakeRate(self._limits.streams_at_once, self._limits.streams_per_second)
-        self._folder = folder
+        self._opened: dict[str, tuple[float, float]] = {}
+        """By key: how many streams it may open now, and since when."""
+        self._trusted: frozenset[bytes] = frozenset()
+        self._servers: list[tuple[Any, threading.Event]] = []
+        """Servers of gRPC, the newest last, and what is set when one is over."""
+        self._watching = threading.Thread(target=self._watch, name="gal cards", daemon=True)
+        self._ended = threading.Event()
 
     def __enter__(self) -> Self:
-        ports = open_port(self.host, self.port)
-        self.port = ports[0].getsockname()[1]
+        until = time.monotonic() + CLOSING
+        while (why := _why_not(self.host, self.port)) is not None:
+            if time.monotonic() > until or why.errno != errno.EADDRINUSE:
+                said = HINTS.get(why.errno or 0, f"{why.strerror}")
+                if isinstance(why, socket.gaierror):
+                    said = "no host of this name is known; use 0.0.0.0 for all addresses of this machine"
+                raise NodeError(f"cannot listen on {join_address(self.host, self.port)}: {said}") from why
+            time.sleep(LOOK)
         self._pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="gal-listener")
-        try:
-            self._servers = InnerServers(self.identity, self.cards, self._make_server, self._folder)
-        except BaseException:
-            for one in ports:
-                one.close()
-            raise
-        self.front = Front(ports, self._servers.current, self._limits, self.on_dropped)
-        self.front.start()
+        self._replace_server(self._roots() or frozenset())
+        self._watching.start()
         return self
 
     def __exit__(
@@ -103,10 +108,11 @@ class Listener:
         with self._lock:
             self._closing = True
             streams, threads = list(self._streams.values()), list(self._threads)
+        self._ended.set()
+        self._watching.join()
         for stream in streams:
             stream.outgoing.finish()
-        self.front.refuse_new()
-        stopped = self._servers.stop(CLOSING_SECONDS)
+        stopped = [server.stop(CLOSING_SECONDS) for server, _ in self._servers]
         deadline = time.monotonic() + 2 * CLOSING_SECONDS
         for stream in streams:
             stream.close()
@@ -114,27 +120,62 @@ class Listener:
             one.wait(max(0.0, deadline - time.monotonic()))
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        self.front.close(max(0.0, deadline - time.monotonic()))
-        self._servers.close()
+        self._servers.clear()
         self._pool.shutdown(wait=False)
-
-    def peers(self) -> list[str]:
-        """Names of the peers whose streams are open."""
-        with self._lock:
-            return sorted(stream.peer for stream in self._streams.values() if stream.version)
 
     @property
     def n_servers(self) -> int:
         """Servers of gRPC: one, and one more for each earlier state of the cards that
         somebody is still connected by.
         """
-        return len(self._servers)
+        return sum(not over.is_set() for _, over in self._servers)
 
-    def _make_server(self) -> Any:
+    def _roots(self) -> frozenset[bytes] | None:
+        """What TLS has to trust; None where the cards cannot be read, and what it trusted has to do."""
+        try:
+            return frozenset(card.trusted for card in self.cards.all().values())
+        except IdentityError as error:
+            LOGGER.error("%s", error)
+            return None
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK):
+            roots = self._roots()
+            if roots is not None and not roots <= self._trusted:
+                try:
+                    self._replace_server(roots)
+                except NodeError as error:  # the one before stays
+                    LOGGER.error("%s", error)
+
+    def _replace_server(self, roots: frozenset[bytes]) -> None:
+        """Have a server with these roots take the connections; the one before takes no more."""
         server = grpc.server(self._pool, options=SERVER_OPTIONS, maximum_concurrent_rpcs=STREAMS)
         handlers = {METHOD: grpc.stream_stream_rpc_method_handler(self._connect)}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        return server
+        # Without any card nobody but ourselves passes TLS: gRPC needs something to compare with.
+        credentials = grpc.ssl_server_credentials(
+            [(self.identity.private_key, self.identity.certificate)],
+            b"".join(sorted(roots)) or self.identity.certificate,
+            True,
+        )
+        host = "::" if self.host in WILDCARDS and socket.has_dualstack_ipv6() else self.host
+        try:
+            self.port = server.add_secure_port(join_address(host, self.port), credentials) or self.port
+            server.start()
+        except RuntimeError as error:
+            server.stop(None)
+            raise NodeError(f"cannot listen on {join_address(self.host, self.port)}: {error}") from error
+        self._servers = [one for one in self._servers if not one[1].is_set()]
+        if self._servers:
+            before, _ = self._servers[-1]
+            self._servers[-1] = (before, before.stop(EVER))
+        self._servers.append((server, threading.Event()))
+        self._trusted = roots
+
+    def peers(self) -> list[str]:
+        """Names of the peers whose streams are open."""
+        with self._lock:
+            return sorted(stream.peer for stream in self._streams.values() if stream.version)
 
     def _connect(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
         """Called by gRPC for each stream, in a thread of its pool, which then sends what is returned."""
@@ -147,11 +188,10 @@ class Listener:
             )
             self._turn_away(fingerprint, context, "unknown-key", why)
         with self._lock:
-            comes_too_often = not self._rate.may_begin(fingerprint)
-        if comes_too_often:
+            may_open = self._may_open(fingerprint)
+        if not may_open:
             why = f"{name} opens one stream after another: does a second node run with the same key?"
             self._turn_away(fingerprint, context, "too-often", why)
-        self._admit(context)
         stream = self._stream(fingerprint, name, incoming, context)
         thread = threading.Thread(target=self._serve, args=(stream,), name=f"gal {name}", daemon=True)
         with self._lock:
@@ -166,12 +206,13 @@ class Listener:
         thread.start()
         return _frames(stream, context)
 
-    def _admit(self, context: Any) -> None:
-        """From here on the connection is a peer's, for as long as the stream is open."""
-        connection = context.peer()
-        self.front.admit(connection)
-        if not context.add_callback(lambda: self.front.left(connection)):
-            self.front.left(connection)
+    def _may_open(self, fingerprint: str) -> bool:
+        """Whether this key may open one more stream now; if so, it has. Holds the lock."""
+        now = time.monotonic()
+        left, since = self._opened.get(fingerprint, (float(STREAMS_AT_ONCE), now))
+        left = min(float(STREAMS_AT_ONCE), left + (now - since) * STREAMS_PER_SECOND)
+        self._opened[fingerprint] = (left - (left >= 1.0), now)
+        return left >= 1.0
 
     def _name(self, fingerprint: str) -> str | None:
         try:
@@ -182,9 +223,8 @@ class Listener:
         return None if known is None else known[0]
 
     def _turn_away(self, fingerprint: str | None, context: Any, code: str, why: str) -> NoReturn:
-        """Ends a stream before there is one, and its connection a second later unless it has others."""
+        """Ends a stream before there is one."""
         self.on_refused(fingerprint, why)
-        self.front.turn_away(context.peer())
         context.set_trailing_metadata(((CODE, code),))
         context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
         raise AssertionError("abort raises")
@@ -236,6 +276,20 @@ class Listener:
             self._threads.discard(threading.current_thread())
         if stream.refusal is not None:
             self.on_refused(stream.fingerprint, str(stream.refusal))
+
+
+def _why_not(host: str, port: int) -> OSError | None:
+    """Why this port cannot be opened: gRPC would share it with another node, and says little."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, where in found:
+            with socket.socket(family, kind, protocol) as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(where)
+                tried.listen(1)
+    except OSError as error:
+        return error
+    return None
 
 
 def _fingerprint(context: Any) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, NoRoomError, RefusedError
-from gal.protocol import Assembler, Encoded, Message, SharedBytes, decode, digest, prepare, split
+from gal.protocol import Assembler, Encoded, Message, decode, digest, prepare, split
 from gal.protocol.frames import FIRST, FRAME, MORE
 from gal.transport.wire import grpc
 
@@ -44,7 +44,7 @@ class Received:
     message: Message
     digest: str
     n_bytes: int
-    data: bytearray | SharedBytes
+    data: bytearray
     """The bytes as they came."""
 
 
@@ -213,7 +213,7 @@ class Stream:
         self._gone.set()
         self.outgoing.finish(drop=True)
 
-    def _next_message(self) -> bytearray | SharedBytes:
+    def _next_message(self) -> bytearray:
         while True:
             frame = self._next_frame()
             data = self._take(frame)
@@ -238,7 +238,7 @@ class Stream:
         self._check_known()
         return frame
 
-    def _take(self, frame: bytes) -> bytearray | SharedBytes | None:
+    def _take(self, frame: bytes) -> bytearray | None:
         """The message that this frame completes; the rest of one that was refused is passed over."""
         if self._skipping and frame[:1] == MORE:
             self._waste(len(frame))

@@ -39,6 +39,12 @@ CLIENT_OPTIONS = (*_BOTH, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_r
 
 SERVER_OPTIONS = (
     *_BOTH,
+    # The server of the next set of cards listens on the same port.
+    ("grpc.so_reuseport", 1),
+    # Who does not finish TLS, or opens no stream, is dropped; nobody can fill the process with connections.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 15_000),
+    ("grpc.max_allowed_incoming_connections", 2048),
     # A peer has one stream, and another while that one ends.
     ("grpc.max_concurrent_streams", 16),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),

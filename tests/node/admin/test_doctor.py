@@ -95,7 +95,6 @@ def test_a_new_node_with_data_is_fine(home: Path) -> None:
     found = by_what(home)
     assert {name: one.ok for name, one in found.items()} == {
         "folder": True,
-        "clock": True,
         "configuration": True,
         "data": True,
         "columns": True,
@@ -122,7 +121,7 @@ def test_an_error_in_the_configuration_comes_with_its_line(home: Path) -> None:
     add_line(home, "policy", "max_ronds = 3")
     found = by_what(home)["configuration"]
     assert found.ok is False
-    assert "node.toml, line" in found.said
+    assert "node.toml: " in found.said
     assert "did you mean max_rounds?" in found.said
 
 
@@ -231,13 +230,6 @@ def test_an_open_folder_and_a_full_disk(home: Path, monkeypatch: pytest.MonkeyPa
     assert "0.9 MB are free" in by_what(home)["folder"].said
 
 
-def test_a_clock_that_stands_in_the_past(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gal.node.admin.doctor.time.time", lambda: 0.0)
-    found = by_what(home)["clock"]
-    assert found.ok is False
-    assert "1970-01-01" in found.said
-
-
 def test_a_label_holder_that_answers_and_knows_us(home: Path, tmp_path: Path) -> None:
     bank = make_identity("bank")
     card = read_card(home / "lab.card")
@@ -328,10 +320,10 @@ def test_what_it_stumbles_over_is_a_finding(home: Path, monkeypatch: pytest.Monk
     def stumble(*_: object, **__: object) -> Iterator[Finding]:
         raise RuntimeError("it broke")
 
-    for name in ("_folder", "_clock", "_data", "_model", "_secret", "_identity", "_cards", "_port"):
+    for name in ("_folder", "_data", "_model", "_secret", "_identity", "_cards", "_port"):
         monkeypatch.setattr(doctor, name, stumble)
     broken = [one for one in examine(home) if "RuntimeError: it broke" in one.said]
-    assert len(broken) == 8
+    assert len(broken) == 7
     assert all(one.ok is False for one in broken)
 
 

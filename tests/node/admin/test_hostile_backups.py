@@ -49,7 +49,6 @@ def whole(**changed: bytes | None) -> list[tuple[tarfile.TarInfo, bytes]]:
     """The parts of a backup, some of them others, or left out."""
     parts = {
         "backup.json": json.dumps(FACTS).encode(),
-        "audit.head": b"",
         "state.sqlite": b"",
         "node.toml": NODE,
     }

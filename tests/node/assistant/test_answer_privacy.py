@@ -20,7 +20,7 @@ from gal.models import LinearModel
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.service import Service
 from gal.node.config.configuration import read_configuration
-from gal.node.journal.metrics import start_metrics
+from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.worker import Result, WorkFailedError
 from gal.node.work.worker_process import Commands
@@ -81,7 +81,7 @@ class Lab:
             f'name = "lab"\n[data]\nsource = "rows.csv"\nrow_id = "id"\n[model]\n{model}\n{section}'
         )
         self.source = Steps() if source is None else source
-        self.state, self.metrics = State(home), start_metrics(None, dict)
+        self.state, self.metrics = State(home), Metrics(dict)
         configuration = read_configuration(home)
         self.worker = Here(configuration, self.source)
         self._ledger: Ledger | None = None
@@ -118,7 +118,6 @@ class Lab:
 
     def close(self) -> None:
         self.state.close()
-        self.metrics.close()
         if self._ledger is not None:
             self._ledger.close()
 

@@ -18,7 +18,7 @@ from gal.node.agreement.incoming import IncomingRequest
 from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.assistant.service import Service
 from gal.node.config.configuration import read_configuration
-from gal.node.journal.metrics import start_metrics
+from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.worker import Result
 from gal.protocol import Message, prepare
@@ -71,7 +71,7 @@ class Lab:
         )
         self.today = datetime(2026, 1, 1, tzinfo=UTC)
         self.state = State(home)
-        self.metrics = start_metrics(None, dict)
+        self.metrics = Metrics(dict)
         configuration = read_configuration(home)
         self.worker = CountingWorker(configuration)
         self.service = Service(
@@ -97,7 +97,6 @@ class Lab:
 
     def close(self) -> None:
         self.state.close()
-        self.metrics.close()
 
 
 @pytest.fixture
@@ -241,8 +240,7 @@ def test_after_the_end_it_only_predicts(lab: Lab) -> None:
     assert lab.ask(end(1)).kind == "done"
     assert lab.ask(end(1)).kind == "done"
     assert sorted(one.name for one in lab.state.folder(TERMS.task, 1).iterdir()) == [
-        "learned-columns.json",
-        "learned-rows.npy",
+        "learned.rows",
         "model-assisted-1.gal",
     ]
     np.testing.assert_array_equal(lab.ask(predict([1, 2], 1)).arrays["values"], before)

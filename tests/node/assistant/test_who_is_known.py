@@ -17,9 +17,10 @@ from gal.alignment import RowIds, secret_digest, tokens
 from gal.errors import RefusedError
 from gal.node.assistant import prediction_checks
 from gal.node.journal.failures import describe_failure
+from gal.node.store.row_index import RowIndex
 from gal.node.store.state import TaskRecord
-from gal.node.work import exchanged_rows, local_work, own_rows
-from gal.node.work.exchanged_rows import ExchangedRows, forget_exchanged
+from gal.node.work import local_work, own_rows
+from gal.node.work.learned_rows import ExchangedRows, forget_exchanged
 from gal.node.work.worker import WorkFailedError
 from gal.protocol import Message
 
@@ -361,7 +362,8 @@ def test_a_row_that_is_not_spoken_of_is_looked_for_like_an_unknown_one(
 
     rows = lab.ask(by_hashes(begin(range(20)))).fields["rows"]
     lab.ask(of(HASHED, fit(rows, np.random.default_rng(0).normal(size=(20, 1)))))
-    watched("looked for", exchanged_rows, "hashes_by_version", lambda folder, ids: len(ids))
+    known(lab, [30])  # ids of a lake are read once
+    watched("looked for", RowIndex, "among", lambda index, ids: len(ids))
     watched("read", own_rows, "read_rows", lambda home, wanted, kinds: len(wanted))
     watched("seen", local_work, "view_of_table", lambda table, places: len(places))
     found = []

@@ -29,8 +29,6 @@ def test_kinds_of_sources(tmp_path: Path) -> None:
         'source = "lake"': (False, True),
         'source = "s3://bucket/lake"': (False, True),
         'source = "postgresql://me@host/db"\ntable = "t"': (True, False),
-        'source = "sqlite://rows.db"\nsql = "select 1 as id"': (True, False),
-        'driver = "adbc_driver_bigquery"\ntable = "t"': (True, False),
         'sql = "select 1 as id"': (False, False),
     }
     for text, (database, lake) in kinds.items():
@@ -57,7 +55,6 @@ def test_a_password_is_refused_and_not_repeated(source: str, tmp_path: Path) -> 
         read(tmp_path, f'source = "{source}"', 'table = "t"')
     assert "GAL_DATA_PASSWORD" in str(error.value)
     assert SECRET not in f"{error.value!r}{error.value.__cause__}"
-    assert "line 4" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +62,9 @@ def test_a_password_is_refused_and_not_repeated(source: str, tmp_path: Path) -> 
     [
         [f'source = "postgresql://me:{SECRET}@ho\u2100st/db"', 'table = "t"'],
         [f'source = "postgresql://me:{SECRET}@[host/db"', 'table = "t"'],
-        ['driver = "x"', 'table = "t"', f'driver_options = {{uri = "mysql://me:{SECRET}@host/db"}}'],
-        ['driver = "x"', 'table = "t"', f'driver_options = {{dsn = "host=db password={SECRET}"}}'],
         ['source = "s3://bucket/rows"', f'endpoint = "https://me:{SECRET}@store:9000"'],
     ],
-    ids=["not ASCII", "a bracket", "in an option", "in words of an option", "in an endpoint"],
+    ids=["not ASCII", "a bracket", "in an endpoint"],
 )
 def test_nor_is_one_in_what_cannot_be_read_or_in_options(lines: list[str], tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"no place for secrets|cannot be read") as error:
@@ -88,7 +83,7 @@ NO_ADDRESSES = (
     [
         (['source = "postgresql://me@host/db"'], "needs either table"),
         (['source = "postgresql://me@host/db"', 'table = "t"', 'sql = "select 1"'], "needs either table"),
-        (['source = "mysql://me@host/db"', 'table = "t"'], "no kind of source is called mysql://.*driver"),
+        (['source = "mysql://me@host/db"', 'table = "t"'], "no kind of source is called mysql://"),
         (['source = "rows.csv"', 'table = "t"'], "table is for databases"),
         (['source = "rows.csv"', 'endpoint = "http://x"'], "endpoint is for object stores"),
         (['source = "s3://b/rows"', 'endpoint = "ftp://store"'], "endpoint is the address of a store"),
@@ -102,7 +97,6 @@ NO_ADDRESSES = (
             for one in NO_ADDRESSES
         ),
         (['source = "rows.ods"'], "saved as .xlsx"),
-        (['driver = "x"', 'table = "t"', 'driver_options = {"db.password" = "a"}'], "no place for secrets"),
     ],
 )
 def test_what_is_wrong_is_said(lines: list[str], said: str, tmp_path: Path) -> None:

@@ -51,13 +51,6 @@ def test_what_is_no_size_is_named(wrong: object) -> None:
         Policy.model_validate({"fit_memory": wrong})
 
 
-def test_every_limit_has_a_default() -> None:
-    policy = Policy()
-    assert policy.accept is None
-    assert policy.decimals is None
-    assert (policy.max_rounds, policy.min_rows, policy.fit_memory) == (50, 20, 4_000_000_000)
-
-
 @pytest.mark.parametrize(
     "section",
     [
@@ -82,11 +75,6 @@ def test_every_limit_has_a_default() -> None:
 def test_a_wrong_section_is_an_error(section: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Policy.model_validate(section)
-
-
-def test_policy_cannot_be_changed() -> None:
-    with pytest.raises(ValidationError):
-        SMALL.max_rounds = 1000
 
 
 def refusal(check: object, *arguments: object) -> tuple[str, str]:
@@ -192,10 +180,3 @@ def test_long_arrays_are_rounded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> N
     whole = rounded(values, 2)
     monkeypatch.setattr(policy_module, "_BLOCK", 7)
     np.testing.assert_array_equal(rounded(values, 2), whole)
-
-
-def test_limits_round_only_where_asked() -> None:
-    values = np.array([1.23456, np.nan])
-    assert LIMITS.rounded(values) is values
-    out = PolicyLimits("hospital", Policy(decimals=2)).rounded(values)
-    np.testing.assert_array_equal(out, np.array([1.23, np.nan], dtype=np.float32))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gal.node.journal.logs import LONGEST, Level, Log, open_log
+from gal.node.journal.logs import LONGEST, Level, open_log
 
 
 def written(log_as_json: bool, event: str = "fitted", **fields: object) -> str:
@@ -165,26 +164,3 @@ class Full(io.StringIO):
 def test_a_stream_that_fails_does_not_stop_the_node(capsys: pytest.CaptureFixture[str]) -> None:
     open_log(None, to=Full()).info("begun")
     assert capsys.readouterr().err == ""
-
-
-def test_standard_error_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
-    open_log(None).info("begun", task="risk")
-    assert capsys.readouterr().err.endswith("begun task=risk\n")
-
-
-def test_threads_write_whole_lines() -> None:
-    to = io.StringIO()
-    log = open_log(None, as_json=True, to=to)
-
-    def work(log: Log, name: str) -> None:
-        for i in range(100):
-            log.info("fitted", peer=name, round=i)
-
-    threads = [threading.Thread(target=work, args=(log, f"p{i}")) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    log.close()
-    lines = [json.loads(line) for line in to.getvalue().splitlines()]
-    assert len({(line["peer"], line["round"]) for line in lines}) == len(lines) == 400

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-import urllib.request
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from gal.errors import ConfigurationError, NodeError
-from gal.node.journal import metrics as metrics_module
 from gal.node.journal.metrics import (
     MOST_VALUES,
     Metrics,
-    ServedMetrics,
-    start_metrics,
 )
-from gal.node.runtime.node import Node
-from patience import patient
 
 pytest.importorskip("prometheus_client")
 
@@ -111,81 +101,10 @@ def test_a_peer_that_is_added_later_is_known_from_then_on() -> None:
     assert value(metrics, "gal_rounds_answered_total", peer="bank") == 1
 
 
-def test_they_are_served_until_closed() -> None:
-    metrics = start_metrics("127.0.0.1:0", lambda: {"bank"})
-    assert isinstance(metrics, ServedMetrics)
-    try:
-        use(metrics)
-        with urllib.request.urlopen(
-            f"http://127.0.0.1:{metrics.port}/metrics", timeout=patient(30)
-        ) as answer:
-            text = answer.read().decode()
-        assert 'gal_predicted_rows_total{peer="bank"} 25.0' in text
-        assert "python_info" not in text
-    finally:
-        metrics.close()
-    metrics.close()
-    with pytest.raises(OSError, match="refused"):
-        socket.create_connection(("127.0.0.1", metrics.port), timeout=patient(5))
-
-
-def test_without_an_address_they_are_counted_and_served_nowhere() -> None:
-    metrics = start_metrics(None, lambda: {"bank"})
-    assert not isinstance(metrics, ServedMetrics)
-    use(metrics)
-    assert value(metrics, "gal_predicted_rows_total", peer="bank") == 25
-    metrics.close()
-
-
-@pytest.mark.parametrize("listen", ["9464", "127.0.0.1:", "127.0.0.1:http", ":9464", "127.0.0.1:70000"])
-def test_an_address_that_is_none_is_named(listen: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"metrics\.listen"):
-        start_metrics(listen, lambda: ())
-
-
-def test_a_port_in_use_is_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(NodeError, match=address):
-            start_metrics(address, lambda: ())
-
-
-def test_who_met_a_limit_and_how_many_strangers_were_dropped() -> None:
+def test_who_met_a_limit() -> None:
     metrics = Metrics(lambda: {"lab"})
     metrics.limited("lab", "bytes_per_day")
     metrics.limited("nobody", "bytes_per_day")
-    metrics.strangers_dropped(7)
     for peer in ("lab", "unknown"):
         labels = {"peer": peer, "limit": "bytes_per_day"}
         assert metrics.registry.get_sample_value("gal_limited_total", labels) == 1
-    assert metrics.registry.get_sample_value("gal_strangers_dropped_total") == 7
-
-
-def test_a_node_counts_the_strangers_that_were_dropped() -> None:
-    counted: list[int] = []
-    node: Any = object.__new__(Node)
-    node.log = SimpleNamespace(warning=lambda *_, **__: None)
-    node.records = SimpleNamespace(metrics=SimpleNamespace(strangers_dropped=counted.append))
-    node._dropped(3)
-    assert counted == [3]
-
-
-def test_a_card_is_not_looked_for_with_every_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer counts as known for a second; one who is not known is looked for each time."""
-    looks: list[int] = []
-    known = {"lab"}
-
-    def peers() -> set[str]:
-        looks.append(1)
-        return known
-
-    clock = SimpleNamespace(monotonic=lambda: 100.0)
-    monkeypatch.setattr(metrics_module, "time", clock)
-    metrics = Metrics(peers)
-    for _ in range(10):
-        metrics.answered("lab")
-    assert len(looks) == 1
-    known.clear()
-    clock.monotonic = lambda: 102.0
-    metrics.answered("lab")
-    assert metrics.registry.get_sample_value("gal_rounds_answered_total", {"peer": "unknown"}) == 1

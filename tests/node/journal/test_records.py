@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gal.errors import LinkLostError, NodeError
-from gal.node.journal.metrics import start_metrics
+from gal.node.journal.metrics import Metrics
 from gal.node.journal.records import Records
 from gal.node.store.audit import AuditLog
 from gal.protocol import VERSIONS, Encoded, Message, prepare
@@ -49,10 +49,9 @@ class FakeStream:
 
 @pytest.fixture
 def records(tmp_path: Path) -> Iterator[Records]:
-    metrics = start_metrics(None, dict)
+    metrics = Metrics(dict)
     with AuditLog(tmp_path / "state.sqlite") as audit:
         yield Records(audit, quiet(), metrics)
-    metrics.close()
 
 
 def test_what_leaves_is_written_down_before(records: Records) -> None:

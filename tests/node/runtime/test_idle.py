@@ -29,7 +29,7 @@ from gal.node.runtime.commands import serving
 root = Path(sys.argv[1])
 with ExitStack() as stack:
     holder, lab = (
-        stack.enter_context(serving(root / name, open_log(root / name, "error"), scheduled=True))[0]
+        stack.enter_context(serving(root / name, open_log(root / name, "error")))[0]
         for name in ("clinic", "lab")
     )
     task = holder.state.tasks("label holder")[0].id

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import resource
 import signal
-import sqlite3
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +16,10 @@ import pytest
 import forked
 from forked import Forked
 from gal.node.admin.init import init_node
-from gal.node.journal.logs import open_log
 from gal.node.runtime.commands import serving
 from gal.node.runtime.control import ask_node, running_node
 from gal.node.runtime.node import Node
-from gal.node.runtime.process import CRASH_LOG, MARK
+from gal.node.runtime.process import CRASH_LOG
 from patience import LONGEST
 from ports import free_port
 from real_nodes import until
@@ -52,76 +48,11 @@ def served(home: Path, output: Path, *more: str) -> Iterator[subprocess.Popen[by
         process.wait(LONGEST)
 
 
-def log_of_a_start(home: Path) -> str:
-    said = io.StringIO()
-    with Node(home, log=open_log(home, to=said)):
-        assert (home / MARK).exists()
-    return said.getvalue()
-
-
-def test_a_run_that_ended_by_itself_is_not_spoken_of(home: Path) -> None:
-    for _ in range(2):
-        assert "ended hard" not in log_of_a_start(home)
-        assert not (home / MARK).exists()
-
-
-def test_a_start_says_that_it_brought_the_folder_up_to_date(home: Path) -> None:
-    said = "folder brought up to date"
-    assert said not in log_of_a_start(home)
-    with closing(sqlite3.connect(home / "state.sqlite")) as db:
-        db.execute("PRAGMA user_version = 1")
-        db.commit()
-    assert f"{said} was_format=1" in log_of_a_start(home)
-    assert said not in log_of_a_start(home)
-
-
-def test_a_native_crash_leaves_a_trace_and_the_next_start_says_so(home: Path, tmp_path: Path) -> None:
+def test_a_native_crash_leaves_a_trace(home: Path, tmp_path: Path) -> None:
     with served(home, tmp_path / "first.log") as process:
-        assert (home / MARK).exists(), (tmp_path / "first.log").read_text()
         process.send_signal(signal.SIGSEGV)
         assert process.wait(LONGEST) == -signal.SIGSEGV
     assert "Segmentation fault" in (home / CRASH_LOG).read_text()
-    said = log_of_a_start(home)
-    assert f"process {process.pid}, begun 20" in said
-    assert f"it crashed, and {CRASH_LOG} in the home folder says where" in said
-    assert "ended hard" not in log_of_a_start(home), "said once"
-
-
-def test_a_kill_is_told_from_a_crash(home: Path, tmp_path: Path) -> None:
-    (home / CRASH_LOG).write_text("of another day\n")
-    with served(home, tmp_path / "first.log") as process:
-        process.kill()
-        process.wait(LONGEST)
-    said = log_of_a_start(home)
-    assert "last run ended hard" in said
-    assert "it was killed, ran out of memory, or the machine went down" in said
-
-
-@pytest.mark.parametrize("long_name", [False, True])
-def test_sockets_of_a_run_that_was_killed_are_taken_away(
-    monkeypatch: pytest.MonkeyPatch, long_name: bool
-) -> None:
-    """Those of gRPC, of the page and of commands, wherever they lie."""
-    forked.nursery()  # which has such a folder of its own, not there
-    with tempfile.TemporaryDirectory(prefix="t") as place:  # whose name is short
-        root, home = Path(place), Path(place, "bank" + 100 * long_name * "k")
-        monkeypatch.setenv("TMPDIR", place)
-        monkeypatch.setattr("tempfile.tempdir", place)
-        init_node(home, "bank", bind=f"127.0.0.1:{free_port()}")
-        with served(home, root / "first.log", "--page", "--page-at", "0.0.0.0:0") as process:
-            process.kill()
-            process.wait(LONGEST)
-        assert len(list(root.rglob("http-*.sock"))) == 1, (root / "first.log").read_text()
-        assert len(list(root.glob("gal-*"))) == 3 * long_name
-        log_of_a_start(home)
-        assert [one for one in root.rglob("*.sock") if one != home / "control.sock"] == []
-        assert list(root.glob("gal-*")) == []
-
-
-@pytest.mark.parametrize("left", ["", "{", "[]", '{"pid": "x", "since": 1, "crash_log": 0}'])
-def test_a_mark_that_is_not_whole_is_told_too(home: Path, left: str) -> None:
-    (home / MARK).write_text(left)
-    assert "last run ended hard" in log_of_a_start(home)
 
 
 RAISED = """

@@ -12,9 +12,8 @@ import pytest
 
 from gal.errors import AuditError
 from gal.node.config.configuration import AuditSection
-from gal.node.journal.retention import Retention, trim_audit
-from gal.node.store.audit import TRIMMED, AuditLog
-from gal.node.store.audit_archive import read_audit_archives, write_audit_archive
+from gal.node.journal.retention import Retention
+from gal.node.store.audit import TRIMMED, AuditLog, export_entries, read_archives
 from small_network import quiet
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -54,27 +53,26 @@ def day(number: int) -> datetime:
 
 def test_what_is_left_is_provable_and_goes_on(log: AuditLog) -> None:
     before = log.verify()
-    made = trim_audit(log, day(6), None)
+    made = log.trim(day(6), None)
     assert made is not None
     assert [one.seq for one in log.entries()] == [7, 8, 9, 10, 11]
     assert (made.kind, made.seq, made.shape) == (TRIMMED, 11, "6")
     log.append("out", "fitted", peer="bank")
     found = log.verify(expected_head=before.head)
-    assert (found.n, found.n_trimmed, found.cuts) == (12, 6, ())
-    trim_audit(log, day(9), None)
+    assert (found.n, found.n_trimmed) == (12, 6)
+    log.trim(day(9), None)
     assert log.verify().n_trimmed == 9
     with AuditLog(log.path) as again:
         assert again.verify() == log.verify()
 
 
 def test_nothing_old_is_nothing_done(log: AuditLog) -> None:
-    assert trim_audit(log, START, None) is None
+    assert log.trim(START, None) is None
     assert log.verify().n == 10
 
 
 def test_the_newest_entry_stays(log: AuditLog) -> None:
-    """The file with the head names it until the next entry is written."""
-    trim_audit(log, day(1000), None)
+    log.trim(day(1000), None)
     assert [one.seq for one in log.entries()] == [10, 11]
     log.verify()
 
@@ -83,7 +81,7 @@ def test_a_clock_that_was_set_back_does_not_tear_holes(log: AuditLog) -> None:
     """Only the beginning is cut off: an old entry after a young one stays."""
     with AuditLog(log.path, clock=lambda: START) as late:
         late.append("in", "fit")
-    trim_audit(log, day(6), None)
+    log.trim(day(6), None)
     assert [one.seq for one in log.entries()] == [7, 8, 9, 10, 11, 12]
     log.verify()
 
@@ -99,7 +97,7 @@ def test_a_clock_that_was_set_back_does_not_tear_holes(log: AuditLog) -> None:
     ],
 )
 def test_more_than_was_cut_off_is_missed(log: AuditLog, statement: str, says: str) -> None:
-    trim_audit(log, day(6), None)
+    log.trim(day(6), None)
     change(log, statement)
     with pytest.raises(AuditError, match=says):
         log.verify()
@@ -114,12 +112,12 @@ def test_entries_that_are_gone_without_a_word_are_an_alteration(log: AuditLog) -
 def test_an_alteration_is_not_swept_away(log: AuditLog) -> None:
     change(log, "update audit set peer = 'nobody' where seq = 2")
     with pytest.raises(AuditError, match="altered at entry 2"):
-        trim_audit(log, day(6), None)
+        log.trim(day(6), None)
     assert len(log.entries()) == 10
 
 
 def test_entries_still_cannot_be_deleted_in_the_normal_way(log: AuditLog) -> None:
-    trim_audit(log, day(6), None)
+    log.trim(day(6), None)
     with (
         contextlib.closing(sqlite3.connect(log.path)) as connection,
         pytest.raises(sqlite3.IntegrityError, match="cannot be deleted"),
@@ -131,26 +129,26 @@ def test_an_archive_and_the_log_are_one_chain(log: AuditLog, tmp_path: Path) -> 
     early = log.entries()[2].hash
     whole = log.entries()
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
-    trim_audit(log, day(4), first)
-    trim_audit(log, day(8), second)
-    both = log.verify(archived=read_audit_archives([first, second]), expected_head=early)
+    log.trim(day(4), first)
+    log.trim(day(8), second)
+    both = log.verify(archived=read_archives([first, second]), expected_head=early)
     assert (both.n, both.n_trimmed) == (12, 0)
-    assert [*read_audit_archives([first, second])] == whole[:8]
-    assert log.verify(archived=read_audit_archives([second])).n_trimmed == 4
+    assert [*read_archives([first, second])] == whole[:8]
+    assert log.verify(archived=read_archives([second])).n_trimmed == 4
     with pytest.raises(AuditError, match="give their archive, too"):
         log.verify(expected_head=early)
     with pytest.raises(AuditError, match="altered at entry"):
-        log.verify(archived=read_audit_archives([first]))
+        log.verify(archived=read_archives([first]))
     second.write_text(second.read_text().replace('"bank"', '"shop"', 1))
     with pytest.raises(AuditError, match="altered at entry 5"):
-        log.verify(archived=read_audit_archives([first, second]))
+        log.verify(archived=read_archives([first, second]))
 
 
 def test_an_archive_is_not_overwritten_and_then_nothing_is_cut(log: AuditLog, tmp_path: Path) -> None:
     path = tmp_path / "there.jsonl"
     path.write_text("mine")
     with pytest.raises(AuditError, match="already"):
-        trim_audit(log, day(4), path)
+        log.trim(day(4), path)
     assert (path.read_text(), len(log.entries())) == ("mine", 10)
 
 
@@ -159,11 +157,11 @@ def test_a_file_that_is_no_archive_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(text)
     with pytest.raises(AuditError, match=r"x\.jsonl is no archive"):
-        list(read_audit_archives([path]))
+        list(read_archives([path]))
     with pytest.raises(AuditError, match="is no archive"):
-        list(read_audit_archives([tmp_path / "nowhere"]))
-    write_audit_archive([], tmp_path / "empty.jsonl")
-    assert list(read_audit_archives([tmp_path / "empty.jsonl"])) == []
+        list(read_archives([tmp_path / "nowhere"]))
+    export_entries([], tmp_path / "empty.jsonl")
+    assert list(read_archives([tmp_path / "empty.jsonl"])) == []
 
 
 def test_a_node_keeps_as_many_days_as_it_is_told(log: AuditLog, tmp_path: Path) -> None:
@@ -175,7 +173,7 @@ def test_a_node_keeps_as_many_days_as_it_is_told(log: AuditLog, tmp_path: Path) 
     Retention(wanted, log, quiet(), lambda: day(10)).look()
     assert [one.seq for one in log.entries()] == [8, 9, 10, 11]
     [archive] = (tmp_path / "archive").iterdir()
-    assert log.verify(archived=read_audit_archives([archive])).n_trimmed == 0
+    assert log.verify(archived=read_archives([archive])).n_trimmed == 0
 
 
 def test_a_log_that_was_altered_is_said_and_not_cut(log: AuditLog) -> None:

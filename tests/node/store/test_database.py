@@ -89,58 +89,11 @@ def numbers(path: Path) -> Database:
     return database
 
 
-def n_seen(database: Database) -> int:
-    found: int = database.seen("n", lambda db: db.execute("SELECT count(*) FROM numbers").fetchone()[0])
-    return found
-
-
-def add_one(database: Database) -> None:
-    with database.transaction() as db:
-        db.execute("INSERT INTO numbers VALUES (1)")
-
-
-def test_what_was_seen_is_read_again_whoever_has_changed_it(tmp_path: Path) -> None:
-    here, elsewhere = numbers(tmp_path / "numbers.sqlite"), numbers(tmp_path / "numbers.sqlite")
-    assert n_seen(here) == n_seen(here) == 0
-    add_one(here)  # over the same connection
-    assert n_seen(here) == 1
-    add_one(elsewhere)
-    assert n_seen(here) == 2
-    with here.reading():  # and over another one of this process
-        other = threading.Thread(target=add_one, args=(here,))
-        other.start()
-        other.join(LONGEST)
-        assert n_seen(here) == 3
-    assert n_seen(here) == n_seen(elsewhere) == 3
-
-
-def test_what_was_seen_is_not_read_again_for_nothing(tmp_path: Path) -> None:
-    database, n_read = numbers(tmp_path / "numbers.sqlite"), list[int]()
-    for _ in range(3):
-        database.seen("n", lambda db: n_read.append(db.total_changes))
-        with database.counting() as db:
-            db.execute("INSERT INTO numbers VALUES (1)")
-    assert len(n_read) == 1
-
-
-def test_what_is_undone_was_not_seen(tmp_path: Path) -> None:
-    database = numbers(tmp_path / "numbers.sqlite")
-
-    def look_and_fail() -> None:
-        with database.transaction() as db:
-            db.execute("INSERT INTO numbers VALUES (1)")
-            assert n_seen(database) == 1
-            raise ValueError("undone")
-
-    with pytest.raises(ValueError, match="undone"):
-        look_and_fail()
-    assert n_seen(database) == 0
-
-
 def test_what_is_committed_by_itself_is_not_part_of_a_transaction(tmp_path: Path) -> None:
     database = numbers(tmp_path / "numbers.sqlite")
     with database.transaction(), pytest.raises(NodeError, match="has to end first"), database.apart():
         pass
     with database.apart() as db:
         db.execute("INSERT INTO numbers VALUES (1)")
-    assert n_seen(database) == 1
+    with database.reading() as db:
+        assert db.execute("SELECT count(*) FROM numbers").fetchone()[0] == 1

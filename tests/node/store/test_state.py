@@ -98,16 +98,6 @@ def test_tasks_come_back_as_they_were(state: State) -> None:
         assert state.find_task(name) == RISK
 
 
-@pytest.mark.parametrize("written", ["auto", "off"])
-def test_words_for_interactions_of_earlier_versions_ask_for_none(state: State, written: str) -> None:
-    """Who was asked by default has not consented: tasks of then learn without probes."""
-    options = {"rounds": 3, "interactions": written}
-    state.add_task(replace(RISK, options={"seed": 1, "options": options}), {"lab": "invited"})
-    assert state.find_task("risk").options["options"] == {"rounds": 3, "interactions": False}
-    state.add_task(replace(RISK, id="e" * 32, name="asked", options={"options": {"interactions": 4}}))
-    assert state.find_task("asked").options["options"]["interactions"] == 4
-
-
 def test_joining_again_renews(state: State) -> None:
     state.add_task(HELP)
     state.set_status(HELP.id, "left")
@@ -188,29 +178,6 @@ def test_a_step_is_closed_with_everything_or_not_at_all(state: State) -> None:
     with pytest.raises(NodeError):
         state.replies(RISK.id, 1).close(2, [StoredReply(0, "shop", "", None, None, "was late")])
     assert {one.organization for one in state.replies(RISK.id, 1).of(2)} == {"lab", "ward"}
-
-
-def test_many_threads_write(state: State) -> None:
-    def write(number: int) -> None:
-        for step in range(10):
-            state.replies(RISK.id, number).put(step, reply())
-        state.close()
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(len(state.replies(RISK.id, number).of(step)) == 1 for number in range(5) for step in range(10))
-
-
-def test_two_processes_worth_of_connections(state: State, tmp_path: Path) -> None:
-    other = State(tmp_path)
-    try:
-        other.add_task(RISK, {"lab": "invited"})
-        assert state.find_task("risk") == RISK
-    finally:
-        other.close()
 
 
 # Versions

@@ -17,7 +17,6 @@ from gal.errors import TaskError
 from gal.node.holder.predicting import NodePrediction
 from gal.node.web import batching
 from gal.node.web.batching import SharedExchanges, merged
-from live_nodes import eventually
 from patience import patient
 
 
@@ -54,30 +53,13 @@ def test_what_comes_while_others_are_under_way_goes_together() -> None:
     exchanges.close()
 
 
-def test_a_row_that_comes_alone_wakes_one_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    exchanges, woken = SharedExchanges(predicted), list[str]()
-    notify = exchanges._changed.notify
-
-    def counted(n: int = 1) -> None:
-        woken.append(threading.current_thread().name)
-        notify(n)
-
-    monkeypatch.setattr(exchanges._changed, "notify", counted)
-    for _ in range(3):
-        assert exchanges.ask(of(1)).result(patient(30)).output[:, 0].tolist() == [10]
-        eventually(lambda: exchanges._n_under_way == 0, "the exchange has ended")
-    assert woken == [threading.current_thread().name] * 3
-    exchanges.close()
-
-
 @pytest.mark.parametrize(
     ("seconds", "expected"), [(1e6, [[1], [2, 3]]), (0.0, [[1], [2], [3]])], ids=["quick", "held-up"]
 )
 def test_another_exchange_begins_only_beside_one_that_is_held_up(
     monkeypatch: pytest.MonkeyPatch, seconds: float, expected: list[list[int]]
 ) -> None:
-    monkeypatch.setattr(batching, "LEAST_SHARED", seconds)
-    monkeypatch.setattr(batching, "MOST_SHARED", seconds)
+    monkeypatch.setattr(batching, "SHARED", seconds)
     free, begun, asked = threading.Event(), threading.Semaphore(0), list[list[int]]()
 
     def exchange(ids: RowIds) -> NodePrediction:

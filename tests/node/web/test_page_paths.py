@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import html
 import http.client
-import io
 import json
 import re
-import shlex
 import sys
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 from urllib.error import HTTPError
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from gal.node.admin.page_serving import node_page
@@ -33,12 +24,11 @@ from gal.node.holder.doing import CONNECTED, waited_for
 from gal.node.runtime.alerts import Alerts
 from gal.node.web import health
 from gal.node.web.app import HEADERS
-from gal.node.web.arrow_rows import ARROW
 from gal.node.web.token import ensure_token
 from gal.privacy.ledger import Budget
 from live_nodes import eventually
 from patience import LONGEST, patient
-from small_network import ROW_ID, Network, numbers, running
+from small_network import Network, numbers, running
 
 OPTIONS: dict[str, Any] = {"rounds": 3, "cross_validation": 0, "validation_fraction": 0.25}
 
@@ -108,7 +98,7 @@ def site(sites: dict[str, Site]) -> Site:
 
 
 def test_the_files_of_the_page_are_for_everybody_and_hold_nothing(site: Site) -> None:
-    for path in ("/", "/page.css", "/page.js", "/docs"):
+    for path in ("/", "/page.css", "/page.js"):
         status, content, headers = site.raw(path, token=False)
         assert status == 200
         assert b"clinic" not in content
@@ -118,46 +108,6 @@ def test_the_files_of_the_page_are_for_everybody_and_hold_nothing(site: Site) ->
     assert b"innerHTML =" not in site.raw("/page.js", token=False)[1], (
         "names of others become text, never HTML"
     )
-
-
-def test_the_commands_of_the_docs_can_be_typed(site: Site, tmp_path: Path) -> None:
-    """With an example for all that must be given: no braces, which curl reads as a choice, and a body."""
-    said = html.unescape(site.raw("/docs", token=False)[1].decode())
-    commands = re.findall(r"<pre>(curl .*?)</pre>", said)
-    assert len(commands) > 10
-    assert not [one for one in commands if "{" in one.split(" -d ")[0]]
-    assert any(one.endswith('"$NODE/v1/compare?task=churn" --data-binary @rows.csv') for one in commands)
-    assert any("$NODE/v1/actions/rollback -d " in one for one in commands)
-    assert f"<pre>NODE=http://127.0.0.1:{site.port} TOKEN=$(cat http.token)</pre>" in said
-    (tmp_path / "rows.csv").write_text("id,label\n1,0\n")
-    given = {"NODE": f"http://127.0.0.1:{site.port}", "TOKEN": site.token}
-    with ThreadPoolExecutor() as typing:
-        codes = dict(
-            zip(commands, typing.map(lambda one: typed(one, given, tmp_path), commands), strict=True)
-        )
-    for command, (code, answer) in codes.items():
-        known = "churn" not in command
-        assert (code == 200) is known, f"{command} was answered with {code}"
-        assert known or "'churn'" in answer["error"], answer
-
-
-def typed(command: str, given: dict[str, str], folder: Path) -> tuple[int, Any]:
-    """What a command is answered with, and why where it is refused."""
-    words = shlex.split(re.sub(r"\$([A-Z]+)", lambda found: given[found[1]], command))
-    assert words[:2] == ["curl", "-s"]
-    path = next(word for word in words if word.startswith(given["NODE"])).removeprefix(given["NODE"])
-    options = dict(pairwise(words))
-    body = options.get("-d", "").encode() or None
-    if "--data-binary" in options:
-        body = (folder / options["--data-binary"].removeprefix("@")).read_bytes()
-    name, _, value = options.get("-H", "").partition(": ")
-    connection = http.client.HTTPConnection(given["NODE"].removeprefix("http://"), timeout=patient(60))
-    try:
-        connection.request("GET" if body is None else "POST", path, body, {name: value} if name else {})
-        answer = connection.getresponse()
-        return answer.status, None if answer.status == 200 else json.loads(answer.read())
-    finally:
-        connection.close()
 
 
 @pytest.mark.parametrize(
@@ -313,62 +263,6 @@ def test_predictions_of_several_tasks(site: Site) -> None:
     assert predictions["last_minute"] >= 2
 
 
-def table_bytes(table: pa.Table, compression: str | None = None) -> bytes:
-    sink, options = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(sink, table.schema, options=options) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def test_arrow_in_and_out_is_the_same_as_json(network: Network, site: Site) -> None:
-    own = network.tables["clinic"].iloc[:5]
-    ids = own[ROW_ID].tolist()
-    _, expected = site.json("/v1/predict", {"task": "risk", "ids": ids})
-    wanted = [one["prediction"] for one in expected["predictions"]]
-    kinds = {"Content-Type": ARROW, "Accept": ARROW}
-    for columns in ([ROW_ID], [ROW_ID, "clinic_a", "clinic_b"]):
-        body = table_bytes(pa.Table.from_pandas(own[columns], preserve_index=False))
-        status, content, headers = site.raw("/v1/predict?task=risk", body, kinds)
-        assert (status, headers["content-type"]) == (200, ARROW), content
-        found = pa.ipc.open_stream(content).read_all()
-        assert found[ROW_ID].to_pylist() == ids
-        np.testing.assert_allclose(found["prediction"].to_pylist(), wanted, rtol=1e-6)
-        assert json.loads(found.schema.metadata[b"gal"])["version"] == 1
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (b"", "no Arrow"),
-        (b"\xff" * 64, "no Arrow"),
-        (b"{}", "no Arrow"),
-        (table_bytes(pa.table({"name": [1]})), "needs one column"),
-        (table_bytes(pa.table({"id": pa.array([], pa.int64())})), "at least one"),
-        (table_bytes(pa.table({"id": [[1], [2]]})), "'id' is of the type list"),
-        (table_bytes(pa.table({"id": [1, 2]}), compression="zstd"), "neither compressed"),
-        (
-            table_bytes(pa.table({"id": pa.array(["a"]).dictionary_encode()})),
-            "'id' is of the type dictionary",
-        ),
-        (table_bytes(pa.table({"id": pa.nulls(1_500_000)})), "at most"),
-        (table_bytes(pa.table({f"c{one}": pa.nulls(50_000) for one in range(300)})), "at most"),
-        (table_bytes(pa.table({"id": [1], "x": pa.nulls(1, pa.string_view())})), "'x' is of the type"),
-        (table_bytes(pa.table({"id": [1], "x": pa.nulls(1, pa.list_(pa.null()))})), "'x' is of the type"),
-        (table_bytes(pa.table({"id": [1]}))[:-40], "no Arrow"),
-        (table_bytes(pa.table({"id": pa.array([1 << 62], pa.timestamp("s"))})), "cannot be read"),
-        (table_bytes(pa.table({"id": pa.array([1 << 62], pa.duration("s"))})), "cannot be read"),
-        (table_bytes(pa.table({"id": pa.array([(1 << 31) - 1], pa.date32())})), "cannot be read"),
-        (table_bytes(pa.table({"id": pa.array([1], pa.timestamp("s", "No/Zone"))})), "cannot be read"),
-        (table_bytes(pa.table({"id": [1], "x": pa.array([1 << 62], pa.timestamp("s"))})), "cannot be read"),
-    ],
-    ids=lambda one: one if isinstance(one, str) else f"{len(one)} bytes",
-)
-def test_arrow_that_cannot_be_answered(site: Site, body: bytes, said: str) -> None:
-    status, content, _ = site.raw("/v1/predict?task=risk", body, {"Content-Type": ARROW})
-    assert status == 400
-    assert said in json.loads(content)["error"]
-
-
 def test_the_client_in_the_docs(site: Site) -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to-page.md").read_text(encoding="utf-8")
     [code] = re.findall(r"<!-- client: runs as a test -->\n```python\n(.*?)```", page, re.DOTALL)
@@ -470,117 +364,13 @@ def test_what_is_left_of_privacy(tmp_path: Path, spent: float, left: float) -> N
 # What can be done
 
 
-def act(site: Site, name: str, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is asked, and what is said when it is confirmed."""
-    status, asked = site.json(f"/v1/actions/{name}", given)
-    assert (status, asked["done"]) == (202, False), asked
-    status, done = site.json(f"/v1/actions/{name}", given | {"confirm": asked["confirm"]})
-    assert (status, done["done"]) == (200, True), done
-    return asked, done
-
-
-def test_a_rollback_asks_again_and_is_written_down(network: Network, site: Site) -> None:
-    network.learn("risk")
-    state = network.nodes["clinic"].state
-    record = state.find_task("risk")
-    other = 3 - record.active
-    given = {"task": "risk", "version": other}
-    for confirm in ("", "yes", "0" * 64):
-        assert site.json("/v1/actions/rollback", given | {"confirm": confirm})[0] == 202
-    assert state.find_task("risk").active == record.active
-    asked, done = act(site, "rollback", given)
-    assert f"From now on with version {other}?" in asked["asks"][0]
-    assert state.find_task("risk").active == other
-    assert f"version {other} now" in done["said"]
-    entry = network.nodes["clinic"].records.audit.entries()[-1]
-    assert (entry.kind, entry.version) == ("rolled back", other)
-    assert "confirmed on the page" in entry.note
-    used = {"confirm": asked["confirm"]}
-    back = {"task": "risk", "version": record.active}
-    assert site.json("/v1/actions/rollback", back | used)[0] == 202, "another question's word"
-    status, again = site.json("/v1/actions/rollback", given | used)
-    assert status == 400, "nobody is asked about what changes nothing"
-    assert f"predicts with version {other} already" in again["error"]
-    assert site.json("/v1/actions/rollback", {"task": "risk", "version": 99})[0] == 400
-    assert site.json("/v1/actions/rollback", {"version": 1})[0] == 400
-    assert site.json("/v1/actions/erase", {"task": "risk"})[0] == 404
-
-
-def test_versions_are_compared_on_labelled_rows_that_are_sent(network: Network, site: Site) -> None:
-    source = network.root / "clinic" / "rows.csv"
-    rows = source.read_bytes()
-    status, content, _ = site.raw("/v1/compare?task=risk&name=rows.csv&version=1", rows)
-    found = json.loads(content)
-    assert status == 200, found
-    assert found["n_rows"] == 80
-    assert list(found["scores"]) == ["1"]
-    direct = network.label_holders["clinic"].compare(
-        "risk", [1], source, seconds=patient(30), join=patient(30)
-    )
-    assert found["scores"]["1"] == direct["scores"][1]
-    assert list(network.nodes["clinic"].home.glob("tmp*.csv")) == [], "the file that was sent is gone"
-    network.invite("untouched", rounds=1)
-    for path, said in {
-        "/v1/compare?task=gone": "gone",
-        "/v1/compare?task=risk&version=99": "asked for [99]",
-        "/v1/compare?task=untouched": "no finished version yet",
-        "/v1/compare?task=risk&name=rows.pdf": "must end in",
-    }.items():
-        status, refused = site.raw(path, rows)[:2]
-        assert status == 400
-        assert said in json.loads(refused)["error"]
-    refused = json.loads(site.raw("/v1/compare?task=risk&name=mine.csv", b"garbage")[1])["error"]
-    assert refused.startswith("'mine.csv' has no column")
-    assert "gal_predicted_rows_total{" not in site.metrics(), "nothing was predicted for others"
-
-
-def test_a_small_file_that_becomes_a_large_table_is_not_read(site: Site) -> None:
-    zeros = pa.table({ROW_ID: np.zeros(20_000_000, dtype=np.int64), "y": np.zeros(20_000_000)})
-    parquet, workbook = io.BytesIO(), io.BytesIO()
-    pq.write_table(zeros, parquet)
-    with zipfile.ZipFile(workbook, "w", zipfile.ZIP_DEFLATED) as parts:
-        parts.writestr("xl/worksheets/sheet1.xml", bytes(300_000_000))
-    for name, file in {"x.parquet": parquet, "x.xlsx": workbook}.items():
-        status, content, _ = site.raw(f"/v1/compare?task=risk&name={name}", file.getvalue())
-        assert status == 400
-        assert f"{name} would take" in json.loads(content)["error"]
-    status, content, _ = site.raw("/v1/compare?task=risk&name=x.parquet", b"PAR1nonsense")
-    assert status == 400
-    assert "x.parquet is no Parquet file" in json.loads(content)["error"]
-
-
 def test_what_is_not_understood_is_said_in_one_sentence(site: Site) -> None:
-    for path, body, said in (
-        ("/v1/audit?last=many", None, "last: "),
-        ("/v1/compare?task=risk&version=x", b"", "version"),
-        ("/v1/compare", b"", "task: Field required"),
-    ):
+    for path, body, said in (("/v1/audit?last=many", None, "last: "),):
         status, content, _ = site.raw(path, body)
         assert status == 422
         assert said in json.loads(content)["error"]
-    long, no_number = {"task": "x" * 100_000}, {"task": "risk", "version": True}
-    for asked, said in ((long, "xxx ..."), (no_number, "no finished version True")):
-        status, content, _ = site.raw("/v1/actions/rollback", json.dumps(asked).encode())
-        assert status == 400
-        assert said in json.loads(content)["error"]
-        assert len(content) < 6000
-
-
-def test_leaving_and_joining(network: Network, sites: dict[str, Site], tmp_path: Path) -> None:
-    site, lab = sites["lab"], network.nodes["lab"]
-    network.invite("third", join=[], **OPTIONS)
-    invitation = (network.root / "clinic-third.invitation").read_text(encoding="utf-8")
-    asked, _ = act(site, "join", {"invitation": invitation})
-    assert any("asks for help with the task 'third'" in one for one in asked["asks"])
-    assert lab.state.find_task("third").status == "open"
-    act(site, "leave", {"task": "third"})
-    assert lab.state.find_task("third").status == "left"
-    kinds = [one.kind for one in lab.records.audit.entries() if one.direction == "own"]
-    assert kinds[-4:] == ["confirmed on the page", "joined", "confirmed on the page", "left"]
-    status, said = site.json("/v1/actions/leave", {"task": "third"})
-    assert (status, "left already" in said["error"]) == (400, True)
-    assert site.json("/v1/actions/join", {"invitation": "nonsense"})[0] == 400
-    assert site.json("/v1/predict", {"ids": [1]})[0] == 404, "an organization predicts for label holders only"
+    status, said = site.json(f"/v1/versions?task={'x' * 10_000}")
+    assert (status, "xxx ..." in said["error"], len(said["error"]) < 6000) == (404, True, True)
 
 
 def test_fits_are_seen_where_they_run(network: Network, sites: dict[str, Site]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,7 +16,6 @@ from starlette.requests import Request
 from gal.node.web import server
 from gal.node.web.app import make_app
 from gal.node.web.server import HttpServer, listening_socket
-from live_nodes import eventually
 from patience import LONGEST, patient
 
 HALF = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Half: "
@@ -129,52 +127,6 @@ def test_nonsense_is_no_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptur
         )
         assert b"200" in ended(slow(port, upgrade))
     assert not [one for one in caplog.records if one.name.startswith("uvicorn")]
-
-
-def test_who_reads_no_answer_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a token: it asks for what everybody may see, again and again, and takes none of it."""
-    monkeypatch.setattr(server, "READ_SECONDS", 0.3)
-    with serving(tmp_path) as port, socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        one.connect(("127.0.0.1", port))
-        one.setblocking(False)
-
-        def is_ended() -> bool:
-            try:
-                one.send(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500)
-            except BlockingIOError:
-                return False
-            except OSError:
-                return True
-            return False
-
-        eventually(is_ended, "it is ended")
-        assert answer(port) == 200
-
-
-def test_who_reads_slowly_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not how long an answer takes: only who has not read on for so long is dropped."""
-    seconds, size = min(patient(0.5), 1.0), 2_000_000  # within what a connection may be idle
-    monkeypatch.setattr(server, "READ_SECONDS", seconds)
-    with serving(tmp_path, buffer=65536) as port, socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-        one.settimeout(LONGEST)
-        one.connect(("127.0.0.1", port))
-        one.sendall(f"GET /large?size={size} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        read_slowly(one, size, seconds)
-        time.sleep(2.5 * seconds)  # it has read all, and may ask again
-        one.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        assert ended(one).endswith(b'{"alive":true}')
-
-
-def read_slowly(one: socket.socket, size: int, seconds: float) -> None:
-    """Read so many bytes, in more than twice so many seconds."""
-    came = 0
-    while came < size:
-        piece = one.recv(40_000)
-        assert piece, f"ended after {came} bytes"
-        came += len(piece)
-        time.sleep(seconds / 20)
 
 
 @pytest.mark.parametrize(

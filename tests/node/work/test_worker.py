@@ -26,13 +26,11 @@ from gal.errors import (
     NodeError,
     RefusedError,
 )
-from gal.node.config.configuration import read_configuration
-from gal.node.config.operating import WorkerSection
+from gal.node.config.configuration import WorkerSection, read_configuration
 from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.failures import describe_failure
-from gal.node.store.forgotten import forget_ids
+from gal.node.store.row_index import forgotten_rows
 from gal.node.work import worker as worker_module
-from gal.node.work.pipe import receive_piece, send_piece
 from gal.node.work.worker import Worker, WorkFailedError, why_ended
 from gal.node.work.worker_process import Server, is_puzzling
 from patience import LONGEST, patient
@@ -136,14 +134,14 @@ def test_started_again_it_remembers_nothing_and_does_not_know_a_forgotten_row(
 ) -> None:
     assert worker("rows")[0]["n_rows"] == 3
     before = worker.pid
-    forget_ids(home, [2])
+    forgotten_rows(home).add([2])
     try:
         assert worker("rows")[0]["n_rows"] == 2  # also without being started again
         worker.restart()
         assert worker("rows")[0]["n_rows"] == 2
         assert worker.pid not in {None, before}
     finally:
-        (home / "forgotten.json").unlink()
+        (home / "forgotten.rows").unlink()
 
 
 def test_it_rests_when_nothing_is_asked_and_comes_back(home: Path) -> None:
@@ -351,38 +349,3 @@ def test_only_what_puzzles_leaves_a_trace() -> None:
     assert not is_puzzling(InvalidInputError("no column"))
     assert is_puzzling(LocalModelError("the model failed"))
     assert is_puzzling(KeyError("x"))
-
-
-class EndlessProcess(FinishedProcess):
-    """A process that is never asked to end."""
-
-    def kill(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize("first_answered", [1, 2])
-def test_who_waits_longer_hears_of_it_whoever_reads(home: Path, first_answered: int) -> None:
-    """The first one who waits reads for the other, too; once it is answered, somebody goes on."""
-    worker, (ours, theirs) = Worker(read_configuration(home)), socket.socketpair()
-    worker._connection, process = Connection(ours.detach()), EndlessProcess()
-    worker._process, worker._used = process, time.monotonic()  # type: ignore[assignment]
-    there, told = Connection(theirs.detach()), {number: threading.Event() for number in (1, 2)}
-    tending = threading.Thread(target=worker._tend, args=(worker._connection, process), daemon=True)
-    tending.start()
-    for number in (1, 2):
-
-        def ask(number: int = number) -> None:
-            assert worker("describe")[0]["id"] == number
-            told[number].set()
-
-        threading.Thread(target=ask, daemon=True).start()
-        assert receive_piece(there)[0]["id"] == number
-    for number in (first_answered, 3 - first_answered):
-        send_piece(there, {"id": number}, b"")
-        assert told[number].wait(LONGEST)
-    there.close()
-    worker._is_killed = True
-    with worker._lock:
-        worker._changed.notify_all()
-    tending.join(LONGEST)
-    assert not tending.is_alive(), "a process that was ended is looked after for ever"

@@ -23,16 +23,14 @@ from gal.node.admin.membership import opened
 from gal.node.admin.sealed import SealedWriter, check_passphrase
 from gal.node.config.configuration import LEDGER
 from gal.node.runtime.control import WHERE
-from gal.node.runtime.currency import newest_entry
-from gal.node.runtime.process import MARK
+from gal.node.store.audit import newest_entry
 from gal.node.store.files import whole_file
 from gal.node.store.restores import kept_time
-from gal.transport.socket_folders import LISTENING
 
-STATE, HEAD, FACTS = "state.sqlite", "audit.head", "backup.json"
+STATE, FACTS = "state.sqlite", "backup.json"
 COPY = ".backup-"
 """How copies of databases begin that are in the folder for a moment."""
-OF_A_RUN = {WHERE, MARK, "control.sock", "node.lock", LISTENING, "lost+found", ".restoring", "tmp"}
+OF_A_RUN = {WHERE, "control.sock", "node.lock", "lost+found", ".restoring", "tmp"}
 """What belongs to a process that runs, or to the disk, and not to the node."""
 
 
@@ -75,15 +73,13 @@ def back_up(home: Path, target: Path, passphrase: str) -> dict[str, object]:
 
 def _fill(tar: tarfile.TarFile, home: Path, name: str) -> tuple[BackupFacts, int]:
     """Put everything in, in the order that keeps it consistent; the facts, and how many files it has."""
-    head = (home / HEAD).read_bytes()  # before the log: it may be behind, and never ahead
     with _copy(home, STATE) as copy:
         with closing(sqlite3.connect(copy)) as log:
             newest = newest_entry(log)
         facts = BackupFacts(name, kept_time(utc_now()), f"gal-learn {__version__}", newest.seq, newest.hash)
         _add_bytes(tar, FACTS, json.dumps(asdict(facts)).encode())
-        _add_bytes(tar, HEAD, head)
         _add_file(tar, copy, STATE)
-    n_files = 2 + sum(_add_file(tar, path, name) for path, name in _files(home))
+    n_files = 1 + sum(_add_file(tar, path, name) for path, name in _files(home))
     if (home / LEDGER).exists():
         with _copy(home, LEDGER) as copy:
             n_files += _add_file(tar, copy, LEDGER)
@@ -118,9 +114,7 @@ def _files(home: Path) -> Iterator[tuple[Path, str]]:
         for one in sorted(names):
             path, name = Path(folder) / one, (inside / one).as_posix()
             databases = (STATE, LEDGER)
-            skipped = inside == Path() and (
-                one in OF_A_RUN | {HEAD, FACTS} or one.startswith((COPY, *databases))
-            )
+            skipped = inside == Path() and (one in OF_A_RUN | {FACTS} or one.startswith((COPY, *databases)))
             if not skipped and not one.endswith(".part") and path.is_file():
                 yield path, name
 

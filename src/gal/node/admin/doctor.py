@@ -16,7 +16,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -47,8 +46,6 @@ MOSTLY_NOISE = 3.0
 a root mean square of about 1.
 """
 ANEW = "gal cards rotate makes a new key and card, to be handed to the others"
-RELEASED = 1735689600.0
-"""2025-01-01, in seconds since 1970: a clock before it is wrong."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,6 @@ def examine(home: Path) -> list[Finding]:
     """Look at everything that a node in this folder needs, in the order in which to put it right."""
     home = Path(home).absolute()
     findings = _safely("folder", lambda: _folder(home))
-    findings += _safely("clock", _clock)
     try:
         configuration = read_configuration(home)
     except GALError as error:
@@ -142,16 +138,6 @@ def _folder(home: Path) -> Iterator[Finding]:
         yield Finding("folder", None, said, "make room: every round stores a model and an answer")
     else:
         yield Finding("folder", True, said)
-
-
-def _clock() -> Iterator[Finding]:
-    """Nothing depends on clocks agreeing; the times in the audit log should mean something, though."""
-    now = time.time()
-    said = f"it is {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now))} UTC here"
-    if now < RELEASED:
-        yield Finding("clock", False, f"{said}, which is before this program was written", "set the clock")
-    else:
-        yield Finding("clock", True, said)
 
 
 LOOKED_AT = 10_000

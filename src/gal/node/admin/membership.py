@@ -44,7 +44,7 @@ def opened(home: Path) -> Iterator[HomeRecords]:
     identity = load_identity(home, configuration.name)
     state = State(home)
     try:
-        with AuditLog(state.path, witness=configuration.audit.witness) as audit:
+        with AuditLog(state.path) as audit:
             yield HomeRecords(configuration, identity, CardFolder(home / "cards"), state, audit)
     finally:
         state.close()

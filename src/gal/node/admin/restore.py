@@ -1,7 +1,7 @@
 """A node is brought back from a backup, and what it may still release is settled.
 
 What was released since the backup is not in it. Only who shows that nothing was, by the newest head of the
-lost node's audit log or by its witness, goes on as before: else the privacy account counts as spent and
+lost node's audit log, goes on as before: else the privacy account counts as spent and
 limits as used up (``store/restores.py``).
 """
 
@@ -22,25 +22,18 @@ from gal.node.admin.backup import FACTS, BackupFacts
 from gal.node.admin.membership import opened
 from gal.node.admin.sealed import SealedReader
 from gal.node.config.configuration import FILE, read_configuration
-from gal.node.runtime.currency import follow, what_witness_misses
 from gal.node.runtime.node import held_lock
-from gal.node.store.audit import AuditLog
-from gal.node.store.audit_head import check_head
+from gal.node.store.audit import AuditLog, check_head
 from gal.node.store.restores import Restore, kept_time
 from gal.node.store.state import State
-from gal.node.store.witness import Witness
 
 STAGING = ".restoring"
 """In the home folder while it is brought back: a kill leaves no node that looks whole."""
-NO_PROOF = "no head and no witness was given"
+NO_PROOF = "no head was given"
 BY_HEAD = "shown by a head"
-SEEN = "the witness"
-"""How the words begin of a witness that knows better."""
 
 
-def bring_back(
-    backup: Path, home: Path, passphrase: str, *, head: str | None = None, witness: Path | None = None
-) -> dict[str, Any]:
+def bring_back(backup: Path, home: Path, passphrase: str, *, head: str | None = None) -> dict[str, Any]:
     """Bring a node back into an empty folder; what was found, and whether it is known to be current."""
     home = home.absolute()
     check_head(head)
@@ -52,7 +45,7 @@ def bring_back(
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(mode=0o700)
         facts, n_files = _unpack(backup, staging, passphrase)
-        settled = _settle(staging, facts, head, witness)
+        settled = _settle(staging, facts, head)
         # The memory is moved with what is settled in it; node.toml comes last, and makes it a node.
         for path in sorted(staging.iterdir(), key=lambda one: one.name == FILE):
             _move(path, home / path.name)
@@ -70,8 +63,7 @@ def prove(home: Path, head: str) -> dict[str, Any]:
                 f"{records.configuration.name} was not brought back from a backup, or was shown to be "
                 "current already: there is nothing to settle. To bring one back: gal backup FILE --restore"
             )
-        # What a witness has seen is not argued away; it follows this folder by now.
-        why = found.why if found.why.startswith(SEEN) else _missing_head(records.state, found, head)
+        why = _missing_head(records.state, found, head)
         if why:
             raise InvalidInputError(f"that shows nothing: {why}. Everything stays as it was: spent")
         records.state.restores.prove(found.head, BY_HEAD)
@@ -150,38 +142,21 @@ def _facts(data: bytes) -> BackupFacts:
     return found
 
 
-def _settle(staging: Path, facts: BackupFacts, head: str | None, witness: Path | None) -> Restore:
+def _settle(staging: Path, facts: BackupFacts, head: str | None) -> Restore:
     """Find out whether the backup is current, and put that on record in it."""
-    configured = read_configuration(staging).audit.witness
-    # The witness that node.toml names is asked by itself; one inside of the folder would be as old as it.
-    beside = configured is not None and not configured.is_relative_to(staging) and configured.exists()
-    chosen = witness if witness is not None else configured if beside else None
+    read_configuration(staging)  # else it is no node
     with closing(State(staging)) as state, AuditLog(state.path) as audit:
         found = Restore(kept_time(utc_now()), facts.time, facts.seq, facts.head, NO_PROOF)
         try:
             audit.verify()
-            found = _examined(state, found, head, chosen)
+            if head is not None:
+                why = _missing_head(state, found, head)
+                found = replace(found, why=why or BY_HEAD, proven=not why)
         except AuditError as error:
             found = replace(found, why=str(error))
         state.restores.add(found)
         audit.append("own", "restored", note=f"from a backup of {facts.time}; {found.why}"[:500])
-        if beside and configured is not None:
-            follow(state, Witness(configured))
     return found
-
-
-def _examined(state: State, found: Restore, head: str | None, witness: Path | None) -> Restore:
-    """Whether what the operator has shows that the backup is current; all of it has to say so."""
-    if witness is not None:
-        if not witness.is_file():
-            raise InvalidInputError(f"there is no witness {str(witness)!r}. No node was made")
-        why = what_witness_misses(state, Witness(witness))
-        if why:
-            return replace(found, why=why)
-    if head is not None:
-        why = _missing_head(state, found, head)
-        return replace(found, why=why or BY_HEAD, proven=not why)
-    return found if witness is None else replace(found, why="shown by a witness", proven=True)
 
 
 def _missing_head(state: State, found: Restore, head: str) -> str:

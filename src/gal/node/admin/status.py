@@ -14,11 +14,8 @@ from gal.clock import utc_now
 from gal.errors import GALError, InvalidInputError
 from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
-from gal.node.journal.retention import trim_audit
 from gal.node.runtime.control import ask_node, running_node, starting_process
-from gal.node.store.audit import TRIMMED, AuditLog, Total
-from gal.node.store.audit_archive import read_audit_archives
-from gal.node.store.audit_head import check_head
+from gal.node.store.audit import TRIMMED, AuditLog, Total, check_head, read_archives
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.answer_noise import answer_noise, noise_facts
 from gal.transport import load_identity
@@ -118,7 +115,7 @@ def audit_facts(
     finally:
         state.close()
     with AuditLog(home / "state.sqlite") as log:
-        verified = log.verify(expected_head=head, archived=read_audit_archives(archives))
+        verified = log.verify(expected_head=head, archived=read_archives(archives))
         entries = log.entries(task=known, peer=peer, limit=limit)
         if peer is not None and not entries:
             named = sorted({one.peer for one in log.entries(task=known)} - {""})
@@ -130,7 +127,6 @@ def audit_facts(
             "n": verified.n,
             "head": verified.head,
             "n_trimmed": verified.n_trimmed,
-            "cuts": [asdict(cut) for cut in verified.cuts],
             "summary": [asdict(total) for total in log.summary()],
             "entries": [asdict(entry) for entry in entries],
         }
@@ -138,9 +134,9 @@ def audit_facts(
 
 def cut_audit(home: Path, days: int, archive: Path | None) -> dict[str, Any]:
     """Cut off entries of the audit log that are older than so many days, into a new file or for good."""
-    witness = read_configuration(home).audit.witness
-    with AuditLog(home / "state.sqlite", witness=witness) as log:
-        made = trim_audit(log, utc_now() - timedelta(days=days), archive)
+    read_configuration(home)
+    with AuditLog(home / "state.sqlite") as log:
+        made = log.trim(utc_now() - timedelta(days=days), archive)
         return {"cut": 0 if made is None else int(made.shape), "head": log.verify().head}
 
 

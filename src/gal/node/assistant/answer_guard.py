@@ -19,7 +19,7 @@ from gal.node.journal.logs import Log
 from gal.node.store.files import read_whole, write_whole
 from gal.node.store.state import TaskRecord
 from gal.node.work.answer_noise import ROWS, Keys, answer_noise, check_noise_installed, keys_of, noise_facts
-from gal.protocol import Encoded, SharedBytes, restore
+from gal.protocol import Encoded, restore
 
 if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
@@ -114,7 +114,7 @@ class AnswerGuard:
             path.unlink(missing_ok=True)
         return None
 
-    def keep(self, folder: Path, request: str, answer: bytes | SharedBytes) -> Encoded:
+    def keep(self, folder: Path, request: str, answer: bytes | bytearray) -> Encoded:
         """Remember an answer before it leaves; the oldest ones go."""
         encoded = restore(answer)
         name = f"{_name_of(request)}-{encoded.digest.removeprefix('sha256:')}.arrow"

@@ -193,32 +193,22 @@ class Link:
 
     def _answer(self, stream: Stream, received: Received) -> None:
         message = received.message
-        about = {
-            "gal.peer": self.peer,
-            "gal.task": message.task,
-            "gal.version": message.version,
-            "gal.round": int(message.fields.get("round") or 0),
-            "gal.request": received.digest,
-        }
         asked = IncomingRequest(self.peer, message, received.data, received.digest)
-        with self._records.traces.answer(message.kind, about) as failed:
+        try:
             try:
-                try:
-                    encoded = self._service.answer(asked)
-                except LinkLostError:
-                    return
-                except Exception as error:
-                    failure = describe_failure(error, self._service.configuration.name)
-                    failed(failure.code)
-                    self._records.refused(self.peer, failure.code, failure.outside, failure.inside)
-                    self._tell(stream, message, received.digest, failure)
-                    return
-                self._records.send(stream, encoded)
-                self._records.metrics.answered(self.peer)
-            except (NodeError, OSError) as error:  # it will be asked again on the next stream
-                about_it = {"peer": self.peer, "kind": message.kind, "why": str(error)}
-                self._records.log.warning("answer not sent", **about_it)
-                stream.close()
+                encoded = self._service.answer(asked)
+            except LinkLostError:
+                return
+            except Exception as error:
+                failure = describe_failure(error, self._service.configuration.name)
+                self._records.refused(self.peer, failure.code, failure.outside, failure.inside)
+                self._tell(stream, message, received.digest, failure)
+                return
+            self._records.send(stream, encoded)
+            self._records.metrics.answered(self.peer)
+        except (NodeError, OSError) as error:  # it will be asked again on the next stream
+            self._records.log.warning("answer not sent", peer=self.peer, kind=message.kind, why=str(error))
+            stream.close()
 
     def _tell(self, stream: Stream, message: Message, digest: str | None, failure: Failure) -> None:
         fields = {"code": failure.code, "message": failure.outside[:2000], "answers": digest}

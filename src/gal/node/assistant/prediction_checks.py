@@ -48,7 +48,7 @@ class PredictionChecks:
         once is charged once: who is second sees what the first has paid.
         """
         refused = None
-        with self._paying, self._state.counting():
+        with self._paying, self._state.transaction():
             try:
                 yield
             except RefusedError as error:

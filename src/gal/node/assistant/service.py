@@ -35,7 +35,7 @@ from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.node.work.answer_noise import keys_of
 from gal.node.work.learned_rows import drop_needless
-from gal.node.work.pipe import PredictedRows, pack_request, unpack
+from gal.node.work.pipe import PredictedRows, unpack
 from gal.node.work.worker import Worker, WorkFailedError
 from gal.protocol import Encoded, Message, prepare, restore
 
@@ -254,13 +254,11 @@ class Service:
         models = self._models(asked, task)
         self._checks.fitted(asked, task, len(models))
         self._predictions.predicted_rows(asked, task, n_rows)
-        said, data = pack_request(asked.message, asked.data)
         how = {"peer": asked.peer, "own": asked.own, "rows": asked.rows, "noise": self.guard.noise_on(asked)}
         try:
             result, content = self.worker(
                 "predict",
-                data,
-                message=said,
+                asked.data,
                 folder=self.state.folder(task.id, asked.message.version),
                 models=models,
                 n_outputs=version.n_outputs,

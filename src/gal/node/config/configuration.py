@@ -1,4 +1,4 @@
-"""``node.toml``: what one organization is, has and allows. Every error names the file and the line."""
+"""``node.toml``: what one organization is, has and allows. Every error names the file and the key."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import ConfigurationError
 from gal.models.registry import MODELS
 from gal.node.config.data_source import DataSource, FilePath, Filled, Section
-from gal.node.config.operating import ScheduleSection, TracesSection, WorkerSection
+from gal.node.config.key_errors import errors_by_key
 from gal.node.config.policy import Policy
-from gal.node.config.toml_lines import errors_by_line
 from gal.protocol.addresses import check_proxy, parse_address
 from gal.protocol.names import check_name
 
@@ -100,12 +99,6 @@ class Network(Section):
     proxy: Annotated[str, AfterValidator(check_proxy)] | None = None
 
 
-class MetricsSection(Section):
-    """Where Prometheus asks; None: nowhere."""
-
-    listen: Annotated[str, _address(any_port=True)] | None = None
-
-
 class AuditSection(Section):
     """How long the audit log is kept."""
 
@@ -113,14 +106,19 @@ class AuditSection(Section):
     """Days; None: for ever."""
     archive: FilePath | None = None
     """A folder for what is cut off; None: it is deleted."""
-    witness: FilePath | None = None
-    """A file on another disk that knows the newest entry: shows after a restore what is current."""
 
     @model_validator(mode="after")
     def _archive_of_something(self) -> Self:
         if self.archive is not None and self.keep_days is None:
             raise ValueError("archive needs keep_days: nothing is cut off without it")
         return self
+
+
+class WorkerSection(Section):
+    """The process that computes: it is started when it is needed."""
+
+    idle_seconds: Annotated[float, Field(ge=0, le=30 * 86400)] = 300.0
+    """It ends when nothing was asked of it for so long; 0: it stays."""
 
 
 class Predictions(Section):
@@ -245,10 +243,7 @@ class NodeFile(Section):
     privacy: Privacy = Privacy()
     predictions: Predictions = Predictions()
     network: Network = Network()
-    metrics: MetricsSection = MetricsSection()
     audit: AuditSection = AuditSection()
-    schedule: ScheduleSection = ScheduleSection()
-    traces: TracesSection = TracesSection()
     worker: WorkerSection = WorkerSection()
 
     @model_validator(mode="after")
@@ -269,7 +264,7 @@ class NodeConfiguration(NodeFile):
 
 def read_configuration(home: Path) -> NodeConfiguration:
     """Read and check ``node.toml`` in the home folder; all its errors are
-    said at once, each with its line.
+    said at once, each with its key.
     """
     home = Path(home).absolute()
     text = _text_of(home / FILE)
@@ -280,7 +275,7 @@ def read_configuration(home: Path) -> NodeConfiguration:
     try:
         checked = NodeFile.model_validate(content, context={"home": home})
     except ValidationError as error:
-        raise ConfigurationError(errors_by_line(FILE, text, error, NodeFile)) from error
+        raise ConfigurationError(errors_by_key(FILE, error, NodeFile)) from error
     return NodeConfiguration(home=home, **dict(checked))
 
 
@@ -385,8 +380,6 @@ def _data_text(
 {table}# sql = "select * from patients"   # instead of source: a query; it can name files and tables of the database
 # database = "warehouse.duckdb"    # with sql: a DuckDB file, only read
 # password_file = "db.password"    # of a database; or the variable GAL_DATA_PASSWORD, or .pgpass. Never in here
-# driver = "adbc_driver_postgresql" # of a database whose address does not tell: an ADBC driver
-# driver_options = {{ }}             # options of it, as text
 # timeout = 600                    # seconds that one reading of a database may take
 {store}{off}row_id = {_quoted(row_id or "id")}                # the column that names a row, the same at all organizations
 # row_id_type = "text"             # "text" keeps leading zeros; "integer" makes whole numbers of text
@@ -463,25 +456,10 @@ REST_TEXT = """
 # [network]
 # proxy = "http://proxy:3128"      # to get out of the house; default: the variable https_proxy
 
-# [metrics]
-# listen = "127.0.0.1:9464"        # where Prometheus can ask
-
 # The audit log. Default: kept for ever.
 # [audit]
 # keep_days = 400                  # older entries are cut off; the rest stays provable
 # archive = "audit-archive"        # a folder for what is cut off; default: it is deleted
-# witness = "/mnt/other/lab.witness" # a file on another disk that knows the newest entry, for after a restore
-
-# Only for label holders: learn again by the calendar, while gal serve runs. A worse version does not predict.
-# [schedule]
-# learn = ["churn"]                # own tasks that have a version already
-# every_days = 7
-# at = "03:00"                     # UTC
-# require_all = false              # true: a version without all who are invited does not predict
-
-# Traces for an OpenTelemetry collector of your own (extra otel); nothing of them goes to partners.
-# [traces]
-# endpoint = "http://127.0.0.1:4318/v1/traces"
 
 # The process that computes is started when it is needed, and ends when nothing was asked of it for so long.
 # [worker]

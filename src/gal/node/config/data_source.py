@@ -1,7 +1,7 @@
 """The section [data] of ``node.toml``: where the rows are, and which columns are what.
 
-Rows are in a file, a folder of Parquet files, a bucket (``s3://``), a database (``postgresql://`` and what
-else speaks ADBC), or whatever a query of DuckDB reads. A password never stands here.
+Rows are in a file, a folder of Parquet files, a bucket (``s3://``), PostgreSQL (``postgresql://``), or
+whatever a query of DuckDB reads. A password never stands here.
 """
 
 from __future__ import annotations
@@ -29,16 +29,8 @@ from gal.models.tabular.readings import DECLARED
 PASSWORD_VARIABLE = "GAL_DATA_PASSWORD"
 """Of the environment: the password of a database."""
 
-DRIVERS = {
-    "postgresql": "adbc_driver_postgresql",
-    "postgres": "adbc_driver_postgresql",
-    "sqlite": "adbc_driver_sqlite",
-    "snowflake": "adbc_driver_snowflake",
-    "bigquery": "adbc_driver_bigquery",
-    "grpc": "adbc_driver_flightsql",
-    "grpc+tls": "adbc_driver_flightsql",
-}
-"""By the scheme of a source: the package of its ADBC driver."""
+DATABASES = ("postgresql", "postgres")
+"""Schemes of databases."""
 
 LAKES = ("s3",)
 """Schemes of object stores."""
@@ -153,8 +145,6 @@ class DataSource(Section):
     sql: Filled | None = None
     table: Filled | None = None
     database: FilePath | None = None
-    driver: Filled | None = None
-    driver_options: Mapping[str, str] = Field(default_factory=dict)
     password_file: FilePath | None = None
     endpoint: Filled | None = None
     region: Filled | None = None
@@ -197,8 +187,8 @@ class DataSource(Section):
 
     @property
     def is_database(self) -> bool:
-        """Whether rows come through an ADBC driver."""
-        return self.driver is not None or (self.address is not None and not self.is_bucket)
+        """Whether rows are in PostgreSQL."""
+        return self.address is not None and not self.is_bucket
 
     @property
     def is_bucket(self) -> bool:
@@ -240,11 +230,9 @@ class DataSource(Section):
                     'a database needs either table, such as table = "patients", or sql (a query), and not both'
                 )
             known = scheme_of(self.address or "")
-            if self.driver is None and known not in DRIVERS:
-                raise ValueError(
-                    f"no kind of source is called {known}://; there are {', '.join(f'{one}://' for one in (*DRIVERS, *LAKES))}. "
-                    "For another database name its ADBC driver: driver"
-                )
+            if known not in DATABASES:
+                there = ", ".join(f"{one}://" for one in (*DATABASES, *LAKES))
+                raise ValueError(f"no kind of source is called {known}://; there are {there}")
             return
         if (self.source is None) == (self.sql is None):
             raise ValueError(
@@ -263,10 +251,10 @@ class DataSource(Section):
         if self.database is not None and (self.sql is None or self.is_database):
             raise ValueError("database needs sql: the query that reads the rows from it")
         if not self.is_database:
-            for name in ("table", "password_file", "driver_options"):
+            for name in ("table", "password_file"):
                 if getattr(self, name):
                     raise ValueError(
-                        f"{name} is for databases: it needs a source such as postgresql://host/name, or driver"
+                        f"{name} is for databases: it needs a source such as postgresql://host/name"
                     )
         if not self.is_bucket:
             for name in ("endpoint", "region"):
@@ -275,13 +263,6 @@ class DataSource(Section):
                         f"{name} is for object stores: it needs a source such as s3://bucket/folder"
                     )
         self._check_endpoint()
-        options = self.driver_options.items()
-        told = [name for name, value in options if SECRET_WORDS.search(name) or _told(value) is not None]
-        if told:
-            raise ValueError(
-                f"driver_options has {told[0]!r}, and node.toml is no place for secrets: give it in the variable "
-                f"{PASSWORD_VARIABLE}, or in a file (password_file)"
-            )
 
     def _check_endpoint(self) -> None:
         if self.endpoint is None:

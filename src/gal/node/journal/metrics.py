@@ -1,4 +1,4 @@
-"""Metrics of a node for Prometheus, where its operator asks for them; counts and seconds, never data.
+"""Metrics of a node for Prometheus, which the page serves; counts and seconds, never data.
 
 Label values are bounded: a peer is one of the known ones or ``unknown``, and of kinds and codes at most
 `MOST_VALUES` are told apart. Nobody can fill the memory of a node, or of Prometheus, with made-up names.
@@ -6,27 +6,19 @@ Label values are bounded: a peer is one of the known ones or ``unknown``, and of
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections.abc import Callable, Container
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from gal.errors import ConfigurationError, InvalidInputError, NodeError
 from gal.node.journal.activity import Activity
-from gal.protocol.addresses import parse_address
 from gal.protocol.names import is_name
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry, Counter, Gauge
-
-Labelled = TypeVar("Labelled", "Counter", "Gauge")
+    from prometheus_client import CollectorRegistry
 
 MOST_VALUES = 64
 UNKNOWN = "unknown"
 """What a peer is called that has no card here."""
-LOOK = 1.0
-"""Seconds for which a peer counts as known after its card was seen."""
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 
 
@@ -42,8 +34,6 @@ class Metrics:
         self.activity = Activity()
         """The same for people who watch: what goes on now."""
         self._peers = peers
-        self._known: dict[str, float] = {}
-        """By peer: when its card was last seen."""
         self._kinds, self._codes = _Bounded(MOST_VALUES), _Bounded(MOST_VALUES)
         self._tasks = _Bounded(MOST_VALUES)
         self._lock = threading.Lock()
@@ -51,10 +41,6 @@ class Metrics:
         ends = ("direction", "peer", "kind")
         self._messages = Counter("gal_messages", "Messages.", ends, registry=self.registry)
         self._bytes = Counter("gal_message_bytes", "Bytes of messages.", ends, registry=self.registry)
-        self._counters: dict[tuple[str, str, str], tuple[Counter, Counter]] = {}
-        """Of messages and bytes, by direction, peer and kind."""
-        self._children: dict[tuple[Any, str], Any] = {}
-        """What is counted of each peer or task, by what it is; as few as there are labels."""
         self._rounds = Counter("gal_rounds_answered", "Rounds answered.", ("peer",), registry=self.registry)
         self._fits = Histogram(
             "gal_fit_seconds", "Seconds of a local fit.", buckets=_SECONDS, registry=self.registry
@@ -62,9 +48,6 @@ class Metrics:
         self._refusals = Counter("gal_refusals", "Requests refused.", ("code",), registry=self.registry)
         self._limited = Counter(
             "gal_limited", "Times that a peer met a limit.", ("peer", "limit"), registry=self.registry
-        )
-        self._strangers = Counter(
-            "gal_strangers_dropped", "Connections of strangers that were dropped.", registry=self.registry
         )
         self._connected = Gauge("gal_connected_peers", "Peers with an open stream.", registry=self.registry)
         self._rows = Counter(
@@ -92,16 +75,12 @@ class Metrics:
         labels = ("in" if direction == "in" else "out", known, self._kinds.value(kind))
         if direction == "in" and known != UNKNOWN:
             self.activity.seen(known)
-        counters = self._counters.get(labels)
-        if counters is None:  # as few as there are labels; to find them takes longer than to count
-            counters = self._messages.labels(*labels), self._bytes.labels(*labels)
-            self._counters[labels] = counters
-        counters[0].inc()
-        counters[1].inc(n_bytes)
+        self._messages.labels(*labels).inc()
+        self._bytes.labels(*labels).inc(n_bytes)
 
     def answered(self, peer: str) -> None:
         """A round of this label holder was answered."""
-        self._of(self._rounds, self._peer(peer)).inc()
+        self._rounds.labels(self._peer(peer)).inc()
 
     def fitted(self, seconds: float) -> None:
         """A local fit took so many seconds."""
@@ -114,10 +93,6 @@ class Metrics:
     def limited(self, peer: str, limit: str) -> None:
         """A peer met a limit: it was slowed down, or its day is spent."""
         self._limited.labels(self._peer(peer), self._codes.value(limit)).inc()
-
-    def strangers_dropped(self, n_connections: int) -> None:
-        """So many connections of strangers were dropped."""
-        self._strangers.inc(n_connections)
 
     def connected(self, peer: str, now: bool) -> None:
         """The stream to this peer opened or ended; a peer that opens a second one is counted once."""
@@ -132,59 +107,25 @@ class Metrics:
 
     def predicted(self, peer: str, n_rows: int) -> None:
         """So many rows were predicted for this label holder."""
-        self._of(self._rows, self._peer(peer)).inc(n_rows)
+        self._rows.labels(self._peer(peer)).inc(n_rows)
 
     def changed(self, task: str, now: bool) -> None:
         """Whether the data behind the predictions of a task differ from what was learned from."""
-        self._of(self._changed, self._tasks.value(task)).set(now)
+        self._changed.labels(self._tasks.value(task)).set(now)
 
     def outside(self, peer: str, n_rows: int) -> None:
         """This organization said of so many rows what it never said in learning."""
-        self._of(self._outside, self._peer(peer)).inc(n_rows)
+        self._outside.labels(self._peer(peer)).inc(n_rows)
         self.activity.outside(peer, n_rows)
 
     def drifted(self, peer: str, apart: float) -> None:
         """How far the distribution of this organization's last answers is from that in learning."""
-        self._of(self._drift, self._peer(peer)).set(apart)
+        self._drift.labels(self._peer(peer)).set(apart)
         self.activity.drifted(peer, apart)
 
-    def _of(self, family: Labelled, label: str) -> Labelled:
-        """One of a family, by its only label: to find it takes longer than to count."""
-        found: Labelled | None = self._children.get((family, label))
-        if found is None:
-            found = self._children[family, label] = family.labels(label)
-        return found
-
-    def close(self) -> None:
-        """Nothing is served here; see `ServedMetrics`."""
-
     def _peer(self, peer: str) -> str:
-        """A peer that is known, or was a moment ago: to look at the cards costs more than to count."""
-        now = time.monotonic()
-        if now - self._known.get(peer, -math.inf) < LOOK:
-            return peer
-        if peer not in self._peers():
-            self._known.pop(peer, None)
-            return UNKNOWN
-        self._known[peer] = now
-        return peer
-
-
-class ServedMetrics(Metrics):
-    """Metrics on an HTTP address of their own, ``port``, until closed."""
-
-    def __init__(self, host: str, port: int, peers: Callable[[], Container[str]]) -> None:
-        from prometheus_client import start_http_server
-
-        super().__init__(peers)
-        self._server, self._thread = start_http_server(port, addr=host, registry=self.registry)
-        self.port: int = self._server.server_port
-
-    def close(self) -> None:
-        """Stop serving them; a second time does nothing."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        """A peer that is known, or what all others are called."""
+        return peer if peer in self._peers() else UNKNOWN
 
 
 class _Bounded:
@@ -202,22 +143,3 @@ class _Bounded:
                     return "other"
                 self._seen.add(value)
             return value
-
-
-def start_metrics(listen: str | None, peers: Callable[[], Container[str]]) -> Metrics:
-    """Serve metrics at ``listen`` ("127.0.0.1:9464"; port 0: any free one); None: they
-    are counted, and served nowhere.
-    """
-    if listen is None:
-        return Metrics(peers)
-    try:
-        host, port = parse_address(listen, "metrics.listen", any_port=True)
-    except InvalidInputError as error:
-        raise ConfigurationError(str(error)) from error
-    try:
-        return ServedMetrics(host, port, peers)
-    except OSError as error:
-        raise NodeError(
-            f"metrics cannot be served at {listen} ({error.strerror or error}): choose another address for "
-            "'listen' in the section [metrics] of node.toml."
-        ) from error

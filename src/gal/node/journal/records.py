@@ -12,9 +12,8 @@ from gal.errors import NodeError
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import LimitedError, Quotas
-from gal.node.journal.traces import Traces
 from gal.node.store.audit import ANSWER_KINDS, NO_FAULT, UNASKED, WASTED, AuditLog
-from gal.protocol import Encoded, in_version
+from gal.protocol import Encoded
 from gal.transport import Received, Stream
 
 SINGLY, WINDOW = 20, 60.0
@@ -74,7 +73,6 @@ class Records:
     log: Log
     metrics: Metrics
     quotas: Quotas = field(default_factory=Quotas)
-    traces: Traces = field(default_factory=Traces)
     _repeats: Repeats = field(default_factory=Repeats)
 
     def entered(self, peer: str, received: Received, *, awaited: bool = False) -> float:
@@ -104,20 +102,15 @@ class Records:
         return pause
 
     def send(self, stream: Stream, encoded: Encoded) -> None:
-        """Send a message to a peer; what cannot be written down does not leave.
-
-        It is said in the protocol version that was agreed on.
-        """
-        encoded = in_version(encoded, stream.version)
+        """Send a message to a peer; what cannot be written down does not leave."""
         self.audit.append("out", encoded.message.kind, peer=stream.peer, **_facts_of(encoded))
         self._hand_over(stream, encoded)
 
     def send_each(self, streams: Sequence[Stream], encoded: Encoded) -> list[NodeError | OSError | None]:
-        """Send a message to several peers who speak one version of the protocol; by peer, what went wrong.
+        """Send a message to several peers; by peer, what went wrong.
 
         It is on record for all of them, in one transaction, before it leaves for the first.
         """
-        encoded = in_version(encoded, streams[0].version)
         peers, kind = [stream.peer for stream in streams], encoded.message.kind
         try:
             self.audit.append_each("out", kind, peers, **_facts_of(encoded))

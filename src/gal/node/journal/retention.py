@@ -5,25 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from gal.errors import NodeError
 from gal.node.config.configuration import AuditSection
 from gal.node.journal.logs import Log
-from gal.node.store.audit import AuditEntry, AuditLog
-from gal.node.store.audit_archive import write_audit_archive
+from gal.node.store.audit import AuditLog
 
 HOURS = 24.0
 """Between two looks at what is old."""
-
-
-def trim_audit(audit: AuditLog, before: datetime, archive: Path | None) -> AuditEntry | None:
-    """Cut off what is older, after it is in the archive (a new file); the entry that vouches for it."""
-    audit.verify()
-    old = audit.old_entries(before)
-    if old and archive is not None:
-        write_audit_archive(old, archive)
-    return audit.trim(old)
 
 
 class Retention:
@@ -56,7 +45,7 @@ class Retention:
         try:
             if archive is not None:
                 archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            made = trim_audit(self._audit, now - timedelta(days=self._wanted.keep_days or 0), archive)
+            made = self._audit.trim(now - timedelta(days=self._wanted.keep_days or 0), archive)
         except (NodeError, OSError) as error:
             self._log.error("audit log not cut", why=str(error))
         else:

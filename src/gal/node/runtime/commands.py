@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gal.clock import utc_now
 from gal.errors import InvalidInputError, NodeRunsError, TaskError
 from gal.node.journal.logs import Log
 from gal.node.runtime.control import Command, ControlServer, Event, ask_node, running_node
@@ -126,12 +125,9 @@ STARTING = 20.0
 
 @contextmanager
 def serving(
-    home: Path, log: Log | None = None, beside: Beside | None = None, *, scheduled: bool = False
+    home: Path, log: Log | None = None, beside: Beside | None = None
 ) -> Iterator[tuple[Node, dict[str, Command]]]:
-    """A running node that takes commands; ``beside`` makes what runs beside it, such as its page.
-
-    ``scheduled``: it also learns by the calendar, as node.toml says.
-    """
+    """A running node that takes commands; ``beside`` makes what runs beside it, such as its page."""
     made = Node(home, log=log, listens=False)
     keep_crash_log(made.home)
     with made as node, ExitStack() as stack:
@@ -152,11 +148,6 @@ def serving(
         if beside is not None:
             stack.enter_context(beside(node, holder))
         node.listen()
-        if holder is not None and scheduled:
-            from gal.node.runtime.schedule import Schedule
-
-            wanted = node.configuration.schedule
-            Schedule(wanted, holder, node.state, node.log, utc_now, node.stopping).start()
         yield node, known
 
 

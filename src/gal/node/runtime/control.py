@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,7 +19,6 @@ from typing import Any
 
 from gal import errors
 from gal.errors import GALError, NodeError
-from gal.transport.socket_folders import LISTENING, folder_elsewhere
 
 Event = Callable[[Mapping[str, Any]], None]
 Command = Callable[[Mapping[str, Any], Event, threading.Event], Any]
@@ -41,7 +41,7 @@ class ControlServer:
     def __enter__(self) -> ControlServer:
         path = self._home / "control.sock"
         if len(os.fsencode(path)) > LONGEST_PATH:
-            self._folder = folder_elsewhere(self._home / LISTENING)
+            self._folder = Path(tempfile.mkdtemp(prefix="gal-"))
             path = self._folder / "control.sock"
         path.unlink(missing_ok=True)
         before = os.umask(0o177)
@@ -154,8 +154,8 @@ def starting_process(home: Path) -> int | None:
         return None
     except OSError:
         try:
-            return int(json.loads((home / "running.json").read_text(encoding="utf-8"))["pid"])
-        except (OSError, ValueError, KeyError, TypeError):  # it has just begun
+            return int((home / "node.lock").read_text(encoding="ascii"))
+        except (OSError, ValueError):  # it has just begun
             return 0
     return None
 

@@ -23,23 +23,20 @@ from gal.node.carrier.carrier import Carrier
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.holder.assistants import Assistants
 from gal.node.journal.logs import Log, open_log
-from gal.node.journal.metrics import start_metrics
+from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
 from gal.node.journal.retention import Retention
-from gal.node.journal.sent_rows import FOLDER as SENT_ROWS
-from gal.node.journal.traces import open_traces
 from gal.node.runtime.alerts import Alerts
-from gal.node.runtime.currency import see_whether_current
-from gal.node.runtime.process import RunMark, raise_descriptor_limit
+from gal.node.runtime.process import raise_descriptor_limit
 from gal.node.store.audit import AuditLog
 from gal.node.store.files import remove_drafts
+from gal.node.store.row_index import SENT
 from gal.node.store.state import State
 from gal.node.work.confinement import empty_temporary_folder
 from gal.node.work.learned_rows import drop_leftovers
 from gal.node.work.worker import Worker
 from gal.transport import CardFolder, Identity, Listener, Stream, dial, load_identity
-from gal.transport.socket_folders import LISTENING, remove_left
 
 if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
@@ -113,36 +110,25 @@ class Node:
     def _start(self) -> None:
         configuration, stack = self.configuration, self._stack
         stack.enter_context(held_lock(self.home, self.name))
-        remove_left(self.home / LISTENING)
         raise_descriptor_limit()
-        mark = RunMark(self.home)
-        mark.take(self.log, self._clock())
-        stack.callback(mark.remove)
         stack.callback(self._close_ledger)
         self.identity: Identity = load_identity(self.home, self.name)
         self.cards = CardFolder(self.home / "cards", on_warning=lambda why: self.log.warning("card", why=why))
         self.state = State(self.home)
         stack.callback(self.state.close)
-        if self.state.upgraded_from is not None:
-            self.log.info("folder brought up to date", was_format=self.state.upgraded_from)
         drop_leftovers(self.state)
-        remove_drafts(self.home / SENT_ROWS)
+        remove_drafts(self.home / SENT)
         empty_temporary_folder(self.home)
         audit = AuditLog(
             self.state.path,
             clock=self._clock,
-            witness=configuration.audit.witness,
             database=self.state.database,
         )
         stack.callback(audit.close)
-        see_whether_current(configuration, self.state, audit, self._clock())
         if why := self.state.restores.in_words():
             self.log.warning("restored", why=why)
-        metrics = start_metrics(configuration.metrics.listen, self.cards.all)
-        stack.callback(metrics.close)
-        traces = open_traces(configuration.traces.endpoint, self.name)
-        stack.callback(traces.close)
-        self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock), traces)
+        metrics = Metrics(self.cards.all)
+        self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock))
         self.records.quotas.load(audit)
         retention = Retention(configuration.audit, audit, self.log, self._clock)
         retention.start()
@@ -188,10 +174,8 @@ class Node:
             self.cards,
             on_stream=self.assistants.on_stream,
             on_refused=lambda fingerprint, why: self.records.turned_away(fingerprint or "", why),
-            on_dropped=self._dropped,
             largest=self.configuration.policy.largest_message,
             software=SOFTWARE,
-            folder=self.home / LISTENING,
         )
         return self._stack.enter_context(listener).port
 
@@ -209,10 +193,6 @@ class Node:
         )
         calls.start()
         self._stack.callback(calls.close)
-
-    def _dropped(self, n_connections: int) -> None:
-        self.log.warning("strangers dropped", connections=n_connections)
-        self.records.metrics.strangers_dropped(n_connections)
 
     def _dial(self, peer: str) -> Stream:
         card = self.cards.get(peer)
@@ -272,6 +252,9 @@ class held_lock:
                 f"a node of {self._name} already runs in {self._path.parent}: end it first (gal status "
                 "shows it)"
             ) from error
+        self._file.truncate(0)
+        self._file.write(str(os.getpid()))
+        self._file.flush()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,7 +6,7 @@ date); text becomes categories. Nothing here is sent anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from gal.alignment import RowIds, row_ids
+from gal.alignment import Index, RowIds, row_ids
 from gal.errors import (
     AlignmentError,
     ConfigurationError,
@@ -27,21 +27,14 @@ from gal.errors import (
 from gal.models.parted import PART_ROWS, PartColumn
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.data_source import DataSource
-from gal.node.source.source_reading import BATCH, SourceReader
+from gal.node.source.compact_columns import IS_DATE, compact, days_of, in_one_piece, truths_of
+from gal.node.source.source_reading import SourceReader
 from gal.node.source.stamps import Stamp, file_stamp
 from gal.node.source.streamed_reading import StreamedReader, reader_of
-from gal.node.store.forgotten import forgotten_now, read_forgotten
-from gal.node.store.views import Blocks, frame_of, load_view, save_view
+from gal.node.store.row_index import forgotten_rows
+from gal.node.store.views import frame_of, load_view, save_view
 
 Kind = Literal["number", "text"]
-TRUTHS = {"true": True, "false": False}
-"""A text column of these only, in upper or lower case, is boolean, as in pandas."""
-
-IS_DATE = b"date"
-"""What the schema of a table says of a column that was dates."""
-
-LARGE_COLUMN = 1 << 20
-"""Bytes of a column whose pieces are given back to the operating system as soon as it is whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +98,7 @@ def read_source(
     table = _table(reader_of(configuration.name, data, configuration.home, with_label=label))
     if whole:
         return table
-    return without_rows(table, read_forgotten(configuration.home).among(table.ids.values))
+    return without_rows(table, forgotten_rows(configuration.home).among(table.ids.values))
 
 
 def without_rows(table: Table, left_out: NDArray[np.bool_], *, empty: bool = False) -> Table:
@@ -169,15 +162,64 @@ def read_rows(
     if columns.num_rows:
         ids = typed_row_ids(columns.column(0), reader.data, reader.organization)
     table = _table_of(reader, columns, ids)
-    gone = read_forgotten(configuration.home).among(ids.values)
+    gone = forgotten_rows(configuration.home).among(ids.values)
     return without_rows(table, gone, empty=True)
+
+
+def join_source(
+    configuration: NodeConfiguration,
+    index: Index,
+    check: Callable[[RowIds], None],
+    tokens_of: Callable[[RowIds], NDArray[Any]],
+) -> tuple[Table, NDArray[np.intp]]:
+    """The rows with the tokens of ``index``, out of a source that streams by, and where each is in the table.
+
+    -1: unknown. The source is never in memory as a whole.
+
+    ``check`` refuses ids of our own of another kind, ``tokens_of`` makes tokens of them.
+    """
+    reader = _streamed(configuration)
+    forgotten = forgotten_rows(configuration.home)
+
+    def join() -> tuple[Table, NDArray[np.intp]]:
+        import pyarrow as pa
+
+        with reader.stream() as batches:
+            kept, found, kind = list[Any](), list[NDArray[np.intp]](), None
+            for batch in batches:
+                if batch.num_rows == 0:
+                    continue
+                ids = typed_row_ids(batch.column(0), reader.data, reader.organization)
+                check(ids)
+                places = index.positions(tokens_of(ids))
+                places[forgotten.among(ids.values)] = -1
+                there = np.flatnonzero(places >= 0)
+                kept.append((ids.values[there], batch.take(there)))
+                found.append(places[there])
+                kind = ids.kind
+            if kind is None:
+                raise InvalidInputError(f"{reader.whose}: there are no rows; put data into it")
+            columns = pa.Table.from_batches([one for _, one in kept], batches.schema)
+        ids = RowIds(kind, np.concatenate([one for one, _ in kept]))
+        where = np.concatenate(found)
+        positions = np.full(len(index), -1, dtype=np.intp)
+        positions[where] = np.arange(len(where))
+        again = positions[where] != np.arange(len(where))
+        if again.any():
+            one = ids.values[[int(again.argmax())]].tolist()[0]
+            raise AlignmentError(
+                f"the source has more than one row with the id {one!r:.80}: keep one row for each id"
+            )
+        return _table_of(reader, columns, ids), positions
+
+    return reader.attempted(join)
 
 
 def source_ids(configuration: NodeConfiguration, *, label: bool = False) -> Table:
     """Only the ids of all rows, and the label if it is wanted: no feature is read."""
     data = data_of(configuration).model_copy(update={"features": ()})
     table = _table(reader_of(configuration.name, data, configuration.home, with_label=label, only_ids=True))
-    return without_rows(table, read_forgotten(configuration.home).among(table.ids.values))
+    return without_rows(table, forgotten_rows(configuration.home).among(table.ids.values))
 
 
 def kind_of_ids(configuration: NodeConfiguration) -> str:
@@ -208,7 +250,7 @@ def _streamed(
 
 def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) -> None:
     """An error where one of these ids was forgotten here: nobody is asked about it."""
-    gone = np.flatnonzero(forgotten_now(configuration.home).among(ids.values))
+    gone = np.flatnonzero(forgotten_rows(configuration.home).among(ids.values))
     if len(gone):
         raise InvalidInputError(
             f"{where}: {len(gone)} of {len(ids)} rows were forgotten here (gal forget --row), the first is "
@@ -257,7 +299,7 @@ def _data_of_another(
     """The section [data], but of another file, with these features."""
     changed: dict[str, Any] = {
         **{"source": Path(source), "sql": None, "database": None, "table": None},
-        **{"driver": None, "endpoint": None, "region": None},
+        **{"endpoint": None, "region": None},
     }
     return data_of(configuration).model_copy(
         update=changed if features is None else changed | {"features": features}
@@ -279,7 +321,7 @@ def _table_of(reader: SourceReader, columns: Any, ids: RowIds, stamp: Stamp | No
     features = list(columns.columns[1 : 1 + len(reader.features)])
     del columns
     return Table(
-        organization, ids, _compact(reader.features, features, reader.texts, reader.dates), found, stamp
+        organization, ids, compact(reader.features, features, reader.texts, reader.dates), found, stamp
     )
 
 
@@ -307,15 +349,6 @@ def view_of_table(table: Table, positions: NDArray[np.intp] | None = None) -> An
             view[:, j] = _floats(column if chosen is None else column.take(chosen))
         return view
     return frame_of(table.columns if chosen is None else table.columns.take(chosen))
-
-
-def view_in_blocks(table: Table, positions: NDArray[np.intp]) -> Any:
-    """The same view to be written to a file: an array comes block by block, and is never whole in memory."""
-    if not table.is_numeric:
-        return view_of_table(table, positions)
-    starts = range(0, len(positions), BATCH)
-    shape = len(positions), table.columns.num_columns
-    return Blocks(shape, (view_of_table(table, positions[start : start + BATCH]) for start in starts))
 
 
 def part_columns(table: Table) -> list[PartColumn]:
@@ -416,109 +449,18 @@ def _typed_ids(column: Any, data: DataSource, organization: str) -> Any:
     return pc.utf8_ltrim(pc.utf8_trim_whitespace(column), "+").cast(pa.int64())
 
 
-def _compact(names: Sequence[str], columns: list[Any], texts: frozenset[str], dates: Collection[str]) -> Any:
-    """Each column in one piece, so that one row is found at once; text as codes of sorted values.
-
-    Takes the columns out of the list, letting go of each: there are never two copies of all.
-    """
-    import pyarrow as pa
-
-    made, fields = [], []
-    for name in names:
-        chunked = columns.pop(0)
-        column = _in_one_piece(chunked)
-        if column.nbytes > LARGE_COLUMN:  # what is free is not always given back
-            pa.default_memory_pool().release_unused()
-        was_text = pa.types.is_string(column.type)
-        made.append(_as_categories(column, name in texts) if was_text else column)
-        dated = name in dates or (was_text and _has_dates(column, made[-1]))
-        fields.append(pa.field(name, made[-1].type, metadata={IS_DATE: b""} if dated else None))
-    return pa.table(made, schema=pa.schema(fields))
-
-
-def _has_dates(text: Any, made: Any) -> bool:
-    """Whether text that became numbers was dates, and no times of a day or booleans."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_float64(made.type) or made.null_count == len(made):
-        return False
-    first = text[pc.index(pc.is_valid(text), True).as_py()].as_py()
-    return any(mark in first for mark in "-/. ") and ":" not in first[:3]
-
-
-def _in_one_piece(chunked: Any) -> Any:
-    import pyarrow as pa
-
-    if chunked.num_chunks == 1:  # as it is: it may be mapped
-        return chunked.chunk(0)
-    return pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)
-
-
-def _as_categories(column: Any, stays_text: bool) -> Any:
-    """Text as a dictionary in sorted order; without any text, missing numbers unless it is to stay text."""
-    return categories_of(column.dictionary_encode(), stays_text=stays_text)
-
-
-def categories_of(coded: Any, *, stays_text: bool) -> Any:
-    """The same of text that is a dictionary in whatever order."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if coded.null_count == len(coded) and not stays_text:
-        return pa.nulls(len(coded), pa.float64())
-    truths = None if stays_text else _truths(coded)
-    if truths is not None:
-        return truths.cast(pa.float64())
-    days = None if stays_text else _days(coded)
-    if days is not None:
-        return days
-    order = pc.sort_indices(coded.dictionary)
-    places = np.empty(len(order), dtype=np.int32)
-    places[order.to_numpy()] = np.arange(len(order), dtype=np.int32)
-    codes = pa.array(places).take(coded.indices)
-    return pa.DictionaryArray.from_arrays(codes, coded.dictionary.take(order))
-
-
-def _days(coded: Any) -> Any:
-    """Text of dates or times as days; None for other text."""
-    import pyarrow as pa
-
-    some = coded.dictionary[:20].to_pylist()
-    if not all(one.strip()[:1].isdigit() for one in some):
-        return None
-    import pandas as pd
-
-    from gal.models.reading.written_dates import days_of_text
-
-    if days_of_text(pd.Series(some, dtype=object)) is None:  # before all of them are looked at
-        return None
-    days = days_of_text(pd.Series(coded.dictionary.to_pylist(), dtype=object))
-    return None if days is None else pa.array(days, pa.float64()).take(coded.indices)
-
-
-def _truths(coded: Any) -> Any:
-    """Text of "true" and "false" only, given as a dictionary, as booleans; None for other text."""
-    import pyarrow as pa
-
-    if len(coded.dictionary) > 6:
-        return None
-    values = [TRUTHS.get(one.casefold()) for one in coded.dictionary.to_pylist()]
-    return None if None in values or not values else pa.array(values, pa.bool_()).take(coded.indices)
-
-
 def _label(reader: SourceReader, column: Any) -> Any:
     """The label in one piece; "true" and "false" are booleans. Dates are no label."""
     import pyarrow as pa
 
-    whole = _in_one_piece(column)
+    whole = in_one_piece(column)
     coded = whole.dictionary_encode() if pa.types.is_string(whole.type) else None
-    if coded is not None and len(coded.dictionary) and _days(coded) is not None:
+    if coded is not None and len(coded.dictionary) and days_of(coded) is not None:
         raise InvalidLabelsError(
             f"{reader.whose}: the label {reader.label!r} is a date or a time; a label is a number, a boolean "
             "or text"
         )
-    truths = None if coded is None else _truths(coded)
+    truths = None if coded is None else truths_of(coded)
     return pa.chunked_array([whole if truths is None else truths])
 
 
@@ -565,7 +507,6 @@ __all__ = [
     "refuse_forgotten",
     "save_view",
     "stamp_of",
-    "view_in_blocks",
     "view_in_parts",
     "view_of_table",
     "without_rows",

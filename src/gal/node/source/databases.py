@@ -1,4 +1,4 @@
-"""Rows of a database through its ADBC driver: streamed as Arrow batches, in one transaction that only reads.
+"""Rows of PostgreSQL through its ADBC driver: streamed as Arrow batches, in one transaction that only reads.
 
 All that one reading asks (columns, rows, ids) sees one state of the database. Ids of rows are bound as
 parameters and never become part of a query: they come from others.
@@ -11,26 +11,20 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from gal.alignment import RowIds
 from gal.errors import InvalidInputError
-from gal.extras import is_installed, require
-from gal.node.config.data_source import DRIVERS, PASSWORD_VARIABLE, DataSource, scheme_of
+from gal.extras import require
+from gal.node.config.data_source import PASSWORD_VARIABLE, DataSource
 
 CONNECT_SECONDS = 10
-LOOKED_AT = 1000
-"""Rows that tell the types of columns, where a database does not."""
-BOUND = 500
-"""Parameters of one query, where a driver takes no list."""
 NUMERIC = {"numeric", "decimal", "number", "bignumeric"}
 """What databases call numbers that ADBC hands over as text, because Arrow has none of their size."""
 
 UNUSABLE = {
-    r'relation ".*" does not exist|no such table': "There is no such table",
+    r'relation ".*" does not exist': "There is no such table",
     r"permission denied": "This user may not read it",
     r"read-only transaction": "A node only reads",
 }
@@ -39,7 +33,7 @@ UNUSABLE = {
 TOO_LONG = "canceling statement due to"
 NOISE = re.compile(r"(Query was|Detail: Python exception|CONTEXT):?.*|\.? ?SQLSTATE: \w+", re.S)
 LAYERS = re.compile(
-    r"^.*\[(libpq|SQLite)\] (Execution error \[\w+\]: )?|^[A-Z_]+: |^.*Arrow source failed: (\w+: )?", re.S
+    r"^.*\[libpq\] (Execution error \[\w+\]: )?|^[A-Z_]+: |^.*Arrow source failed: (\w+: )?", re.S
 )
 """What each layer between the database and us puts around its words."""
 
@@ -47,13 +41,9 @@ LAYERS = re.compile(
 class AdbcSource:
     """One connection and transaction; closed with its context."""
 
-    def __init__(self, organization: str, data: DataSource, home: Path) -> None:
+    def __init__(self, organization: str, data: DataSource) -> None:
         self.organization, self.data = organization, data
-        self.scheme = scheme_of(data.address or "") or ""
-        self.is_postgresql = self.scheme in {"postgresql", "postgres"} and data.driver is None
         self.password = read_password(organization, data)
-        self._home = home
-        self._quote = "`" if "bigquery" in f"{self.scheme} {data.driver}" else '"'
         self.took_too_long = False
 
     @contextmanager
@@ -80,52 +70,25 @@ class AdbcSource:
                     one.close()
 
     def _connect(self) -> Any:
+        require("postgresql", "reading PostgreSQL")
+        import adbc_driver_postgresql
         from adbc_driver_manager import dbapi
 
-        options = {**self.data.driver_options}
-        if self.data.address is not None:
-            options["uri"] = self._uri()
-        if self.password is not None and not self.is_postgresql and self.scheme != "sqlite":
-            options["password"] = self.password
-        connection = dbapi.connect(driver=self._library(), db_kwargs=options, autocommit=False)
+        connection = dbapi.connect(
+            driver=adbc_driver_postgresql._driver_path(), db_kwargs={"uri": self._uri()}, autocommit=False
+        )
         try:
-            self._only_read(connection)
+            with connection.cursor() as cursor:  # nothing is written, and all sees one state of the database
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                cursor.execute(f"SET LOCAL statement_timeout = {int(1000 * self.data.timeout)}")
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _library(self) -> str:
-        """The driver's shared library: of an installed package, or as node.toml names it."""
-        named = self.data.driver or DRIVERS[self.scheme]
-        if self.is_postgresql:
-            require("postgresql", "reading PostgreSQL")
-        if not is_installed("adbc_driver_manager"):
-            require("postgresql", "reading databases")
-        if re.fullmatch(r"[A-Za-z_]\w*", named) and is_installed(named):
-            return str(import_module(named)._driver_path())
-        if self.data.driver is not None:
-            return named
-        package = named.replace("_", "-")
-        raise InvalidInputError(
-            f"organization {self.organization!r}: {self.scheme}:// needs the driver {package}: "
-            f"pip install {package}"
-        )
-
     def _uri(self) -> str:
-        """The address as the driver takes it, with the password: not to be shown to anybody."""
-        address = str(self.data.address)
-        if self.scheme == "sqlite":
-            path = self._home / address.removeprefix("sqlite://").removeprefix("/./").split("?")[0]
-            if not path.is_file():
-                raise InvalidInputError(
-                    f"organization {self.organization!r}: there is no file {str(path)!r}; correct "
-                    f"{self.data.to_correct('sqlite:///absolute/path, or sqlite://path from its folder')}"
-                )
-            return f"file:{quote(str(path))}?mode=ro"
-        if not self.is_postgresql:
-            return address
-        parts = urlsplit(address)
+        """The address with the password: not to be shown to anybody."""
+        parts = urlsplit(str(self.data.address))
         given = dict(parse_qsl(parts.query))
         own = {
             "connect_timeout": str(CONNECT_SECONDS),
@@ -137,17 +100,6 @@ class AdbcSource:
             own["password"] = self.password
         return urlunsplit(parts._replace(query=urlencode(own | given, quote_via=quote)))
 
-    def _only_read(self, connection: Any) -> None:
-        """Nothing is written, and all that is asked sees one state of the database."""
-        if not self.is_postgresql:
-            with suppress(Exception):  # not every driver knows it; SQLite's file is opened for reading
-                connection.adbc_connection.set_options(**{"adbc.connection.readonly": "true"})
-            return
-        milliseconds = int(1000 * self.data.timeout)
-        with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            cursor.execute(f"SET LOCAL statement_timeout = {milliseconds}")
-
     # What is asked
 
     def rows(self) -> str:
@@ -155,11 +107,11 @@ class AdbcSource:
         if self.data.sql is not None:
             return f"({self.data.sql.strip().rstrip(';')}) AS gal_rows"
         table = str(self.data.table)
-        return table if self._quote in table else ".".join(map(self.quoted, table.split(".")))
+        return table if '"' in table else ".".join(map(self.quoted, table.split(".")))
 
     def quoted(self, name: str) -> str:
         """A name as it stands in a query."""
-        return self._quote + name.replace(self._quote, 2 * self._quote) + self._quote
+        return '"' + name.replace('"', '""') + '"'
 
     def said(self, error: BaseException) -> str:
         """What the database says, in one line and without the password."""
@@ -180,10 +132,7 @@ class Opened:
 
     def __init__(self, database: AdbcSource, connection: Any, cursors: list[Any]) -> None:
         self._database, self._connection, self._cursors = database, connection, cursors
-        # SQLite has types of values, not of columns: only rows tell them.
-        few = "WHERE 1 = 0" if database.is_postgresql else f"LIMIT {LOOKED_AT}"
-        asked = f"SELECT * FROM {database.rows()} {few}"
-        self.found: Any = self._ask(asked).schema
+        self.found: Any = self._ask(f"SELECT * FROM {database.rows()} WHERE 1 = 0").schema
         """The columns as the driver gives them."""
 
     @property
@@ -193,16 +142,12 @@ class Opened:
 
     def batches(self, columns: Sequence[str], wanted: RowIds | None = None, most: int | None = None) -> Any:
         """A reader of these columns: of all rows, of at most so many, or of those with the wanted ids."""
-        import pyarrow as pa
 
         query, _ = self._query_of(columns)
         if wanted is None:
             return _plain(self._ask(query if most is None else f"{query} LIMIT {int(most)}"))
-        readers = [self._ask(f"{query} WHERE {where}", bound) for where, bound in self._conditions(wanted)]
-        plain = [_plain(one) for one in readers]
-        if not plain:
-            return pa.Table.from_batches([], _plain_schema(self._query_of(columns)[1])).to_reader()
-        return pa.RecordBatchReader.from_batches(plain[0].schema, (batch for one in plain for batch in one))
+        where, bound = self._condition(wanted)
+        return _plain(self._ask(f"{query} WHERE {where}", bound))
 
     def takes(self, wanted: RowIds) -> bool:
         """Whether the database itself can find these ids: not where it has to change every id first."""
@@ -212,9 +157,7 @@ class Opened:
         return not (wanted.kind == "integer" and pa.types.is_string(kind))
 
     def stamp(self) -> str | None:
-        """Another one whenever something was written to the database; None where that is not known."""
-        if not self._database.is_postgresql:
-            return None
+        """Another one whenever something was written to the database."""
         asked = "SELECT CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS stamp"
         return str(self._ask(asked).read_all().column(0)[0].as_py())
 
@@ -225,33 +168,26 @@ class Opened:
         selected, fields = [], []
         for name in columns:
             field, quoted = self.found.field(name), self._database.quoted(name)
-            if self._database.is_postgresql and _type_name(field) == "money":
+            if _type_name(field) == "money":
                 field, quoted = (
                     pa.field(name, pa.float64()),
                     f"CAST(CAST({quoted} AS numeric) AS float8) AS {quoted}",
                 )
-            elif self._database.is_postgresql and _is_opaque(field.type) and not _is_numeric(field.type):
+            elif _is_opaque(field.type) and not _is_numeric(field.type):
                 field, quoted = pa.field(name, pa.string()), f"CAST({quoted} AS text) AS {quoted}"
             selected.append(quoted)
             fields.append(field)
         return f"SELECT {', '.join(selected)} FROM {self._database.rows()}", pa.schema(fields)
 
-    def _conditions(self, wanted: RowIds) -> Iterator[tuple[str, Any]]:
-        """Conditions for the wanted ids, with their parameters."""
+    def _condition(self, wanted: RowIds) -> tuple[str, list[Any]]:
+        """A condition for the wanted ids, with its parameter."""
         import pyarrow as pa
 
         name = self._database.data.row_id
         values, cast = _comparable(wanted, self.found.field(name).type)
+        one = pa.array([values.to_pylist()], pa.list_(values.type))
         quoted = self._database.quoted(name)
-        if len(values) == 0:
-            return
-        if self._database.is_postgresql:
-            one = pa.array([values.to_pylist()], pa.list_(values.type))
-            yield f"{quoted} = ANY(CAST($1 AS {cast}[]))" if cast else f"{quoted} = ANY($1)", [one]
-            return
-        for start in range(0, len(values), BOUND):
-            part = values[start : start + BOUND]
-            yield f"{quoted} IN ({', '.join('?' * len(part))})", [part.slice(i, 1) for i in range(len(part))]
+        return (f"{quoted} = ANY(CAST($1 AS {cast}[]))" if cast else f"{quoted} = ANY($1)"), [one]
 
     def _ask(self, query: str, bound: Sequence[Any] | None = None) -> Any:
         import pyarrow as pa

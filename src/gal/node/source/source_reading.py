@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import csv
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidLabelsError
 from gal.models.reading.written_numbers import THOUSANDTH
 from gal.node.config.data_source import DataSource
-from gal.node.source.unnamed_files import as_utf_8, table_of_batches
 from gal.storage.spreadsheets import is_spreadsheet, read_spreadsheet
 from gal.storage.text_files import Written, leading_zeros, opened_text, written
 
@@ -55,11 +54,6 @@ SHEET = "rows_of_the_sheet"
 
 BATCH = 100_000
 """Rows that come from DuckDB at once."""
-
-FREELY = "RESET threads", "RESET memory_limit"
-"""DuckDB takes what it wants; said, since a database of this process may have other connections."""
-MEGABYTES = 100
-"""What DuckDB may take to read a Parquet file whose parts (row groups) are small."""
 
 
 class SourceReader:
@@ -113,12 +107,7 @@ class SourceReader:
             return _wrong_with(connection, _all_as_text(self._header(), self._csv_options()))
 
     def _read(self, sniffed: int) -> Any:
-        return _frugally(self.data.path, partial(self._read_with, sniffed))
-
-    def _read_with(self, sniffed: int, settings: Sequence[str]) -> Any:
         with self._connected() as connection:
-            for one in settings:
-                connection.execute(one)
             if self.data.path is not None and is_spreadsheet(self.data.path):
                 connection.register(SHEET, self._rows_of_sheet())
             relation = connection.sql(self._query(sniffed))
@@ -130,8 +119,7 @@ class SourceReader:
             if codes := self._codes_among(connection, types):
                 self.texts |= codes
                 types = self.checked_types(relation := connection.sql(self._query(sniffed)))
-            batches = relation.project(", ".join(self.selected(types))).to_arrow_reader(BATCH)
-            rows = table_of_batches(batches, batches.schema, self.home)
+            rows = relation.project(", ".join(self.selected(types))).to_arrow_table(BATCH)
         if rows.num_rows == 0:
             raise InvalidInputError(
                 f"organization {self.organization!r}: {self.what} has no rows; put data into it"
@@ -189,7 +177,7 @@ class SourceReader:
         """The file and how it is written. DuckDB guesses only types: it skips first rows that look odd."""
         assert self.data.path is not None
         if self._rewritten is None and self._how().encoding == "cp1252":  # which DuckDB does not know
-            self._rewritten = as_utf_8(self.data.path, self._how(), self.home)
+            self._rewritten = _as_utf_8(self.data.path, self._how(), self.home)
         path = str(self.data.path) if self._rewritten is None else self._rewritten.name
         return f"{_text(path)}, {csv_options(self._how())}"
 
@@ -379,32 +367,6 @@ def _parquet_names(path: Path) -> list[str]:
         raise InvalidInputError(f"{str(path)!r} is no Parquet file: {first_words(error)}") from error
 
 
-def _frugally(path: Path | None, read: Callable[[Sequence[str]], Any]) -> Any:
-    """What is read from a file with settings of DuckDB by which a Parquet file takes little memory.
-
-    It would take more, the more parts the file has. One thread reads faster than rows can be used.
-    """
-    import duckdb
-
-    if path is None or not _is_parquet(path):
-        return read(FREELY)
-    try:
-        return read(("SET threads = 1", f"SET memory_limit = '{_megabytes_for(path)}MB'"))
-    except (duckdb.Error, OSError) as error:
-        if "Out of Memory" not in str(error):
-            raise
-    return read(FREELY)
-
-
-def _megabytes_for(path: Path) -> int:
-    """What it takes to read a Parquet file part by part: each is in memory as it is packed, and its pages."""
-    import pyarrow.parquet as pq
-
-    facts = pq.read_metadata(path)
-    parts = [facts.row_group(one).total_byte_size for one in range(facts.num_row_groups)]
-    return max(MEGABYTES, 2 * max(parts, default=0) // 1_000_000)
-
-
 def refuse_repeated(whose: str, names: Sequence[str]) -> None:
     """An error where two columns have one name, but for upper and lower case."""
     seen: dict[str, str] = {}
@@ -436,6 +398,24 @@ def first_words(error: Exception) -> str:
     """What DuckDB says first; the rest repeats its options."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "; ".join(lines[:3])[:300].rstrip(".") if lines else type(error).__name__
+
+
+def _as_utf_8(path: Path, how: Written, home: Path) -> IO[bytes]:
+    """A text file once more in UTF-8, for as long as what is returned is there."""
+    place = home / "tmp"
+    try:
+        place.mkdir(mode=0o700, exist_ok=True)
+        made = tempfile.NamedTemporaryFile(dir=place, suffix=".csv")  # noqa: SIM115
+        with opened_text(path, how) as file:
+            while block := file.read(1 << 20):
+                made.write(block.encode())
+        made.flush()
+    except OSError as error:
+        raise InvalidInputError(
+            f"{str(place)!r} cannot be written: {error.strerror or error}. Make room on the disk, or make "
+            "the folder writable"
+        ) from error
+    return made
 
 
 def _quoted(name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from gal.alignment import RowIds
 from gal.errors import InvalidInputError
-from gal.extras import is_installed, require
+from gal.extras import require
 from gal.node.config.data_source import PASSWORD_VARIABLE, DataSource
 from gal.node.source.databases import AdbcSource
 from gal.node.source.lakes import Lake
@@ -47,10 +47,10 @@ class StreamedReader(SourceReader):
         """``wanted``: which columns, as `SourceReader` takes it."""
         super().__init__(organization, data, home, **wanted)
         self._supply: AdbcSource | Lake = (
-            AdbcSource(organization, data, home) if data.is_database else Lake(organization, data)
+            AdbcSource(organization, data) if data.is_database else Lake(organization, data)
         )
         table = f", table {data.table!r}" if data.table else ""
-        self.what = f"{str(data.source or data.driver)!r}{table}"
+        self.what = f"{str(data.source)!r}{table}"
         self.whose = f"organization {organization!r}, {self.what}"
         self.n_read = 0
         """Rows that came from the source in all readings."""
@@ -122,8 +122,7 @@ class StreamedReader(SourceReader):
 
         foreign: tuple[type[BaseException], ...] = (duckdb.Error, pa.ArrowException, OSError)
         if self.data.is_database:
-            if not is_installed("adbc_driver_manager"):
-                require("postgresql", "reading databases")
+            require("postgresql", "reading PostgreSQL")
             from adbc_driver_manager import Error
 
             foreign = (*foreign, Error)

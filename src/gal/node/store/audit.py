@@ -1,14 +1,13 @@
 """The audit log: everything that left or entered this organization, in a chain of hashes.
 
 Each entry's hash covers the entry and the hash of the one before it, so that an entry that was altered,
-removed or moved breaks the chain there. The end of a chain can be cut off without breaking it; therefore
-the newest hash (the *head*) is also kept in the file ``audit.head`` beside the database, and can be noted
-elsewhere and given to `AuditLog.verify`. Who may write all of these files and knows this program can still
-forge the whole log: only a head that was noted elsewhere shows that.
+removed or moved breaks the chain there. The newest hash (the *head*) stands in a table of its own, so that an
+end that was cut off is noticed. Who may write the database and knows this program can still forge the whole
+log: only a head that was noted elsewhere and is given to `AuditLog.verify` shows that.
 
 Old entries can be cut off (`AuditLog.trim`). What is left begins with a hash that an entry of the chain
 (`TRIMMED`) vouches for: entries that are missing without such an entry are an alteration. What was cut off
-can be kept as a file, and is verified together with the log.
+can be kept as a file of JSON lines, and is verified together with the log.
 
 An entry holds shapes and digests, never data.
 """
@@ -19,21 +18,21 @@ import contextlib
 import hashlib
 import itertools
 import json
+import re
 import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from gal.clock import utc_now
-from gal.errors import AuditError, NodeError
-from gal.node.store.audit_head import FIRST, NOTHING, Head, HeadFile, head_problem
+from gal.errors import AuditError, InvalidInputError, NodeError
 from gal.node.store.database import Database
-from gal.node.store.witness import Witness
+from gal.node.store.files import whole_file
 from gal.sqlite_files import whole_transaction
 
 Direction = Literal["in", "out", "own"]
@@ -49,11 +48,12 @@ WASTED = "wasted"
 """Kind of the entry for bytes that came and were no message, where no entry of a refusal names them."""
 NO_FAULT = "failed-here"
 """Kind of the entry for what was refused because something was wrong here: it does not count for the peer."""
-CUT = "audit-cut"
-"""Kind of the entry that records that the log did not end where ``audit.head`` says it ended."""
 TRIMMED = "audit-trimmed"
 """Kind of the entry that records that the beginning of the log was cut off on purpose: ``shape`` has the
 number of the last entry that went, ``digest`` its hash, which the first one left continues."""
+
+FIRST = "sha256:" + "0" * 64
+"""What the first entry of a log has for the hash before it."""
 
 _SCHEMA = """
 create table if not exists audit (
@@ -61,6 +61,9 @@ create table if not exists audit (
     task text not null, version integer not null, round integer not null, kind text not null,
     shape text not null, digest text not null, n_bytes integer not null, note text not null,
     previous text not null, hash text not null
+);
+create table if not exists audit_head (
+    only integer primary key check (only = 1), seq integer not null, hash text not null
 );
 create index if not exists audit_by_task on audit (task, seq);
 create trigger if not exists audit_is_not_updated before update on audit
@@ -95,12 +98,23 @@ class AuditEntry:
 
 
 @dataclass(frozen=True)
+class Head:
+    """The number and the hash of an entry."""
+
+    seq: int
+    hash: str
+
+
+NOTHING = Head(0, FIRST)
+"""Before the first entry."""
+
+
+@dataclass(frozen=True)
 class Verified:
-    """A log whose chain holds: how many entries, the newest hash, and the recorded losses (`CUT`) in it."""
+    """A log whose chain holds: how many entries, and the newest hash."""
 
     n: int
     head: str
-    cuts: tuple[AuditEntry, ...] = ()
     n_trimmed: int = 0
     """So many of the entries were cut off on purpose."""
 
@@ -152,18 +166,14 @@ class AuditLog:
         path: Path,
         *,
         clock: Callable[[], datetime] = utc_now,
-        witness: Path | None = None,
         database: Database | None = None,
     ) -> None:
-        """``witness``: a file elsewhere that hears of every entry before anything leaves. ``database``: of
-        the same file, whose connections are used, too: each would read again what another has written.
+        """``database``: of the same file, whose connections are used, too: each would read again what another
+        has written.
         """
         self.path = path
         self._is_shared = database is not None
         self._database = Database(path, patience=10) if database is None else database
-        self._witness = None if witness is None else Witness(witness)
-        self.head_path = path.with_name("audit.head")
-        self._head = HeadFile(self.head_path)
         self._clock = clock
         self._lock = threading.Lock()
         try:
@@ -202,9 +212,14 @@ class AuditLog:
 
     def _append_all(self, entries: Sequence[tuple[str, _About]]) -> list[AuditEntry]:
         with self._lock, self._database.apart() as db:
-            made = self._insert(db, entries)
-            self._keep_head(db, made[-1])
-        return made
+            try:
+                with whole_transaction(db):
+                    return [self._insert(db, direction, about) for direction, about in entries]
+            except sqlite3.Error as error:
+                raise NodeError(
+                    f"the audit log {self.path} cannot be written ({error}): nothing may leave or enter "
+                    "without a record; free disk space, or check who else has the file open."
+                ) from error
 
     def entries(
         self,
@@ -254,30 +269,30 @@ class AuditLog:
         ``expected_head`` is a head that was noted elsewhere earlier: it has to be in the chain.
         ``archived`` are entries that were cut off: they have to be those before the log's.
         """
-        # Read before the table: an entry that is added in between only puts the table ahead.
-        kept = self._head.read()
         start: Head | None = None
         found: dict[str, int] = {FIRST: 0}
-        last, cuts, vouched, kept_hash = NOTHING, [], {NOTHING}, FIRST
-        for entry in itertools.chain(archived, _chain(self.path)):
-            if start is None:
-                start = last = Head(entry.seq - 1, entry.previous)
-                found[start.hash] = start.seq
-            _check_link(entry, last)
-            last = Head(entry.seq, entry.hash)
-            if kept is not None and entry.seq == kept.seq:
-                kept_hash = entry.hash
-            if entry.hash == expected_head:
-                found[entry.hash] = entry.seq
-            if entry.kind == CUT and entry.direction == "own":
-                cuts.append(entry)
-            if entry.kind == TRIMMED and entry.direction == "own" and entry.shape.isdigit():
-                vouched.add(Head(int(entry.shape), entry.digest))
+        last, vouched = NOTHING, {NOTHING}
+        with _reading(self.path) as (head, chain):
+            for entry in itertools.chain(archived, chain):
+                if start is None:
+                    start = last = Head(entry.seq - 1, entry.previous)
+                    found[start.hash] = start.seq
+                _check_link(entry, last)
+                last = Head(entry.seq, entry.hash)
+                if entry.hash == expected_head:
+                    found[entry.hash] = entry.seq
+                if entry.kind == TRIMMED and entry.direction == "own" and entry.shape.isdigit():
+                    vouched.add(Head(int(entry.shape), entry.digest))
         start = start or NOTHING
-        wrong = head_problem(kept, last, kept_hash)
-        if wrong is None and start not in vouched:
+        wrong = ""
+        if head != last:
+            wrong = (
+                f"its head says that it has {head.seq} entries and ends with {head.hash}, but it has "
+                f"{last.seq} and ends with {last.hash}: its end is missing, or was replaced"
+            )
+        elif start not in vouched:
             wrong = f"entry 1 was removed: entries 1 to {start.seq} are missing before {start.hash}"
-        if wrong is not None:
+        if wrong:
             raise AuditError(f"the audit log {self.path} was altered: {wrong}.")
         if expected_head is not None and expected_head not in found:
             raise AuditError(
@@ -285,41 +300,41 @@ class AuditLog:
                 f"none of its {last.seq - start.seq} entries; it now ends with {last.hash}."
                 + (f" Entries 1 to {start.seq} were cut off: give their archive, too." if start.seq else "")
             )
-        return Verified(last.seq, last.hash, tuple(cuts), start.seq)
+        return Verified(last.seq, last.hash, start.seq)
 
-    def old_entries(self, before: datetime) -> list[AuditEntry]:
-        """The entries from the first one on that are older; never the newest one."""
+    def trim(self, before: datetime, archive: Path | None) -> AuditEntry | None:
+        """Cut off the entries that are older, after they are in the archive (a new file). The newest stays.
+
+        Returns the entry that vouches for it, None where there is nothing to cut off.
+
+        The chain is verified first: an alteration is not swept away with what was altered.
+        """
+        self.verify()
         [(first_young, newest)] = self._rows(
             "select (select min(seq) from audit where time >= ?), (select max(seq) from audit)",
             (_text(before),),
         )
         end = min(first_young or sys.maxsize, newest or 0)
-        return [
+        old = [
             AuditEntry(*row)
             for row in self._rows(f"select {_COLUMNS} from audit where seq < ? order by seq", (end,))
         ]
-
-    def trim(self, old: Sequence[AuditEntry]) -> AuditEntry | None:
-        """Cut these entries (`old_entries`) off; the entry that vouches for it, None where there are none.
-
-        The chain is verified first: an alteration is not swept away with what was altered.
-        """
         if not old:
             return None
-        self.verify()
-        end = old[-1]
-        note = f"{len(old)} entries until {end.time[:19]} were cut off; the next one continues their hash"
+        if archive is not None:
+            export_entries(old, archive)
+        last = old[-1]
+        note = f"{len(old)} entries until {last.time[:19]} were cut off; the next one continues their hash"
         with self._lock, self._database.apart() as db:
             try:
                 with whole_transaction(db):
-                    about = ("", "", 0, 0, TRIMMED, str(end.seq), end.hash, 0, note)
-                    entry = self._insert_after(db, _last(db), "own", about)
+                    about = ("", "", 0, 0, TRIMMED, str(last.seq), last.hash, 0, note)
+                    entry = self._insert(db, "own", about)
                     db.execute("drop trigger audit_is_not_deleted")
-                    db.execute("delete from audit where seq <= ?", (end.seq,))
+                    db.execute("delete from audit where seq <= ?", (last.seq,))
                     db.execute(_NO_DELETING)
             except sqlite3.Error as error:
                 raise NodeError(f"the audit log {self.path} cannot be cut: {error}.") from error
-            self._keep_head(db, entry)
         return entry
 
     def close(self) -> None:
@@ -336,70 +351,71 @@ class AuditLog:
     ) -> None:
         self.close()
 
-    def _keep_head(self, db: sqlite3.Connection, entry: AuditEntry) -> None:
-        """Keep the newest hash in the other places; holds the lock."""
-        self._head.write(Head(entry.seq, entry.hash))
-        if self._witness is not None:
-            self._witness.note(db, Head(entry.seq, entry.hash))
-
-    def _insert(self, db: sqlite3.Connection, entries: Sequence[tuple[str, _About]]) -> list[AuditEntry]:
-        """Insert in one transaction that holds the write lock, so that
+    def _insert(self, db: sqlite3.Connection, direction: str, about: _About) -> AuditEntry:
+        """One row that continues the chain, and the head with it, in a transaction that holds the write lock:
         nobody else continues the same hash.
         """
-        try:
-            with whole_transaction(db):
-                last = _last(db)
-                loss = self._loss(db, last)
-                if loss is not None:
-                    cut = self._insert_after(db, last, "own", ("", "", 0, 0, CUT, "", "", 0, loss))
-                    last = Head(cut.seq, cut.hash)
-                made = []
-                for direction, about in entries:
-                    made.append(self._insert_after(db, last, direction, about))
-                    last = Head(made[-1].seq, made[-1].hash)
-        except sqlite3.Error as error:
-            raise NodeError(
-                f"the audit log {self.path} cannot be written ({error}): nothing may leave or enter without "
-                "a "
-                "record; free disk space, or check who else has the file open."
-            ) from error
-        return made
-
-    def _insert_after(self, db: sqlite3.Connection, last: Head, direction: str, about: _About) -> AuditEntry:
-        """One row that continues the chain."""
+        last = newest_entry(db)
         clean = [_clean(value) if isinstance(value, str) else int(value) for value in about]
         content = [last.seq + 1, _text(self._clock()), direction, *clean]
         row = (*content, last.hash, _hash(last.hash, content))
         db.execute(_INSERT, row)
+        db.execute("insert or replace into audit_head values (1, ?, ?)", (row[0], row[-1]))
         return AuditEntry(*row)  # type: ignore[arg-type]  # the columns are in the order of the fields
-
-    def _loss(self, db: sqlite3.Connection, last: Head) -> str | None:
-        """What is wrong with the end of the table, if anything: recorded before the next entry hides it."""
-        kept = self._head.read()
-        if kept == last:
-            return None
-        seq = 0 if kept is None else kept.seq
-        row = db.execute("select hash from audit where seq = ?", (seq,)).fetchone()
-        return head_problem(kept, last, FIRST if row is None else row[0])
 
     def _rows(self, query: str, values: Sequence[str | int] = ()) -> list[Any]:
         with self._lock, self._database.reading() as db:
             return db.execute(query, values).fetchall()
 
 
-def _chain(path: Path) -> Iterator[AuditEntry]:
-    """All entries as they are now, through a connection of its own: appending goes on meanwhile."""
-    with contextlib.closing(sqlite3.connect(path, timeout=10)) as connection:
-        try:
-            for row in connection.execute(f"select {_COLUMNS} from audit order by seq"):
-                yield AuditEntry(*row)
-        except sqlite3.Error as error:
-            raise AuditError(f"the audit log {path} cannot be read: {error}.") from error
-
-
-def _last(db: sqlite3.Connection) -> Head:
-    row = db.execute("select seq, hash from audit order by seq desc limit 1").fetchone()
+def newest_entry(db: sqlite3.Connection) -> Head:
+    """Number and hash of the newest entry, as the head says it: where the end was cut off, too."""
+    row = db.execute("select seq, hash from audit_head").fetchone()
     return NOTHING if row is None else Head(*row)
+
+
+def check_head(head: str | None) -> None:
+    """InvalidInputError where a head that was noted cannot be one: a slip of the pen proves nothing."""
+    if head is not None and re.fullmatch(r"sha256:[0-9a-f]{64}", head) is None:
+        raise InvalidInputError(
+            f"{head!r:.100} is no head: one is sha256: and 64 digits of 0 to 9 and a to f, as the last line "
+            "of gal audit says it"
+        )
+
+
+def export_entries(entries: Iterable[AuditEntry], path: Path) -> None:
+    """Write entries to a new file, one a line in JSON; it is on the disk when this returns."""
+    if path.exists():
+        raise AuditError(f"there is a file {path} already: choose another name, archives are not overwritten")
+    with whole_file(path, "the archive of the audit log", durably=True) as file:
+        for entry in entries:
+            file.write(json.dumps(asdict(entry), ensure_ascii=True).encode("ascii") + b"\n")
+
+
+def read_archives(paths: Iterable[Path]) -> Iterator[AuditEntry]:
+    """The entries of archives, in the order in which the archives are given."""
+    for path in paths:
+        try:
+            with path.open(encoding="ascii") as file:
+                for line in file:
+                    facts = json.loads(line)
+                    yield AuditEntry(*(facts[field.name] for field in fields(AuditEntry)))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise AuditError(f"{path} is no archive of an audit log, or is damaged: {error}.") from error
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[tuple[Head, Iterator[AuditEntry]]]:
+    """Head and entries at one moment, through a connection of its own: appending goes on meanwhile."""
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(path, timeout=10, isolation_level=None)) as db,
+            whole_transaction(db, writing=False),
+        ):
+            rows = db.execute(f"select {_COLUMNS} from audit order by seq")
+            yield newest_entry(db), (AuditEntry(*row) for row in rows)
+    except sqlite3.Error as error:
+        raise AuditError(f"the audit log {path} cannot be read: {error}.") from error
 
 
 def _about(

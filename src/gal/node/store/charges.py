@@ -7,7 +7,7 @@ only where the answer is the same, to the byte, as the one that was paid for: wh
 
 from __future__ import annotations
 
-from gal.node.store.restores import Transactions
+from gal.node.store.database import Database
 
 KEPT = 256
 """So many requests of a label holder are known, the newest; others are charged as new ones."""
@@ -38,20 +38,20 @@ DELETE FROM charged WHERE peer = ? AND rowid <=
 class Charges:
     """The requests of a state folder that were charged; every method is one transaction."""
 
-    def __init__(self, state: Transactions) -> None:
-        self._state = state
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def answer(self, peer: str, day: str, request: str) -> str | None:
         """The digest of the answer that was paid for on this day, empty where there was none yet; None where
         the request is one to be charged.
         """
-        with self._state.reading() as db:
+        with self._database.reading() as db:
             row = db.execute(_ANSWER, (peer, request, day, AGAIN, KEPT, KEPT)).fetchone()
         return None if row is None else str(row["answer"])
 
     def put(self, peer: str, day: str, request: str, task: str) -> None:
         """A request was charged to this day; the oldest ones are forgotten."""
-        with self._state.counting() as db:
+        with self._database.transaction() as db:
             added = db.execute(
                 "INSERT OR REPLACE INTO charged VALUES (?,?,?,?,'',0)", (peer, request, day, task)
             )
@@ -61,7 +61,7 @@ class Charges:
 
     def answered(self, peer: str, request: str, answer: str) -> None:
         """What was charged is answered now; to the day on which it was charged, which may be over."""
-        with self._state.counting() as db:
+        with self._database.transaction() as db:
             db.execute(
                 "UPDATE charged SET answer = ?, again = 0 WHERE peer = ? AND request = ?",
                 (answer, peer, request),
@@ -69,5 +69,5 @@ class Charges:
 
     def repeat(self, peer: str, request: str) -> None:
         """The same answer is given once more."""
-        with self._state.counting() as db:
+        with self._database.transaction() as db:
             db.execute("UPDATE charged SET again = again + 1 WHERE peer = ? AND request = ?", (peer, request))

@@ -6,31 +6,10 @@ and the privacy account as spent: else a restore would be a way to release every
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from sqlite3 import Connection
-from typing import Any, Protocol
 
-
-class Transactions(Protocol):
-    """What remembers: a node's `State`."""
-
-    @property
-    def transaction(self) -> Callable[[], AbstractContextManager[Connection]]:
-        """All or nothing."""
-
-    @property
-    def counting(self) -> Callable[[], AbstractContextManager[Connection]]:
-        """The same for what is only counted."""
-
-    def seen(self, key: object, read: Callable[[Connection], Any]) -> Any:
-        """What is found, read again where it may have changed."""
-
-    @property
-    def reading(self) -> Callable[[], AbstractContextManager[Connection]]:
-        """A look."""
+from gal.node.store.database import Database
 
 
 @dataclass(frozen=True)
@@ -80,15 +59,15 @@ class Restore:
 class Restores:
     """The restores of a state folder; every method is one transaction."""
 
-    def __init__(self, state: Transactions) -> None:
-        self._state = state
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def add(self, restore: Restore) -> None:
         """Remember that a folder was brought back; what was once exchanged, and
         may have been used since, is worth nothing.
         """
         values = (restore.time, restore.backup, restore.seq, restore.head, restore.why, str(restore.proven))
-        with self._state.transaction() as db:
+        with self._database.transaction() as db:
             db.execute(
                 "INSERT INTO restores (time, backup, seq, head, why, proven) VALUES (?,?,?,?,?,?)", values
             )
@@ -101,7 +80,8 @@ class Restores:
             "SELECT time, backup, seq, head, why FROM restores WHERE proven = 'False' "
             "ORDER BY id DESC LIMIT 1"
         )
-        row = self._state.seen("unproven", lambda db: db.execute(query).fetchone())
+        with self._database.reading() as db:
+            row = db.execute(query).fetchone()
         return None if row is None else Restore(*row)
 
     def in_words(self) -> str:
@@ -111,7 +91,7 @@ class Restores:
 
     def prove(self, head: str, how: str) -> int:
         """All unproven restores that ended with this head are current; how many that were."""
-        with self._state.transaction() as db:
+        with self._database.transaction() as db:
             done = db.execute(
                 "UPDATE restores SET proven = 'True', why = ? WHERE proven = 'False' AND head = ?",
                 (how, head),

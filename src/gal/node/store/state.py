@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from gal.errors import TaskError
+from gal.errors import NodeError, TaskError
 from gal.node.agreement.invitations import TaskTerms
 from gal.node.store import charges
 from gal.node.store.database import Database
@@ -28,9 +28,11 @@ from gal.node.store.stored_versions import (
     learned_version,
     version_text,
 )
-from gal.node.store.upgrades import FORMAT, upgrade
 
 Role = Literal["label holder", "organization"]
+
+FORMAT = 3
+"""Of a state folder, kept in state.sqlite; it grows whenever what older software wrote cannot be read."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
@@ -59,6 +61,10 @@ CREATE TABLE IF NOT EXISTS closed_steps (
 );
 CREATE TABLE IF NOT EXISTS predictions (
     peer TEXT NOT NULL, day TEXT NOT NULL, n_rows INTEGER NOT NULL, PRIMARY KEY (peer, day)
+);
+CREATE TABLE IF NOT EXISTS restores (
+    id INTEGER PRIMARY KEY, time TEXT NOT NULL, backup TEXT NOT NULL, seq INTEGER NOT NULL,
+    head TEXT NOT NULL, why TEXT NOT NULL, proven TEXT NOT NULL
 );
 """
 
@@ -119,19 +125,13 @@ class State:
         self.home = home
         self.path = home / "state.sqlite"
         self.database = Database(self.path)
-        self.transaction, self.counting = self.database.transaction, self.database.counting
-        self.reading, self.seen, self.close = (
-            self.database.reading,
-            self.database.seen,
-            self.database.close,
-        )
+        self.transaction, self.reading = self.database.transaction, self.database.reading
+        self.close = self.database.close
         with self.transaction() as db:
-            found = upgrade(db, self.path, SCHEMA + charges.SCHEMA)
-        self.upgraded_from = found if found not in (0, FORMAT) else None
-        """The older format that this folder had until now."""
-        self.restores = Restores(self)
+            _make_tables(db, self.path)
+        self.restores = Restores(self.database)
         """Whether this folder was brought back from a backup."""
-        self.charges = charges.Charges(self)
+        self.charges = charges.Charges(self.database)
         """Which requests were charged to a label holder's day."""
 
     def folder(self, task: str, version: int, role: Role = "organization") -> Path:
@@ -190,12 +190,9 @@ class State:
 
     def get_task(self, task: str) -> TaskRecord | None:
         """The task of this id."""
-
-        def read(db: sqlite3.Connection) -> TaskRecord | None:
+        with self.reading() as db:
             row = db.execute("SELECT * FROM tasks WHERE id = ?", (task,)).fetchone()
-            return None if row is None else _task(row)
-
-        return self.seen(("task", task), read)
+        return None if row is None else _task(row)
 
     def set_status(self, task: str, status: str) -> None:
         """Open or left."""
@@ -210,7 +207,8 @@ class State:
     def members(self, task: str) -> dict[str, str]:
         """Organizations of an own task: "invited", or "left" and why."""
         query = "SELECT organization, status FROM members WHERE task = ? ORDER BY organization"
-        return dict(self.seen(("members", task), lambda db: db.execute(query, (task,)).fetchall()))
+        with self.reading() as db:
+            return dict(db.execute(query, (task,)).fetchall())
 
     def set_member(self, task: str, organization: str, status: str) -> None:
         """An organization was invited, left or was removed."""
@@ -255,8 +253,8 @@ class State:
         return {row["version"]: row["status"] for row in self._versions(task, role)}
 
     def _versions(self, task: str, role: Role, version: int | None = None) -> list[sqlite3.Row]:
-        asked = (task, role, version)
-        return self.seen(("versions", *asked), lambda db: db.execute(VERSIONS, asked).fetchall())
+        with self.reading() as db:
+            return db.execute(VERSIONS, (task, role, version)).fetchall()
 
     def put_version(
         self, task: str, number: int, version: AssistedVersion | LearnedVersion, *, activate: bool = False
@@ -301,8 +299,8 @@ class State:
 
     def models(self, task: str, version: int, track: str) -> list[tuple[int, str, str]]:
         """Round, file and digest of the models that predict; every prediction asks for them."""
-        asked = (task, version, track)
-        return self.seen(("models", *asked), lambda db: [tuple(row) for row in db.execute(MODELS, asked)])
+        with self.reading() as db:
+            return [tuple(row) for row in db.execute(MODELS, (task, version, track))]
 
     def put_answer(self, task: str, version: int, answer: Answer, *, moving: bool) -> None:
         """Remember an answer; where the model moves, earlier rounds of the
@@ -339,7 +337,7 @@ class State:
         if n_rows == 0:
             with self.reading() as db:
                 return _spent(db, peer, day)
-        with self.counting() as db:
+        with self.transaction() as db:
             before = _spent(db, peer, day)
             if before + n_rows <= limit:
                 db.execute(_SPEND, (peer, day, before + n_rows))
@@ -349,12 +347,27 @@ class State:
         """Take rows off what `spend_predictions` has added up under these two
         names; False where it is not enough.
         """
-        with self.counting() as db:
+        with self.transaction() as db:
             done = db.execute(
                 "UPDATE predictions SET n_rows = n_rows - ? WHERE peer = ? AND day = ? AND n_rows >= ?",
                 (n_rows, whose, what, n_rows),
             )
             return done.rowcount == 1
+
+
+def _make_tables(db: sqlite3.Connection, path: Path) -> None:
+    """Make what is not there yet; an error for a folder in another format."""
+    found = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if found == 0 and db.execute("SELECT 1 FROM sqlite_master WHERE name = 'tasks'").fetchone():
+        found = 1
+    if found not in (0, FORMAT):
+        what = "a newer one has written it, so upgrade gal-learn" if found > FORMAT else "make the node anew"
+        raise NodeError(
+            f"{path} has format {found}, this version of gal-learn reads {FORMAT}: {what}. Nothing was changed"
+        )
+    for statement in (SCHEMA + charges.SCHEMA).split(";"):
+        db.execute(statement)
+    db.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 @lru_cache(64)
@@ -376,6 +389,4 @@ def _terms(text: str) -> TaskTerms:
 def _task(row: sqlite3.Row) -> TaskRecord:
     values = dict(row)
     terms, options = _terms(values["terms"]), json.loads(values["options"])
-    if isinstance(options.get("options", {}).get("interactions"), str):
-        options["options"]["interactions"] = False  # "auto" and "off", as earlier versions wrote it
     return TaskRecord(**values | {"terms": terms, "options": options})

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError
-from gal.models.parted import PART_ROWS, START, PartColumn, open_parts, write_parts
+from gal.models.parted import START, PartColumn, open_parts, write_parts
 from gal.node.store.files import whole_file, write_whole
 from gal.storage.rereading import reread
 
@@ -21,28 +18,6 @@ NUMPY = b"\x93NUMPY"
 ARROW = b"ARROW1"
 PARTED = START[: len(NUMPY)]
 """How the files begin."""
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """An array (n, d) of float64 whose rows come block by block."""
-
-    shape: tuple[int, int]
-    rows: Iterator[NDArray[np.float64]]
-
-
-@dataclass(frozen=True)
-class ArrowColumns:
-    """A record batch of float64 and dictionaries, as `frame_of` makes a frame of it."""
-
-    batch: Any
-
-
-def npy_header(shape: tuple[int, int]) -> bytes:
-    """The first bytes of a file with an array (n, d) of float64; as many, however many rows there are."""
-    file = io.BytesIO()
-    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
-    return file.getvalue()
 
 
 def save_view(view: Any, path: Path) -> None:
@@ -60,40 +35,6 @@ def save_parts(columns: Sequence[PartColumn], tables: Iterable[Any], path: Path)
     ``tables``: of pyarrow, float64 or codes of categories; only one of them has to be in memory.
     """
     write_parts(path, columns, tables, partial(write_whole, durably=True))
-
-
-def parts_of_view(view: Any, names: Sequence[str]) -> tuple[list[PartColumn], Iterator[Any]]:
-    """A view that is whole, as what `save_parts` takes."""
-    import pyarrow as pa
-
-    if isinstance(view, np.ndarray):
-        blocks = (view[start : start + PART_ROWS] for start in _starts(view))
-        return [PartColumn(name) for name in names], (
-            pa.table([pa.array(block[:, j]) for j in range(len(names))], names=list(names))
-            for block in blocks
-        )
-    text = [getattr(view[name].dtype, "categories", None) for name in names]
-    columns = [
-        PartColumn(name) if values is None else PartColumn(name, tuple(values))
-        for name, values in zip(names, text, strict=True)
-    ]
-    parts = (view.iloc[start : start + PART_ROWS] for start in _starts(view))
-    return columns, (
-        pa.table([_codes_or_numbers(part[name]) for name in names], names=list(names)) for part in parts
-    )
-
-
-def _starts(view: Any) -> range:
-    return range(0, max(len(view), 1), PART_ROWS)
-
-
-def _codes_or_numbers(column: Any) -> Any:
-    import pyarrow as pa
-
-    if getattr(column.dtype, "categories", None) is None:
-        return pa.array(column.to_numpy())
-    codes = column.cat.codes.to_numpy().astype(np.int32)
-    return pa.array(codes, mask=codes < 0)
 
 
 def load_view(path: Path) -> Any:
@@ -115,14 +56,8 @@ def load_view(path: Path) -> Any:
 
 
 def _write(view: Any, file: IO[bytes]) -> None:
-    if isinstance(view, Blocks):
-        file.write(npy_header(view.shape))
-        for block in view.rows:
-            file.write(np.ascontiguousarray(block, dtype="<f8").data)
-    elif isinstance(view, np.ndarray):
+    if isinstance(view, np.ndarray):
         np.save(file, view, allow_pickle=False)
-    elif isinstance(view, ArrowColumns):
-        _write_batch(view.batch, file)
     else:
         _write_frame(view, file)
 
@@ -131,12 +66,7 @@ def _write_frame(view: Any, file: IO[bytes]) -> None:
     import pyarrow as pa
 
     columns = [_arrow_column(name, view[name]) for name in view.columns]
-    _write_batch(pa.record_batch(columns, names=list(view.columns)), file)
-
-
-def _write_batch(batch: Any, file: IO[bytes]) -> None:
-    import pyarrow as pa
-
+    batch = pa.record_batch(columns, names=list(view.columns))
     with pa.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)  # also of no rows: it carries the categories
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from collections.abc import Collection, MutableMapping
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,8 +36,6 @@ LONGEST_SENTENCE = 5000
 """Characters of an error."""
 _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
-Answering = Callable[[Request], Awaitable[Response]]
-
 
 def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
     """An app without paths; ``hosts``: by which names it may be called, None where any will
@@ -46,11 +44,7 @@ def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
     app = FastAPI(title="GAL node", version=__version__, docs_url=None, redoc_url=None)
     app.state.token = token
     app.state.open = set(OPEN)
-    app.state.direct = {}
-    """By path: who answers what is posted there, without the framework's way to it; see `Guard`."""
-
-    guarded = {"open_paths": app.state.open, "direct": app.state.direct}
-    app.add_middleware(Guard, token=token, hosts=hosts, **guarded)
+    app.add_middleware(Guard, token=token, hosts=hosts, open_paths=app.state.open)
 
     @app.exception_handler(404)
     @app.exception_handler(405)
@@ -61,7 +55,9 @@ def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
     @app.exception_handler(RequestValidationError)
     async def not_understood(request: Request, error: RequestValidationError) -> JSONResponse:  # noqa: ARG001
         wrong = [f"{one['loc'][1]}: {one['msg']}, got {one.get('input')!r}" for one in error.errors()]
-        return said_error(422, f"the request is not understood: {'; '.join(wrong)}; /docs says what it takes")
+        return said_error(
+            422, f"the request is not understood: {'; '.join(wrong)}; /openapi.json says what it takes"
+        )
 
     return app
 
@@ -69,22 +65,13 @@ def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
 class Guard:
     """Refuses whom this app does not serve, and puts `HEADERS` on every answer.
 
-    Plain ASGI: a function as middleware has a task and two queues of its own for every request, which took
-    longer than all else of a prediction's HTTP. For the same reason predictions are answered here: a dozen
-    functions lie between this and what a path leads to, and find out what is known.
+    Plain ASGI: a function as middleware has a task and two queues of its own for every request.
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        token: str,
-        hosts: Collection[str] | None,
-        open_paths: Collection[str],
-        direct: Mapping[str, Answering],
+        self, app: ASGIApp, *, token: str, hosts: Collection[str] | None, open_paths: Collection[str]
     ) -> None:
         self._app, self._token, self._hosts, self._open = app, token, hosts, open_paths
-        self._direct = direct
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # nothing else has a path here
@@ -101,9 +88,6 @@ class Guard:
         answer: ASGIApp | None = _two_lengths(request) or _refused(
             request, self._token, self._hosts, self._open
         )
-        if answer is None and scope["method"] == "POST" and not scope["query_string"]:
-            direct = self._direct.get(scope["path"])
-            answer = None if direct is None else await direct(request)
         await (self._app if answer is None else answer)(scope, receive, send_with_headers)
 
 

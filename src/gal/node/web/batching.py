@@ -23,10 +23,9 @@ from gal.node.holder.predicting import NodePrediction
 
 LANES = 4
 """Exchanges at a time, so that one that waits for a slow organization does not hold the others up."""
-LEAST_SHARED, MOST_SHARED = 0.02, 0.25
-"""Seconds for which an exchange is waited for before the next one begins beside it: within these bounds as
-long as the last one took. Without that, many clients would make many small exchanges at a time, which then
-wait for each other's share of the processors.
+SHARED = 0.1
+"""Seconds for which an exchange is waited for before the next one begins beside it. Without that, many
+clients would make many small exchanges at a time, which then wait for each other's share of the processors.
 """
 MOST_ROWS = 4096
 """Of one exchange that is shared; a larger request has one of its own."""
@@ -47,7 +46,7 @@ class SharedExchanges:
         self._exchange = exchange
         self._waiting: deque[_Waiting] = deque()
         self._changed = threading.Condition()
-        self._n_under_way, self._last_begun, self._last_took = 0, -math.inf, 0.0
+        self._n_under_way, self._last_begun = 0, -math.inf
         self._ending = False
         for lane in range(lanes):
             threading.Thread(target=self._work, name=f"exchange {lane}", daemon=True).start()
@@ -68,11 +67,10 @@ class SharedExchanges:
 
     def _work(self) -> None:
         while together := self._collected():
-            begun = time.monotonic()
             _answer(self._exchange, together)
             with self._changed:
-                self._n_under_way, self._last_took = self._n_under_way - 1, time.monotonic() - begun
-                self._wake_another()
+                self._n_under_way -= 1
+                self._changed.notify()
 
     def _collected(self) -> list[_Waiting]:
         """What waits when the next exchange may begin; nothing where this lane is to end."""
@@ -80,25 +78,17 @@ class SharedExchanges:
             while not self._waiting or self._pause() > 0:
                 if self._ending and not self._waiting:
                     return []
-                self._changed.wait(max(0.0, self._pause()) if self._waiting else None)
-            together = [self._waiting.popleft()]
-            rows = len(together[0].ids)
+                self._changed.wait(self._pause() if self._waiting else None)
+            together, rows = list[_Waiting](), 0
             while self._waiting and rows < MOST_ROWS:
                 together.append(self._waiting.popleft())
                 rows += len(together[-1].ids)
             self._n_under_way, self._last_begun = self._n_under_way + 1, time.monotonic()
-            self._wake_another()
             return together
-
-    def _wake_another(self) -> None:
-        """What is left is looked after by another lane; what comes next wakes one itself. Holds the lock."""
-        if self._waiting:  # to wake one for nothing takes from the exchange that has just begun
-            self._changed.notify()
 
     def _pause(self) -> float:
         """Seconds until the next exchange may begin. Holds the lock."""
-        shared = min(max(LEAST_SHARED, self._last_took), MOST_SHARED)
-        return self._last_begun + shared - time.monotonic() if self._n_under_way else 0.0
+        return max(0.0, self._last_begun + SHARED - time.monotonic()) if self._n_under_way else 0.0
 
 
 def _answer(exchange: Exchange, together: list[_Waiting]) -> None:

@@ -11,14 +11,13 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import FastAPI, Path, Request
+from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from gal.errors import GALError, TaskError
-from gal.node.web.actions import Action, Asked, confirmed
-from gal.node.web.app import add_file, said_error, whole_body
+from gal.node.web.app import add_file, said_error
 from gal.node.web.node_facts import AuditFacts, WatchedNode, node_facts
 from gal.node.web.watching import Watching
 
@@ -30,15 +29,14 @@ MOST_WATCHERS = 16
 
 
 class Page:
-    """What the page shows of one node, and what can be done there."""
+    """What the page shows of one node."""
 
     def __init__(
         self,
         node: WatchedNode,
         privacy: Callable[[], Mapping[str, Any]],
-        actions: Mapping[str, Action],
     ) -> None:
-        self.node, self.privacy, self.actions = node, privacy, actions
+        self.node, self.privacy = node, privacy
         self.watching = Watching(node, node.links.problems)
         self.audit = AuditFacts(node)
         self._watchers = threading.BoundedSemaphore(MOST_WATCHERS)
@@ -102,35 +100,3 @@ def add_page(app: FastAPI, page: Page) -> None:
             return JSONResponse(dict(page.privacy()))
         except GALError as error:
             return said_error(503, str(error))
-
-    _add_actions(app, page)
-
-
-def _add_actions(app: FastAPI, page: Page) -> None:
-    body = {
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {"schema": {"type": "object"}, "example": {"task": "churn", "version": 1}}
-            },
-        }
-    }
-
-    @app.post(
-        "/v1/actions/{name}",
-        summary="rollback, leave or join; asks again (202) until its question is confirmed",
-        openapi_extra=body,
-    )
-    async def act(name: Annotated[str, Path(examples=["rollback"])], request: Request) -> Response:
-        data = await whole_body(request)
-        if isinstance(data, Response):
-            return data
-        action = page.actions.get(name)
-        if action is None:
-            return said_error(404, f"known are: {', '.join(sorted(page.actions))}")
-        try:
-            asked = Asked.of(data)
-            found = await asyncio.to_thread(confirmed, name, action, asked, app.state.token)
-        except GALError as error:
-            return said_error(400, str(error))
-        return JSONResponse(found, 200 if found["done"] else 202)

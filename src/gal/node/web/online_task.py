@@ -23,12 +23,15 @@ from gal.node.holder.predicting import NodePrediction
 from gal.node.holder.prediction_files import prediction_facts, prediction_rows
 from gal.node.source.data import kind_of_ids, refuse_forgotten
 from gal.node.store.state import TaskRecord
-from gal.node.web.arrow_rows import MOST_ROWS as MOST_ASKED
 from gal.node.web.batching import LANES, MOST_ROWS, SharedExchanges
 from gal.node.work.confinement import temporary_folder
 
 Answer = tuple[int, dict[str, Any]]
 """Status and content."""
+
+
+MOST_ASKED = 1_000_000
+"""Rows of one request."""
 
 
 class OnlineTask:

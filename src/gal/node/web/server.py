@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
-import secrets
-import shutil
 import socket
 import threading
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,12 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gal.errors import InvalidInputError, NodeError
 from gal.protocol.addresses import parse_address
-from gal.transport.front import Front, Limits
 from gal.transport.identity import CERTIFICATE_FILE, KEY_FILE
-from gal.transport.listener import default_limits
-from gal.transport.socket_folders import LISTENING, socket_folder
-
-LOGGER = logging.getLogger(__name__)
 
 BACKLOG = 2048
 """Connections that may wait to be taken."""
@@ -37,24 +27,12 @@ IDLE_SECONDS = 15
 """After which a connection that asks nothing is closed."""
 HEAD_SECONDS = 10.0
 """In which the head of a request must have come; before it, as long for the handshake of TLS."""
-READ_SECONDS, LEAST_READ = 20.0, 1 << 16
-"""In which a client must have read so many bytes, where so much waits for it that no more is written."""
 MOST_WAITING = 1000
 """Connections that have asked nothing yet, or nothing more. Where one more comes, the oldest goes: who means
 to ask does so at once, and is not kept out by those who do not.
 """
 TLS_BYTES = 32 << 10
 """Reserved for each connection: two records of TLS."""
-STRANGERS = Limits(
-    in_all=1024,
-    admission_seconds=HEAD_SECONDS,
-    handshakes_at_once=256,
-    handshakes_per_second=100.0,
-    farewell_seconds=READ_SECONDS,
-)
-"""Beyond this machine: what connections may use up whose handshake of TLS is not done. Applications open
-more of them than members do, and may be slow to read an answer.
-"""
 STARTING, ENDING = 30.0, 10.0
 
 
@@ -64,16 +42,13 @@ class HurriedProtocol(H11Protocol):
     def __init__(
         self,
         waiting: dict[HurriedProtocol, asyncio.TimerHandle],
-        admit: Callable[[Any], object],
         **given: Any,
     ) -> None:
         super().__init__(**given)
-        self._waiting, self._admit = waiting, admit
-        self._unread: asyncio.TimerHandle | None = None
+        self._waiting = waiting
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._admit(transport.get_extra_info("peername"))
         self._wait(HEAD_SECONDS)
         if len(self._waiting) > MOST_WAITING:
             oldest = next(iter(self._waiting))
@@ -82,7 +57,6 @@ class HurriedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._wait_no_more()
-        self._is_read()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
@@ -96,47 +70,13 @@ class HurriedProtocol(H11Protocol):
             self._wait(IDLE_SECONDS + HEAD_SECONDS)  # a next request that has come already ends this at once
         super().on_response_complete()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._is_read()
-        self._unread = self.loop.call_later(READ_SECONDS, self._look_again, self._n_unread)
-
-    def resume_writing(self) -> None:
-        self._is_read()
-        super().resume_writing()
-
-    def timeout_keep_alive_handler(self) -> None:
-        if not self._n_unread:  # else it has not had its answer yet
-            super().timeout_keep_alive_handler()
-
-    @property
-    def _n_unread(self) -> int:
-        """Bytes of answers that wait for this client, those that TLS has been through among them."""
-        below = getattr(getattr(self.transport, "_ssl_protocol", None), "_transport", None)
-        waits = self.transport.get_write_buffer_size()
-        return waits if below is None else waits + int(below.get_write_buffer_size())
-
-    def _look_again(self, before: int) -> None:
-        """Ends a client that has not read on; all of a large answer may take its time."""
-        waits = self._n_unread
-        if before - waits < LEAST_READ:
-            self.transport.abort()
-        else:
-            self._unread = self.loop.call_later(READ_SECONDS, self._look_again, waits)
-
-    def _is_read(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
-
     def _wait(self, seconds: float) -> None:
         self._wait_no_more()
-        self._waiting[self] = self.loop.call_later(seconds, self._wait_on, self._n_unread)
+        self._waiting[self] = self.loop.call_later(seconds, self._late)
 
-    def _wait_on(self, before: int) -> None:
-        """Time is up for who had nothing left to read, or does not read."""
-        if self._n_unread <= before - LEAST_READ:
-            self._wait(READ_SECONDS)
+    def _late(self) -> None:
+        if self.transport.get_write_buffer_size():  # it still reads its answer
+            self._wait(IDLE_SECONDS)
         else:
             self.transport.abort()
 
@@ -160,67 +100,16 @@ class _Loop(asyncio.SelectorEventLoop):
         return await super().create_server(*given, ssl=ssl, ssl_handshake_timeout=seconds, **more)
 
 
-class TlsPort:
-    """A port beyond this machine: a front takes its connections, and leads those that begin a handshake to a
-    socket in a folder that only this user can enter.
-    """
-
-    def __init__(self, outside: socket.socket, home: Path) -> None:
-        self._folder, self._temporary = socket_folder(home / LISTENING)
-        self.path = self._folder / f"http-{secrets.token_hex(4)}.sock"  # a node may have several
-        self.inside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.inside.bind(str(self.path))
-        self.inside.listen(BACKLOG)
-        outside.setblocking(False)
-        limits = replace(STRANGERS, in_all=min(STRANGERS.in_all, default_limits().in_all))
-        self._closing = False
-        self._front = Front([outside], lambda: self, limits, self._say_dropped)
-
-    def start(self) -> None:
-        """Takes connections from now on."""
-        self._front.start()
-
-    def admit(self, name: Any) -> None:
-        """The handshake of the connection that the system calls so is done."""
-        if isinstance(name, bytes):
-            self._front.admit("unix-abstract:" + name[1:].decode("ascii"))
-
-    def refuse_new(self) -> None:
-        """Closes the port; connections that are open go on."""
-        self._closing = True
-        self._front.refuse_new()
-
-    def close(self) -> None:
-        """Ends everything."""
-        self._front.close(1.0)
-        self.inside.close()
-        self.path.unlink(missing_ok=True)
-        if self._temporary:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-    def enter(self) -> None:
-        """Nothing is counted: there is one server behind the port."""
-
-    def leave(self) -> None:
-        """As little when a connection ends."""
-
-    def _say_dropped(self, n_connections: int) -> None:
-        if not self._closing:  # then they are everybody's
-            LOGGER.warning("%d connections were dropped before their handshake was done", n_connections)
-
-
 class HttpServer:
     """Serves one app on a socket that listens already."""
 
     def __init__(self, app: FastAPI, listening: socket.socket, home: Path) -> None:
         outside = not is_loopback(str(listening.getsockname()[0]))
         self._socket = listening
-        self._port = TlsPort(listening, home) if outside else None
-        admit = (lambda name: None) if self._port is None else self._port.admit  # noqa: ARG005
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=partial(HurriedProtocol, {}, admit),  # type: ignore[arg-type]
+                http=partial(HurriedProtocol, {}),  # type: ignore[arg-type]
                 ws="none",
                 log_config=None,
                 log_level="error",  # every stranger's nonsense would be a line
@@ -245,8 +134,6 @@ class HttpServer:
         waited = threading.Event()
         for _ in range(int(STARTING / 0.02)):
             if self._server.started:
-                if self._port is not None:
-                    self._port.start()
                 return
             if not self._thread.is_alive():
                 break
@@ -254,19 +141,14 @@ class HttpServer:
         raise NodeError("the HTTP server did not start")
 
     def _run(self) -> None:
-        served = self._socket if self._port is None else self._port.inside
         with asyncio.Runner(loop_factory=_Loop) as runner:
-            runner.run(self._server.serve(sockets=[served]))
+            runner.run(self._server.serve(sockets=[self._socket]))
 
     def stop(self) -> None:
         """Ends what is under way, within seconds."""
-        if self._port is not None:
-            self._port.refuse_new()
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join(ENDING)
-        if self._port is not None:
-            self._port.close()
         self._socket.close()
 
 

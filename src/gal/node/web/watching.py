@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from gal.errors import TaskError
 from gal.node.holder.holder_node import HolderNode
-from gal.node.web.api_page import api_page
 from gal.node.web.app import add_file, said_error, shows_token
 from gal.node.web.health import Health
 from gal.node.web.node_facts import task_facts, versions_facts
@@ -49,11 +48,6 @@ def add_watching(app: FastAPI, watching: Watching) -> None:
             return said_error(404, str(error))
 
     add_file(app, "/page.css", "page.css", "text/css")
-    app.state.open.add("/docs")
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs(request: Request) -> HTMLResponse:
-        return HTMLResponse(api_page(app.openapi(), str(request.base_url)))
 
 
 def _add_health(app: FastAPI, health: Health) -> None:

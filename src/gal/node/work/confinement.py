@@ -65,16 +65,11 @@ def readable_places(configuration: NodeConfiguration) -> list[Path]:
     data, found = configuration.data, list(configuration.model.readable)
     if data is not None:
         in_query = [] if data.is_database else _files_in(data.sql or "", configuration.home)
-        named = [data.path, data.database, *in_query, *_database_file(data.address or "", configuration.home)]
+        named = [data.path, data.database, *in_query]
         found += [_folder_or_file(path.resolve(), configuration.home) for path in named if path is not None]
         found += [path for path in (data.secret_file, data.password_file) if path is not None]
         found += _postgresql_files() if data.is_database else []
     return list(dict.fromkeys(found))
-
-
-def _database_file(address: str, home: Path) -> list[Path]:
-    """The file of an SQLite database."""
-    return [home / address.removeprefix("sqlite://").split("?")[0]] if address.startswith("sqlite://") else []
 
 
 def _postgresql_files() -> list[Path]:

@@ -5,7 +5,6 @@ What models have learned from a row stays in them, and is said; with ``drop_vers
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,20 +14,22 @@ import numpy as np
 
 from gal.errors import GALError, InvalidInputError, TaskError
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.journal.sent_rows import forget_sent
-from gal.node.source.data import Table, read_source, view_of_table, without_rows
+from gal.node.source.data import Table, read_source
 from gal.node.store.audit import AuditLog
 from gal.node.store.files import write_whole
-from gal.node.store.forgotten import forget_ids, read_forgotten, write_forgotten
+from gal.node.store.row_index import forget_sent, forgotten_rows
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.confinement import empty_temporary_folder
-from gal.node.work.exchanged_rows import forget_exchanged
-from gal.node.work.learned_rows import KEPT_ANSWERS, drop_leftovers, forget_learned, learned_from
+from gal.node.work.learned_rows import (
+    KEPT_ANSWERS,
+    drop_leftovers,
+    forget_exchanged,
+    forget_learned,
+    learned_from,
+)
 
 NOISY_LABELS = "noisy-labels.arrow"
 """A label holder's noisy labels by key of the row: they stay for later versions."""
-WHOLE, SHORTEST = 2**16, 4
-"""Whole numbers from here on, and text of so many letters, are in no file by chance."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,6 @@ class VersionTold:
     """Whether this node is the label holder."""
     version: int
     active: bool
-    holds_values: bool
-    """Whether a file of its models has values of the row as they are."""
     dropped: bool
     relearn: str
     """The command that learns anew without the row."""
@@ -96,29 +95,18 @@ def erase_rows(
     """
     table = _whole_source(configuration)
     wanted = _as_in_source(ids, table)
-    there = (
-        np.isin(table.ids.values.astype(str), wanted) if table is not None else np.zeros(0, dtype=np.bool_)
-    )
-    held = _Held.of(table, there)
-    done = Erased(forget_ids(configuration.home, wanted), int(there.sum()), table is not None)
+    n_there = 0 if table is None else int(np.isin(table.ids.values.astype(str), wanted).sum())
+    index = forgotten_rows(configuration.home)
+    index.add(wanted)
+    done = Erased([f"{one:016x}" for one in index.of(wanted)], n_there, table is not None)
     done.n_files += drop_leftovers(state) + empty_temporary_folder(configuration.home)
-    left = None if table is None else without_rows(table, _forgotten_in(configuration, table))
-    before = read_forgotten(configuration.home)
-    erasing = _Erasing(state, wanted, left, held, before.versions, drop_versions, done)
-    # On the disk before anything goes by which it could be found out again: this may be killed.
-    write_forgotten(configuration.home, replace(before, versions=before.versions | erasing.to_come()))
     done.n_files += forget_sent(configuration.home, wanted)
+    erasing = _Erasing(state, wanted, drop_versions, done)
     for task in state.tasks():
         erasing.from_task(task)
         for path in (state.home / "tasks" / task.id).rglob(NOISY_LABELS):
             done.n_files += _without_keys(path, wanted)
-    learned = frozenset(f"{task}/{number}" for task, number in erasing.learned)
-    write_forgotten(configuration.home, replace(before, versions=learned))
     return done
-
-
-def _forgotten_in(configuration: NodeConfiguration, table: Table) -> Any:
-    return read_forgotten(configuration.home).among(table.ids.values)
 
 
 def _being_learned(state: State) -> list[str]:
@@ -152,81 +140,14 @@ def _as_in_source(ids: Sequence[str], table: Table | None) -> list[str]:
         raise InvalidInputError(f"ids are whole numbers here: {error}") from error
 
 
-@dataclass(frozen=True)
-class _Held:
-    """What shows that a file keeps a row as it is."""
-
-    numbers: Sequence[bytes] = ()
-    """Values as eight bytes; small whole numbers are in any file, and tell nothing."""
-    rows: Sequence[bytes] = ()
-    """All numbers of a row, one after another: then small ones tell, too."""
-    texts: Sequence[bytes] = ()
-    """Text that no other row has."""
-
-    @staticmethod
-    def of(table: Table | None, there: Any) -> _Held:
-        """Of these rows of the source."""
-        if table is None or not there.any():
-            return _Held()
-        view = view_of_table(table, np.flatnonzero(there))
-        columns = view.T if isinstance(view, np.ndarray) else [view[name] for name in view.columns]
-        plain = [one for one in columns if getattr(one.dtype, "categories", None) is None]
-        rows = np.array([np.asarray(one, dtype=np.float64) for one in plain]).T
-        telling = rows[np.isfinite(rows) & ((rows != np.round(rows)) | (np.abs(rows) >= WHOLE))]
-        return _Held(
-            [one.tobytes() for one in telling],
-            [one.tobytes() for one in np.ascontiguousarray(rows)] if len(plain) > 1 else [],
-            [] if isinstance(view, np.ndarray) else _only_there(table, view, there),
-        )
-
-    def by(self, path: Path) -> bool:
-        """Whether a model's file has a whole row, two of its telling numbers or its only one, or its text."""
-        try:
-            with zipfile.ZipFile(path) as archive:
-                contents = [archive.read(name) for name in archive.namelist()]
-        except (OSError, zipfile.BadZipFile):
-            return False
-        if any(one in content for one in (*self.rows, *self.texts) for content in contents):
-            return True
-        found = sum(any(one in content for content in contents) for one in self.numbers)
-        return found >= min(2, len(self.numbers)) > 0
-
-
-def _only_there(table: Table, view: Any, there: Any) -> list[bytes]:
-    """Text of these rows that is in no other; a short one is in any file."""
-    if there.all():
-        return []
-    others = view_of_table(table, np.flatnonzero(~there))
-    found: set[str] = set()
-    for name in view.columns:
-        if getattr(view[name].dtype, "categories", None) is not None:
-            found |= set(view[name].dropna().astype(str)) - set(others[name].dropna().astype(str))
-    return [one.encode() for one in sorted(found) if len(one) >= SHORTEST]
-
-
 @dataclass
 class _Erasing:
     """What is to be erased from each version."""
 
     state: State
     ids: Sequence[str]
-    table: Table | None
-    held: _Held
-    before: frozenset[str]
-    """Versions that are known to have learned from rows that were forgotten earlier."""
     drop_versions: bool
     done: Erased
-    learned: list[tuple[str, int]] = field(default_factory=list)
-    """Versions that learned from a forgotten row, and stay."""
-
-    def to_come(self) -> set[str]:
-        """Versions that learned from one of the rows ("task/number")."""
-        return {
-            f"{task.id}/{number}"
-            for task in self.state.tasks()
-            for number, status in _statuses(self.state, task).items()
-            if status == "finished" and learned_from(self.state.folder(task.id, number), self.ids)
-        }
 
     def from_task(self, task: TaskRecord) -> None:
         """Erase the rows from all versions of a task."""
@@ -247,23 +168,20 @@ class _Erasing:
             path.unlink(missing_ok=True)
             self.done.n_files += 1
         self.done.n_files += forget_exchanged(folder, self.ids)
-        if f"{task.id}/{number}" not in self.before and not learned_from(folder, self.ids):
+        if not learned_from(folder, self.ids):
             return
-        self._note_version(task, number, any(self.held.by(path) for path in folder.parent.rglob("*.gal")))
+        self._note_version(task, number)
         if self.drop_versions:
             self.done.n_files += _drop(self.state, task, number)
         else:
-            self.learned.append((task.id, number))
-            self.done.n_files += forget_learned(folder, self.ids, self.table)
+            self.done.n_files += forget_learned(folder, self.ids)
 
-    def _note_version(self, task: TaskRecord, number: int, holds_values: bool) -> None:
+    def _note_version(self, task: TaskRecord, number: int) -> None:
         own = task.role == "label holder"
         relearn = f"gal learn {task.name}" + ("" if own else f"   (at {task.label_holder})")
         active = own and task.active == number
         self.done.versions.append(
-            VersionTold(
-                task.name, task.label_holder, own, number, active, holds_values, self.drop_versions, relearn
-            )
+            VersionTold(task.name, task.label_holder, own, number, active, self.drop_versions, relearn)
         )
 
 

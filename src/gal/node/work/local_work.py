@@ -35,16 +35,15 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import Table, check_kinds, read_like, view_of_table
 from gal.node.source.told_columns import model_for, remember_columns
-from gal.node.source.unnamed_files import on_disk
 from gal.node.store.files import map_file, write_whole
 from gal.node.store.views import load_view
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
-from gal.node.work.found_rows import found_rows
+from gal.node.work.found_rows import save_rows
 from gal.node.work.learned_rows import Changes, LearnedRows, remember_rows
 from gal.node.work.own_rows import OwnRows, alignment_refusals, check_exchanged, give_back_memory
 from gal.node.work.pipe import PredictedRows
 from gal.node.work.stored_models import StoredModels
-from gal.protocol import Message, SharedBytes, decode, digest, encode
+from gal.protocol import Message, decode, digest, encode
 from gal.storage import save_models
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from gal.privacy.noise import NoiseSource
 
 Bools = NDArray[np.bool_]
-Data = bytes | SharedBytes
+Data = bytes
 OwnTable = tuple[Table, NDArray[np.intp], NDArray[Any]]
 KEPT = 4
 """So many versions stay in memory."""
@@ -121,17 +120,16 @@ class LocalWork:
         ``keys``: leave the ledger's keys of these rows in a file, for answers that are charged.
         """
         message = decode(data)
-        with found_rows(self.rows, message, folder, peer) as found:
-            known, asked = found.known, found.asked
-            with alignment_refusals():
-                check_roles(message.arrays, len(asked), peer)
-                if own:
-                    check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
-            if not own:  # one answer for few known rows and for none: it must not tell who is known here
-                self.limits.check_begin(int(known.sum()), message.version)
-                check_exchanged(message, known, self.configuration.name)
-            saved = found.save(folder / "view", parts=takes_parts(self.new_model()))
-        del found  # where the rows are takes as much memory as their ids
+        table, positions, asked = self.rows.rows_to_learn(message, peer)
+        known = positions >= 0
+        with alignment_refusals():
+            check_roles(message.arrays, len(asked), peer)
+            if own:
+                check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
+        if not own:  # one answer for few known rows and for none: it must not tell who is known here
+            self.limits.check_begin(int(known.sum()), message.version)
+            check_exchanged(message, known, self.configuration.name)
+        saved = save_rows(table, positions, folder / "view", parts=takes_parts(self.new_model()))
         remember_columns(folder, tuple(saved.kinds), saved.dates)
         remember_rows(saved.ids, saved.view, tuple(saved.kinds), folder)
         answer = encode(
@@ -175,9 +173,7 @@ class LocalWork:
         begin, begun = (decode(map_file(folder / f"{name}.arrow")) for name in ("begin", "begun"))
         known = begun.arrays["known"] == 1
         rows = shared_rows(begin.arrays, known)
-        fit = on_disk(rows.fit, self.configuration.home)  # as many as a residual has, in two words each
-        # Of no role a view of what was in memory: also one of no rows would keep it there.
-        rows = replace(rows, fit=fit, search=fit, validation=fit[:0])
+        rows = replace(rows, search=rows.fit, validation=rows.fit[:0])
         give_back_memory()  # what aligning the rows took
         chosen, fields = self.configuration.model, begin.fields
         view = load_view(folder / "view")

@@ -8,21 +8,20 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from gal.alignment import Index, RowIds, check_same_kind, secret_digest, tokens
+from gal.alignment import Index, RowIds, check_distinct, check_same_kind, secret_digest, tokens
 from gal.errors import AlignmentError, RefusedError
 from gal.node.agreement.request_arrays import asked_tokens, secret_of
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.source.data import (
     Kind,
     Table,
+    join_source,
     read_rows,
     read_source,
     source_ids,
@@ -30,10 +29,8 @@ from gal.node.source.data import (
     stamp_of,
     streamed_features,
 )
-from gal.node.source.joining import AskedRows, JoinedRows, join_stream
-from gal.node.source.unnamed_files import room_on_disk
-from gal.node.store.forgotten import forgotten_stamp
-from gal.protocol import Message, SharedBytes, decode, digest, encode
+from gal.node.store.row_index import forgotten_stamp
+from gal.protocol import Message, decode, digest, encode
 
 LARGE = 100_000_000
 """Bytes of a table that does not stay in memory beside the view that is fitted."""
@@ -91,8 +88,7 @@ class OwnRows:
         with self._lock:
             key = id(table), method
             if key not in self._indices:
-                room = partial(room_on_disk, home=self._configuration.home)
-                self._indices[key] = Index(tokens(table.ids, method, self._secret(method)), room)
+                self._indices[key] = Index(tokens(table.ids, method, self._secret(method)))
             return table, self._indices[key]
 
     def _secret(self, method: str) -> bytes | None:
@@ -121,8 +117,13 @@ class OwnRows:
             check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
         return table, _spoken(table.ids, index.positions(asked), spoken), asked
 
-    def join(self, message: Message, peer: str, folder: Path) -> tuple[JoinedRows, NDArray[Any]]:
-        """What of the rows asked for is known, from a source that streams by; and the tokens asked for."""
+    def rows_to_learn(self, message: Message, peer: str) -> tuple[Table, NDArray[np.intp], NDArray[Any]]:
+        """As `known_rows`, each row asked for once; a source that stays where it is streams by."""
+        if not self.stay_where_they_are:
+            table, positions, asked = self.known_rows(message, peer)
+            with alignment_refusals():
+                check_distinct(asked)
+            return table, positions, asked
         fields = message.fields
         asked = asked_tokens(message, peer)
         self._check_secret(fields, peer)
@@ -135,8 +136,10 @@ class OwnRows:
         with alignment_refusals():
             index = Index(asked)  # refuses a row that is there twice
         # What is wrong with our own rows is not told outside: it may name one.
-        wanted = AskedRows(index, check, lambda ids: tokens(ids, fields["method"], secret))
-        return join_stream(self._configuration, wanted, folder), asked
+        table, positions = join_source(
+            self._configuration, index, check, lambda ids: tokens(ids, fields["method"], secret)
+        )
+        return table, positions, asked
 
     def _asked_for(
         self,
@@ -188,7 +191,7 @@ class OwnRows:
                 self._table = None
                 self._indices.clear()
 
-    def intersect(self, data: bytes | SharedBytes, peer: str) -> bytes:
+    def intersect(self, data: bytes, peer: str) -> bytes:
         """One step of a private set intersection; each exchange has a key of its own, and answers once."""
         from gal.alignment.psi import Holder
 

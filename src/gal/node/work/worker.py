@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,9 +17,8 @@ from gal.errors import NodeError
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.failures import Failure
 from gal.node.work.pipe import receive_piece, send_piece
-from gal.protocol import SharedBytes
 
-Result = tuple[dict[str, Any], bytes | SharedBytes]
+Result = tuple[dict[str, Any], bytes]
 
 FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 """So that what was used can be given back: a table that was read once would
@@ -53,16 +51,12 @@ class Worker:
     def __init__(self, configuration: NodeConfiguration) -> None:
         self._configuration = configuration
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
         self._waiting: dict[int, tuple[bool, Future[Result]]] = {}
         """By number: whether it has a limit, and its result."""
         self._next = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._closed, self._rests = False, True
-        self._is_read = self._is_killed = False
-        """Whether a thread reads results, and whether the process was ended from here."""
-        self._used = 0.0
         self._sending = threading.Lock()
 
     def start(self) -> None:
@@ -99,7 +93,6 @@ class Worker:
             self._next += 1
             number, future = self._next, Future[Result]()
             self._waiting[number] = do in LIMITED and not command.get("own"), future
-            reads, self._is_read = not self._is_read, True
         try:
             with self._sending:
                 send_piece(connection, {"id": number, "do": do} | command, data)
@@ -107,8 +100,6 @@ class Worker:
             with self._lock:
                 if self._connection is connection:
                     process.kill()  # who reads says why
-        if reads:  # sooner than another thread is woken up for it
-            self._read(connection, process, future)
         return future.result()
 
     def close(self) -> None:
@@ -121,12 +112,9 @@ class Worker:
         """End the process, and with it all that it remembers; what it was at is done again by another."""
         with self._lock:
             process = None if self._connection is None else self._process
-            self._is_killed = process is not None
         if process is not None:
             process.kill()
             process.wait()
-            with self._lock:
-                self._changed.notify_all()
 
     @property
     def pid(self) -> int | None:
@@ -154,57 +142,27 @@ class Worker:
             )
             theirs.close()
             self._connection = Connection(ours.detach())
-            self._is_read = self._is_killed = False
-            self._used = time.monotonic()
             threading.Thread(
-                target=self._tend, args=(self._connection, self._process), name="worker replies", daemon=True
+                target=self._read, args=(self._connection, self._process), name="worker replies", daemon=True
             ).start()
         assert self._process is not None
         return self._connection, self._process
 
-    def _tend(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
-        """Read what nobody else reads who waits for a result, and let the process rest where nothing is asked
-        of it for a while; until it has ended.
-        """
+    def _read(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
+        """Hand out results until the process ends; let it rest where nothing is asked of it for a while."""
+        idle = self._configuration.worker.idle_seconds or None
         while True:
-            with self._changed:
-                while self._connection is connection and not self._is_unread():
-                    idle = self._configuration.worker.idle_seconds or None
-                    left = None if idle is None else self._used + idle - time.monotonic()
-                    if left is not None and left <= 0 and not self._waiting:
-                        break
-                    self._changed.wait(idle if left is None or left <= 0 else left)
-                if self._connection is not connection:
-                    return
-                rests = not self._is_unread()
-                self._is_read = not rests
-            if not rests:
-                self._read(connection, process, None)
-            elif self._let_rest(connection, process):
-                return
-
-    def _is_unread(self) -> bool:
-        """Whether there is something to read, and nobody who does. Holds the lock."""
-        return not self._is_read and (bool(self._waiting) or self._is_killed)
-
-    def _read(
-        self, connection: Connection, process: subprocess.Popen[bytes], until: Future[Result] | None
-    ) -> None:
-        """Hand out results until this one is there, or all are, or the process ends; one thread at a time."""
-        is_done = False
-        while not is_done:
             try:
+                if not connection.poll(idle):
+                    if self._let_rest(connection, process):
+                        return
+                    continue
                 result, content = receive_piece(connection)
             except (EOFError, OSError, ValueError):
                 self._end(connection, process)
                 return
             with self._lock:
                 asked = self._waiting.pop(result["id"], None)
-                is_done = not self._waiting if until is None else asked is not None and asked[1] is until
-                if is_done:
-                    self._is_read, self._used = False, time.monotonic()
-                if is_done and (self._waiting or self._is_killed):
-                    self._changed.notify_all()
             if asked is not None:
                 asked[1].set_result((result, content))
 
@@ -214,9 +172,8 @@ class Worker:
         failure = why_ended(process.wait(), self._configuration)
         with self._lock:
             waiting, self._waiting = self._waiting, {}
-            self._connection, self._is_read = None, False
+            self._connection = None
             connection.close()
-            self._changed.notify_all()
         longest = min((number for number, (limited, _) in waiting.items() if limited), default=0)
         for number, (_, future) in waiting.items():
             # Whoever merely was beside one that took too long is asked once more.
@@ -226,7 +183,7 @@ class Worker:
     def _let_rest(self, connection: Connection, process: subprocess.Popen[bytes]) -> bool:
         """End a process of which nothing is asked; False where something is."""
         with self._lock:
-            if self._waiting or self._is_read:
+            if self._waiting:
                 return False
             self._connection, self._rests = None, True
         connection.close()  # it ends by itself, with nobody to work for

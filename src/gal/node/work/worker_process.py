@@ -25,15 +25,15 @@ from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.journal.failures import describe_failure
 from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.confinement import confine, readable_places, replaced_files
-from gal.node.work.exchanged_rows import ExchangedRows
+from gal.node.work.learned_rows import ExchangedRows
 from gal.node.work.local_work import LocalWork
-from gal.node.work.pipe import SMALL, pack, receive_piece, send_piece, unpack_request
-from gal.protocol import SharedBytes
+from gal.node.work.pipe import SMALL, pack, receive_piece, send_piece
+from gal.protocol import decode
 
 if TYPE_CHECKING:
     from gal.privacy.noise import NoiseSource
 
-Data = bytes | SharedBytes
+Data = bytes
 Result = tuple[dict[str, Any], bytes]
 
 
@@ -96,7 +96,7 @@ class Commands:
         models = [(file, expected) for file, expected in command["models"]]
         names = ("peer", "rows", "n_outputs", "organization", "kinds", "noise")
         how = {name: command[name] for name in names}
-        message, own_rows, spoken = unpack_request(command["message"], data), None, None
+        message, own_rows, spoken = decode(data), None, None
         if message.fields["method"] == "hashed" and not command["own"]:
             spoken = partial(self.exchanged.spoken_of, Path(command["folder"]))
         if command["rows"] is None:

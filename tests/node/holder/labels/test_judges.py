@@ -16,7 +16,7 @@ from gal.alignment import RowIds
 from gal.core.rows import Rows, assign_rows
 from gal.errors import NodeError
 from gal.node.holder.labels.labelled_tasks import LabelledRows, with_unsent_judges
-from gal.node.journal.sent_rows import FOLDER, RowsSent, forget_sent
+from gal.node.store.row_index import HEADER, SENT, forget_sent, sent_rows
 from gal.protocol import Message
 from hostile import assisting, network
 
@@ -78,25 +78,25 @@ def test_validation_rows_come_first_where_too_few_were_not_sent() -> None:
 def test_a_file_that_is_not_what_was_written_is_an_error_and_never_a_row_that_may_judge(
     tmp_path: Path, harm: str
 ) -> None:
-    sent = RowsSent.of_labels(tmp_path, "cost")
+    sent = sent_rows(tmp_path, "cost")
     sent.add(np.arange(1000))
-    [path] = (tmp_path / FOLDER).iterdir()
+    [path] = (tmp_path / SENT).iterdir()
     whole = path.read_bytes()
     place = len(whole) // 2
     harmed = {
         "empty": b"",
-        "shorter": whole[: 16 + 16 + 8 * 999],
+        "shorter": whole[: HEADER + 8 * 999],
         "a byte more": whole + b"\0",
         "another byte": whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :],
         "a full disk": whole[:place] + bytes(len(whole) - place),
     }[harm]
     path.write_bytes(harmed)
-    with pytest.raises(NodeError, match="is not what was written: which rows were sent before is not known"):
-        RowsSent.of_labels(tmp_path, "cost")
+    with pytest.raises(NodeError, match="is not what was written: which rows are in it is not known"):
+        sent_rows(tmp_path, "cost")
     assert forget_sent(tmp_path, ["3"]) == 1  # nothing of any row stays in it
     assert path.read_bytes() == b""
     with pytest.raises(NodeError):
-        RowsSent.of_labels(tmp_path, "cost")
+        sent_rows(tmp_path, "cost")
 
 
 class Remembered:

@@ -24,7 +24,6 @@ from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.learning.replies import Replies
 from gal.node.holder.shared_rows import SharedRows, is_probe
 from gal.node.holder.sums import CircleCalls, OpenedSum, SumFailedError, fit_question, summed_fits
-from gal.node.journal.traces import RoundTrace
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, prepare
 from gal.secrecy.contents import fit_unit
@@ -72,16 +71,14 @@ class Rounds:
         version = self._version
         closed = version.replies.is_closed(step)
         if not closed or (self._sums is not None and self._replies.lacks(step, SUM)):
-            about = {"gal.task": version.record.name, "gal.version": version.number, "gal.step": step}
-            with version.node.records.traces.round(f"ask {_what(requests)}", about) as trace:
-                self._ask(step, requests, trace, closed=closed)
+            self._ask(step, requests, closed=closed)
         values = self._replies.values(step, requests)
         self._replies.next_step()
         if self._sums is not None:
             self._sums.note(requests, values)
         return values
 
-    def _ask(self, step: int, requests: Sequence[Request], trace: RoundTrace, *, closed: bool) -> None:
+    def _ask(self, step: int, requests: Sequence[Request], *, closed: bool) -> None:
         """Ask everybody who has not yet answered, wait, and close the step."""
         version, assistants = self._version, self._version.node.assistants
         own: list[Future[None]] = []
@@ -97,13 +94,11 @@ class Rounds:
                 if name == SUM:
                     summed[place] = encoded
                     continue
-                trace.asked(name, encoded.digest, encoded.data.size)
                 if name == version.own_name:
-                    ask = trace.answering(name, self._replies.ask_own)
-                    beside(self._own.submit(ask, step, place, encoded))
+                    beside(self._own.submit(self._replies.ask_own, step, place, encoded))
                 else:
                     keep = self._replies.keeper(step, place, name, encoded, requests[place])
-                    pendings[place, name] = assistants.post(name, encoded, trace.answering(name, keep))
+                    pendings[place, name] = assistants.post(name, encoded, keep)
             if summed and self._sums is not None:
                 keep_sum = self._replies.keep
                 beside(self._summing.submit(self._sums.ask, step, summed, requests, keep_sum))

@@ -31,7 +31,7 @@ from gal.node.holder.learning.gathering import Gathering
 from gal.node.holder.learning.learning import Learning
 from gal.node.holder.learning.open_version import OpenVersion
 from gal.node.holder.version_facts import version_facts
-from gal.node.journal.sent_rows import RowsSent
+from gal.node.store.row_index import sent_rows
 from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.privacy.own_model import all_rounds
@@ -106,7 +106,7 @@ class Versions:
         there tells something of all of them.
         """
         data = self._node.configuration.data
-        sent = RowsSent.of_labels(self._node.state.home, (data.label if data is not None else None) or "")
+        sent = sent_rows(self._node.state.home, (data.label if data is not None else None) or "")
         if {"privacy", "secrecy"} & set(record.options):
             sent.add(rows.ids.values)
             return rows

@@ -259,13 +259,10 @@ function showPartners() {
 }
 
 function showTasks() {
-  const leave = (one) => one.role === "organization" && !one.state.startsWith("left")
-    ? make("button", { type: "button", class: "small", "data-act": "leave", "data-task": one.id }, `Leave ${one.name}`) : "";
   put("tasks", table({ none: "No tasks yet: gal invite (own), gal join (of others)." }, [
     ["task", (one) => one.name], ["role", (one) => one.role], ["label holder", (one) => one.label_holder],
     ["state", (one) => one.state], ["version that predicts", (one) => one.active || "", "number"],
-    ["organizations", (one) => Object.entries(one.members).map(([who, how]) => how === "joined, connected" ? who : `${who} (${how})`).join(", ")],
-    ["", leave]], facts.tasks));
+    ["organizations", (one) => Object.entries(one.members).map(([who, how]) => how === "joined, connected" ? who : `${who} (${how})`).join(", ")]], facts.tasks));
   options("audit-task", facts.tasks.map((one) => [one.id, one.name]));
   options("audit-peer", facts.partners.map((one) => [one.name, one.name]));
 }
@@ -286,9 +283,7 @@ async function showVersions() {
   const gained = ({ contributions }) => !contributions ? "" : !(contributions.gain.value > 0) ? "nobody"
     : Object.entries(contributions.by_organization).sort((a, b) => b[1].value - a[1].value)
       .map(([who, one]) => `${who} ${Math.round(100 * one.value / contributions.gain.value)} % (${one.verdict})`).join(", ");
-  const act = (one) => one.active ? make("span", { class: "badge good" }, "predicts")
-    : one.status === "finished" ? make("button", { type: "button", class: "small", "data-act": "rollback", "data-task": one.task,
-      "data-version": one.version }, `Predict with version ${one.version}`) : "";
+  const act = (one) => one.active ? make("span", { class: "badge good" }, "predicts") : "";
   const now = facts.learning;
   const state = (one) => one.status !== "begun" ? one.status : now && now.state === "learning" && now.task === one.task
     && now.version === one.version ? "learning now" : "interrupted";
@@ -297,33 +292,7 @@ async function showVersions() {
     ["rows", (one) => number(one.n_rows), "number"], ["rounds", (one) => one.rounds, "number"],
     ["train loss", (one) => loss(one.train_loss), "number"], ["alone, validated", (one) => loss(one.alone_validation_loss), "number"],
     ["assisted, validated", (one) => loss(one.validation_loss), "number"], ["gained by", gained], ["", act]], versions));
-  showCompare();
   showLearning();
-}
-
-function showCompare() {
-  // Own tasks with a finished version; what was chosen stays chosen.
-  const names = [...new Set(versions.filter((one) => one.status === "finished").map((one) => one.task))];
-  $("compare").hidden = !names.length;
-  const chosen = $("compare-task").value;
-  put("compare-task", ...names.map((one) => make("option", { value: one }, one)));
-  if (names.includes(chosen)) $("compare-task").value = chosen;
-}
-
-async function compareOn(file) {
-  const task = $("compare-task").value;
-  put("compared", make("p", { class: "quiet" }, `Predicting ${file.name} with the last two versions of ${task} …`));
-  try {
-    const found = await ask(`/v1/compare?${new URLSearchParams({ task, name: file.name })}`, file);
-    const rows = Object.entries(found.scores);
-    const measure = Object.keys(rows[0][1]).find((one) => one !== "degraded");
-    const [best, next] = rows.map(([, one]) => one[measure] ?? -Infinity).sort((a, b) => b - a);
-    put("compared", table({ title: `${task} on ${number(found.n_rows)} rows of ${file.name}`, none: "" }, [
-      ["version", ([version]) => version, "number"],
-      [measure === "r2" ? "R2" : measure, ([, one]) => one[measure] === null ? "" : one[measure].toFixed(4), "number"],
-      ["degraded rows", ([, one]) => number(one.degraded), "number"],
-      ["", ([, one]) => one[measure] === best && next < best ? "best" : ""]], rows));
-  } catch (error) { put("compared"); notice(error.message); }
 }
 
 async function showPrivacy() {
@@ -377,9 +346,8 @@ function summed(totals) {
 
 // Asking the node
 
-async function ask(path, body) {
+async function ask(path) {
   const how = { headers: { Authorization: `Bearer ${token}` }, cache: "no-store" };
-  if (body !== undefined) Object.assign(how, { method: "POST", body: body instanceof Blob ? body : JSON.stringify(body) });
   const answer = await fetch(path, how);
   if (answer.status === 401) { enter("This token is not the node's."); throw new Error("no token"); }
   const content = await answer.json();
@@ -390,20 +358,6 @@ async function ask(path, body) {
 function notice(sentence) {
   $("notice").textContent = sentence;
   $("notice").hidden = !sentence;
-}
-
-async function act(name, given) {
-  try {
-    const asked = await ask(`/v1/actions/${name}`, given);
-    put("question-text", ...asked.asks.map((one) => make("p", {}, one)));
-    $("question").showModal();
-    const answer = await new Promise((done) => $("question").addEventListener("close", () => done($("question").returnValue), { once: true }));
-    $("question").returnValue = "";
-    if (answer !== "yes") return;
-    const done = await ask(`/v1/actions/${name}`, { ...given, confirm: asked.confirm });
-    notice(done.done ? done.said : "It is otherwise by now: look again.");
-    await slowly();
-  } catch (error) { notice(error.message); }
 }
 
 function show(found) {
@@ -478,21 +432,6 @@ document.addEventListener("DOMContentLoaded", () => {
   $("filter").addEventListener("change", () => showAudit().catch((error) => notice(error.message)));
   $("filter").addEventListener("submit", (event) => event.preventDefault());
   $("verify").addEventListener("click", () => showAudit(true).catch((error) => notice(error.message)));
-  $("invitation").addEventListener("change", async (event) => {
-    const [file] = event.target.files;
-    if (file) await act("join", { invitation: await file.text() });
-    event.target.value = "";
-  });
-  $("compare").addEventListener("submit", (event) => event.preventDefault());
-  $("compare-rows").addEventListener("change", async (event) => {
-    const [file] = event.target.files;
-    if (file) await compareOn(file);
-    event.target.value = "";
-  });
-  document.addEventListener("click", (event) => {
-    const found = event.target.closest("[data-act]")?.dataset;
-    if (found) act(found.act, found.version ? { task: found.task, version: Number(found.version) } : { task: found.task });
-  });
   window.addEventListener("resize", () => { if (facts && !$("main").hidden) showLearning(); });
   setInterval(() => { if (token && facts) slowly(); }, 30000);
   const given = location.hash.slice(1);

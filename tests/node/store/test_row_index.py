@@ -1,0 +1,38 @@
+"""Rows that were forgotten are known again by their digests, and by nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gal.errors import NodeError
+from gal.node.store import row_index
+from gal.node.store.row_index import FORGOTTEN, forgotten_rows
+
+
+def test_numbers_and_their_texts_are_the_same(tmp_path: Path) -> None:
+    assert forgotten_rows(tmp_path).among([7, "8"]).tolist() == [False, False]
+    forgotten_rows(tmp_path).add(["7"])
+    for ids in ([7, "8"], np.array([7, 8]), np.array(["7", "8"], dtype=object)):
+        assert forgotten_rows(tmp_path).among(ids).tolist() == [True, False]
+    forgotten_rows(tmp_path).add(["8", "8"])
+    assert forgotten_rows(tmp_path).among([7, "8"]).tolist() == [True, True]
+    assert len(forgotten_rows(tmp_path)) == 2
+    assert forgotten_rows(tmp_path).remove(["7"]) == 1
+    assert forgotten_rows(tmp_path).remove(["7"]) == 0
+    assert forgotten_rows(tmp_path).among([7, "8"]).tolist() == [False, True]
+
+
+def test_a_file_is_read_once_while_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten_rows(tmp_path).add([7])
+    forgotten_rows(tmp_path)
+    monkeypatch.setattr(row_index, "_read", lambda path: pytest.fail(f"{path} was read again"))
+    assert forgotten_rows(tmp_path).among([7]).tolist() == [True]
+
+
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / FORGOTTEN).write_bytes(b"damaged")
+    with pytest.raises(NodeError, match="is not what was written"):
+        forgotten_rows(tmp_path)
