@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from gal import __version__
+from gal.assembling import assemble
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.replies import Answers
 from gal.core.state import Ensemble, Progress
@@ -33,11 +33,9 @@ from gal.engine.labels import (
     class_labels,
     regression_labels,
 )
-from gal.engine.model_card import model_card
 from gal.engine.observing import Clock, finished_rounds, show_progress, warn_of
 from gal.engine.options import Options, local_losses_by_name, option_by_name
 from gal.engine.organization import Organization
-from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, StoredModelError
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular.frames import is_frame
@@ -46,14 +44,11 @@ from gal.privacy.protection import (
     check_constant,
     check_privacy,
     check_public,
-    has_guarantee,
-    private_options,
-    protect,
     true_labels,
 )
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.privacy.statements import statement
-from gal.secrecy.asking import WayOfAsking, asking_for, predicting_model
+from gal.secrecy.asking import WayOfAsking, predicting_model
 from gal.secrecy.terms import from_sums
 from gal.storage.archive import read_archive, write_archive
 from gal.storage.fitted import organizations_as_objects, organizations_from_objects
@@ -132,24 +127,19 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self.traffic_ = Traffic()
-        asking = asking_for(self.secrecy, members, self.label_holder_, self.traffic_)
-        options = asking.options(options, private=has_guarantee(self.privacy))
-        options = private_options(self.privacy, options)
-        seen = protect(self.privacy, labels, options, seed=seed)
-        task = make_task(
-            seen.labels,
-            asking.names,
-            seen.options,
+        task, seen, asking = assemble(
+            labels,
+            members,
+            options,
             label_holder=self.label_holder_,
-            label_holder_loss=members[self.label_holder_].local_loss,
-            initial=self._initial.learn(X, columns.own_view(X), seen.labels, weight),
+            initial=lambda seen: self._initial.learn(X, columns.own_view(X), seen, weight),
             sample_weight=weight,
-            moving=[name for name in asking.names if name in members and members[name].moves],
-            release=seen.release,
-            private=seen.private,
-            tables=all(one.is_table for one in members.values()),
             seed=seed,
             n_jobs=self.n_jobs,
+            traffic=self.traffic_,
+            privacy=self.privacy,
+            secrecy=self.secrecy,
+            refits=True,
         )
         if self.on_message is not None:
             self.task_rows_ = task.rows  # without them nobody could tell which rows a residual is of
@@ -260,10 +250,6 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         return list(range(self.ensemble_.n_outputs))
 
     # --- storing
-
-    def card(self) -> str:
-        """A model card in Markdown: who helped, how good it is, privacy, limits, how it was made."""
-        return model_card(self, __version__)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one file, without pickle; ``load`` reads it back."""

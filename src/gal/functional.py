@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.assembling import assemble
 from gal.core.guards.plausible import Outside
 from gal.core.prediction import closed_output, final_output
 from gal.core.state import Ensemble, Progress
@@ -21,14 +22,13 @@ from gal.engine.drivers import (
     drive_prediction,
     open_driver,
 )
-from gal.engine.labels import are_classes, class_labels, read_labels, regression_labels
+from gal.engine.labels import Labels, are_classes, class_labels, read_labels, regression_labels
 from gal.engine.observing import show_progress
 from gal.engine.options import Options
 from gal.engine.organization import Organization, check_view
-from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError
-from gal.privacy.protection import Protected, check_privacy, check_public, protect, true_labels
-from gal.secrecy.asking import WayOfAsking, asking_for, predict_summed
+from gal.privacy.protection import check_privacy, check_public, true_labels
+from gal.secrecy.asking import WayOfAsking, predict_summed
 from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]
@@ -87,47 +87,39 @@ def learn(
     """
     members = by_name(organizations)
     holder = organizations[0].name if label_holder is None else label_holder
-    asking = asking_for(secrecy, members, holder, traffic)
     check_public(privacy, sample_weight, initial)
-    seen = _seen(y, kind, asking.options(Options(**options)), privacy, seed, resumed=progress is not None)
-    _check_rows(members, len(seen.labels.y))
-    given = {"initial": initial, "sample_weight": sample_weight, "seed": seed, "n_jobs": n_jobs}
-    task = make_task(
-        seen.labels,
-        asking.names,
-        seen.options,
+    labels = _labels(y, kind, Options(**options), privacy, resumed=progress is not None)
+    _check_rows(members, len(labels.y))
+    task, _, asking = assemble(
+        labels,
+        members,
+        Options(**options),
         label_holder=holder,
-        label_holder_loss=members[holder].local_loss if holder in members else None,
-        **_facts(seen, asking, members),
-        **given,
+        initial=lambda _: initial,
+        sample_weight=sample_weight,
+        seed=seed,
+        n_jobs=n_jobs,
+        traffic=traffic,
+        privacy=privacy,
+        secrecy=secrecy,
+        refits=False,
     )
     with open_driver(driver, n_jobs) as run:
         return _driven(task, members, run, asking, progress, on_round, show=show)
 
 
-def _seen(y: Any, kind: str, options: Options, privacy: Any, seed: int, *, resumed: bool) -> Protected:
-    """What learning may see of the labels."""
+def _labels(y: Any, kind: str, options: Options, privacy: Any, *, resumed: bool) -> Labels:
+    """The true labels, of the kind that is asked for."""
     check_privacy(privacy)
     if privacy is None:
-        return protect(None, read_labels(y, kind, options), options, seed=seed)
+        return read_labels(y, kind, options)
     if resumed:
         raise InvalidOptionError(
             "a learning with privacy cannot go on from progress: it would draw other noise, and cost again. "
             "Learn without progress, or over nodes, which keep what was drawn"
         )
     classes = kind == "classification" or (kind == "auto" and are_classes(y))
-    labels = true_labels(privacy, y, options, class_labels if classes else regression_labels)
-    return protect(privacy, labels, options, seed=seed)
-
-
-def _facts(seen: Protected, asking: WayOfAsking, members: Mapping[str, Organization]) -> dict[str, Any]:
-    """What a task must know of its organizations and of what protects it."""
-    return {
-        "moving": [name for name in asking.names if name in members and members[name].moves],
-        "tables": all(one.is_table for one in members.values()),
-        "release": seen.release,
-        "private": seen.private,
-    }
+    return true_labels(privacy, y, options, class_labels if classes else regression_labels)
 
 
 def _driven(
