@@ -146,7 +146,7 @@ def test_nonsense_is_named() -> None:
         simulate(data, "y", {"mine": ["q"]})
     with pytest.raises(InvalidInputError, match="no organizations"):
         simulate(data, "y", {})
-    with pytest.raises(InvalidOptionError, match="auc is for two classes"):
+    with pytest.raises(InvalidOptionError, match="these labels are numbers"):
         simulate(data, "y", {"mine": ["a"]}, metric="auc")
     data.loc[3, "y"] = np.nan
     with pytest.raises(InvalidLabelsError, match="1 of 100 values of 'y' are missing"):

@@ -110,6 +110,8 @@ def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) 
     if not isinstance(driver, str):
         yield driver
         return
+    if n_jobs == 0:
+        raise InvalidOptionError("n_jobs must be a number of cores, -1 for all of them, or None; got 0")
     settings: dict[str, dict[str, Any]] = {
         "in-process": {},
         "threads": {"backend": "threading"},

@@ -213,6 +213,8 @@ def check_regression_labels(y: Any, n_rows: int) -> Floats:
 
     if y is None:
         raise InvalidLabelsError("requires y to be passed, but the target y is None")
+    if np.asarray(y).dtype.kind in "US":
+        raise InvalidLabelsError("y is text, and a regression needs numbers: for classes use GALClassifier")
     with warnings.catch_warnings():
         warnings.simplefilter("error", np.exceptions.ComplexWarning)
         target = check_array(

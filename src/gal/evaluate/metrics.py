@@ -182,6 +182,8 @@ def metric_for(name: str, y: NDArray[Any]) -> Metric:
         chosen = metric_named(name)
         if not chosen.classes and y.dtype.kind not in "iufb":
             raise InvalidOptionError(f"{name} is for numbers, these labels are text: use auc or accuracy")
+        if chosen.classes and not are_classes(y):
+            raise InvalidOptionError(f"{name} is for classes, these labels are numbers: use r2 or neg_mae")
         if chosen.name == "auc" and len(np.unique(y)) != 2:
             raise InvalidOptionError(
                 f"auc is for two classes, these labels have {len(np.unique(y))}: use accuracy"
