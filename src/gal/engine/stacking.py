@@ -46,8 +46,8 @@ BOOSTED_GAINS, FOREST_GAINS = 1.0, 2.0
 """Standard errors by which a model must lower the loss of validation rows; a forest costs more."""
 
 MUCH, GROWN, MOST_TREES = 0.05, 4_000_000, 100
-"""Where its trial lowers the loss by such a share, a forest sees all rows; for several classes it has more
-trees: so many rows in all, and so many trees at most.
+"""Where it lowers the loss by such a share, a forest sees all rows; for several classes it has more trees: so
+many rows in all, and so many trees at most.
 """
 
 BOOSTED_ROWS = {"sums": 100_000, "all": 50_000}
@@ -194,10 +194,12 @@ class Stacking:
             gain, errors = found.gain(blend)
             if not errors > (BOOSTED_GAINS if isinstance(kind, str) else FOREST_GAINS):
                 continue
-            if not isinstance(kind, str):
+            if not isinstance(kind, str) and gain <= MUCH:
+                model = self._forest(received, rest, kind, TREES, ROWS)
+                gain, _ = self._blend(task, [*outputs, predicted(model, loss, features)]).gain(blend)
+            if not isinstance(kind, str) and gain > MUCH:
                 trees = TREES if one else int(np.clip(GROWN // len(rest), TREES, MOST_TREES))
-                many = (trees, len(rest)) if gain > MUCH else (TREES, ROWS)
-                model = self._forest(received, rest, kind, *many)
+                model = self._forest(received, rest, kind, trees, len(rest))
             models.append(model)
             outputs.append(predicted(model, loss, features))
             blend = self._blend(task, outputs)
