@@ -196,7 +196,8 @@ class Stacking:
                 continue
             if not isinstance(kind, str) and gain <= MUCH:
                 model = self._forest(received, rest, kind, TREES, ROWS)
-                gain, _ = self._blend(task, [*outputs, predicted(model, loss, features)]).gain(blend)
+                if len(rest) > ROWS:
+                    gain, _ = self._blend(task, [*outputs, predicted(model, loss, features)]).gain(blend)
             if not isinstance(kind, str) and gain > MUCH:
                 trees = TREES if one else int(np.clip(GROWN // len(rest), TREES, MOST_TREES))
                 model = self._forest(received, rest, kind, trees, len(rest))
