@@ -172,7 +172,11 @@ def fit_slopes(coded: CodedTable, target: Floats, weight: Floats | None) -> tupl
         # a slope is a mean too: that of target / column, weighted by column ** 2
         ratio = np.divide(one, column, out=np.zeros(len(one)), where=column != 0)
         effect, slope = _one_column(coded.places[:, found[0]], size, ratio, weight * column**2)
-        added[:, k] = slope * column
+        fitted = slope * column
+        gains = weight * (one**2 - (one - fitted) ** 2)  # none where noise grows with the wide column
+        if gains.sum() <= BEYOND_CHANCE * np.sqrt(gains @ gains):
+            continue
+        added[:, k] = fitted
         slopes.append((k, *found, np.append(effect, 0.0)))
     return slopes, added
 
@@ -185,14 +189,14 @@ def add_slopes(slopes: Sequence[Slopes], coded: CodedTable, values: Floats) -> N
 
 def _differing(coded: CodedTable, target: Floats) -> tuple[int, int] | None:
     """The column with many categories and the wide column whose slopes differ most, if beyond chance."""
-    sums, total = coded.by_category(target)
+    sums, noise = coded.by_category(target), float(np.mean(target[coded.ridge_rows] ** 2))
     beyond = np.zeros((len(sums), coded.encoder.width))
-    for q, squares in enumerate(coded.squares_by_category):
-        # what a slope's square would be by chance, where noise may grow with the wide column
-        noise = (total / np.maximum(squares.sum(axis=1), 1e-300))[:, None] * squares[:, :-1]
-        ratios = np.divide(sums[q][:, :-1] ** 2, noise, out=np.zeros(noise.shape), where=noise > 0)
-        by_chance = (noise > 0).sum(axis=1)
-        beyond[q] = (ratios.sum(axis=1) - by_chance) / np.sqrt(2 * np.maximum(by_chance, 1))
+    for q, (found, squares) in enumerate(zip(sums, coded.squares_by_category, strict=True)):
+        by_chance = noise * squares[:, :-1]
+        acts = by_chance > 0
+        ratios = np.divide(found[:, :-1] ** 2, by_chance, out=np.zeros(acts.shape), where=acts).sum(axis=1)
+        size = acts.sum(axis=1)
+        beyond[q] = (ratios - size) / np.sqrt(2 * np.maximum(size, 1))
     q, j = divmod(int(np.argmax(beyond)), beyond.shape[1])
     return (q, j) if beyond[q, j] > DIFFERING else None
 

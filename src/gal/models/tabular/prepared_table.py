@@ -114,28 +114,27 @@ class CodedTable:
         j = bisect_right(self.encoder.edges, wanted) - 1
         return self.encoder.wide_of(j, self.codes()[:, j])[:, wanted - self.encoder.edges[j]]
 
-    def by_category(self, factor: Floats | None) -> tuple[list[Floats], Floats]:
+    def by_category(self, factor: Floats | None) -> list[Floats]:
         """Wide columns of the ridge's rows, times a number for each row (None: times themselves): their sums
-        by category, (width, categories + 1) for each column with many, and their sums of squares (width,).
+        by category, (width, categories + 1) for each column with many.
         """
         assert self.many is not None
         edges, codes, places = self.encoder.edges, self.codes(self.ridge_rows), self.places[self.ridge_rows]
         sums = [np.zeros((edges[-1], len(names) + 1)) for names in self.many.names]
-        total, factor = np.zeros(edges[-1]), None if factor is None else factor[self.ridge_rows]
+        factor = None if factor is None else factor[self.ridge_rows]
         for j, start in enumerate(edges[:-1]):  # in blocks of rows, categories would be summed bit by bit
             kept = self._wide[:, start : edges[j + 1]] if self._keeps_wide else None
             wide = self.encoder.wide_of(j, codes[:, j]) if kept is None else kept
             for i, column in enumerate(wide.T, start):
                 product = column * (column if factor is None else factor)
-                total[i] = product @ product
                 for q, one in enumerate(sums):
                     one[i] = np.bincount(places[:, q], product, one.shape[1])
-        return sums, total
+        return sums
 
     @cached_property
     def squares_by_category(self) -> list[Floats]:
         """Sums of squares of wide columns by category; the same in all rounds."""
-        return self.by_category(None)[0]
+        return self.by_category(None)
 
     def moments(self, weight: Floats | None) -> tuple[Floats, Floats]:
         """Means (width,) and centred inner products (width, width) of the wide columns of the ridge's rows;
