@@ -18,9 +18,9 @@ from sklearn.preprocessing import OneHotEncoder
 
 from gal import GALClassifier, GALRegressor
 from gal.models import TabularModel
-from gal.models.tabular import TableEncoder, many_categories
+from gal.models.tabular import TableEncoder, many_categories, prepared_table
 from gal.models.tabular.column_values import MAX_CATEGORIES
-from gal.models.tabular.many_categories import ManyCategories, fit_effects, read_columns
+from gal.models.tabular.many_categories import ManyCategories, fit_effects, fit_slopes, read_columns
 
 Floats = NDArray[np.float64]
 
@@ -69,6 +69,76 @@ class TestSignal:
         pooled = LogisticRegression(max_iter=300).fit(wide[:4500], y[:4500])
         best = roc_auc_score(y[4500:], pooled.decision_function(wide[4500:]))
         assert roc_auc_score(y[4500:], found) > best - 0.01
+
+
+def acting(n: int, size: int, seed: int = 0) -> tuple[pd.DataFrame, Floats, Floats]:
+    """A shop and numbers; what slopes of shops on z add to rows, and what shops add where z is positive."""
+    slopes = np.random.default_rng(99).normal(size=size)
+    rng = np.random.default_rng(seed)
+    shop, z = rng.integers(0, size, n), rng.normal(size=n)
+    table = pd.DataFrame(rng.normal(size=(n, 4)), columns=["x", "a", "b", "c"])
+    table = table.assign(shop=[f"shop {one}" for one in shop], z=z)
+    return table, slopes[shop] * z, np.where(z > 0, slopes[shop], 0.0)
+
+
+class TestThroughAnotherColumn:
+    """What a category adds depends on another column of the same organization."""
+
+    @pytest.mark.parametrize(("step", "least"), [(False, 0.8), (True, 0.68)], ids=["slopes", "step"])
+    def test_is_found(self, least: float, *, step: bool) -> None:
+        X, slope, stepped = acting(8500, 200)
+        signal = stepped if step else slope
+        rng = np.random.default_rng(1)
+        y = 0.6 * X["x"] + signal / signal.std() + 0.4 * rng.normal(size=len(X))  # at best .89
+        columns = {"one": ["x"], "other": ["shop", "z", "a", "b", "c"]}
+        model = GALRegressor(columns, random_state=0).fit(X[:4500], y[:4500])
+        assert r2_score(y[4500:], model.predict(X[4500:])) > least
+
+    def test_of_several_outputs_with_weights_and_row_by_row(self) -> None:
+        X, slope, step = acting(4000, 200)
+        target = np.column_stack([slope, slope + 0.5 * step])
+        model = TabularModel(max_iter=0).fit(X, target, np.random.default_rng(0).random(4000))
+        assert {one[0] for one in model.slopes_} == {0, 1}
+        fresh, slope, step = acting(4000, 200, seed=1)
+        assert r2_score(np.column_stack([slope, slope + 0.5 * step]), model.predict(fresh)) > 0.8
+        among = model.predict(fresh)[:9]
+        np.testing.assert_allclose([model.predict(fresh[i : i + 1])[0] for i in range(9)], among, rtol=1e-12)
+        unknown = model.predict(fresh[:9].assign(shop="never seen"))
+        lines = model.prepare(fresh[:9].assign(shop="never seen")).coded(model.encoder_, model.many_)
+        np.testing.assert_array_equal(unknown, lines.linear(model.coef_, model.intercept_))
+
+    def test_a_row_follows_the_other_rows_of_its_category(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(many_categories, "_shrinkage", lambda _: (2.0, False))
+        X, slope, _ = acting(900, 100)
+        coded = TabularModel().prepare(X).coded(*read_columns(X, None))
+        slopes, added = fit_slopes(coded, slope[:, None], None)
+        slope[3] += 10.0
+        again, changed = fit_slopes(coded, slope[:, None], None)
+        z = 17  # among wide columns: before it stand four numbers with three bends each, and the shop
+        assert [one[:3] for one in slopes] == [one[:3] for one in again] == [(0, 0, z)]
+        moved = np.flatnonzero(np.abs(changed - added)[:, 0] > 1e-9)
+        np.testing.assert_array_equal(moved, np.setdiff1d(np.flatnonzero(X["shop"] == X["shop"][3]), 3))
+
+    def test_many_rows_are_as_few(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The wide matrix of many rows is not kept."""
+        X, slope, _ = acting(3000, 100)
+        kept = TabularModel(max_iter=0).fit(X, slope).predict(X)
+        monkeypatch.setattr(prepared_table, "KEPT_NUMBERS", 0)
+        np.testing.assert_allclose(TabularModel(max_iter=0).fit(X, slope).predict(X), kept)
+
+    def test_noise_and_means_have_no_slopes(self) -> None:
+        X, y = shops(3000, 200)
+        rng, found = np.random.default_rng(0), 0
+        for _ in range(20):
+            noise = rng.normal(size=3000) * np.abs(X["b"])  # the larger, the larger the number
+            found += TabularModel(max_iter=0).fit(X, y + noise).slopes_ != []
+        assert found <= 1
+
+    def test_saved_models_predict_the_same(self, tmp_path: Path) -> None:
+        X, slope, _ = acting(2000, 100)
+        model = GALRegressor({"one": ["x"], "other": ["shop", "z"]}, rounds=2, random_state=0).fit(X, slope)
+        model.save(tmp_path / "model.gal")
+        np.testing.assert_array_equal(GALRegressor.load(tmp_path / "model.gal").predict(X), model.predict(X))
 
 
 class TestOwnResidual:

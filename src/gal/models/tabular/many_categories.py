@@ -5,6 +5,8 @@ effect of a category is the mean of its residuals, shrunk towards zero (empirica
 rows it has, and the less categories differ beyond chance. The fitted value of a row comes from the *other*
 rows of its category. Only a later round, which corrects larger categories by the little that is left of their
 means, takes all rows of a category, as an ordinary regression does.
+
+A category may also act through another column: then it has a slope on that column, shrunk as a mean is.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +23,14 @@ from gal.models.tabular.column_values import MAX_CATEGORIES, columns_of
 from gal.models.tabular.frames import Table
 from gal.models.tabular.table_encoder import TableEncoder
 
+if TYPE_CHECKING:
+    from gal.models.tabular.prepared_table import CodedTable
+
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
+Slopes = tuple[int, int, int, Floats]
+"""Of which output, of which column with many categories and on which wide column; and the slopes by category
+(categories + 1,): the last, of an unknown one, is 0."""
 
 SHRINKAGES = 10.0 ** np.arange(-2.0, 5.25, 0.25)
 """What is tried: so many average rows without any effect count beside those of a category."""
@@ -33,6 +41,10 @@ SWEEPS = 3
 BEYOND_CHANCE, BELOW_CHANCE = 2.0, 3.0
 """Standard deviations by which categories must differ more than by chance before they have effects, and less
 before that counts as the trace of an earlier round: this is looked at in every round."""
+
+DIFFERING = 4.0
+"""Standard deviations by which slopes must differ more between categories than by chance: every wide column
+is looked at in every round."""
 
 CORRECTED = 5
 """Rows from which on a category is corrected after an earlier round: in smaller ones what is left is mostly
@@ -141,6 +153,52 @@ def fit_effects(
                     places[:, q], len(effect) - 1, column - others, weight
                 )
     return effects, added.sum(axis=0)
+
+
+def fit_slopes(coded: CodedTable, target: Floats, weight: Floats | None) -> tuple[list[Slopes], Floats]:
+    """For each output of a target (n, K), slopes by category of the wide column whose slopes differ most; and
+    what they add to the fitted rows (n, K): to each row by the other rows of its category.
+
+    One wide column in a round is enough: the next round finds the next.
+    """
+    assert coded.many is not None
+    weight, added = np.ones(len(target)) if weight is None else weight, np.zeros(target.shape)
+    slopes: list[Slopes] = []
+    for k, one in enumerate(target.T):
+        found = _differing(coded, one * weight)
+        if found is None:
+            continue
+        column, size = coded.wide_column(found[1]), len(coded.many.names[found[0]])
+        # a slope is a mean too: that of target / column, weighted by column ** 2
+        ratio = np.divide(one, column, out=np.zeros(len(one)), where=column != 0)
+        effect, slope = _one_column(coded.places[:, found[0]], size, ratio, weight * column**2)
+        fitted = slope * column
+        gains = weight * (one**2 - (one - fitted) ** 2)  # none where noise grows with the wide column
+        if gains.sum() <= BEYOND_CHANCE * np.sqrt(gains @ gains):
+            continue
+        added[:, k] = fitted
+        slopes.append((k, *found, np.append(effect, 0.0)))
+    return slopes, added
+
+
+def add_slopes(slopes: Sequence[Slopes], coded: CodedTable, values: Floats) -> None:
+    """Add what slopes add to these rows to their values (n, K)."""
+    for k, q, wide, effect in slopes:
+        values[:, k] += effect[coded.places[:, q]] * coded.wide_column(wide)
+
+
+def _differing(coded: CodedTable, target: Floats) -> tuple[int, int] | None:
+    """The column with many categories and the wide column whose slopes differ most, if beyond chance."""
+    sums, noise = coded.by_category(target), float(np.mean(target[coded.ridge_rows] ** 2))
+    beyond = np.zeros((len(sums), coded.encoder.width))
+    for q, (found, squares) in enumerate(zip(sums, coded.squares_by_category, strict=True)):
+        by_chance = noise * squares[:, :-1]
+        acts = by_chance > 0
+        ratios = np.divide(found[:, :-1] ** 2, by_chance, out=np.zeros(acts.shape), where=acts).sum(axis=1)
+        size = acts.sum(axis=1)
+        beyond[q] = (ratios - size) / np.sqrt(2 * np.maximum(size, 1))
+    q, j = divmod(int(np.argmax(beyond)), beyond.shape[1])
+    return (q, j) if beyond[q, j] > DIFFERING else None
 
 
 @dataclass(frozen=True)

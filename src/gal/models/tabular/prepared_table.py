@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
@@ -107,6 +108,33 @@ class CodedTable:
             np.matmul(self.encoder.wide(self.codes(block)), coefficients, out=found[block])
         found += intercepts
         return found
+
+    def wide_column(self, wanted: int) -> Floats:
+        """One column of the wide matrix of all rows, shape (n,)."""
+        j = bisect_right(self.encoder.edges, wanted) - 1
+        return self.encoder.wide_of(j, self.codes()[:, j])[:, wanted - self.encoder.edges[j]]
+
+    def by_category(self, factor: Floats | None) -> list[Floats]:
+        """Wide columns of the ridge's rows, times a number for each row (None: times themselves): their sums
+        by category, (width, categories + 1) for each column with many.
+        """
+        assert self.many is not None
+        edges, codes, places = self.encoder.edges, self.codes(self.ridge_rows), self.places[self.ridge_rows]
+        sums = [np.zeros((edges[-1], len(names) + 1)) for names in self.many.names]
+        factor = None if factor is None else factor[self.ridge_rows]
+        for j, start in enumerate(edges[:-1]):  # in blocks of rows, categories would be summed bit by bit
+            kept = self._wide[:, start : edges[j + 1]] if self._keeps_wide else None
+            wide = self.encoder.wide_of(j, codes[:, j]) if kept is None else kept
+            for i, column in enumerate(wide.T, start):
+                product = column * (column if factor is None else factor)
+                for q, one in enumerate(sums):
+                    one[i] = np.bincount(places[:, q], product, one.shape[1])
+        return sums
+
+    @cached_property
+    def squares_by_category(self) -> list[Floats]:
+        """Sums of squares of wide columns by category; the same in all rounds."""
+        return self.by_category(None)
 
     def moments(self, weight: Floats | None) -> tuple[Floats, Floats]:
         """Means (width,) and centred inner products (width, width) of the wide columns of the ridge's rows;

@@ -103,23 +103,32 @@ class TableEncoder:
         column in memory.
         """
         wide = np.zeros((self.width, len(codes)))
-        for j, (start, end) in enumerate(pairwise(self._edges)):
-            missing = np.isnan(codes[:, j])
-            size = 1.0 if self.sizes_ is None else self.sizes_[j]
-            if self.is_category_[j]:
-                known = np.flatnonzero(~missing)
-                wide[start + codes[known, j].astype(np.intp), known] = size
-                continue
-            line = (codes[:, j] - self.center_[j]) / self.scale_[j]
-            wide[start] = size * line
-            for row, (knot, level, slope, spread) in zip(wide[start + 1 : end], self.bends_[j], strict=True):
-                np.maximum(line - knot, 0.0, out=row)
-                row -= level
-                row -= slope * line
-                row *= size * BEND / spread
-            if missing.any():
-                wide[start:end, missing] = 0.0
+        for j, (start, end) in enumerate(pairwise(self.edges)):
+            self._fill(wide[start:end], j, codes[:, j])
         return wide.T
+
+    def wide_of(self, j: int, codes: Floats) -> Floats:
+        """The wide columns of one code (n,)."""
+        wide = np.zeros((len(self.categories_[j]) or 1 + len(self.bends_[j]), len(codes)))
+        self._fill(wide, j, codes)
+        return wide.T
+
+    def _fill(self, wide: Floats, j: int, codes: Floats) -> None:
+        missing = np.isnan(codes)
+        size = 1.0 if self.sizes_ is None else self.sizes_[j]
+        if self.is_category_[j]:
+            known = np.flatnonzero(~missing)
+            wide[codes[known].astype(np.intp), known] = size
+            return
+        line = (codes - self.center_[j]) / self.scale_[j]
+        wide[0] = size * line
+        for row, (knot, level, slope, spread) in zip(wide[1:], self.bends_[j], strict=True):
+            np.maximum(line - knot, 0.0, out=row)
+            row -= level
+            row -= slope * line
+            row *= size * BEND / spread
+        if missing.any():
+            wide[:, missing] = 0.0
 
     def is_like(self, other: TableEncoder) -> bool:
         """Whether both encode alike; stored models of several rounds have each its own."""
@@ -136,10 +145,10 @@ class TableEncoder:
     @property
     def width(self) -> int:
         """Columns of the wide matrix."""
-        return self._edges[-1]
+        return self.edges[-1]
 
     @property
-    def _edges(self) -> list[int]:
+    def edges(self) -> list[int]:
         """Where the wide columns of each column start, and the last ones end."""
         widths = [
             len(names) or 1 + len(bends) for names, bends in zip(self.categories_, self.bends_, strict=True)

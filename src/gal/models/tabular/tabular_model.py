@@ -14,7 +14,7 @@ and 59.1 %. More, larger or faster trees are not better there; on Diabetes (353 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import ref
 
@@ -27,7 +27,14 @@ from sklearn.utils.validation import _check_sample_weight, check_array, check_is
 
 from gal.models.tabular.frames import Table, as_frame, is_plain
 from gal.models.tabular.histogram_trees import Growth, Trees, grow
-from gal.models.tabular.many_categories import ManyCategories, effects_of, fit_effects
+from gal.models.tabular.many_categories import (
+    ManyCategories,
+    Slopes,
+    add_slopes,
+    effects_of,
+    fit_effects,
+    fit_slopes,
+)
 from gal.models.tabular.prepared_table import CodedTable, PreparedColumns, PreparedTable
 
 Floats = NDArray[np.float64]
@@ -73,6 +80,9 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 
     many_: ManyCategories | None = None
     """Columns with many categories: None where there are none, and in stored models of earlier versions."""
+
+    slopes_: Sequence[Slopes] = ()
+    """Of wide columns that count more in some of these categories than in others."""
 
     _fitted: tuple[ref[PreparedTable], NDArray[np.intp] | None, Floats] | None = None
     """What categories and trees add to the rows of a prepared table that were just fitted; asked for once."""
@@ -137,6 +147,8 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         if self.many_ is not None:
             target = target - coded.linear(self.coef_, self.intercept_)
             self.effects_, added = fit_effects(self.many_, coded.places, target, weight)
+            self.slopes_, more = fit_slopes(coded, target - added, weight)
+            added = added + more
             target = target - added
         if grows:
             self.mapper_ = prepared.columns.mapper
@@ -191,6 +203,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             added = np.zeros((len(coded), len(self.intercept_)))
         else:
             added = effects_of(self.effects_, coded.places)
+            add_slopes(self.slopes_, coded, added)
         if self.trees_:
             binned = coded.binned(self.mapper_)
             for k, trees in enumerate(self.trees_):
