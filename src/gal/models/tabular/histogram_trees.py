@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.ensemble._hist_gradient_boosting._binning import _map_to_bins
 from sklearn.ensemble._hist_gradient_boosting._gradient_boosting import _update_raw_predictions
+from sklearn.ensemble._hist_gradient_boosting._predictor import _predict_from_binned_data
 from sklearn.ensemble._hist_gradient_boosting.binning import _BinMapper
 from sklearn.ensemble._hist_gradient_boosting.grower import TreeGrower
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
@@ -22,6 +24,9 @@ from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Binned = NDArray[np.uint8]
+
+FEW = 1000
+"""Rows below which looking for the number of threads takes longer than predicting."""
 
 BINS = 256
 """Of a column; the last one is for missing values."""
@@ -66,8 +71,17 @@ class BinnedTable:
 
     @staticmethod
     def of(mapper: Any, table: Floats) -> BinnedTable:
-        """These rows, binned."""
-        return BinnedTable(mapper, mapper.transform(table))
+        """These rows, binned: what ``mapper.transform`` does, without its checks."""
+        bins = np.empty(table.shape, dtype=np.uint8, order="F")
+        _map_to_bins(
+            np.ascontiguousarray(table, dtype=np.float64),
+            mapper.bin_thresholds_,
+            mapper.is_categorical_,
+            mapper.missing_values_bin_idx_,
+            _openmp_effective_n_threads(),
+            bins,
+        )
+        return BinnedTable(mapper, bins)
 
     def __getitem__(self, rows: NDArray[np.intp] | slice) -> BinnedTable:
         return BinnedTable(self.mapper, np.asfortranarray(self.bins[rows]))
@@ -93,9 +107,14 @@ class Trees:
 
     def predict(self, table: BinnedTable) -> Floats:
         """Values (n,)."""
-        found, threads = np.full(len(table.bins), self.level), _openmp_effective_n_threads()
+        found, values = np.full(len(table.bins), self.level), np.empty(len(table.bins))
+        threads = 1 if len(found) < FEW else _openmp_effective_n_threads()
         for one in self.predictors:
-            found += _writeable(one).predict_binned(table.bins, table.missing, threads)
+            one = _writeable(one)
+            _predict_from_binned_data(
+                one.nodes, table.bins, one.binned_left_cat_bitsets, table.missing, threads, values
+            )
+            found += values
         return found
 
 
