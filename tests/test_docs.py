@@ -208,7 +208,7 @@ def test_every_message_is_in_the_reference() -> None:
 
 
 def test_every_option_is_in_the_reference() -> None:
-    text = (ROOT / "docs/reference/options.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(\w+)`", text.split("## After")[0], re.MULTILINE))
     assert listed == set(inspect.signature(GALClassifier).parameters)
 
