@@ -8,7 +8,7 @@ A page is made of these pieces, each a comment before a block (or alone):
 - ``<!-- terminal 1, goes on -->``: the block's one command goes on; the next block of that terminal waits
   for its end.
 - ``<!-- terminal 1, only "PATTERN" -->``: the page has only the printed lines with this pattern.
-- ``<!-- terminal 2: press Ctrl-C -->`` (or Ctrl-\\) in that terminal, also with ``after "TEXT" in terminal 1``.
+- ``<!-- terminal 2: press Ctrl-C -->`` (or Ctrl-\\) in that terminal, also ``after "TEXT" in terminal 1``.
 """
 
 from __future__ import annotations
