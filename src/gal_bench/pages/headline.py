@@ -86,7 +86,7 @@ def paper_table(folder: Path) -> str:
 
 
 def _verdicts(folder: Path, name: str) -> Iterator[tuple[bool, list[str]]]:
-    """By whether it is the paper's way; in deep tables what has everything in one place counts once."""
+    """By whether it is the paper preset; in deep tables a pooled model counts once."""
     table = read_tables()[name]
     methods = {row.label: row.method for row in table.rows}
     preset = {row.label for row in table.rows if row.options.get("preset") == "paper"}
