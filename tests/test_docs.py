@@ -230,7 +230,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
-def test_the_map_of_the_rooms_names_files_that_are_there() -> None:
+def test_the_map_of_the_packages_names_files_that_are_there() -> None:
     """In the tables of CONTRIBUTING.md, paths with a folder in them."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## How to add")[0]
     rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))
