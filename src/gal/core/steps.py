@@ -33,6 +33,9 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Number = TypeVar("Number", np.float32, np.float64)
 
+ROUNDING = 1e-9
+"""A loss that is lower by this share is the same: partners without any weight change nothing."""
+
 EXACT = 1e-6
 """Rows count as fitted exactly when the residual has shrunk to this fraction of the first."""
 
@@ -307,7 +310,7 @@ def _compared(task: Task, helped: BestRounds, own: BestRounds) -> tuple[Decision
         harmed = harm(task, helped.judged, helped.coefficients, own.judged, own.coefficients)
         if harmed > 0:
             return Decision.WORSE_ON_SENTINEL, own.validated + harmed
-    helps = helped.validated <= own.validated
+    helps = own.validated - helped.validated > ROUNDING * abs(own.validated)
     return Decision.HELPS if helps else Decision.NO_BETTER, helped.validated
 
 

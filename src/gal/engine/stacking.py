@@ -45,10 +45,8 @@ TREES, ROWS = 25, 30_000
 BOOSTED_GAINS, FOREST_GAINS = 1.0, 2.0
 """Standard errors by which a model must lower the loss of validation rows; a forest costs more."""
 
-MUCH, GROWN, MOST_TREES = 0.05, 4_000_000, 100
-"""Where it lowers the loss by such a share, a forest sees all rows; for several classes it has more trees: so
-many rows in all, and so many trees at most.
-"""
+MUCH = 0.05
+"""Where it lowers the loss by such a share, a forest sees all rows."""
 
 BOOSTED_ROWS = {"sums": 100_000, "all": 50_000}
 """Rows that boosted trees see, by the columns that they see."""
@@ -199,8 +197,7 @@ class Stacking:
                 if len(rest) > ROWS:
                     gain, _ = self._blend(task, [*outputs, predicted(model, loss, features)]).gain(blend)
             if not isinstance(kind, str) and gain > MUCH:
-                trees = TREES if one else int(np.clip(GROWN // len(rest), TREES, MOST_TREES))
-                model = self._forest(received, rest, kind, trees, len(rest))
+                model = self._forest(received, rest, kind, TREES, len(rest))
             models.append(model)
             outputs.append(predicted(model, loss, features))
             blend = self._blend(task, outputs)
