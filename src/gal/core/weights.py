@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
-from gal.core.passes import blocks, over_blocks
+from gal.core.passes import blocks
 from gal.core.residual_losses import LocalLoss, PowerLoss, local_loss
 from gal.errors import InvalidOptionError
 
@@ -142,11 +142,8 @@ class Direction:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
         whole = np.empty(self.shape)
-
-        def fill(block: slice) -> None:
+        for block in blocks(*self.shape):
             whole[block] = self[block]
-
-        over_blocks(fill, *self.shape)
         return whole if dtype is None else whole.astype(dtype)
 
 

@@ -21,8 +21,8 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
 from gal.core.blending import Blend, blended, shares
 from gal.core.closings import Replies
-from gal.core.curved import curved_residual
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
+from gal.core.residuals import newton_residual
 from gal.core.task import Task
 from gal.errors import InvalidOptionError, LocalModelError
 from gal.models.tabular.boosting import Boosted
@@ -276,7 +276,7 @@ def _some(rows: Rows, most: int, seed: int) -> Rows:
 def _newton(loss: Loss, y: Floats, output: Floats) -> tuple[Floats, Floats]:
     """Newton residuals of one output, and the curvature of the loss, by which rows count."""
     if isinstance(loss, BinaryLogLoss):
-        residual, curvature = curved_residual(loss, y, output, None)
+        residual, curvature = newton_residual(loss, y, output, None)
         return residual[:, 0].astype(np.float64), curvature
     return loss.pseudo_residual(y, output)[:, 0], np.ones(len(y))
 
