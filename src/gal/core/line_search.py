@@ -7,7 +7,6 @@ works on the slope of the loss along the direction, never on absolute step sizes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -23,7 +22,6 @@ from gal.core.losses import (
     SquaredError,
 )
 from gal.core.passes import blocks
-from gal.core.weights import Direction
 from gal.errors import InvalidOptionError
 
 Floats = NDArray[np.float64]
@@ -42,15 +40,10 @@ class Line:
     loss: Loss
     y: Floats
     output: Floats
-    toward: Floats | Direction
+    direction: Floats
     sample_weight: Floats | None = None
     start: tuple[float, float | None] | None = None
     """Slope and curvature at step 0 where they are known without a pass over the data."""
-
-    @cached_property
-    def direction(self) -> Floats:
-        """The direction as an array, added up once."""
-        return np.asarray(self.toward)
 
     def slope(self, step: float) -> tuple[float, float | None]:
         """First and second derivative of the mean loss at ``step``: one pass over the data."""

@@ -12,7 +12,6 @@ from gal.core.guards.plausible import spread_of
 from gal.core.line_search import Line, mean_loss
 from gal.core.losses import SquaredError
 from gal.core.passes import blocks
-from gal.core.replies import Usable
 from gal.core.residuals import Broadcast
 from gal.core.rows import at
 from gal.core.state import ByName, Progress, Round
@@ -60,8 +59,9 @@ def line_along(task: Task, progress: Progress, chosen: Fitted, weights: Floats, 
     line = Line(task.loss, y, output, combine(weights, chosen), chosen.sample_weight)
     if not isinstance(task.loss, SquaredError):
         return line
-    residual, direction = chosen.products.against_residual(weights)
-    return replace(line, start=(-scale * residual / line.mass, direction / line.mass))
+    gram, m = chosen.gram, len(weights)
+    slope, curvature = weights @ gram[:m, m], weights @ gram[:m, :m] @ weights
+    return replace(line, start=(float(-scale * slope / line.mass), float(curvature / line.mass)))
 
 
 def advance(
@@ -80,7 +80,6 @@ def advance(
     output = moved(progress.output, [(counts[name], fitted[name]) for name in counts])
     losses = loss_on(task, task.rows.search, output), loss_on(task, task.rows.validation, output)
     whole = residual.part is None
-    ends = fitted.ends if isinstance(fitted, Usable) else {}
     record = Round(
         round=len(progress.rounds) + 1,
         weights=ByName(
@@ -92,7 +91,7 @@ def advance(
         validation_loss=losses[1],
         mean_fitted=ByName(dict(zip(fitted, _means(searched), strict=True))),
         left_out=ByName(left_out),
-        spread=ByName({name: spread_of(fitted[name], ends.get(name)) for name in fitted} if whole else {}),
+        spread=ByName({name: spread_of(fitted[name]) for name in fitted} if whole else {}),
     )
     return replace(
         progress,
@@ -126,5 +125,6 @@ def loss_on(task: Task, rows: NDArray[np.intp], output: Floats) -> float:
 
 def _means(chosen: Fitted) -> list[tuple[float, ...]]:
     """Mean answer of each organization per output, on the search rows."""
-    mass = float(len(chosen.residual)) if chosen.sample_weight is None else float(chosen.sample_weight.sum())
-    return [tuple(map(float, sums / mass)) for sums in chosen.products.sums[:-1]]
+    weight = chosen.sample_weight
+    means = (np.average(values.astype(np.float64), axis=0, weights=weight) for values in chosen)
+    return [tuple(map(float, one)) for one in means]
