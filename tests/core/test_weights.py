@@ -260,7 +260,7 @@ def test_combine_and_gram_are_sums_in_double_precision(monkeypatch: pytest.Monke
     double = [values.astype(float) for values in fitted]
     np.testing.assert_allclose(combine(weights, fitted), 0.2 * double[0] + 0.8 * double[2], rtol=1e-14)
     expected = [[np.sum(rows[:, None] * a * b) for a in double] for b in double]
-    np.testing.assert_allclose(inner_products(fitted, rows).gram, expected, rtol=1e-12)
+    np.testing.assert_allclose(inner_products(fitted, rows), expected, rtol=1e-12)
 
 
 def test_methods_by_name() -> None:
@@ -341,21 +341,6 @@ def test_who_answers_nothing_explains_nothing() -> None:
 # Sums that are taken once
 
 
-def test_products_of_a_direction_are_sums_over_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gal.core.passes.BLOCK_ENTRIES", 16)  # several blocks
-    residual, fitted = answers(11, n_outputs=2, m=3)
-    rows = np.random.default_rng(1).uniform(0, 2, size=len(residual))
-    weights = np.array([0.1, 0.2, 0.7])
-    products = inner_products([*fitted, residual], rows)
-    direction = np.tensordot(weights, np.array(fitted, dtype=float), axes=1)
-    expected = np.sum(rows[:, None] * direction * residual), np.sum(rows[:, None] * direction**2)
-    assert products.against_residual(weights) == pytest.approx(expected, rel=1e-6)
-    sums = [np.sum(rows[:, None] * values, axis=0) for values in (*fitted, residual)]
-    np.testing.assert_allclose(products.sums, sums, rtol=1e-6, atol=1e-6)
-    plain = inner_products([*fitted, residual])
-    np.testing.assert_allclose(plain.sums, [values.sum(axis=0) for values in (*fitted, residual)], rtol=1e-4)
-
-
 def test_replies_whose_products_are_known_are_not_summed_again() -> None:
     residual, fitted = answers(12, m=3)
     rows = np.random.default_rng(1).uniform(0, 2, size=len(residual))
@@ -364,17 +349,6 @@ def test_replies_whose_products_are_known_are_not_summed_again() -> None:
     np.testing.assert_array_equal(ExactWeights()(residual, once, None), expected)
     other = residual[::-1].copy()  # another residual: the sums are of no use
     np.testing.assert_array_equal(ExactWeights()(other, once, None), ExactWeights()(other, fitted))
-
-
-def test_a_direction_is_an_array_of_any_type_and_any_rows() -> None:
-    _, fitted = answers(2, n_outputs=3, m=2)
-    weights = np.array([0.25, 0.75])
-    direction = combine(weights, fitted)
-    whole = 0.25 * fitted[0].astype(float) + 0.75 * fitted[1].astype(float)
-    assert direction.shape == whole.shape
-    np.testing.assert_allclose(direction[slice(10, 25)], whole[10:25], rtol=1e-14)
-    assert np.asarray(direction).dtype == np.float64
-    assert np.asarray(direction, dtype=np.float32).dtype == np.float32
 
 
 def test_losses_with_a_kink_need_few_quadratic_problems(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
-from gal.core.passes import blocks, over_blocks
+from gal.core.passes import blocks
 from gal.core.residual_losses import LocalLoss, PowerLoss, local_loss
 from gal.errors import InvalidOptionError
 
@@ -74,7 +74,7 @@ class ExactWeights:
         self, residual: Floats32, fitted: Sequence[Floats32], sample_weight: Floats | None = None
     ) -> Floats:
         fitted = Fitted.of(fitted, residual, sample_weight)
-        gram = fitted.products.gram
+        gram = fitted.gram
         weights = simplex_quadratic(*_shrunk(gram, self.shrinkage))
         if self.loss != LEAST_SQUARES and len(fitted) > 1:
             weights = _convex_on_simplex(self.loss, residual, fitted, sample_weight, weights)
@@ -127,45 +127,13 @@ def assistance_weights(method: str | AssistanceWeights, loss: str | LocalLoss = 
     return method
 
 
-class Direction:
-    """``sum_m weights[m] * fitted[m]``, shape (n, K): added up in float64 only where it is looked at."""
-
-    def __init__(self, weights: Floats, fitted: Sequence[Floats32]) -> None:
-        self.shape = fitted[0].shape
-        self._used = [(w, values) for w, values in zip(weights, fitted, strict=True) if w != 0]
-
-    def __getitem__(self, block: slice) -> Floats:
-        total = np.zeros((block.stop - block.start, self.shape[1]))
-        for weight, values in self._used:
-            total += weight * values[block].astype(np.float64)
-        return total
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Floats:
-        whole = np.empty(self.shape)
-
-        def fill(block: slice) -> None:
-            whole[block] = self[block]
-
-        over_blocks(fill, *self.shape)
-        return whole if dtype is None else whole.astype(dtype)
-
-
-def combine(weights: Floats, fitted: Sequence[Floats32]) -> Direction:
-    """The direction of a round."""
-    return Direction(weights, fitted)
-
-
-@dataclass(frozen=True)
-class Products:
-    """Inner products of the fitted values and the residual (the last), and their sums per output."""
-
-    gram: Floats
-    sums: Floats
-
-    def against_residual(self, weights: Floats) -> tuple[float, float]:
-        """Inner products of the direction with the residual, and with itself."""
-        m = len(weights)
-        return float(weights @ self.gram[:m, m]), float(weights @ self.gram[:m, :m] @ weights)
+def combine(weights: Floats, fitted: Sequence[Floats32]) -> Floats:
+    """The direction of a round, ``sum_m weights[m] * fitted[m]``, shape (n, K)."""
+    direction = np.zeros(fitted[0].shape)
+    for weight, values in zip(weights, fitted, strict=True):
+        if weight != 0:
+            direction += weight * values.astype(np.float64)
+    return direction
 
 
 class Fitted(Sequence[Floats32]):
@@ -189,30 +157,21 @@ class Fitted(Sequence[Floats32]):
         return len(self.values)
 
     @cached_property
-    def products(self) -> Products:
-        """One pass over the data."""
+    def gram(self) -> Floats:
+        """Inner products of the fitted values and the residual (the last): one pass over the data."""
         return inner_products([*self.values, self.residual], self.sample_weight)
 
 
-def inner_products(columns: Sequence[Floats32], sample_weight: Floats | None = None) -> Products:
-    """Inner products and sums of columns (each (n, K)) in float64, in one pass over the data."""
+def inner_products(columns: Sequence[Floats32], sample_weight: Floats | None = None) -> Floats:
+    """Inner products of columns (each (n, K)) in float64, in one pass over the data."""
     n, n_outputs = columns[0].shape
     gram: Floats = np.zeros((len(columns), len(columns)))
-    sums: Floats = np.zeros((len(columns), n_outputs))
-    buffer, even = np.empty((0, 0)), np.empty(0)
     for block in blocks(n, n_outputs):
-        size = (block.stop - block.start) * n_outputs
-        if buffer.size != len(columns) * size:  # one buffer for all blocks: fresh memory is slow memory
-            buffer, even = np.empty((len(columns), size)), np.ones(block.stop - block.start)
-        for row, column in zip(buffer, columns, strict=True):
-            row[:] = column[block].reshape(-1)
-        weight = even if sample_weight is None else sample_weight[block]
-        for output in range(n_outputs):
-            sums[:, output] += buffer[:, output::n_outputs] @ weight
+        part = np.array([column[block].reshape(-1) for column in columns], dtype=np.float64)
         if sample_weight is not None:
-            buffer *= np.repeat(np.sqrt(weight), n_outputs)
-        gram += buffer @ buffer.T
-    return Products(gram, sums)
+            part *= np.repeat(np.sqrt(sample_weight[block]), n_outputs)
+        gram += part @ part.T
+    return gram
 
 
 def _shrunk(gram: Floats, shrinkage: float) -> tuple[Floats, Floats]:
