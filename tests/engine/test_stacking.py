@@ -160,7 +160,7 @@ def test_a_label_holder_that_goes_alone_has_the_stacker_of_one_alone() -> None:
     X = rng.normal(size=(2500, 4))
     y = X[:, 0] + np.square(X[:, 0]) + 0.3 * rng.normal(size=2500)
     options: dict[str, Any] = {"local_models": Ridge(), "random_state": 0}  # which leaves the square over
-    model = regressor(PARTS, **options).fit(X, y)
+    model = regressor(PARTS, weights="uniform", **options).fit(X, y)  # noise counts as much
     alone = regressor({"left": [0, 1]}, **options).fit(X, y)
     assert model.ensemble_.track == "alone"
     assert model.closing_ is not None

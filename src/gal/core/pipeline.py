@@ -34,7 +34,7 @@ from gal.errors import InvalidInputError
 Learning = Generator[Sequence[Request], list[Mapping[str, Reply]], Ensemble]
 
 ROUNDING = 1e-9
-"""A loss that is lower by this share is the same: partners without any weight change nothing."""
+"""A loss that differs by this share is the same: partners without any weight change nothing."""
 
 
 def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | None = None) -> Learning:
@@ -156,7 +156,7 @@ def _compared(task: Task, helped: BestRounds, own: BestRounds) -> tuple[Decision
         harmed = harm(task, helped.judged, helped.coefficients, own.judged, own.coefficients)
         if harmed > 0:
             return Decision.WORSE_ON_SENTINEL, own.validated + harmed
-    helps = own.validated - helped.validated > ROUNDING * abs(own.validated)
+    helps = helped.validated <= own.validated + ROUNDING * abs(own.validated)
     return Decision.HELPS if helps else Decision.NO_BETTER, helped.validated
 
 
