@@ -52,15 +52,6 @@ def _distinct(codes: Floats) -> Floats:
     return found[~np.isnan(found)]
 
 
-def same_bins(one: Any, other: Any) -> bool:
-    """Whether both bin alike; stored models of several rounds have each its own."""
-    if one is other:
-        return True
-    pairs = zip(one.bin_thresholds_, other.bin_thresholds_, strict=False)
-    alike = len(one.bin_thresholds_) == len(other.bin_thresholds_)
-    return alike and all(np.array_equal(a, b) for a, b in pairs)
-
-
 @dataclass(frozen=True)
 class BinnedTable:
     """Rows as trees see them."""
@@ -110,17 +101,13 @@ class Trees:
         found, values = np.full(len(table.bins), self.level), np.empty(len(table.bins))
         threads = 1 if len(found) < FEW else _openmp_effective_n_threads()
         for one in self.predictors:
-            one = _writeable(one)
+            if not one.nodes.flags.writeable:  # scikit-learn refuses nodes in a read-only memory map
+                one = deepcopy(one)
             _predict_from_binned_data(
                 one.nodes, table.bins, one.binned_left_cat_bitsets, table.missing, threads, values
             )
             found += values
         return found
-
-
-def _writeable(predictor: Any) -> Any:
-    """scikit-learn refuses nodes in a read-only memory map."""
-    return predictor if predictor.nodes.flags.writeable else deepcopy(predictor)
 
 
 @dataclass(frozen=True)
