@@ -151,19 +151,19 @@ class TableEncoder:
         return wide.T
 
     def _fill(self, wide: Floats, j: int, codes: Floats) -> None:
-        missing = np.isnan(codes)
-        size = self.sizes_[j]
+        missing, size = np.isnan(codes), self.sizes_[j]
         if self.categories_[j]:
             known = np.flatnonzero(~missing)
             wide[codes[known].astype(np.intp), known] = size
             return
         line = (codes - self.center_[j]) / self.scale_[j]
         wide[0] = size * line
-        for row, (knot, level, slope, spread) in zip(wide[1:], self.bends_[j], strict=True):
-            np.maximum(line - knot, 0.0, out=row)
-            row -= level
-            row -= slope * line
-            row *= size * BEND / spread
+        if len(wide) > 1:
+            knot, level, slope, spread = self.bends_[j].T[:, :, None]
+            bends = np.maximum(line - knot, 0.0, out=wide[1:])
+            bends -= level
+            bends -= slope * line
+            bends *= size * BEND / spread
         if missing.any():
             wide[:, missing] = 0.0
 
