@@ -39,7 +39,7 @@ BINS = 256
 def find_bins(table: Floats, is_category: Sequence[bool] = (), *, sampled: int = 200_000) -> Any:
     """The bins of each column, from so many rows; categories are codes from 0 on."""
     categories = [
-        _distinct(column) if category else None
+        np.unique(column[~np.isnan(column)]) if category else None
         for column, category in zip(table.T, is_category or [False] * table.shape[1], strict=True)
     ]
     return _BinMapper(
@@ -49,11 +49,6 @@ def find_bins(table: Floats, is_category: Sequence[bool] = (), *, sampled: int =
         known_categories=categories,
         random_state=0,
     ).fit(table)
-
-
-def _distinct(codes: Floats) -> Floats:
-    found = np.unique(codes)
-    return found[~np.isnan(found)]
 
 
 @dataclass(frozen=True)
