@@ -34,7 +34,6 @@ FEW = 700
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gal.engine.task_making.LARGE", FEW - 100)
-    monkeypatch.setattr("gal.engine.stacking.MOST_TREES", 10)
 
 
 def regressor(parts: Any, **options: Any) -> GALRegressor:
@@ -362,7 +361,7 @@ def test_its_work_on_many_rows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     X, y = three_classes(2500)
     classifier(PARTS, rounds=2, random_state=0).fit(X, y)
     assert {trees for rows, trees in seen if rows == 400} == {10}
-    assert max(seen) == (2250, 100)
+    assert max(seen) == (2250, 25)
     seen.clear()
     monkeypatch.setattr("gal.engine.stacking.MUCH", 1.0)
     classifier(PARTS, rounds=2, random_state=0).fit(X, y)

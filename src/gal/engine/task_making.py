@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.curved import bends
 from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
 from gal.core.line_search import LineSearch, line_search
-from gal.core.losses import AbsoluteError, MultinomialLogLoss
+from gal.core.losses import AbsoluteError, MultinomialLogLoss, knows_curvature
 from gal.core.probes.kept_probes import ProbePlan
-from gal.core.releases import Release
+from gal.core.requests import Release
 from gal.core.residual_losses import LocalLoss
 from gal.core.rows import FittedValues, Rows, assign_rows, with_probes
 from gal.core.stopping import Stopping
@@ -185,7 +184,7 @@ def _curved(options: Options, labels: Labels, *, apart: bool) -> bool:
         if not isinstance(options.curvature, bool | np.bool_):
             raise InvalidOptionError(f"curvature must be 'auto', True or False, got {options.curvature!r}")
         return bool(options.curvature)
-    return not options.paper and not apart and len(labels.y) >= LARGE and bends(labels.loss)
+    return not options.paper and not apart and len(labels.y) >= LARGE and knows_curvature(labels.loss)
 
 
 def _closing(

@@ -9,8 +9,8 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from gal import GALClassifier
-from gal.core.curved import FLATTEST, curved_residual
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
+from gal.core.residuals import FLATTEST, newton_residual
 from gal.engine.labels import class_labels, regression_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
@@ -26,7 +26,7 @@ def test_the_bend_is_the_second_derivative_over_all_outputs(loss: Any) -> None:
     bends = [loss.along(y, output, np.tile(one, (50, 1)))[1] for one in directions]
     expected = np.maximum(np.sum(bends, axis=0), FLATTEST)
     importance = rng.random(50)
-    residual, counts = curved_residual(loss, y, output, importance)
+    residual, counts = newton_residual(loss, y, output, importance)
     np.testing.assert_allclose(counts, expected * importance, rtol=1e-6)
     np.testing.assert_allclose(residual * expected[:, None], loss.pseudo_residual(y, output), atol=1e-6)
 
