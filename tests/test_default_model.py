@@ -224,7 +224,7 @@ class TestPreparedTables:
         monkeypatch.setattr(TableEncoder, "codes", again)
         monkeypatch.setattr(TableEncoder, "wide", again)
         monkeypatch.setattr(histogram_trees.BinnedTable, "of", again)
-        monkeypatch.setattr(prepared_table, "find_bins", again)
+        monkeypatch.setattr(TableEncoder, "_seal", again)
         self.fitted(prepared, slice_of(560), y**2, None).predict(prepared)
 
     @pytest.mark.parametrize("weighted", [False, True])
@@ -265,8 +265,7 @@ class TestPreparedTables:
         for one in models:
             one.predict(new)
         assert sizes == [600]
-        (coded,) = new.columns._coded
-        assert len(coded._binned) == 1
+        assert len(new.columns._coded) == 1
 
     def test_other_columns_than_those_that_were_fitted_are_refused(self) -> None:
         X, y = mixed_table()
@@ -302,7 +301,7 @@ class TestRidge:
         monkeypatch.setattr(table_encoder, "BLOCK", 50 * encoder.width)
         monkeypatch.setattr(prepared_table, "KEPT_NUMBERS", 0)
         assert len(list(encoder.blocks(len(codes)))) == 12
-        coded = TabularModel().prepare(mixed_table()[0]).coded(encoder, None)
+        coded = TabularModel().prepare(mixed_table()[0]).coded(encoder)
         coefficients, intercepts = ridge(coded, target, weight if weighted else None, 2.0)
         np.testing.assert_allclose(coefficients, whole.coef_.T, atol=1e-9)
         np.testing.assert_allclose(intercepts, whole.intercept_, atol=1e-9)
@@ -316,7 +315,7 @@ class TestRidge:
         monkeypatch.setattr(prepared_table, "RIDGE_ROWS_PER_COLUMN", 1)
         X = mixed_table()[0]
         half, alone = (
-            ridge(TabularModel().prepare(table).coded(encoder, None), y, None, 1.0)
+            ridge(TabularModel().prepare(table).coded(encoder), y, None, 1.0)
             for table, y in ((X, target), (X[::2], target[::2]))
         )
         np.testing.assert_allclose(half[0], alone[0], atol=1e-9)

@@ -117,8 +117,9 @@ def _no_bends(*_: Any) -> Any:
     return np.empty((0, 4))
 
 
-def _frequent_only(table: Any, weight: Any, kinds: Any = None) -> tuple[TableEncoder, None]:
-    return TableEncoder().fit(table, weight, kinds=kinds), None
+class _FrequentOnly(TableEncoder):
+    def fit(self, table: Any, sample_weight: Any = None, **options: Any) -> TableEncoder:
+        return super().fit(table, sample_weight, **options | {"many": False})
 
 
 def _asks_nothing(*_: Any) -> Iterator[Any]:
@@ -253,7 +254,7 @@ ALL = [
     Piece(
         "14d local model: many categories",
         lambda source: source.categories,
-        replaced={"gal.models.tabular.prepared_table.read_columns": _frequent_only},
+        replaced={"gal.models.tabular.prepared_table.TableEncoder": _FrequentOnly},
         code=("models/tabular/many_categories.py",),
     ),
     Piece(

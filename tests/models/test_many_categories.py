@@ -20,7 +20,7 @@ from gal import GALClassifier, GALRegressor
 from gal.models import TabularModel
 from gal.models.tabular import TableEncoder, many_categories, prepared_table
 from gal.models.tabular.column_values import MAX_CATEGORIES
-from gal.models.tabular.many_categories import ManyCategories, fit_effects, fit_slopes, read_columns
+from gal.models.tabular.many_categories import fit_effects, fit_slopes
 
 Floats = NDArray[np.float64]
 
@@ -34,6 +34,10 @@ def shops(n: int, size: int, seed: int = 0, *, heavy: bool = False) -> tuple[pd.
     table = pd.DataFrame(rng.normal(size=(n, 4)), columns=["a", "b", "c", "d"])
     y = effects[shop] + 0.7 * table["a"] + 0.5 * table["c"]
     return table.assign(shop=[f"shop {one}" for one in shop]), y.to_numpy().copy()
+
+
+def encoder_of(X: pd.DataFrame, weight: Floats | None = None) -> TableEncoder:
+    return TableEncoder().fit(X, weight, many=True)
 
 
 def one_hot(X: pd.DataFrame) -> Any:
@@ -104,13 +108,13 @@ class TestThroughAnotherColumn:
         among = model.predict(fresh)[:9]
         np.testing.assert_allclose([model.predict(fresh[i : i + 1])[0] for i in range(9)], among, rtol=1e-12)
         unknown = model.predict(fresh[:9].assign(shop="never seen"))
-        lines = model.prepare(fresh[:9].assign(shop="never seen")).coded(model.encoder_, model.many_)
+        lines = model.prepare(fresh[:9].assign(shop="never seen")).coded(model.encoder_)
         np.testing.assert_array_equal(unknown, lines.linear(model.coef_, model.intercept_))
 
     def test_a_row_follows_the_other_rows_of_its_category(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(many_categories, "_shrinkage", lambda _: (2.0, False))
         X, slope, _ = acting(900, 100)
-        coded = TabularModel().prepare(X).coded(*read_columns(X, None))
+        coded = TabularModel().prepare(X).coded(encoder_of(X))
         slopes, added = fit_slopes(coded, slope[:, None], None)
         slope[3] += 10.0
         again, changed = fit_slopes(coded, slope[:, None], None)
@@ -165,12 +169,11 @@ class TestOwnResidual:
     def test_a_row_follows_the_other_rows_of_its_category(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(many_categories, "_shrinkage", lambda _: (2.0, False))
         X, y = self.table()
-        many, weight = read_columns(X, None)[1], np.random.default_rng(0).random(900)
-        assert many is not None
-        places, target = many.places(X), np.column_stack([y, -y])
-        _, added = fit_effects(many, places, target, weight)
+        coded, weight = TabularModel().prepare(X).coded(encoder_of(X)), np.random.default_rng(0).random(900)
+        target = np.column_stack([y, -y])
+        _, added = fit_effects(coded.many, coded.places, target, weight)
         target[3] += 100.0
-        _, changed = fit_effects(many, places, target, weight)
+        _, changed = fit_effects(coded.many, coded.places, target, weight)
         moved = (np.abs(changed - added) > 1e-9).all(axis=1)
         np.testing.assert_array_equal(
             np.flatnonzero(moved), np.setdiff1d(np.flatnonzero(X["shop"] == X["shop"][3]), 3)
@@ -271,9 +274,7 @@ class TestValues:
         X, y = shops(1200, 100)
         weight, odd = np.repeat([1.0, 0.0], 600), np.where(np.arange(1200) < 600, y, 100.0)
         X["shop"] = np.where(np.arange(1200) < 600, X["shop"], "only of weight zero")
-        many = read_columns(X, weight)[1]
-        assert many is not None
-        assert "only of weight zero" not in many.names[0]
+        assert "only of weight zero" not in encoder_of(X, weight).many_[4]
         one, other = (TabularModel(random_state=0).fit(X, target, weight) for target in (y, odd))
         np.testing.assert_allclose(one.predict(X), other.predict(X), atol=1e-9)
         alone = TabularModel(max_iter=0).fit(X[:600], y[:600])
@@ -304,11 +305,10 @@ class TestValues:
 
     def test_a_category_with_one_row_is_as_an_unknown_one(self) -> None:
         names = [f"{i:03}" for i in range(300) for _ in range(2)]
-        encoder, many = read_columns(pd.DataFrame({"x": [*names, "once"]}), None)
-        assert many is not None
-        assert (many.columns, many.names) == ([0], [names[::2]])
+        encoder = encoder_of(pd.DataFrame({"x": [*names, "once"]}))
+        assert encoder.many_ == {0: names[::2]}
         rows = pd.DataFrame({"x": ["299", "once", None, "000"]})
-        np.testing.assert_array_equal(many.places(rows), [[299], [300], [300], [0]])
+        np.testing.assert_array_equal(encoder.places(rows), [[299], [300], [300], [0]])
         assert (encoder.is_category_, encoder.width) == ([False], 1)
         assert not encoder.wide(encoder.codes(rows)).any()
 
@@ -318,11 +318,10 @@ class TestOtherTables:
 
     def test_few_categories_are_read_as_ever(self) -> None:
         X, _ = shops(2000, MAX_CATEGORIES)
-        encoder, many = read_columns(X, None)
-        assert many is None
+        encoder = encoder_of(X)
+        assert encoder.many_ == {}
         assert X["shop"].nunique() == MAX_CATEGORIES
         assert encoder.categories_ == TableEncoder().fit(X).categories_
-        assert TabularModel().prepare(X.drop(columns="shop")).columns.learned[1] is None
 
     def test_a_model_may_be_fitted_to_one_and_the_other(self) -> None:
         X, y = shops(900, 100)
@@ -348,20 +347,3 @@ class TestStored:
         copied = copy.deepcopy(model)
         assert copied._fitted is None
         np.testing.assert_array_equal(copied.predict(known), model.predict(X))
-
-    def test_models_of_the_version_before_predict_as_they_did(self) -> None:
-        """They have no such columns, and their encoder keeps some of many categories in its wide matrix."""
-        X, y = shops(1200, 100)
-        model = TabularModel(max_iter=0).fit(X.drop(columns="shop"), y)
-        model.feature_names_in_, model.n_features_in_ = np.asarray(X.columns, dtype=object), 5
-        model.encoder_ = TableEncoder().fit(X)
-        wide = model.encoder_.wide(model.encoder_.codes(X))
-        model.coef_ = np.random.default_rng(0).normal(size=(wide.shape[1], 1))
-        del model.many_
-        np.testing.assert_array_equal(model.predict(X), (wide @ model.coef_ + model.intercept_)[:, 0])
-
-    def test_files_name_them_where_the_others_are(self) -> None:
-        assert (
-            f"{ManyCategories.__module__}.{ManyCategories.__qualname__}"
-            == "gal.models.tabular.ManyCategories"
-        )

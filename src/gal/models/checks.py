@@ -135,23 +135,23 @@ def _fitting_leaves_the_given_model_unchanged(model: Any) -> None:
     )
 
 
-@_check
-def _one_output(model: Any) -> None:
-    X, residual = _data(n_outputs=1)
-    _predicted(_fitted(model, X, residual), X, 1, f"{_name(model)} fitted to a residual (n, 1)")
+def _check_fit(name: str, said: str, n_outputs: int = 3, dtype: Any = np.float32, **shape: int) -> None:
+    """Register that a model fits such data, and predicts finite values of the right shape."""
+
+    def fits(model: Any) -> None:
+        X, residual = _data(n_outputs=n_outputs, **shape)
+        fitted = _fitted(model, X, residual.astype(dtype))
+        _predicted(fitted, X, n_outputs, f"{_name(model)} fitted to {said}")
+
+    fits.__name__ = name
+    _check(fits)
 
 
-@_check
-def _three_outputs(model: Any) -> None:
-    X, residual = _data(n_outputs=3)
-    _predicted(_fitted(model, X, residual), X, 3, f"{_name(model)} fitted to a residual (n, 3)")
-
-
-@_check
-def _float64_residual(model: Any) -> None:
-    X, residual = _data()
-    local = _fitted(model, X, residual.astype(np.float64))
-    _predicted(local, X, 3, f"{_name(model)} fitted to a residual of float64")
+_check_fit("one_output", "a residual (n, 1)", n_outputs=1)
+_check_fit("three_outputs", "a residual (n, 3)")
+_check_fit("float64_residual", "a residual of float64", dtype=np.float64)
+_check_fit("one_column", "one column", d=1)
+_check_fit("five_rows", "five rows", n=5)
 
 
 @_check
@@ -202,18 +202,6 @@ def _constant_residual(model: Any) -> None:
     for value in (0.0, 1.0):
         local = _fitted(model, X, np.full_like(residual, value))
         _predicted(local, X, 3, f"{_name(model)} fitted to a residual of {value} everywhere")
-
-
-@_check
-def _one_column(model: Any) -> None:
-    X, residual = _data(d=1)
-    _predicted(_fitted(model, X, residual), X, 3, f"{_name(model)} fitted to one column")
-
-
-@_check
-def _five_rows(model: Any) -> None:
-    X, residual = _data(n=5)
-    _predicted(_fitted(model, X, residual), X, 3, f"{_name(model)} fitted to five rows")
 
 
 @_check

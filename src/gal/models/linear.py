@@ -21,19 +21,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from gal.core.residual_losses import LocalLoss, PowerLoss
 from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import InvalidOptionError
+from gal.models.tabular.frames import is_plain
 
 Floats = NDArray[np.float64]
-
-
-def _are_finite(X: Any) -> bool:
-    """Whether these are rows of finite numbers, as they are computed with."""
-    return (
-        type(X) is np.ndarray
-        and X.dtype == np.float64
-        and X.ndim == 2
-        and len(X) > 0
-        and bool(np.isfinite(X).all())
-    )
 
 
 class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -88,13 +78,10 @@ class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         """The fitted values: (n,) or (n, K), as ``y`` was."""
         if not hasattr(self, "coef_"):  # else that is known, and asking takes longer than one row
             check_is_fitted(self)
-        if not self._is_plain(X):
+        known = is_plain(X) and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
+        if not known:  # for one row validation takes far longer than the prediction
             X = validate_data(self, X, reset=False, dtype=np.float64)
         return np.asarray(X @ self.coef_.T + self.intercept_)
-
-    def _is_plain(self, X: Any) -> bool:
-        """Whether validation would change nothing: for one row it takes far longer than the prediction."""
-        return _are_finite(X) and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
 
     def _solve(self, basis: _Basis, target: Floats, weight: Floats, loss: LocalLoss) -> tuple[Floats, int]:
         """The minimiser in ``basis``, and how many steps it took."""

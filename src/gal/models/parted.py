@@ -133,11 +133,6 @@ class PartedView:
         """All rows of the parts, in their order."""
         return PartedView(self.features, self._parts)
 
-    @property
-    def key(self) -> str:
-        """Tells which rows these are, in which order."""
-        return "" if self._rows is None else hashlib.sha256(self._rows.tobytes()).hexdigest()
-
     def parts(self) -> Iterator[PartRows]:
         """The parts that have rows of this view, in their order."""
         if self._rows is None:
@@ -152,17 +147,12 @@ class PartedView:
             if len(places):
                 yield PartRows(index, part, self._rows[places] - self._starts[index], places)
 
-    def blocks(self) -> Iterator[tuple[Positions, Floats32]]:
-        """Places and rows (float32), one part after another: only one of them is in memory."""
-        for found in self.parts():
-            values = found.part.read()
-            yield found.places, values if found.inside is None else values[found.inside]
-
     def read(self) -> Floats32:
         """All rows of this view in memory, as float32 (n, d)."""
         values = np.empty(self.shape, dtype=np.float32)
-        for places, rows in self.blocks():
-            values[places] = rows
+        for found in self.parts():
+            rows = found.part.read()
+            values[found.places] = rows if found.inside is None else rows[found.inside]
         return values
 
 

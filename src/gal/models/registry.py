@@ -48,10 +48,7 @@ MODELS: dict[str, Callable[..., Any]] = {
 """Local models by name; ``package.module:Class`` names any other that is installed here.
 Networks need the extra ``deep``, ``cluster`` with a scheduler the extra ``dask``."""
 
-ALWAYS_MADE = frozenset({"tabular", "linear", "cluster", "ridge", "svr", "knn", "random_forest"}) | {
-    "gradient_boosting",
-    "hist_gradient_boosting",
-}
+ALWAYS_MADE = frozenset(MODELS) - {"network", "shared_body"}
 """Those that need no extra: without options they can always be made, and they never move."""
 
 

@@ -46,8 +46,8 @@ from gal.evaluate.baselines.method import (
     options_used,
 )
 from gal.evaluate.understood import kinds_told
+from gal.models.tabular import TableEncoder
 from gal.models.tabular.frames import as_table
-from gal.models.tabular.many_categories import read_columns
 from gal.threads import at_most
 
 Floats = NDArray[np.float64]
@@ -134,7 +134,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         organizations: Any = None if self.columns is None else {"pooled": self.columns}
         (self._positions,) = columns_by_organization(organizations, X, self._names).values()
         view = as_table(self._view(X))
-        self.encoder_, self.many_ = read_columns(view, None, self.kinds)
+        self.encoder_ = TableEncoder().fit(view, kinds=self.kinds, many=True)
         codes, splits, losses, n_trees = self._codes(view), _splits(labels, seed), [], []
         candidates = self._chosen_candidates(seed)
         for _, model in candidates:
@@ -201,15 +201,14 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         parts = [
             ("codes", FunctionTransformer(self.encoder_.wide) if wide else "passthrough", slice(0, width))
         ]
-        if self.many_ is not None:
+        if self.encoder_.many_:
             parts.append(("means", make_pipeline(means, StandardScaler()), slice(width, None)))
         return Pipeline([("columns", ColumnTransformer(parts)), ("model", model)])
 
     def _codes(self, view: Any) -> Floats:
         """Codes; then, of each column with many categories, which one a row has."""
         read = self.encoder_.read(view)
-        codes = self.encoder_.codes(read)
-        return codes if self.many_ is None else np.hstack([codes, self.many_.places(read)])
+        return np.hstack([self.encoder_.codes(read), self.encoder_.places(read)])
 
     def _view(self, X: Any) -> Any:
         names = None if self._names is None else [self._names[position] for position in self._positions]

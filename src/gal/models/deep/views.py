@@ -84,11 +84,6 @@ class TensorView:
         """
         return TensorView(self.tensors, self.inputs)
 
-    def idle(self) -> list[list[Any]]:
-        """What is there to be lent, by key."""
-        with self._lock:
-            return [list(kept) for kept in self._idle.values()]
-
     def batch(self, rows: Tensor) -> tuple[Tensor, ...]:
         """What the network gets for these rows."""
         return self.as_inputs(tuple(tensor.index_select(0, rows) for tensor in self.tensors))

@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from gal.on_demand import on_demand as _on_demand
 
 if _TYPE_CHECKING:
-    from gal.models.tabular.many_categories import ManyCategories
     from gal.models.tabular.readings import HowRead
     from gal.models.tabular.table_encoder import TableEncoder
     from gal.models.tabular.tabular_model import TabularModel, default_model, takes_missing_values
 
 __all__ = [
     "HowRead",
-    "ManyCategories",
     "TableEncoder",
     "TabularModel",
     "default_model",
@@ -24,7 +22,6 @@ __getattr__, __dir__ = _on_demand(
     globals(),
     {
         "HowRead": "readings",
-        "ManyCategories": "many_categories",
         "TableEncoder": "table_encoder",
         "TabularModel": "tabular_model",
         "default_model": "tabular_model",

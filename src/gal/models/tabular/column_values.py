@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -81,22 +82,31 @@ def _numbers_of_series(column: pd.Series[Any]) -> Floats:
     return np.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
-def frequent(column: Column, counts: Floats) -> list[str]:
-    """The most frequent categories as text, sorted; ``counts`` says how much each row counts."""
+def categories_in(column: Column, counts: Floats) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Categories as text, the most frequent first, and in how many rows each is.
+
+    ``counts`` says how much each row counts: one that counts 0 is as one that is not there.
+    """
     import pandas as pd
 
     codes, distinct = pd.factorize(column)
-    known = codes >= 0
-    totals = np.bincount(codes[known], counts[known], len(distinct))
-    first = np.argsort(-totals, kind="stable")[:MAX_CATEGORIES]
-    return sorted({str(distinct[place]) for place in first if totals[place] > 0})
+    at, texts = pd.factorize(np.array([str(value) for value in distinct], dtype=object))
+    known = (codes >= 0) & (counts > 0)
+    found = at[codes[known]]
+    rows, totals = np.bincount(found, None, len(texts)), np.bincount(found, counts[known], len(texts))
+    order = np.argsort(-totals, kind="stable")[: np.count_nonzero(rows)]
+    return texts[order], rows[order]
 
 
-def positions(column: Column, categories: list[str]) -> Floats:
-    """Where each value stands among the categories; NaN where missing or unknown."""
+def positions(column: Column, categories: list[str]) -> NDArray[np.intp]:
+    """Where each value stands among sorted categories; after the last one where missing or unknown."""
     import pandas as pd
 
     codes, distinct = pd.factorize(column)  # only distinct values become text
-    place = {category: float(position) for position, category in enumerate(categories)}
-    places = [place.get(str(value), np.nan) for value in distinct]
-    return np.array([*places, np.nan])[codes]  # a missing value has code -1: the last
+    places = [_place(str(value), categories) for value in distinct]
+    return np.array([*places, len(categories)], dtype=np.intp)[codes]  # a missing value has code -1: the last
+
+
+def _place(name: str, categories: list[str]) -> int:
+    at = bisect_left(categories, name)
+    return at if at < len(categories) and categories[at] == name else len(categories)

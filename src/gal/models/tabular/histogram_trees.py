@@ -28,6 +28,10 @@ Binned = NDArray[np.uint8]
 FEW = 1000
 """Rows below which looking for the number of threads takes longer than predicting."""
 
+NODE = ["is_leaf", "value", "feature_idx", "bin_threshold", "missing_go_to_left"]
+NODE += ["is_categorical", "bitset_idx", "left", "right"]
+"""What scikit-learn keeps of a node that a prediction looks at."""
+
 BINS = 256
 """Of a column; the last one is for missing values."""
 
@@ -35,7 +39,7 @@ BINS = 256
 def find_bins(table: Floats, is_category: Sequence[bool] = (), *, sampled: int = 200_000) -> Any:
     """The bins of each column, from so many rows; categories are codes from 0 on."""
     categories = [
-        _distinct(column) if category else None
+        np.unique(column[~np.isnan(column)]) if category else None
         for column, category in zip(table.T, is_category or [False] * table.shape[1], strict=True)
     ]
     return _BinMapper(
@@ -45,20 +49,6 @@ def find_bins(table: Floats, is_category: Sequence[bool] = (), *, sampled: int =
         known_categories=categories,
         random_state=0,
     ).fit(table)
-
-
-def _distinct(codes: Floats) -> Floats:
-    found = np.unique(codes)
-    return found[~np.isnan(found)]
-
-
-def same_bins(one: Any, other: Any) -> bool:
-    """Whether both bin alike; stored models of several rounds have each its own."""
-    if one is other:
-        return True
-    pairs = zip(one.bin_thresholds_, other.bin_thresholds_, strict=False)
-    alike = len(one.bin_thresholds_) == len(other.bin_thresholds_)
-    return alike and all(np.array_equal(a, b) for a, b in pairs)
 
 
 @dataclass(frozen=True)
@@ -107,20 +97,43 @@ class Trees:
 
     def predict(self, table: BinnedTable) -> Floats:
         """Values (n,)."""
+        if len(table.bins) == 1:
+            return np.array([self._of_row(table.bins[0].tolist(), table.missing)])
         found, values = np.full(len(table.bins), self.level), np.empty(len(table.bins))
         threads = 1 if len(found) < FEW else _openmp_effective_n_threads()
         for one in self.predictors:
-            one = _writeable(one)
+            if not one.nodes.flags.writeable:  # scikit-learn refuses nodes in a read-only memory map
+                one = deepcopy(one)
             _predict_from_binned_data(
                 one.nodes, table.bins, one.binned_left_cat_bitsets, table.missing, threads, values
             )
             found += values
         return found
 
+    def _of_row(self, row: list[int], missing: int) -> float:
+        """The same of a single row: a call of scikit-learn's takes as long as five small trees here."""
+        found = self.level
+        for nodes, left_categories in self._plain:
+            is_leaf, value, column, most, missing_left, is_category, place, left, right = nodes[0]
+            while not is_leaf:
+                at = row[column]
+                if at == missing:
+                    goes_left = missing_left
+                elif is_category:
+                    goes_left = left_categories[place][at // 32] >> at % 32 & 1
+                else:
+                    goes_left = at <= most
+                node = nodes[left if goes_left else right]
+                is_leaf, value, column, most, missing_left, is_category, place, left, right = node
+            found += value
+        return found
 
-def _writeable(predictor: Any) -> Any:
-    """scikit-learn refuses nodes in a read-only memory map."""
-    return predictor if predictor.nodes.flags.writeable else deepcopy(predictor)
+    @cached_property
+    def _plain(self) -> list[tuple[Any, Any]]:
+        return [(one.nodes[NODE].tolist(), one.binned_left_cat_bitsets.tolist()) for one in self.predictors]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"level": self.level, "predictors": self.predictors}
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,12 @@ A category may also act through another column: then it has a slope on that colu
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-
-from gal.models.tabular.column_values import MAX_CATEGORIES, columns_of
-from gal.models.tabular.frames import Table
-from gal.models.tabular.table_encoder import TableEncoder
 
 if TYPE_CHECKING:
     from gal.models.tabular.prepared_table import CodedTable
@@ -51,81 +46,6 @@ CORRECTED = 5
 that of single rows."""
 
 
-class ManyCategories:
-    """The columns of a table with more than ``MAX_CATEGORIES`` categories, and their categories.
-
-    A category with one row only is as an unknown one: no other row could say anything about it.
-    """
-
-    __module__ = "gal.models.tabular"  # where stored models look for it
-
-    def __init__(self, columns: Sequence[int], names: Sequence[list[str]]) -> None:
-        self.columns, self.names = list(columns), list(names)
-
-    def is_like(self, other: ManyCategories | None) -> bool:
-        """Whether both have the same columns and categories."""
-        if self is other or other is None:
-            return self is other
-        return (self.columns, self.names) == (other.columns, other.names)
-
-    def places(self, table: Any) -> Places:
-        """Where each value stands among its column's categories, shape (n, columns).
-
-        A missing or unknown value has the place after the last one. The table is as the encoder reads it.
-        """
-        import pandas as pd
-
-        found = np.empty((table.shape[0], len(self.columns)), dtype=np.intp)
-        columns: list[Any] = list(columns_of(table))
-        for q, (j, names) in enumerate(zip(self.columns, self.names, strict=True)):
-            column = columns[j]
-            codes, distinct = pd.factorize(column)
-            places = [_place(str(value), names) for value in distinct]
-            found[:, q] = np.array([*places, len(names)])[codes]  # a missing value has code -1: the last
-        return found
-
-
-def read_columns(
-    table: Table, weight: Floats | None, kinds: Mapping[Any, str] | None = None
-) -> tuple[TableEncoder, ManyCategories | None]:
-    """What the default local model learns of columns: an encoder, and the columns with many categories.
-
-    To the encoder these columns say nothing. Trees that split them memorise residuals: on Adult, with columns
-    of hundreds of categories, the AUC is .003 to .006 lower than without.
-    """
-    encoder = TableEncoder().fit(table, weight, kinds=kinds)
-    full = {j for j, kept in enumerate(encoder.categories_) if len(kept) == MAX_CATEGORIES}
-    if not full:
-        return encoder, None
-    counts, found = np.ones(len(table)) if weight is None else weight, dict[int, list[str]]()
-    for j, column in enumerate(columns_of(encoder.read(table))):
-        names = _several_rows(column, counts) if j in full else None
-        if names is None:
-            continue
-        encoder.categories_[j], encoder.is_category_[j], encoder.says_nothing_[j] = [], False, True
-        if names:
-            found[j] = names
-    return encoder, ManyCategories(list(found), list(found.values())) if found else None
-
-
-def _several_rows(column: Any, counts: Floats) -> list[str] | None:
-    """Categories with several rows that count, sorted; None where the column has not many categories."""
-    import pandas as pd
-
-    codes, distinct = pd.factorize(column)
-    at, texts = pd.factorize(np.array([str(value) for value in distinct], dtype=object))
-    counted = (codes >= 0) & (counts > 0)
-    rows = np.bincount(at[codes[counted]], minlength=len(texts))
-    if (rows > 0).sum() <= MAX_CATEGORIES:
-        return None
-    return sorted(texts[rows > 1])
-
-
-def _place(name: str, names: list[str]) -> int:
-    at = bisect_left(names, name)
-    return at if at < len(names) and names[at] == name else len(names)
-
-
 def effects_of(effects: Sequence[Floats], places: Places) -> Floats:
     """What the categories of these rows add, shape (n, K)."""
     added = effects[0][places[:, 0]]
@@ -135,15 +55,16 @@ def effects_of(effects: Sequence[Floats], places: Places) -> Floats:
 
 
 def fit_effects(
-    many: ManyCategories, places: Places, target: Floats, weight: Floats | None
+    sizes: Sequence[int], places: Places, target: Floats, weight: Floats | None
 ) -> tuple[list[Floats], Floats]:
     """The effects of categories on a target (n, K), and what they add to the fitted rows (n, K): to each row
     by the other rows of its categories.
 
-    There are as many effects as columns, of shape (categories + 1, K): the last of an unknown category is 0.
+    ``sizes``: categories by column. Effects have the shape (categories + 1, K) for each column: the last, of
+    an unknown category, is 0.
     """
     weight = np.ones(len(target)) if weight is None else weight
-    effects = [np.zeros((len(names) + 1, target.shape[1])) for names in many.names]
+    effects = [np.zeros((size + 1, target.shape[1])) for size in sizes]
     added = np.zeros((len(effects), *target.shape))
     for k, column in enumerate(target.T):
         for _ in range(SWEEPS if len(effects) > 1 else 1):
@@ -161,14 +82,13 @@ def fit_slopes(coded: CodedTable, target: Floats, weight: Floats | None) -> tupl
 
     One wide column in a round is enough: the next round finds the next.
     """
-    assert coded.many is not None
     weight, added = np.ones(len(target)) if weight is None else weight, np.zeros(target.shape)
     slopes: list[Slopes] = []
     for k, one in enumerate(target.T):
         found = _differing(coded, one * weight)
         if found is None:
             continue
-        column, size = coded.wide_column(found[1]), len(coded.many.names[found[0]])
+        column, size = coded.wide_column(found[1]), coded.many[found[0]]
         # a slope is a mean too: that of target / column, weighted by column ** 2
         ratio = np.divide(one, column, out=np.zeros(len(one)), where=column != 0)
         effect, slope = _one_column(coded.places[:, found[0]], size, ratio, weight * column**2)
@@ -190,7 +110,7 @@ def add_slopes(slopes: Sequence[Slopes], coded: CodedTable, values: Floats) -> N
 def _differing(coded: CodedTable, target: Floats) -> tuple[int, int] | None:
     """The column with many categories and the wide column whose slopes differ most, if beyond chance."""
     sums, noise = coded.by_category(target), float(np.mean(target[coded.ridge_rows] ** 2))
-    beyond = np.zeros((len(sums), coded.encoder.width))
+    beyond = np.zeros((len(sums), coded.edges[-1]))
     for q, (found, squares) in enumerate(zip(sums, coded.squares_by_category, strict=True)):
         by_chance = noise * squares[:, :-1]
         acts = by_chance > 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from collections.abc import Iterator, Mapping
 from itertools import accumulate, pairwise
 from typing import Any
@@ -10,11 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.models.reading.converting import ReadTable, read_with, readings_of
-from gal.models.tabular.column_values import as_numbers, columns_of, frequent, is_number, positions
+from gal.models.tabular.column_values import (
+    MAX_CATEGORIES,
+    as_numbers,
+    categories_in,
+    columns_of,
+    is_number,
+    positions,
+)
 from gal.models.tabular.frames import Table, is_plain
-from gal.models.tabular.readings import HowRead
+from gal.models.tabular.histogram_trees import find_bins
 
 Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
 
 BLOCK = 2**17
 """Numbers in a block of the wide matrix: 1 MiB, which a cache holds."""
@@ -27,43 +37,69 @@ BEND = 0.1
 
 
 class TableEncoder:
-    """Turns a mixed table into numbers: one code per column (for trees), from it wide (for linear models)."""
+    """A mixed table as numbers: a code for each column (for trees), wide columns made of codes (for linear
+    models), and places among the categories of columns with many.
+    """
 
     __module__ = "gal.models.tabular"  # where stored models look for it
 
-    readings_: list[HowRead | None] | None = None
-    """How each column is read; None where all are taken as they are, as in models of the version before."""
-    sizes_: list[float] | None = None
-    """By code: how large its wide columns are; None: all are as large as they come."""
-    origins_: list[int] | None = None
-    """By code: which column of the table it is of; None: each column has one."""
-
     def fit(
-        self, table: Any, sample_weight: Floats | None = None, *, kinds: Mapping[Any, str] | None = None
+        self,
+        table: Any,
+        sample_weight: Floats | None = None,
+        *,
+        kinds: Mapping[Any, str] | None = None,
+        many: bool = False,
     ) -> TableEncoder:
         """Learn how a column is read, and its categories or its scale; one without either says nothing.
 
         ``table``: a pandas frame, or an array (n, d) of numbers. ``kinds``: as `readings_of` takes them.
+        ``many``: whether a column with more than ``MAX_CATEGORIES`` categories has a place for each of them,
+        and says nothing else. Trees that split such a column memorise residuals: on Adult, with columns of
+        hundreds of categories, the AUC is .003 to .006 lower than without.
         """
         self.readings_ = readings_of(table, kinds)
+        """How each column is read; None where all are taken as they are."""
         table = self.read(table)  # columns of numbers and categories
-        self.origins_ = self.sizes_ = None
-        if self.readings_ is not None:
-            self.origins_, self.sizes_ = table.origins, table.sizes
+        is_read = self.readings_ is not None
+        self.origins_: list[int] | None = table.origins if is_read else None
+        """By code: which column of the table it is of; None: each column has one."""
         n_columns = table.shape[1]
+        self.sizes_: list[float] = table.sizes if is_read else [1.0] * n_columns
+        """By code: how large its wide columns are."""
         self.categories_: list[list[str]] = [[] for _ in range(n_columns)]
+        self.many_: dict[int, list[str]] = {}
+        """By code: the categories of a column with many. One with a single row is as an unknown one: no other
+        row could say anything about it."""
         self.center_, self.scale_ = np.zeros(n_columns), np.ones(n_columns)
         self.bends_: list[Floats] = [np.empty((0, 4))] * n_columns
         self.says_nothing_ = [False] * n_columns
         for j, column in enumerate(columns_of(table)):
             if is_number(column):
                 self.says_nothing_[j] = not self._scale(j, as_numbers(column), sample_weight)
-            else:
-                counts = np.ones(len(table)) if sample_weight is None else sample_weight
-                self.categories_[j] = frequent(column, counts)
-                self.says_nothing_[j] = not self.categories_[j]
-        self.is_category_ = [bool(categories) for categories in self.categories_]
+                continue
+            counts = np.ones(len(table)) if sample_weight is None else sample_weight
+            names, rows = categories_in(column, counts)
+            if not many or len(names) <= MAX_CATEGORIES:
+                self.categories_[j] = sorted(names[:MAX_CATEGORIES])
+            elif (rows > 1).any():
+                self.many_[j] = sorted(names[rows > 1])
+            self.says_nothing_[j] = not self.categories_[j]
+        self.bins_: Any = None
+        """Of the codes: what trees see; learned when trees are first fitted."""
+        self._seal()
         return self
+
+    def learn_bins(self, codes: Floats) -> None:
+        """Learn the bins of the codes, once."""
+        if self.bins_ is None:
+            self.bins_ = find_bins(codes, self.is_category_)
+            self._seal()
+
+    def _seal(self) -> None:
+        learned = {name: value for name, value in vars(self).items() if name != "key_"}
+        self.key_ = hashlib.sha256(pickle.dumps(learned)).hexdigest()
+        """Encoders with the same key encode alike; stored models of several rounds have each its own."""
 
     def _scale(self, j: int, numbers: Floats, counts: Floats | None) -> bool:
         """Learn mean, standard deviation and bends; whether there is any number to learn from."""
@@ -88,12 +124,13 @@ class TableEncoder:
     def codes(self, table: Table | ReadTable) -> Floats:
         """Numbers as they are, categories as codes; missing, infinite and unknown ones are NaN."""
         columns: Any = self.read(table)
-        if is_plain(columns) and not any(self.is_category_) and not any(self.says_nothing_):
+        if is_plain(columns) and not any(self.categories_) and not any(self.says_nothing_):
             return columns  # type: ignore[no-any-return]
         codes = np.zeros(columns.shape)  # trees fail on a column without any known value: it stays 0
         for j, column in enumerate(columns_of(columns)):
-            if self.is_category_[j]:
-                codes[:, j] = positions(column, self.categories_[j])
+            if names := self.categories_[j]:
+                places = positions(column, names)
+                codes[:, j] = np.where(places < len(names), places, np.nan)
             elif not self.says_nothing_[j]:
                 codes[:, j] = as_numbers(column)
         return codes
@@ -114,33 +151,35 @@ class TableEncoder:
         return wide.T
 
     def _fill(self, wide: Floats, j: int, codes: Floats) -> None:
-        missing = np.isnan(codes)
-        size = 1.0 if self.sizes_ is None else self.sizes_[j]
-        if self.is_category_[j]:
+        missing, size = np.isnan(codes), self.sizes_[j]
+        if self.categories_[j]:
             known = np.flatnonzero(~missing)
             wide[codes[known].astype(np.intp), known] = size
             return
         line = (codes - self.center_[j]) / self.scale_[j]
         wide[0] = size * line
-        for row, (knot, level, slope, spread) in zip(wide[1:], self.bends_[j], strict=True):
-            np.maximum(line - knot, 0.0, out=row)
-            row -= level
-            row -= slope * line
-            row *= size * BEND / spread
+        if len(wide) > 1:
+            knot, level, slope, spread = self.bends_[j].T[:, :, None]
+            bends = np.maximum(line - knot, 0.0, out=wide[1:])
+            bends -= level
+            bends -= slope * line
+            bends *= size * BEND / spread
         if missing.any():
             wide[:, missing] = 0.0
 
-    def is_like(self, other: TableEncoder) -> bool:
-        """Whether both encode alike; stored models of several rounds have each its own."""
-        if self is other:
-            return True
-        plain = ("readings_", "categories_", "says_nothing_", "is_category_", "sizes_")
-        arrays = ("center_", "scale_")
-        return (
-            all(getattr(self, name) == getattr(other, name) for name in plain)
-            and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in arrays)
-            and all(np.array_equal(a, b) for a, b in zip(self.bends_, other.bends_, strict=True))
-        )
+    def places(self, table: Table | ReadTable) -> Places:
+        """Where each value stands among many categories, shape (n, columns with many).
+
+        A missing or unknown value has the place after the last one.
+        """
+        columns = list(columns_of(self.read(table)))
+        found = [positions(columns[j], names) for j, names in self.many_.items()]
+        return np.stack(found, axis=1) if found else np.empty((len(table), 0), dtype=np.intp)
+
+    @property
+    def is_category_(self) -> list[bool]:
+        """By code: whether it is the place among categories."""
+        return [bool(categories) for categories in self.categories_]
 
     @property
     def width(self) -> int:

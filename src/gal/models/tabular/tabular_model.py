@@ -4,17 +4,11 @@ A ridge regression on standardised columns, their bends (a line may change its s
 and one-hot categories first, then shrunk means of columns with many categories (``many_categories.py``), then
 a few small trees on what these left over. The ridge carries small tables, where trees fit noise; the trees
 carry large ones and what columns say together.
-
-Chosen by measuring (``benchmarks/default_model.py`` of commit ca89a35a; ten rounds of ten trees, all other
-defaults, no stacking). It reaches 97.8 % of the pooling gain on Adult and 96.3 % on credit default (AUC);
-without trees 79.6 % and 95.2 %, trees alone 94.7 % and 91.8 %, a ridge without bends 73.8 % and 59.1 %. More,
-larger or faster trees are not better there; on Diabetes (353 rows) trees are worse: R2 0.405 without, 0.400
-with, 0.320 trees alone. Fewer trees are as good, and faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from weakref import ref
 
@@ -27,15 +21,8 @@ from sklearn.utils.validation import _check_sample_weight, check_array, check_is
 
 from gal.models.tabular.frames import Table, as_frame, is_plain
 from gal.models.tabular.histogram_trees import Growth, Trees, grow
-from gal.models.tabular.many_categories import (
-    ManyCategories,
-    Slopes,
-    add_slopes,
-    effects_of,
-    fit_effects,
-    fit_slopes,
-)
-from gal.models.tabular.prepared_table import CodedTable, PreparedColumns, PreparedTable
+from gal.models.tabular.many_categories import Slopes, add_slopes, effects_of, fit_effects, fit_slopes
+from gal.models.tabular.prepared_table import CodedTable, PreparedColumns, PreparedTable, Rows
 
 Floats = NDArray[np.float64]
 
@@ -52,7 +39,7 @@ TREES, TREES_OF_SEVERAL, TREES_BEYOND = 5, 2, 10
 RATE, RATE_OF_SEVERAL, RATE_BEYOND = 0.15, 0.25, 0.1
 """How many trees, for up to two outputs, for more, and for up to two in fits beyond the rounds; and how far
 each is followed. Five at .15 go about as far as ten at .1, two at .25 as five at .1, in less time:
-research/2026-11-19-tables.md. Beyond the rounds there is one fit for
+docs/results-peers.md. Beyond the rounds there is one fit for
 each interaction probe: what it misses no later one finds."""
 
 TREES_OF_RANDOM, RATE_OF_RANDOM, LEAVES_OF_RANDOM = 1, 0.3, 8
@@ -76,15 +63,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 
     __module__ = "gal.models.tabular"  # where stored models look for it
 
-    kinds: Mapping[Any, str] | None = None  # of models that the version before stored
-
-    many_: ManyCategories | None = None
-    """Columns with many categories: None where there are none, and in stored models of earlier versions."""
-
-    slopes_: Sequence[Slopes] = ()
-    """Of wide columns that count more in some of these categories than in others."""
-
-    _fitted: tuple[ref[PreparedTable], NDArray[np.intp] | None, Floats] | None = None
+    _fitted: tuple[ref[PreparedColumns], Rows | None, Floats] | None = None
     """What categories and trees add to the rows of a prepared table that were just fitted; asked for once."""
 
     def __init__(
@@ -130,43 +109,37 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         target = _target(y, len(prepared))
         self.single_output_ = target.ndim == 1
         target = target.reshape(len(target), -1)
-        weight = None if sample_weight is None else _weights(sample_weight, target)
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
         self.__dict__.pop("feature_names_in_", None)
         self.__dict__.update(prepared.columns.noted)
         if weight is not None and (prepared is not X or len(target) < WEIGHED_ROWS):
             prepared = self._prepared(prepared.table, weight)
-        self.encoder_, self.many_ = prepared.columns.learned
-        coded = prepared.coded(self.encoder_, self.many_)
+        self.encoder_ = prepared.columns.encoder
+        coded = prepared.coded(self.encoder_)
         self.coef_, self.intercept_ = ridge(coded, target, weight, self.alpha)
         few = target.shape[1] < SEVERAL
         trees = (TREES if few else TREES_OF_SEVERAL) if self.max_iter is None else self.max_iter
         rate = (RATE if few else RATE_OF_SEVERAL) if self.learning_rate is None else self.learning_rate
         leaves = min(self.max_leaf_nodes, max(2, len(target) // ROWS_PER_LEAF))
-        grows, added = trees > 0 and len(target) >= self.min_rows, np.zeros(target.shape)
+        self.n_iter_ = 1  # the ridge, and what each tree adds
+        self.effects_: list[Floats] = []
+        self.slopes_: list[Slopes] = []
         self.trees_: list[Trees] = []
-        if self.many_ is not None:
-            target = target - coded.linear(self.coef_, self.intercept_)
-            self.effects_, added = fit_effects(self.many_, coded.places, target, weight)
-            self.slopes_, more = fit_slopes(coded, target - added, weight)
+        added = np.zeros(target.shape)
+        left = target - coded.linear(self.coef_, self.intercept_)
+        if coded.many:
+            self.effects_, added = fit_effects(coded.many, coded.places, left, weight)
+            self.slopes_, more = fit_slopes(coded, left - added, weight)
             added = added + more
-            target = target - added
-        if grows:
-            self.mapper_ = prepared.columns.mapper
-            added = added + self._fit_trees(coded, target, weight, Growth(trees, rate, leaves))
-        self.n_iter_ = 1 + (trees if grows else 0)  # the ridge, and what each tree adds
-        whole = ref(prepared) if prepared.parent is None else prepared.parent
-        self._fitted = (whole, prepared.rows, added) if grows or self.many_ is not None else None
+            left = left - added
+        if trees > 0 and len(target) >= self.min_rows:
+            coded.learn_bins()
+            grown = [grow(coded.binned, one, weight, Growth(trees, rate, leaves)) for one in left.T]
+            self.trees_ = [one for one, _ in grown]
+            added = added + np.column_stack([values for _, values in grown])
+            self.n_iter_ += trees
+        self._fitted = (ref(prepared.columns), prepared.rows, added)
         return self
-
-    def _fit_trees(self, coded: CodedTable, target: Floats, weight: Floats | None, growth: Growth) -> Floats:
-        """What trees add to the fitted rows, shape (n, K)."""
-        if self.many_ is None:
-            target = target - coded.linear(self.coef_, self.intercept_)
-        added, binned = np.empty(target.shape), coded.binned(self.mapper_)
-        for k, column in enumerate(target.T):
-            trees, added[:, k] = grow(binned, column, weight, growth)
-            self.trees_.append(trees)
-        return added
 
     def predict(self, X: Any) -> Floats:
         """Fitted values, shape (n,) or (n, K) as the residuals had."""
@@ -177,37 +150,34 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             validate_data(
                 self, prepared.table, reset=False, skip_check_array=True
             )  # which says what is wrong
-        coded = prepared.coded(self.encoder_, self.many_)
+        coded = prepared.coded(self.encoder_)
         values = coded.linear(self.coef_, self.intercept_)
-        if self.many_ is not None or self.trees_:
+        if coded.many or self.trees_:
             values += self._added(prepared, coded)
         return np.asarray(values[:, 0] if self.single_output_ else values)
 
     def _added(self, prepared: PreparedTable, coded: CodedTable) -> Floats:
         """What categories and trees add; to rows that were just fitted, what they added there."""
-        if self._fitted is None or self._fitted[0]() is not prepared:
+        if self._fitted is None or self._fitted[0]() is not prepared.columns:
             return self._beyond_ridge(coded)
-        _, rows, added = self._fitted
-        self._fitted = None  # for each round a number for each row would be much to keep
-        if rows is None:
+        (_, rows, added), self._fitted = self._fitted, None  # in each round it would be much to keep
+        if rows is None and prepared.rows is None:
             return added
-        whole, others = np.empty((len(prepared), added.shape[1])), np.ones(len(prepared), dtype=np.bool_)
-        whole[rows], others[rows] = added, False
-        left = np.flatnonzero(others)
-        if len(left):
-            whole[left] = self._beyond_ridge(prepared[left].coded(self.encoder_, self.many_))
-        return whole
+        place = np.full(len(prepared.columns.table), len(added))
+        place[slice(None) if rows is None else rows] = np.arange(len(added))
+        place = place if prepared.rows is None else place[prepared.rows]
+        values, others = added.take(place, axis=0, mode="clip"), np.flatnonzero(place == len(added))
+        if len(others):
+            values[others] = self._beyond_ridge(prepared[others].coded(self.encoder_))
+        return values
 
     def _beyond_ridge(self, coded: CodedTable) -> Floats:
-        if self.many_ is None:
-            added = np.zeros((len(coded), len(self.intercept_)))
-        else:
+        added = np.zeros((len(coded), len(self.intercept_)))
+        if coded.many:
             added = effects_of(self.effects_, coded.places)
             add_slopes(self.slopes_, coded, added)
-        if self.trees_:
-            binned = coded.binned(self.mapper_)
-            for k, trees in enumerate(self.trees_):
-                added[:, k] += trees.predict(binned)
+        for k, trees in enumerate(self.trees_):
+            added[:, k] += trees.predict(coded.binned)
         return added
 
     def __getstate__(self) -> Any:
@@ -237,7 +207,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 
 def ridge(coded: CodedTable, target: Floats, weight: Floats | None, alpha: float) -> tuple[Floats, Floats]:
     """Coefficients (width, K) and intercepts (K,) on the wide matrix. Of very many rows some are enough."""
-    rows, width = coded.ridge_rows, coded.encoder.width
+    rows, width = coded.ridge_rows, coded.edges[-1]
     target, weight = target[rows], None if weight is None else weight[rows]
     if len(target) <= width:  # scikit-learn's takes more columns than rows well
         whole = Ridge(alpha=alpha).fit(coded.encoder.wide(coded.codes()), target, weight)
@@ -273,7 +243,7 @@ def _alike(noted: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
 
 
 def _target(y: ArrayLike | None, n_rows: int) -> Floats:
-    """Residuals as numbers, or an error in scikit-learn's words."""
+    """Residuals as numbers, or an error in scikit-learn's words; its own check takes as long as a ridge."""
     if y is None:
         raise ValueError("TabularModel requires y to be passed, but the target y is None.")
     target = np.asarray(y, dtype=np.float64)
@@ -285,12 +255,3 @@ def _target(y: ArrayLike | None, n_rows: int) -> Floats:
     if not np.isfinite(target).all():
         raise ValueError("Input y contains NaN or infinity.")
     return target
-
-
-def _weights(sample_weight: ArrayLike, target: Floats) -> Floats:
-    """Weights as numbers, or an error in scikit-learn's words; it looks for longer than that takes."""
-    if isinstance(sample_weight, np.ndarray) and sample_weight.dtype == np.float64:
-        sums = np.isfinite(sample_weight.sum()) and sample_weight.any()
-        if sums and sample_weight.shape == (len(target),):
-            return np.ascontiguousarray(sample_weight)
-    return np.asarray(_check_sample_weight(sample_weight, target))
