@@ -2,9 +2,9 @@
 
 One coefficient for each category in a ridge would be slow, and noise where a category has few rows. Here the
 effect of a category is the mean of its residuals, shrunk towards zero (empirical Bayes): the more, the fewer
-rows it has, and the less categories differ beyond chance. The fitted value of a row comes from the *other*
-rows of its category. Only a later round, which corrects larger categories by the little that is left of their
-means, takes all rows of a category, as an ordinary regression does.
+rows it has, and the less categories differ beyond chance. New rows get this effect. The fitted value of a row
+comes from the *other* rows of its category. Only a later round, which corrects larger categories by the little
+that is left of their means, takes all rows of a category, as an ordinary regression does.
 
 A category may also act through another column: then it has a slope on that column, shrunk as a mean is.
 """
@@ -52,10 +52,7 @@ that of single rows."""
 
 
 class ManyCategories:
-    """The columns of a table with more than ``MAX_CATEGORIES`` categories, and their categories.
-
-    A category with one row only is as an unknown one: no other row could say anything about it.
-    """
+    """The columns of a table with more than ``MAX_CATEGORIES`` categories, and their categories."""
 
     __module__ = "gal.models.tabular"  # where stored models look for it
 
@@ -99,7 +96,7 @@ def read_columns(
         return encoder, None
     counts, found = np.ones(len(table)) if weight is None else weight, dict[int, list[str]]()
     for j, column in enumerate(columns_of(encoder.read(table))):
-        names = _several_rows(column, counts) if j in full else None
+        names = _names(column, counts) if j in full else None
         if names is None:
             continue
         encoder.categories_[j], encoder.is_category_[j], encoder.says_nothing_[j] = [], False, True
@@ -108,8 +105,11 @@ def read_columns(
     return encoder, ManyCategories(list(found), list(found.values())) if found else None
 
 
-def _several_rows(column: Any, counts: Floats) -> list[str] | None:
-    """Categories with several rows that count, sorted; None where the column has not many categories."""
+def _names(column: Any, counts: Floats) -> list[str] | None:
+    """Categories with rows that count, sorted; None where the column has not many categories.
+
+    Where none has several rows, no row says anything about another one: then none is kept.
+    """
     import pandas as pd
 
     codes, distinct = pd.factorize(column)
@@ -118,7 +118,7 @@ def _several_rows(column: Any, counts: Floats) -> list[str] | None:
     rows = np.bincount(at[codes[counted]], minlength=len(texts))
     if (rows > 0).sum() <= MAX_CATEGORIES:
         return None
-    return sorted(texts[rows > 1])
+    return sorted(texts[rows > 0]) if (rows > 1).any() else []
 
 
 def _place(name: str, names: list[str]) -> int:
@@ -219,8 +219,7 @@ class _Sums:
 def _one_column(places: Places, size: int, target: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """The effects (size,) of the categories of one column, and what they add to the fitted rows (n,).
 
-    The effect of a category is the mean of what the category adds to its own rows. So new rows follow the
-    fitted ones, however many rounds there are, and a category with one row has no effect.
+    A category with one row has an effect on new rows, and none on the row itself.
     """
     known = places < size
     at, weight, target = places[known], weight[known], target[known]
@@ -233,14 +232,14 @@ def _one_column(places: Places, size: int, target: Floats, weight: Floats) -> tu
     )
     shrinkage, corrects = _shrinkage(sums.of_several())
     effect, added = np.zeros(size), np.zeros(len(places))
+    if shrinkage < np.inf:
+        effect = sums.target / (sums.weight + shrinkage)
     if corrects:
-        effect = np.where(sums.rows >= CORRECTED, sums.target / (sums.weight + shrinkage), 0.0)
+        effect[sums.rows < CORRECTED] = 0.0
         added[known] = effect[at]
     elif shrinkage < np.inf:
         others = np.maximum(sums.weight[at] - weight, 0.0) + shrinkage
-        by_others = (sums.target[at] - weight * target) / others
-        effect = np.bincount(at, weight * by_others, size) / np.where(sums.weight > 0, sums.weight, 1.0)
-        added[known] = by_others
+        added[known] = (sums.target[at] - weight * target) / others
     return effect, added
 
 
