@@ -3,8 +3,8 @@
 One coefficient for each category in a ridge would be slow, and noise where a category has few rows. Here the
 effect of a category is the mean of its residuals, shrunk towards zero (empirical Bayes): the more, the fewer
 rows it has, and the less categories differ beyond chance. New rows get this effect. The fitted value of a row
-comes from the *other* rows of its category. Only a later round, which corrects larger categories by the little
-that is left of their means, takes all rows of a category, as an ordinary regression does.
+comes from the *other* rows of its category. Only a later round, which corrects larger categories by the
+little that is left of their means, takes all rows of a category, as an ordinary regression does.
 
 A category may also act through another column: then it has a slope on that column, shrunk as a mean is.
 """
