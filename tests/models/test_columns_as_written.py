@@ -62,6 +62,14 @@ def in_brackets(value: float) -> str:
     return f"({50_000 - value:,.0f})" if value < 50_000 else f"{value - 50_000:,.0f}"
 
 
+def brackets_behind_dollars(value: float) -> str:
+    return f"$({50_000 - value:,.2f})" if value < 50_000 else f"${value - 50_000:,.2f}"
+
+
+def credit_or_debit(value: float) -> str:
+    return f"{abs(value - 50_000):,.2f} {'CR' if value < 50_000 else 'DR'}"
+
+
 def minus_behind(value: float) -> str:
     return f"{50_000 - value:.0f}-" if value < 50_000 else f"{value - 50_000:.0f}"
 
@@ -91,11 +99,16 @@ NUMBERS: dict[str, Written] = {
     "kilograms": either(lambda one: f"{one / 1000:.2f} kg"),
     "kilograms of some": either(lambda one: f"{one / 1000:.2f}Kg", lambda one: f"{one / 1000:.2f}"),
     "in brackets where negative": either(in_brackets),
+    "in brackets behind a currency": either(brackets_behind_dollars),
+    "credit and debit": either(credit_or_debit),
     "minus behind": either(minus_behind),
     "with missing values": some("{:,.2f}", "N/A", "-", "?", "unknown", "none", ""),
     "limits": either(lambda one: "<20000" if one < 20_000 else f"{one:.0f}"),
     "years": either(lambda one: f"{one / 1000:.0f} years"),
     "hours and minutes": either(lambda one: f"{int(one) // 600}h {int(one) // 10 % 60}m"),
+    "hours with minutes behind": either(lambda one: f"{int(one) // 600} h {int(one) // 10 % 60:02}"),
+    "horas": either(lambda one: f"{int(one) // 600} horas {int(one) // 10 % 60} minutos"),
+    "the first of several numbers": either(lambda one: f"{one / 1000:.1f} / {one % 7:.1f}"),
     "clocks beyond a day": either(lambda one: f"{int(one) // 600}:{int(one) // 10 % 60:02}:00"),
     "minutes or hours": either(lambda one: f"{one / 10:.0f} min", lambda one: f"{one / 600:.3f} hours"),
     "bands": either(band),
@@ -121,6 +134,10 @@ DATES = {
         "a time zone": "%Y-%m-%d %H:%M:%S+02:00",
         "halves of a day": "%m/%d/%Y %I:%M %p",
         "months": "%Y-%m",
+        "a region": "%Y-%m-%d %H:%M:%S Europe/Berlin",
+        "Unix": "%a %b %d %H:%M:%S %Y",
+        "Uhr": "%d.%m.%Y %H:%M Uhr",
+        "compact": "%Y%m%dT%H%M%S",
     }.items()
 }
 ALL = NUMBERS | DATES

@@ -187,7 +187,7 @@ def _done(reading: HowRead, column: pd.Series[Any]) -> str:
         "duration": "made numbers",
         "category": "as it is",
     }.get(reading.kind)
-    if reading.kind == "date":
+    if reading.kind in {"date", "numbers"}:
         said = " + ".join(names_of_parts(reading))
     elif reading.kind == "text":
         words = len(reading.how["words"])
