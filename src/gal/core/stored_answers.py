@@ -36,6 +36,8 @@ from gal.core.validated import BestRounds
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
+ROUNDING = 1e-6
+"""Contributions below this share of the first loss are none."""
 OUTPUTS, MODEL_OUTPUTS, FEWEST_ROWS = 2_000_000, 20_000, 500
 """At most so many rows times coalitions, with a stacker or probes fewer; but at least so many rows."""
 
@@ -152,7 +154,7 @@ def measured_contributions(
     losses = np.stack([task.loss.value(task.y[rows], output) for output in outputs])
     means = bootstrapped(losses, None if task.sample_weight is None else task.sample_weight[rows], task.seed)
     found, gain = dict.fromkeys(others, NOTHING), NOTHING
-    if there:
+    if there and np.ptp(means[1:, 0]) > ROUNDING * abs(means[0, 0]):
         total = means[1] - means[-1]
         values = coalitions.contributions(-means[2:], total)
         found |= dict(zip(coalitions.players, values, strict=True))
