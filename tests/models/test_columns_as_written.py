@@ -295,6 +295,8 @@ def test_what_names_rows_is_left_out_and_said() -> None:
             "mail": [f"a{one}@example.org" for one in range(n)],
             "phone": [f"+41 79 {one:03} 00 {one % 90 + 10}" for one in range(n)],
             "customer_id": rng.permutation(n) * 7 + 100_000,
+            "Patient ID": [f"{one % 180:06}" for one in range(n)],
+            "case_no": np.arange(n) % 180 + 7,
             "row": range(n),
             "measured": rng.normal(size=n),
             "income": [f"${one:,.2f}" for one in rng.lognormal(10, 1, n)],
@@ -303,7 +305,7 @@ def test_what_names_rows_is_left_out_and_said() -> None:
     )
     found = {one.name: one for one in column_readings(table)}
     ids = {name for name, one in found.items() if one.kind == "id"}
-    assert ids == {"key", "mail", "phone", "customer_id", "row"}
+    assert ids == {"key", "mail", "phone", "customer_id", "Patient ID", "case_no", "row"}
     assert found["key"].done == "left out: it names rows"
     assert found["income"].kind == "number"
     y = np.asarray(table["measured"])

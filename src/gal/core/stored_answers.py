@@ -154,12 +154,15 @@ def measured_contributions(
     losses = np.stack([task.loss.value(task.y[rows], output) for output in outputs])
     means = bootstrapped(losses, None if task.sample_weight is None else task.sample_weight[rows], task.seed)
     found, gain = dict.fromkeys(others, NOTHING), NOTHING
-    if there and np.ptp(means[1:, 0]) > ROUNDING * abs(means[0, 0]):
+    if there:
         total = means[1] - means[-1]
         values = coalitions.contributions(-means[2:], total)
         found |= dict(zip(coalitions.players, values, strict=True))
         low, high = np.quantile(total[1:], [0.025, 0.975]).tolist()
         gain = contribution(float(total[0]), low, high, float(total[0]))
+        least = ROUNDING * abs(float(means[0, 0]))
+        *each, gain = [one if max(-one.low, one.high) > least else NOTHING for one in (*found.values(), gain)]
+        found = dict(zip(found, each, strict=True))
     own_part = float(means[0, 0] - means[1, 0])
     return Contributions(ByName(found), own=own_part, gain=gain, rows=kind, n_rows=len(rows))
 

@@ -65,8 +65,10 @@ KEPT_WORD, KEPT_WORDS = 0.01, 16
 MOST_NUMBERS, MOST_LETTERS = 4, 6
 """In a value with several numbers there are at most so many, and so many letters beside them."""
 PHONE_DIGITS = 9
-ALONE, ENOUGH = 0.95, 20
-"""Share of distinct values from which on a column may name rows; of fewer rows that says nothing."""
+ALONE, ALONE_BY_NAME, ENOUGH = 0.95, 0.8, 20
+"""Share of distinct values from which on a column may name rows, and of one whose name says so; of fewer rows
+that says nothing.
+"""
 
 ID_NAME = re.compile(
     r"(^|[_\W]|customer|client|patient|member|policy|account|order|kunden|patienten|vertrags|konto|policen)"
@@ -284,16 +286,15 @@ def _text(known: Texts) -> HowRead:
 
 def _names_rows(known: Texts, some: Texts, name: str) -> Literal["id", "prose"] | None:
     """Whether (nearly) every row has a value of its own: an id, or text that is too long to be a category."""
-    if (
-        POSTAL_NAME.search(name)
-        or known.counts.sum() < ENOUGH
-        or len(known.values) < ALONE * known.counts.sum()
-    ):
+    distinct = len(known.values) / known.counts.sum()
+    if POSTAL_NAME.search(name) or known.counts.sum() < ENOUGH or distinct < ALONE_BY_NAME:
         return None
     clean = [cleaned(one) for one in some.values]
     numbers = [one.replace(".", "", 1).isdigit() for one in clean]
     if ID_NAME.search(name) and (all(one.isdigit() for one in clean) or not any(numbers)):
         return "id"
+    if distinct < ALONE:
+        return None
     has_digit = [any(map(str.isdigit, one)) for one in clean]
     token = np.array([here and " " not in one for one, here in zip(clean, has_digit, strict=True)])
     forms = Counter(re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "9", one)) for one in clean)
