@@ -95,7 +95,7 @@ def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) ->
     page = read(found, tmp_path)
     wanted = [
         *("to predict", "95 % confidence:", "How well", "pooled (tuned", "Who brings what"),
-        *("Contributions:", "Learning, round by round", "validation rows"),
+        *("By organization:", "Learning, round by round", "validation rows"),
         *("How predictions fit the truth", "What would leave each organization", "residuals:"),
         *("fitted values", PRIVACY, "can know every training label", "What was in the table"),
         *("How it was computed", "seed", "scikit-learn"),
@@ -159,7 +159,7 @@ def test_assistance_that_is_not_used_is_a_plain_no(found: Simulation) -> None:
     assert facts.answer.startswith("No gain: no partner adds anything that can be told from chance.")
     page = page_of(facts, "now")
     assert "the others add nothing" in page
-    assert "Contributions:" in page_of(gathered(found), "now")
+    assert "By organization:" in page_of(gathered(found), "now")
 
 
 def test_sentences_name_classes_and_organizations(found: Simulation) -> None:

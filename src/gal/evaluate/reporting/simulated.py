@@ -150,7 +150,9 @@ def _unused(found: Simulation) -> list[str]:
 def facts_of_simulation(found: Simulation) -> ReportFacts:
     """Everything that was found."""
     measure, chance = measure_of(found), found.verdict is Verdict.NO_GAIN
-    levels = [Level(name, one.value, one.low, one.high) for _, name, one in compared_lines(found)]
+    compared, losses = compared_lines(found), found.log_losses or {}
+    levels = [Level(name, one.value, one.low, one.high) for _, name, one in compared]
+    log_losses = [losses[key] for key, *_ in compared] if losses else []
     columns = [cells_of(one) for one in found.columns]
     return ReportFacts(
         title=f"Would assistance help {found.label_holder}?",
@@ -161,8 +163,10 @@ def facts_of_simulation(found: Simulation) -> ReportFacts:
         holder=found.label_holder,
         remarks=found.profile,
         sections={
-            "How well": [levels_in_cells(measure, levels), _judged(found)],
-            "Who brings what": contributions_section(found.contributions, measure, chance=chance),
+            "How well": [levels_in_cells(measure, levels, log_losses), _judged(found)],
+            "Who brings what": contributions_section(
+                found.contributions, measure, found.label_holder, chance=chance
+            ),
             "Learning, round by round": learning_section(found.learning, "loss"),
             "How predictions fit the truth": quality_section(found.quality, found.target),
             "What would leave each organization": _left(found, found.exchange),
