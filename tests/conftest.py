@@ -124,8 +124,7 @@ def small_forests() -> Iterator[None]:
 def coarse_pictures() -> Iterator[None]:
     """Pictures of few pixels, where nobody looks at them."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("gal.evaluate.drawing", "gal_bench.pictures"):
-            patch.setattr(f"{module}.DPI", 30)
+        patch.setattr("gal_bench.pictures.DPI", 30)
         yield
 
 

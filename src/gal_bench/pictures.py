@@ -15,20 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gal.evaluate.drawing import (
-    DARK,
-    DASH_DOT,
-    DASHED,
-    DOTTED,
-    DPI,
-    FAINT,
-    GREY,
-    LINES,
-    SMALL,
-    TEXT,
-    new_figure,
-    without_box,
-)
+from gal.errors import MissingExtraError
 from gal.privacy.mechanisms.contract import Mark
 from gal.privacy.registry import KINDS, NONE_CAPTION, NONE_MARK, kind_named
 from gal_bench.cells import Outcome
@@ -43,6 +30,31 @@ from gal_bench.specs import how_many
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+WIDTH = 9.6
+"""Inches, of every figure; with ``DPI`` 1152 pixels, made to be read at 800."""
+DPI = 120
+TEXT, SMALL = 10.5, 9.0
+DARK, GREY, LIGHT, FAINT = "#000000", "#6e6e6e", "#b5b5b5", "#ececec"
+DASHED, DOTTED, DASH_DOT = (0, (5, 2)), (0, (1, 1.6)), (0, (6, 2, 1, 2))
+LINES: dict[str, Any] = {"solid": "-", "dashed": DASHED, "dash-dot": DASH_DOT, "none": ""}
+"""By the words of a mechanism's mark."""
+
+
+def new_figure(height: float) -> Figure:
+    """An empty figure of the common width."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("figures", "matplotlib", "drawing figures") from error
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+def without_box(axes: Axes) -> None:
+    """No box around it."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=SMALL + 0.5)
+    axes.set_axisbelow(True)
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def test_simulate_says_what_to_look_at(tmp_path: Path) -> None:
         "Look at the table first",
         "constant: one",
         "id-like: key",
-        "No organization helped",
+        "No organization adds anything",
         "no partner adds anything that can be told from chance",
     ):
         assert words in said

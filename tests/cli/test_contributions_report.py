@@ -11,11 +11,11 @@ from rich.console import Console
 from test_cli_learning import FACTS
 
 from gal.cli.learning import print_version
-from gal.cli.screen import print_contributions
 from gal.cli.simulation import print_simulation
 from gal.core.contributions import NOTHING, Contribution, Contributions
 from gal.core.state import plain
 from gal.evaluate import Interval, Simulation, Verdict
+from gal.evaluate.reporting.facts import contributions_section
 from gal.evaluate.reporting.learned import gained_by
 
 HELPED, IDLE = Contribution(0.08, 0.06, 0.1, "helped"), Contribution(0.001, -0.002, 0.003, "no gain")
@@ -37,9 +37,9 @@ def said(write: Any, *arguments: Any) -> str:
 
 def test_where_nobody_helped_it_is_said() -> None:
     idle = replace(FOUND, by_organization={"chancer": IDLE}, gain=IDLE)
-    words = said(print_contributions, idle, "bank", "auc", Console)
+    words = " ".join(map(str, contributions_section(idle, "AUC", "bank")))
     assert "No organization helped" in words
-    assert "may be chance" in words
+    assert "bank's own part: 0.200 of AUC. What the others add to it may be chance" in words
 
 
 def test_a_version_has_its_contributions() -> None:

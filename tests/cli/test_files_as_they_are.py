@@ -47,6 +47,11 @@ FILES = {
     "separators in quotes": ("rows.csv", b'"id";"a, b"\n1;"x;y"\n2;z\n', {"a, b": ["x;y", "z"]}),
     "lines in quotes": ("rows.csv", b'id,a\n1,"x\ny"\n2,z\n', {"a": ["x\ny", "z"]}),
     "a separator at the end of lines": ("rows.csv", b"id,a\n1,x,\n2,y,\n", {"a": ["x", "y"]}),
+    "one letter of Windows, at the end": (
+        "rows.csv",
+        "id,a\n1,ü\n2,€".encode() + b"\n3,\xe4",
+        {"a": ["Ã¼", "â‚¬", "ä"]},
+    ),
     "empty lines": ("rows.csv", b"id,a\n1,x\n\n2,y\n\n", {"a": ["x", "y"]}),
 }
 
@@ -72,6 +77,13 @@ WRONG = {
         "Line: 5002",
     ),
     "an open quote": ("rows.csv", b'id,a\n1,x\n2,"y\n3,z\n', "line 3: a double quote opens", "Line: 3"),
+    "an open quote that swallows values": (
+        "rows.csv",
+        b'id,a,b\n1,x,y\n2,"y,z\n3,z,z\n',
+        "line 3 to 4, which a double quote joins: 2 values; line 1 has 3 names",
+        "Line: 3",
+    ),
+    "a title": ("rows.csv", b"Report\nid,a\n1,2\n", "line 2: .* lines above the names", "Line: 2"),
     "a name twice": (
         "rows.csv",
         b"id,a,b,a\n1,2,3,4\n",

@@ -7,6 +7,7 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from gal.core.contributions import (
     EXACT,
     NOTHING,
     ORDERS,
+    Contribution,
     Contributions,
     adding_up,
     bootstrapped,
@@ -294,6 +296,16 @@ def test_an_organization_that_never_answered_has_exactly_nothing(n: int, options
         )
     check_adds_up(found, ensemble)
     assert found.by_organization["away"] == NOTHING
+
+
+def test_a_contribution_of_a_billionth_is_none() -> None:
+    """A weight that shrinkage leaves near zero: its sign says nothing."""
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame({"x": rng.normal(size=450), "noise": [f"s{i}" for i in rng.integers(0, 800, 450)]})
+    model = GALRegressor({"a": ["x"], "b": ["noise"]}, random_state=0)
+    model.fit(X, X["x"] + rng.normal(size=450))
+    assert model.ensemble_.track == "assisted"
+    assert model.contributions_.by_organization["b"] == Contribution(0.0, 0.0, 0.0, "no gain")
 
 
 def test_a_copy_gets_as_much_as_the_original() -> None:

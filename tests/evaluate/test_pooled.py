@@ -9,7 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from gal.errors import InvalidOptionError
 from gal.evaluate.baselines import METHODS
@@ -122,11 +126,11 @@ def test_logistic_regression_is_as_strong_as_validation_rows_bear(monkeypatch: p
     assert weak.model_[-1].C < pooled(**only).fit(X, y).model_[-1].C
 
 
-def shops(n: int, seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.float64]]:
-    """Numbers that follow from which of 120 shops a row is of, and from one column."""
-    effects = np.random.default_rng(7).normal(size=120)
+def shops(n: int, seed: int = 0, many: int = 120) -> tuple[pd.DataFrame, NDArray[np.float64]]:
+    """Numbers that follow from which of many shops a row is of, and from one column."""
+    effects = np.random.default_rng(7).normal(size=many)
     rng = np.random.default_rng(seed)
-    shop, size = rng.integers(0, 120, n), rng.normal(size=n)
+    shop, size = rng.integers(0, many, n), rng.normal(size=n)
     table = pd.DataFrame({"shop": [f"shop {one}" for one in shop], "size": size})
     return table, effects[shop] + size / 2 + rng.normal(0, 0.5, n)
 
@@ -147,6 +151,16 @@ def test_pooled_reads_a_column_with_many_categories(kind: str, only: str) -> Non
         assert 1 - ((found - truth) ** 2).mean() / truth.var() > 0.55
     unknown = fresh.assign(shop=pd.Series(["a new one"]).reindex(fresh.index))  # and missing ones
     assert np.isfinite(model.predict(unknown)).all()
+
+
+def test_pooled_is_as_good_as_a_ridge_with_a_column_for_each_of_many_categories() -> None:
+    (X, y), (fresh, truth) = shops(1500, many=1000), shops(1500, seed=1, many=1000)
+    one_hot = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["shop"]), (StandardScaler(), ["size"])
+    )
+    ridge = make_pipeline(one_hot, Ridge(0.5)).fit(X, y)
+    found = pooled(organizations={"a": ["shop"], "b": ["size"]}).fit(X, y)
+    assert r2_score(truth, found.predict(fresh)) > r2_score(truth, ridge.predict(fresh)) - 0.03
 
 
 def test_pooled_several_outputs_and_unknown_candidates() -> None:

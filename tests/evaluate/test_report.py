@@ -22,6 +22,7 @@ from gal.evaluate.quality import quality_of
 from gal.evaluate.reporting import writing
 from gal.evaluate.reporting.facts import PRIVACY
 from gal.evaluate.reporting.learned import facts_of_version, versions_cells, why_alone
+from gal.evaluate.reporting.simulated import compared_lines
 from gal.evaluate.reporting.writing import gathered, page_of
 from gal.evaluate.wording import bytes_in_words, number
 from gal.node.store.audit import Total
@@ -94,7 +95,7 @@ def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) ->
     page = read(found, tmp_path)
     wanted = [
         *("to predict", "95 % confidence:", "How well", "pooled (tuned", "Who brings what"),
-        *("Contributions:", "Learning, round by round", "validation rows"),
+        *("By organization:", "Learning, round by round", "validation rows"),
         *("How predictions fit the truth", "What would leave each organization", "residuals:"),
         *("fitted values", PRIVACY, "can know every training label", "What was in the table"),
         *("How it was computed", "seed", "scikit-learn"),
@@ -104,6 +105,16 @@ def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) ->
     assert places == sorted(places)
     kinds = {"auc": "really yes", "accuracy": "how sure the model is", "r2": "middle 80 % of them"}
     assert kinds[found.metric] in page.words
+
+
+def test_bars_have_a_scale_that_says_where_it_begins(found: Simulation) -> None:
+    page = page_of(gathered(found), "")
+    lowest, highest = (
+        f(end for *_, one in compared_lines(found) for end in (one.low, one.high)) for f in (min, max)
+    )
+    assert f'<span class="scale"><b>{number(lowest)}</b> <b>{number(highest)}</b></span>' in page
+    chance = {"auc": 0.5, "r2": 0.0}.get(found.metric, np.inf)
+    assert (f"Bars begin at {number(lowest)}, not at {chance:g}, what chance" in page) == (lowest > chance)
 
 
 def test_names_do_no_harm_and_nothing_is_loaded(found: Simulation, tmp_path: Path) -> None:
@@ -148,7 +159,7 @@ def test_assistance_that_is_not_used_is_a_plain_no(found: Simulation) -> None:
     assert facts.answer.startswith("No gain: no partner adds anything that can be told from chance.")
     page = page_of(facts, "now")
     assert "the others add nothing" in page
-    assert "Contributions:" in page_of(gathered(found), "now")
+    assert "By organization:" in page_of(gathered(found), "now")
 
 
 def test_sentences_name_classes_and_organizations(found: Simulation) -> None:

@@ -149,8 +149,13 @@ def test_nonsense_is_named() -> None:
     with pytest.raises(InvalidOptionError, match="these labels are numbers"):
         simulate(data, "y", {"mine": ["a"]}, metric="auc")
     data.loc[3, "y"] = np.nan
-    with pytest.raises(InvalidLabelsError, match="1 of 100 values of 'y' are missing"):
+    with pytest.raises(InvalidLabelsError, match=r"1 of 100 .* 'y' are missing, the first in row 4 "):
         simulate(data, "y", {"mine": ["a"]})
+    texts = data["y"].fillna(0).map("{:.5f}".format).tolist()
+    with pytest.raises(InvalidLabelsError, match="row 8 below the names, where 'none' stands"):
+        simulate(data.assign(y=[*texts[:7], "none", *texts[8:]]), "y", {"mine": ["a"]})
+    with pytest.raises(InvalidLabelsError, match="correct 'oops', which is none"):
+        simulate(data.assign(y=[*texts[:7], "oops", *texts[8:]]), "y", {"mine": ["a"]})
 
 
 def test_log_loss_stands_beside_the_score_of_classes() -> None:

@@ -81,7 +81,7 @@ def test_columns_are_shown_before_anything_is_learned() -> None:
 def test_people_machines_and_the_report_are_told(files: list[str], tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, files)
     assert shown.exit_code == 0, shown.output
-    said, result = shown.output.split("predicting 'churned'")
+    said, result = shown.output.split("Predicting 'churned'")
     assert result
     (line,) = [one for one in said.splitlines() if "income" in one]
     assert re.search(r"income.*bank.*number.*\$[\d,.]+, .*made numbers", line)
@@ -118,7 +118,7 @@ def test_plain_numbers_are_one_line_and_control_characters_are_escaped(tmp_path:
     (tmp_path / "o.toml").write_text(f'[organizations]\nme = ["x0"]\n"you\\u001b[2J" = {columns}\n')
     options = ["--target", "y", "--organizations", str(tmp_path / "o.toml"), "--folds", "1", "--rounds", "1"]
     result = CliRunner().invoke(app, ["simulate", str(tmp_path / "t.csv"), *options])
-    assert "predicting 'y'" in result.output, result.output
+    assert "Predicting 'y'" in result.output, result.output
     assert "\x1b" not in result.output
     for name in ("you\\x1b[2J", "unused\\x1b]0;x"):
         assert name in result.output, "names of organizations and of columns that nobody holds, too"

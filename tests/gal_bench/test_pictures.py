@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
 
 from gal.errors import MissingExtraError
-from gal.evaluate import drawing
 from gal_bench import pictures
 from gal_bench.cells import Cell, Outcome
 from gal_bench.pages.results import write_results
@@ -170,7 +169,7 @@ def test_without_matplotlib_tables_are_written(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match="gal-learn\\[figures\\]"):
-        drawing.new_figure(1.0)
+        pictures.new_figure(1.0)
     written, why = write_results([uci], tmp_path)
     assert {path.suffix for path in written} == {".csv", ".md"}
     assert "figures" in why

@@ -62,6 +62,14 @@ def in_brackets(value: float) -> str:
     return f"({50_000 - value:,.0f})" if value < 50_000 else f"{value - 50_000:,.0f}"
 
 
+def brackets_behind_dollars(value: float) -> str:
+    return f"$({50_000 - value:,.2f})" if value < 50_000 else f"${value - 50_000:,.2f}"
+
+
+def credit_or_debit(value: float) -> str:
+    return f"{abs(value - 50_000):,.2f} {'CR' if value < 50_000 else 'DR'}"
+
+
 def minus_behind(value: float) -> str:
     return f"{50_000 - value:.0f}-" if value < 50_000 else f"{value - 50_000:.0f}"
 
@@ -91,11 +99,16 @@ NUMBERS: dict[str, Written] = {
     "kilograms": either(lambda one: f"{one / 1000:.2f} kg"),
     "kilograms of some": either(lambda one: f"{one / 1000:.2f}Kg", lambda one: f"{one / 1000:.2f}"),
     "in brackets where negative": either(in_brackets),
+    "in brackets behind a currency": either(brackets_behind_dollars),
+    "credit and debit": either(credit_or_debit),
     "minus behind": either(minus_behind),
     "with missing values": some("{:,.2f}", "N/A", "-", "?", "unknown", "none", ""),
     "limits": either(lambda one: "<20000" if one < 20_000 else f"{one:.0f}"),
     "years": either(lambda one: f"{one / 1000:.0f} years"),
     "hours and minutes": either(lambda one: f"{int(one) // 600}h {int(one) // 10 % 60}m"),
+    "hours with minutes behind": either(lambda one: f"{int(one) // 600} h {int(one) // 10 % 60:02}"),
+    "horas": either(lambda one: f"{int(one) // 600} horas {int(one) // 10 % 60} minutos"),
+    "the first of several numbers": either(lambda one: f"{one / 1000:.1f} / {one % 7:.1f}"),
     "clocks beyond a day": either(lambda one: f"{int(one) // 600}:{int(one) // 10 % 60:02}:00"),
     "minutes or hours": either(lambda one: f"{one / 10:.0f} min", lambda one: f"{one / 600:.3f} hours"),
     "bands": either(band),
@@ -121,6 +134,10 @@ DATES = {
         "a time zone": "%Y-%m-%d %H:%M:%S+02:00",
         "halves of a day": "%m/%d/%Y %I:%M %p",
         "months": "%Y-%m",
+        "a region": "%Y-%m-%d %H:%M:%S Europe/Berlin",
+        "Unix": "%a %b %d %H:%M:%S %Y",
+        "Uhr": "%d.%m.%Y %H:%M Uhr",
+        "compact": "%Y%m%dT%H%M%S",
     }.items()
 }
 ALL = NUMBERS | DATES
@@ -278,6 +295,8 @@ def test_what_names_rows_is_left_out_and_said() -> None:
             "mail": [f"a{one}@example.org" for one in range(n)],
             "phone": [f"+41 79 {one:03} 00 {one % 90 + 10}" for one in range(n)],
             "customer_id": rng.permutation(n) * 7 + 100_000,
+            "Patient ID": [f"{one % 180:06}" for one in range(n)],
+            "case_no": np.arange(n) % 180 + 7,
             "row": range(n),
             "measured": rng.normal(size=n),
             "income": [f"${one:,.2f}" for one in rng.lognormal(10, 1, n)],
@@ -286,7 +305,7 @@ def test_what_names_rows_is_left_out_and_said() -> None:
     )
     found = {one.name: one for one in column_readings(table)}
     ids = {name for name, one in found.items() if one.kind == "id"}
-    assert ids == {"key", "mail", "phone", "customer_id", "row"}
+    assert ids == {"key", "mail", "phone", "customer_id", "Patient ID", "case_no", "row"}
     assert found["key"].done == "left out: it names rows"
     assert found["income"].kind == "number"
     y = np.asarray(table["measured"])

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeCV
 from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.preprocessing import OneHotEncoder
 
@@ -73,6 +73,15 @@ class TestSignal:
         pooled = LogisticRegression(max_iter=300).fit(wide[:4500], y[:4500])
         best = roc_auc_score(y[4500:], pooled.decision_function(wide[4500:]))
         assert roc_auc_score(y[4500:], found) > best - 0.01
+
+
+@pytest.mark.parametrize("size", [2400, 300])
+def test_categories_of_one_or_two_rows_say_as_much_as_one_column_for_each(size: int) -> None:
+    X, y = shops(size * 3 // 2 + 4000, size)
+    y, n = y + np.random.default_rng(1).normal(scale=0.7, size=len(y)), size * 3 // 2
+    model, wide = TabularModel(max_iter=0).fit(X[:n], y[:n]), one_hot(X)
+    best = RidgeCV(np.logspace(-1, 2, 7)).fit(wide[:n], y[:n]).predict(wide[n:])
+    assert r2_score(y[n:], model.predict(X[n:])) > r2_score(y[n:], best) - 0.02
 
 
 def acting(n: int, size: int, seed: int = 0) -> tuple[pd.DataFrame, Floats, Floats]:
@@ -164,7 +173,7 @@ class TestOwnResidual:
         model, values = self.fitted(X, y, np.arange(900))
         assert np.abs(model.effects_[0]).max() > 0.5
         unknown = model.predict(X[7:8].assign(shop="never seen"))
-        np.testing.assert_allclose([values[7], model.predict(X[7:8])[0]], unknown[0], rtol=1e-12)
+        np.testing.assert_allclose(values[7], unknown[0], rtol=1e-12)
 
     def test_a_row_follows_the_other_rows_of_its_category(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(many_categories, "_shrinkage", lambda _: (2.0, False))
@@ -303,14 +312,12 @@ class TestValues:
         named = X.assign(name=[f"row {i}" for i in range(700)])
         np.testing.assert_allclose(self.model(named, y).predict(named), self.model(X, y).predict(X))
 
-    def test_a_category_with_one_row_is_as_an_unknown_one(self) -> None:
-        names = [f"{i:03}" for i in range(300) for _ in range(2)]
-        encoder = encoder_of(pd.DataFrame({"x": [*names, "once"]}))
-        assert encoder.many_ == {0: names[::2]}
-        rows = pd.DataFrame({"x": ["299", "once", None, "000"]})
-        np.testing.assert_array_equal(encoder.places(rows), [[299], [300], [300], [0]])
-        assert (encoder.is_category_, encoder.width) == ([False], 1)
-        assert not encoder.wide(encoder.codes(rows)).any()
+    def test_a_column_of_rows_of_their_own_is_not_kept(self) -> None:
+        names = [f"shop {i:03}" for i in range(300)]
+        for more, kept in ([], []), ([*names[:30]], [names]):
+            encoder = encoder_of(pd.DataFrame({"x": [*names, *more]}))
+            assert list(encoder.many_.values()) == kept
+            assert (encoder.is_category_, encoder.width) == ([False], 1)
 
 
 class TestOtherTables:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gal.cli.options import AsJson, Home, Report, TaskName, Wait, check_report_path, write_report_to
-from gal.cli.screen import EVERY, Screen, print_cells, print_contributions, span
+from gal.cli.screen import EVERY, Screen, print_parts, span
 from gal.cli.tasks import print_privacy
 from gal.errors import InvalidInputError
 
@@ -214,7 +214,6 @@ def _privacy(event: Mapping[str, Any]) -> str:
 
 def print_version(facts: Mapping[str, Any], out: Console) -> None:
     """What was learned: the same sentences and tables as in a report."""
-    from gal.core.contributions import contributions_of
     from gal.evaluate.reporting.learned import facts_of_version
 
     said = facts_of_version(facts)
@@ -225,16 +224,11 @@ def print_version(facts: Mapping[str, Any], out: Console) -> None:
     if "privacy" in facts:
         print_privacy(facts["privacy"], out, short=True)  # what it means was said before anything was sent
     for heading in ("How well", "What was in the table"):
-        for part in said.sections[heading]:
-            if not isinstance(part, str):
-                print_cells(part, out)
-    found = contributions_of(facts.get("contributions"))
-    if found is not None and found.by_organization:
-        print_contributions(found, facts.get("label_holder"), facts["loss"], out)
-        if facts.get("privacy", {}).get("mechanism", "none") != "none":
-            out.print(
-                "[dim]Judged on the noisy labels, which the others may know of; not on the true ones.[/]"
-            )
+        print_parts([part for part in said.sections[heading] if not isinstance(part, str)], out)
+    contributions = said.sections["Who brings what"]
+    print_parts(contributions, out)
+    if contributions and facts.get("privacy", {}).get("mechanism", "none") != "none":
+        out.print("[dim]Judged on the noisy labels, which the others may know of; not on the true ones.[/]")
     out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
 
 
@@ -242,11 +236,7 @@ def print_leak(leak: Mapping[str, Any] | None, out: Console) -> None:
     """What attacks on the messages found out."""
     from gal.evaluate.reporting.learned import leak_parts
 
-    for part in leak_parts(leak):
-        if isinstance(part, str):
-            out.print(f"[bold]{escape(part)}[/]")
-        else:
-            print_cells(part, out)
+    print_parts(leak_parts(leak), out, style="bold")
 
 
 __all__ = ["learn_command", "print_leak", "print_version", "report_of_version"]

@@ -1,10 +1,10 @@
-"""How commands print: sentences, tables, progress, contributions; no name can steer a terminal."""
+"""How commands print: sentences, tables, progress; no name can steer a terminal."""
 
 from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,7 @@ from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
 
-if TYPE_CHECKING:  # a command that prints no contributions needs no NumPy
-    from gal.core.contributions import Contributions
+if TYPE_CHECKING:  # a command that prints no report needs no NumPy
     from gal.evaluate.reporting.facts import Cells
 
 EVERY = 10.0
@@ -29,8 +28,6 @@ STEERING = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
     code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 }
 """Control characters, and those that turn the direction of writing, as they are printed."""
-
-COLOURS = {"helped": "green", "no gain": "yellow", "unclear": "yellow", "hurt": "red"}
 
 
 class Screen(Console):
@@ -78,6 +75,15 @@ def print_cells(cells: Cells, out: Console) -> None:
     for row in cells.rows:
         table.add_row(*map(escape, row))
     print_table(table, out)
+
+
+def print_parts(parts: Sequence[str | Cells], out: Console, style: str = "") -> None:
+    """Sentences and tables of a report."""
+    for part in parts:
+        if isinstance(part, str):
+            out.print(escape(part), style=style)
+        else:
+            print_cells(part, out)
 
 
 def command_line(*words: str, home: Path | None = None, lasting: bool = False) -> str:
@@ -152,45 +158,13 @@ def span(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def print_contributions(found: Contributions, holder: str | None, measure: str, out: Console) -> None:
-    """The gain by organization, with intervals; the label holder's own part apart."""
-    from gal.evaluate.wording import VERDICT_WORDS, number
-
-    gain = found.gain
-    if holder is not None:
-        added = (
-            f"What the others add to it: {number(gain.value)}, by organization as follows."
-            if gain.low > 0
-            else "What the others add to it may be chance."
-        )
-        out.print(f"{escape(holder)}'s own part: {number(found.own)} of {measure.replace('_', ' ')}. {added}")
-    what = f"the gain of {number(gain.value)}" if gain.low > 0 else "the difference"
-    kind = "training rows" if found.rows == "training" else "rows that were not fitted"
-    table = Table(title=f"{what} by organization, on {found.n_rows:,} {kind}")
-    table.add_column("organization")
-    table.add_column("contribution", justify="right")
-    table.add_column("95 % confidence", justify="right")
-    table.add_column("")
-    for name, one in sorted(found.by_organization.items(), key=lambda pair: -pair[1].value):
-        verdict = f"[{COLOURS[one.verdict]}]{VERDICT_WORDS[one.verdict]}[/]"
-        table.add_row(escape(name), number(one.value), f"{number(one.low)} to {number(one.high)}", verdict)
-    print_table(table, out)
-    if found.rows == "training":
-        out.print(
-            "[yellow]Nothing validates here, and on training rows noise has a contribution, too: do not pay "
-            "by it.[/]"
-        )
-    elif all(one.verdict != "helped" for one in found.by_organization.values()):
-        out.print("[bold yellow]No organization helped as far as these rows can tell.[/]")
-
-
 __all__ = [
     "EVERY",
     "ProgressLine",
     "Screen",
     "command_line",
     "print_cells",
-    "print_contributions",
+    "print_parts",
     "print_table",
     "span",
 ]

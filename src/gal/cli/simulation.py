@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from gal.cli.options import AsJson, Report, Rounds, Scheduler, Seed, check_report_path, write_report_to
-from gal.cli.screen import ProgressLine, Screen, print_contributions, print_table
+from gal.cli.screen import ProgressLine, Screen, print_cells, print_parts
 from gal.errors import InvalidInputError
 from gal.models.tabular.readings import DECLARED
 
@@ -137,18 +136,15 @@ def share_done(step: str) -> float | None:
 
 def print_columns(columns: Sequence[UsedColumn], out: Console) -> None:
     """A line for each column that is no plain number, and one for those that are."""
+    from gal.evaluate.reporting.facts import Cells
     from gal.evaluate.reporting.simulated import COLUMNS_HEADER, LONGEST, cells_of, share
     from gal.models.reading.column_reading import shown
 
     plain = [one for one in columns if one.column.is_plain]
     others = [one for one in columns if not one.column.is_plain]
     if others:
-        table = Table(title="What was understood of the columns:", title_justify="left")
-        for name in COLUMNS_HEADER:
-            table.add_column(name, justify="right" if name == "missing" else "left")
-        for one in others:
-            table.add_row(*map(escape, cells_of(one)))
-        print_table(table, out)
+        out.print("What was understood of the columns:")
+        print_cells(Cells(COLUMNS_HEADER, [cells_of(one) for one in others]), out)
     if plain:
         names = ", ".join(shown(one.column.name, LONGEST) for one in plain[:NAMES])
         more = f" and {len(plain) - NAMES} more" if len(plain) > NAMES else ""
@@ -174,40 +170,18 @@ def kinds_said(options: Sequence[str]) -> dict[str, str]:
 
 
 def print_simulation(found: Simulation, out: Console) -> None:
-    """Print what to look at first, the table, the answer and who contributed."""
-    from gal.evaluate.reporting.simulated import answer_in_words, details_in_words
+    """What to look at first, the table, the answer and who contributed, as in a report."""
+    from gal.evaluate.reporting.simulated import facts_of_simulation
 
-    print_profile(found.profile, out)
-    print_table(_scores(found), out)
-    out.print(f"[bold {COLOURS[found.verdict.value]}]{escape(answer_in_words(found))}[/]")
-    out.print(escape(" ".join(details_in_words(found))))
-    if found.contributions is not None:
-        print_contributions(found.contributions, found.label_holder, found.metric, out)
-    repeats = int(found.setting.get("repeats", 1))
-    often = "" if repeats == 1 else f", {repeats} times over"
-    out.print(
-        f"[dim]{found.predicted_rows:,} rows were predicted by models that had not seen them{often}. "
-        f"{found.seconds:.1f} s.[/]"
-    )
-
-
-def _scores(found: Simulation) -> Table:
-    """What the compared models reach."""
-    from gal.evaluate.reporting.simulated import compared_lines
-
-    title = escape(f"predicting {found.target!r} for {found.rows:,} rows")
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    table.add_column(found.metric, justify="right")
-    table.add_column("95 % confidence", justify="right")
-    if found.log_losses:
-        table.add_column("log loss", justify="right")
-    for key, name, score in compared_lines(found):
-        losses = [f"{found.log_losses[key]:.4f}"] if found.log_losses else []
-        table.add_row(
-            escape(name), _number(score.value), f"{_number(score.low)} to {_number(score.high)}", *losses
-        )
-    return table
+    said = facts_of_simulation(found)
+    scores, judged = said.sections["How well"]
+    print_profile(said.remarks, out)
+    out.print(f"Predicting {escape(repr(found.target))} for {found.rows:,} rows:")
+    print_parts([scores], out)
+    out.print(f"[bold {COLOURS[found.verdict.value]}]{escape(said.answer)}[/]")
+    out.print(escape(" ".join(said.more)))
+    print_parts(said.sections["Who brings what"], out)
+    out.print(f"[dim]{judged} {found.seconds:.1f} s.[/]")
 
 
 def print_profile(findings: Sequence[Remark], out: Console) -> None:
@@ -219,10 +193,6 @@ def print_profile(findings: Sequence[Remark], out: Console) -> None:
     for one in findings:
         named = f"{some(one.columns, 6)}: " if one.columns else ""
         out.print(f"  {one.kind}: {escape(named + one.words)}")
-
-
-def _number(value: float) -> str:
-    return f"{value:z.3f}" if abs(value) < 100 else f"{value:.1f}"
 
 
 # A first file of organizations

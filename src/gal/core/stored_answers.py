@@ -36,6 +36,8 @@ from gal.core.validated import BestRounds
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
+ROUNDING = 1e-6
+"""Contributions below this share of the first loss are none."""
 OUTPUTS, MODEL_OUTPUTS, FEWEST_ROWS = 2_000_000, 20_000, 500
 """At most so many rows times coalitions, with a stacker or probes fewer; but at least so many rows."""
 
@@ -158,6 +160,9 @@ def measured_contributions(
         found |= dict(zip(coalitions.players, values, strict=True))
         low, high = np.quantile(total[1:], [0.025, 0.975]).tolist()
         gain = contribution(float(total[0]), low, high, float(total[0]))
+        least = ROUNDING * abs(float(means[0, 0]))
+        *each, gain = [one if max(-one.low, one.high) > least else NOTHING for one in (*found.values(), gain)]
+        found = dict(zip(found, each, strict=True))
     own_part = float(means[0, 0] - means[1, 0])
     return Contributions(ByName(found), own=own_part, gain=gain, rows=kind, n_rows=len(rows))
 

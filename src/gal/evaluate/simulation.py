@@ -43,6 +43,7 @@ from gal.evaluate.profile import Remark, profile_of
 from gal.evaluate.quality import Quality
 from gal.evaluate.spreading import Spread, with_one_core
 from gal.evaluate.understood import OnColumns, UsedColumn, readable_target, told_models, understood
+from gal.models.reading.converting import reading_of
 from gal.models.tabular.frames import as_frame
 from gal.warnings import InterruptedWarning
 
@@ -392,8 +393,12 @@ def target_column(frame: pd.DataFrame, target: str) -> pd.Series[Any]:
         )
     y = readable_target(frame[target])
     if y.isna().any():
+        place = int(np.argmax(y.isna()))
+        there = frame[target].iloc[place]
+        said = "" if pd.isna(there) else f", where {there!r} stands"
         raise InvalidLabelsError(
-            f"{int(y.isna().sum())} of {len(y)} values of {target!r} are missing: remove these rows"
+            f"{int(y.isna().sum()):,} of {len(y):,} values of {target!r} are missing, the first in row "
+            f"{place + 1:,} below the names{said}: correct or remove these rows"
         )
     return y
 
@@ -456,11 +461,13 @@ def _refuse_rare(labels: NDArray[Any], metric: Metric, target: str) -> None:
     rare = classes[counts < 2].tolist()
     if rare:
         named = ", ".join(map(repr, rare[:5])) + (f" and {len(rare) - 5} more" if len(rare) > 5 else "")
-        numbers = np.issubdtype(np.asarray(rare).dtype, np.number)
+        read = reading_of(pd.Series(labels), target)
+        words = [] if read is None else read.how.get("words", [])
         raise InvalidLabelsError(
             f"{named} of {target!r}: there in one row only. A model cannot learn it and be tried on it. "
             "Leave these rows out, or put rare classes together."
-            + (" (Are these numbers? Then --metric r2)" if numbers else "")
+            + (" (Are these numbers? Then --metric r2)" if read is None else "")
+            + (f" (Are these numbers? Then correct {words[0]!r}, which is none)" if words else "")
         )
 
 

@@ -92,18 +92,25 @@ def refuse_ragged(path: Path, how: Written, *, most: int | None = None) -> None:
     """An error where a line has more or fewer values than line 1 has names, with its number."""
     with opened_text(path, how) as file:
         lines = csv.reader(file, delimiter=how.delimiter, skipinitialspace=True)
-        names = len(next(lines, []))
+        names, last = len(next(lines, [])), lines.line_num
         for count, values in enumerate(lines):
+            first, last = last + 1, lines.line_num
             if len(values) == names + 1 and not values[-1]:  # a separator ends the line
                 continue
             if values and len(values) != names and (len(values) > 1 or values[0].strip()):
+                joined = f" to {last}, which a double quote joins" if last > first else ""
+                above = "; lines above the names are to be removed" if names == 1 else ""
                 raise InvalidInputError(
-                    f"{str(path)!r}, line {lines.line_num}: {len(values)} values; line 1 has {names} "
-                    f"names, separated by {how.delimiter!r}. Correct the line; text with it in "
-                    "stands in double quotes"
+                    f"{str(path)!r}, line {first}{joined}: {_counted(len(values), 'value')}; line 1 has "
+                    f"{_counted(names, 'name')}, separated by {how.delimiter!r}. Correct the line; text with "
+                    f"it in stands in double quotes{above}"
                 )
             if count == most:
                 return
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def refuse_spreadsheet(path: Path) -> None:
@@ -132,7 +139,7 @@ def _encoding(path: Path, *, whole: bool) -> str:
             )
         try:
             while block:
-                decoder.decode(block)
+                decoder.decode(block, final=len(block) < LOOKED_AT)
                 block = file.read(LOOKED_AT) if whole else b""
         except UnicodeDecodeError:
             return _of_windows(path)

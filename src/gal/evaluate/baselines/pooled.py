@@ -17,11 +17,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeCV
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler, TargetEncoder
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler, TargetEncoder
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -68,7 +68,9 @@ BOOSTING: Sequence[dict[str, Any]] = (
 )
 """Settings of boosting that are tried."""
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)
-"""Inverse ridge penalties of logistic regression that are tried; RidgeCV has its own."""
+"""Inverse ridge penalties of logistic regression, and of a ridge with thousands of columns, that are tried;
+RidgeCV has its own.
+"""
 SMALLEST = 1e-15
 """Probabilities below this are taken as this: their log would rule everything."""
 NAMES = LINEAR, TREES = ("linear model", "histogram gradient boosting")
@@ -102,6 +104,8 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
     """What both estimators share; after ``fit``, ``chosen_`` names the model and ``losses_`` why."""
 
     _linear: Sequence[Any]
+    _sparse: Sequence[Any]
+    """Linear models with a column for each of many categories."""
     _trees: Any
     _target_type: str
 
@@ -186,24 +190,32 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         common |= {"n_iter_no_change": PATIENCE}
         common["categorical_features"] = np.flatnonzero(self.encoder_.is_category_)
         found = [(LINEAR, self._pipeline(one, wide=True)) for one in self._linear]
+        if self.encoder_.many_:
+            one_hot = OneHotEncoder(handle_unknown="ignore")
+            found += [(LINEAR, self._pipeline(one, wide=True, many=one_hot)) for one in self._sparse]
         found += [(TREES, self._pipeline(self._trees(**common, **one), wide=False)) for one in BOOSTING]
         return [one for one in found if one[0] in wanted]
 
-    def _pipeline(self, model: Any, *, wide: bool) -> Any:
-        """``wide``: scaled, imputed, one-hot. A column with many categories is a mean of the target."""
+    def _pipeline(self, model: Any, *, wide: bool, many: Any = None) -> Any:
+        """``wide``: scaled, imputed, one-hot. ``many`` reads columns with many categories: as means of the
+        target, unless it is given.
+        """
         width = len(self.encoder_.is_category_)
+        parts = [
+            ("codes", FunctionTransformer(self.encoder_.wide) if wide else "passthrough", slice(0, width))
+        ]
+        if self.encoder_.many_:
+            parts.append(("many", self._means() if many is None else many, slice(width, None)))
+        return Pipeline([("columns", ColumnTransformer(parts)), ("model", model)])
+
+    def _means(self) -> Pipeline:
         folds = KFold if self._target_type == "continuous" else StratifiedKFold
         means = TargetEncoder(target_type=self._target_type)
         if means.random_state == "deprecated":  # scikit-learn 1.9 and later take seeded folds
             means.set_params(cv=folds(5, shuffle=True, random_state=0))
         else:
             means.set_params(random_state=0)
-        parts = [
-            ("codes", FunctionTransformer(self.encoder_.wide) if wide else "passthrough", slice(0, width))
-        ]
-        if self.encoder_.many_:
-            parts.append(("means", make_pipeline(means, StandardScaler()), slice(width, None)))
-        return Pipeline([("columns", ColumnTransformer(parts)), ("model", model)])
+        return make_pipeline(means, StandardScaler())
 
     def _codes(self, view: Any) -> Floats:
         """Codes; then, of each column with many categories, which one a row has."""
@@ -242,6 +254,10 @@ class PooledRegressor(RegressorMixin, _Pooled):  # type: ignore[misc]
     def _linear(self) -> Sequence[Any]:  # type: ignore[override]
         return [RidgeCV(np.logspace(-2, 4, 13))]
 
+    @property
+    def _sparse(self) -> Sequence[Any]:  # type: ignore[override]
+        return [Ridge(1 / one) for one in STRENGTHS]
+
     def fit(self, X: Any, y: Any) -> Self:
         """Choose a model, then fit it to all rows."""
         table = self._checked(X, reset=True)
@@ -250,8 +266,8 @@ class PooledRegressor(RegressorMixin, _Pooled):  # type: ignore[misc]
         self._fit(table, target, regression_labels(target, Options(loss=self.loss, preset=self.preset)))
         return self
 
-    def _pipeline(self, model: Any, *, wide: bool) -> Any:
-        made = super()._pipeline(model, wide=wide)
+    def _pipeline(self, model: Any, *, wide: bool, many: Any = None) -> Any:
+        made = super()._pipeline(model, wide=wide, many=many)
         return made if self._single_output else MultiOutputRegressor(made)
 
     def _losses_of(self, model: Any, codes: Floats, labels: Labels) -> Floats:
@@ -269,6 +285,8 @@ class PooledClassifier(ClassifierMixin, _Pooled):  # type: ignore[misc]
     @property
     def _linear(self) -> Sequence[Any]:  # type: ignore[override]
         return [LogisticRegression(C=one, max_iter=1000) for one in STRENGTHS]
+
+    _sparse = _linear
 
     @property
     def _target_type(self) -> str:  # type: ignore[override]

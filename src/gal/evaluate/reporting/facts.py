@@ -66,21 +66,28 @@ class ReportFacts:
     """The same for machines: what ``--json`` prints."""
 
 
-def levels_in_cells(measure: str, levels: Sequence[Level]) -> Cells:
-    """What the compared models reach."""
-    rows = [[one.name, number(one.value), one.between] for one in levels]
-    return Cells(["", measure, "95 % confidence"], rows, levels)
+def levels_in_cells(measure: str, levels: Sequence[Level], log_losses: Sequence[float] = ()) -> Cells:
+    """What the compared models reach; of classes also their log losses."""
+    header = ["", measure, "95 % confidence", *(["log loss"] if log_losses else [])]
+    losses = [[f"{one:.4f}"] for one in log_losses] or [[]] * len(levels)
+    rows = [
+        [one.name, number(one.value), one.between, *loss] for one, loss in zip(levels, losses, strict=True)
+    ]
+    return Cells(header, rows, levels)
 
 
 def contributions_section(
-    found: Contributions | None, measure: str, *, chance: bool = False
+    found: Contributions | None, measure: str, holder: str | None, *, chance: bool = False
 ) -> list[str | Cells]:
-    """Each organization's part of the gain; ``chance``: even pooling brings nothing beyond it."""
+    """The label holder's own part and what each organization adds; ``chance``: even pooling brings nothing
+    beyond it.
+    """
     if found is None or not found.by_organization:
         return []
     ranked = sorted(found.by_organization.items(), key=lambda pair: -pair[1].value)
+    none_helped = "No organization helped as far as these rows can tell"
     if all(one.value == one.low == one.high == 0 for _, one in ranked):
-        return ["No organization helped as far as these rows can tell: the others add nothing."]
+        return [f"{none_helped}: the others add nothing."]
     levels = [Level(name, one.value, one.low, one.high) for name, one in ranked]
     rows = [
         [level.name, number(level.value), level.between, VERDICT_WORDS[one.verdict]]
@@ -93,13 +100,19 @@ def contributions_section(
             "No organization adds anything that can be told from chance: these differences may be chance.",
             cells,
         ]
-    which = {"validation": "validation rows", "training": "training rows, where noise has one, too"}
-    gain = f"The gain is {number(found.gain.value)}. " if found.gain.low > 0 else "The gain may be chance. "
-    return [
-        f"{gain}Contributions: what the others add to the label holder's own part, with 95 % intervals, on "
-        f"{found.n_rows:,} rows ({which.get(found.rows, found.rows)}).",
-        cells,
-    ]
+    own = "" if holder is None else f"{holder}'s own part: {number(found.own)} of {measure}. "
+    gain = f"The others add {number(found.gain.value)} to it"
+    if not found.gain.low > 0:
+        gain = "What the others add to it may be chance"
+    which = "training rows" if found.rows == "training" else "rows that were not fitted"
+    said: list[str | Cells] = [f"{own}{gain}, on {found.n_rows:,} {which}. By organization:", cells]
+    if found.rows == "training":
+        said.append(
+            "Nothing validates here, and on training rows noise has a contribution, too: do not pay by it."
+        )
+    elif all(one.verdict != "helped" for _, one in ranked):
+        said.append(f"{none_helped}.")
+    return said
 
 
 def learning_section(curves: Sequence[LearningCurve], loss: str) -> list[str | Cells]:

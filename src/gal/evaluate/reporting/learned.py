@@ -153,7 +153,7 @@ def _learned(facts: Mapping[str, Any], name: str, parts: Mapping[str, list[str |
             ]
             if levels
             else [],
-            "Who brings what": contributions_section(found, loss),
+            "Who brings what": contributions_section(found, loss, holder),
             "Learning, round by round": learning_section(
                 [] if curve is None else [LearningCurve(**curve)], loss
             ),
@@ -377,8 +377,8 @@ def gained_by(facts: Mapping[str, Any] | None) -> str:
     found = contributions_of(facts)
     if found is None:
         return ""
-    if not found.gain.value > 0:
-        return "nobody"
+    if not found.gain.low > 0:
+        return "nobody, or chance"
     ranked = sorted(found.by_organization.items(), key=lambda pair: -pair[1].value)
     return ", ".join(
         f"{name} {one.value / found.gain.value:.0%}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from gal.engine.options import MOST_ROUNDS, ROUNDS, is_auto
 from gal.evaluate.comparing.intervals import Verdict
 from gal.evaluate.evidence import Exchange
@@ -29,6 +31,8 @@ from gal.models.reading.column_reading import shown
 from gal.privacy.statements import statement
 
 MEASURES = {"auc": "AUC", "accuracy": "accuracy", "r2": "R²", "neg_mae": "minus the mean absolute error"}
+CHANCE = {"auc": 0.5, "r2": 0.0}
+"""What a model without any column reaches."""
 STYLES: Mapping[Verdict, ReportVerdict] = {
     Verdict.GAIN: "helps",
     Verdict.NO_GAIN: "nothing",
@@ -146,7 +150,9 @@ def _unused(found: Simulation) -> list[str]:
 def facts_of_simulation(found: Simulation) -> ReportFacts:
     """Everything that was found."""
     measure, chance = measure_of(found), found.verdict is Verdict.NO_GAIN
-    levels = [Level(name, one.value, one.low, one.high) for _, name, one in compared_lines(found)]
+    compared, losses = compared_lines(found), found.log_losses or {}
+    levels = [Level(name, one.value, one.low, one.high) for _, name, one in compared]
+    log_losses = [losses[key] for key, *_ in compared] if losses else []
     columns = [cells_of(one) for one in found.columns]
     return ReportFacts(
         title=f"Would assistance help {found.label_holder}?",
@@ -157,8 +163,10 @@ def facts_of_simulation(found: Simulation) -> ReportFacts:
         holder=found.label_holder,
         remarks=found.profile,
         sections={
-            "How well": [levels_in_cells(measure, levels), _judged(found)],
-            "Who brings what": contributions_section(found.contributions, measure, chance=chance),
+            "How well": [levels_in_cells(measure, levels, log_losses), _judged(found)],
+            "Who brings what": contributions_section(
+                found.contributions, measure, found.label_holder, chance=chance
+            ),
             "Learning, round by round": learning_section(found.learning, "loss"),
             "How predictions fit the truth": quality_section(found.quality, found.target),
             "What would leave each organization": _left(found, found.exchange),
@@ -187,10 +195,15 @@ def share(missing: float) -> str:
 def _judged(found: Simulation) -> str:
     repeats = int(found.setting.get("repeats", 1))
     often = "" if repeats == 1 else f", in each of {repeats} cross-validations"
+    lowest, chance = min(one.low for *_, one in compared_lines(found)), CHANCE.get(found.metric, np.inf)
+    scale = (
+        f" Bars begin at {number(lowest)}, not at {chance:g}, what chance reaches." if lowest > chance else ""
+    )
     return (
         f"{found.predicted_rows:,} of {found.rows:,} rows, each predicted by models that had not seen it"
         f"{often}. Intervals are of 95 %: they hold the chance of rows and that of training. The gain is "
         "paired row by row, so its interval is narrower than those of the scores."
+        f"{scale}"
     )
 
 

@@ -15,6 +15,7 @@ from gal.evaluate.reporting.facts import Cells, Level, ReportFacts, some
 from gal.evaluate.reporting.learned import facts_of_model
 from gal.evaluate.reporting.simulated import facts_of_simulation
 from gal.evaluate.simulation import Simulation
+from gal.evaluate.wording import number
 
 LARGEST = 2_000_000
 """Bytes: what a report may have at most."""
@@ -43,6 +44,7 @@ table{border-collapse:collapse;font-size:.9rem;width:100%;font-variant-numeric:t
 th,td{text-align:left;padding:.35rem .8rem .35rem 0;border-bottom:1px solid var(--edge);vertical-align:top;
 min-width:4rem}
 thead th{color:var(--dim)}tbody th{font-weight:600}
+.scale{display:flex;justify-content:space-between}.scale b{font-weight:400}
 .bar{position:relative;display:block;min-width:8rem;height:1.3rem}
 .bar i,.bar b,.bar u{position:absolute;top:.4rem;height:.55rem;background:var(--bar)}
 .bar i{opacity:.35;border-radius:.3rem}.bar b{width:.55rem;margin-left:-.27rem;border-radius:50%}
@@ -154,9 +156,9 @@ def _for_machines(plain: Mapping[str, object]) -> str:
 
 def _cells(cells: Cells) -> str:
     """A table; where there are levels, each row ends with its bar."""
-    bars = _bars(cells.levels, zero=cells.zero) if cells.levels else [""] * len(cells.rows)
+    scale, bars = _bars(cells.levels, zero=cells.zero) if cells.levels else ("", [""] * len(cells.rows))
     head = "".join(f'<th scope="col">{escape(one)}</th>' for one in cells.header)
-    head += '<th scope="col" aria-hidden="true"></th>' if cells.levels else ""
+    head += f'<th scope="col" aria-hidden="true">{scale}</th>' if cells.levels else ""
     rows = "".join(
         f'<tr><th scope="row">{_breakable(row[0])}</th>'
         + "".join(f"<td>{_breakable(one)}</td>" for one in row[1:])
@@ -166,8 +168,8 @@ def _cells(cells: Cells) -> str:
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
-def _bars(levels: Sequence[Level], *, zero: bool) -> list[str]:
-    """On one scale: a dot at each value, a bar over its interval; the figures stand beside them."""
+def _bars(levels: Sequence[Level], *, zero: bool) -> tuple[str, list[str]]:
+    """The ends of one scale, and on it a dot at each value and a bar over its interval."""
     ends = [end for one in levels for end in (one.value, one.low, one.high) if end is not None]
     low, high = min([*ends, 0.0] if zero else ends), max([*ends, 0.0] if zero else ends)
     wide = (high - low) or 1.0
@@ -184,7 +186,7 @@ def _bars(levels: Sequence[Level], *, zero: bool) -> list[str]:
         if zero:
             parts = f'<u style="left:{place(0.0)}%"></u>{parts}'
         found.append(f'<td aria-hidden="true"><span class="bar">{parts}</span></td>')
-    return found
+    return f'<span class="scale"><b>{number(low)}</b> <b>{number(high)}</b></span>', found
 
 
 def _breakable(words: str) -> str:

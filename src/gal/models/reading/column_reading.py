@@ -10,7 +10,7 @@ import numpy as np
 
 from gal.errors import InvalidColumnsError, InvalidInputError, did_you_mean
 from gal.models.reading.converting import names_of_parts, parts_of, reading_of
-from gal.models.reading.deciding import ALONE, ENOUGH, ID_NAME
+from gal.models.reading.deciding import ALONE, ALONE_BY_NAME, ENOUGH, ID_NAME
 from gal.models.reading.texts import MEASURES, Texts, texts_of
 from gal.models.reading.written_numbers import stands_for_nothing
 from gal.models.tabular.column_values import as_numbers, is_number
@@ -133,7 +133,8 @@ def _numbers_rows(column: pd.Series[Any], name: str, distinct: int) -> bool:
 
     known = column.dropna()
     named = ID_NAME.search(name) is not None
-    if len(known) < (2 if named else ENOUGH) or distinct < ALONE * len(known):
+    least = ALONE_BY_NAME if named else ALONE
+    if len(known) < (2 if named else ENOUGH) or distinct < least * len(known):
         return False
     if not pd.api.types.is_integer_dtype(column) and not bool((as_numbers(known) % 1 == 0).all()):
         return False
@@ -157,8 +158,9 @@ def _examples(column: pd.Series[Any]) -> tuple[str, ...]:
 
 
 def _text(value: Any) -> str:
-    text = str(value).removesuffix(" 00:00:00")
-    return text.removesuffix(".0") if isinstance(value, float) else text
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1e6 else f"{value:.6g}"
+    return str(value).removesuffix(" 00:00:00")
 
 
 def _comparable(column: pd.Series[Any]) -> bool:
@@ -187,7 +189,7 @@ def _done(reading: HowRead, column: pd.Series[Any]) -> str:
         "duration": "made numbers",
         "category": "as it is",
     }.get(reading.kind)
-    if reading.kind == "date":
+    if reading.kind in {"date", "numbers"}:
         said = " + ".join(names_of_parts(reading))
     elif reading.kind == "text":
         words = len(reading.how["words"])

@@ -24,6 +24,7 @@ from gal.models.reading.written_durations import durations_of
 from gal.models.reading.written_numbers import (
     cleaned,
     numbers_in,
+    numbers_of_shape,
     taken_apart,
     unit_beside,
 )
@@ -198,13 +199,16 @@ def parts_of(column: Column, reading: HowRead) -> list[Any]:
         numbers = as_numbers(column) if is_number(column) else digits.spread(_numbers(digits.values, reading))
         return [numbers, category_of(digits.codes, digits.values)]
     plain = is_number(column)
-    if plain and reading.kind not in {"category", "text"}:
+    if plain and reading.kind not in {"category", "text", "numbers"}:
         return [as_numbers(column), *_nothing(reading, len(column))]
     texts = texts_of(column)
     if reading.kind == "category":
         return [category_of(texts.codes, texts.values) if plain else column]
     if reading.kind == "text":
         return list(texts.spread(measures_of(texts.values, reading.how["words"])).T)
+    if reading.kind == "numbers":
+        several = texts.spread(numbers_of_shape(map(cleaned, texts.values), reading.how["shape"])).T
+        return [*several, *([category_of(texts.codes, texts.values)] if reading.how["category"] else [])]
     numbers = _numbers(texts.values, reading)
     rest = _beside(texts, numbers, reading)
     return [texts.spread(numbers), *([] if rest is None else [rest])]
@@ -301,6 +305,9 @@ def names_of_parts(reading: HowRead | None) -> list[str]:
         return ["days", *(name for key, name in also if reading.how[key]), *beside]
     if reading.kind == "text":
         return [*MEASURES, *reading.how["words"]]
+    if reading.kind == "numbers":
+        places = [f"number {place + 1}" for place in range(reading.how["shape"].count("9"))]
+        return [*places, *(["category"] if reading.how["category"] else [])]
     if reading.how.get("names"):
         return ["number", "category"]
     return ["number", "what stands beside it"] if _has_beside(reading) else []

@@ -21,27 +21,32 @@ from gal.models.reading.written_numbers import (
     COMPACT_DATE,
     MOST_UNITS,
     QUICK,
+    THOUSANDTH,
     NumberForm,
     TakenApart,
     are_codes,
     cleaned,
     decimal_of,
     number_form,
+    shape_of,
     taken_apart,
     unit_beside,
 )
+from gal.models.tabular.column_values import MAX_CATEGORIES
 from gal.models.tabular.readings import HowRead
 
 TRUE = frozenset(
     {
         *("1", "1.0", "j", "ja", "o", "on", "oui", "pos", "positive", "present", "s", "si", "sim", "sì"),
-        *("sí", "t", "true", "verdadero", "vero", "vrai", "wahr", "x", "y", "yes", "✓"),
+        *("sí", "t", "true", "verdadero", "vero", "vrai", "wahr", "x", "y", "yes", "✓", "✔", "tak", "ano"),
+        *("da", "да", "evet", "igen", "kyllä", "はい", "是"),
     }
 )
 FALSE = frozenset(
     {
         *("0", "0.0", "absent", "f", "falsch", "false", "falso", "faux", "n", "neg", "negative", "nein"),
-        *("nej", "no", "non", "não", "off"),
+        *("nej", "no", "non", "não", "nao", "off", "nee", "nie", "ne", "нет", "hayır", "nem", "ei"),
+        *("いいえ", "否", "✗", "✘"),
     }
 )
 
@@ -57,8 +62,13 @@ FIRST_DAY, LAST_DAY = -150_000, 84_006
 """Since 1970: about the years 1560 to 2200."""
 KEPT_WORD, KEPT_WORDS = 0.01, 16
 """A word among numbers is a category where it is in such a share of the rows; at most so many are."""
-ALONE, ENOUGH = 0.95, 20
-"""Share of distinct values from which on a column may name rows; of fewer rows that says nothing."""
+MOST_NUMBERS, MOST_LETTERS = 4, 6
+"""In a value with several numbers there are at most so many, and so many letters beside them."""
+PHONE_DIGITS = 9
+ALONE, ALONE_BY_NAME, ENOUGH = 0.95, 0.8, 20
+"""Share of distinct values from which on a column may name rows, and of one whose name says so; of fewer rows
+that says nothing.
+"""
 
 ID_NAME = re.compile(
     r"(^|[_\W]|customer|client|patient|member|policy|account|order|kunden|patienten|vertrags|konto|policen)"
@@ -95,7 +105,7 @@ def how_to_read(texts: Texts, name: str, declared: str | None = None) -> HowRead
         return HowRead("constant")
     some = known.some()
     names_rows = _names_rows(known, some, name)
-    found = None if names_rows == "id" else _boolean(some) or _moment(known, some) or _quantity(some, name)
+    found = None if names_rows == "id" else _boolean(some) or _measured(known, some, name)
     if found is not None:
         return _also_category(found, known, some) if len(known.values) == len(texts.values) else found
     if names_rows is not None:
@@ -110,6 +120,8 @@ def _as_declared(known: Texts, declared: str) -> HowRead:
         return _dates_of(read_moments(_clean(known)), [])
     if declared == "text":
         return _text(known)
+    if declared == "numbers":
+        return HowRead("numbers", {"shape": _shape(some)[0], "category": False})
     if declared == "number":
         return _number(some, [taken_apart(one) for one in clean])
     return HowRead(declared)  # type: ignore[arg-type]
@@ -119,6 +131,10 @@ def _boolean(some: Texts) -> HowRead | None:
     values = {cleaned(one).casefold() for one in some.values}
     both = values & TRUE and values & FALSE
     return HowRead("boolean") if both and values <= TRUE | FALSE else None
+
+
+def _measured(known: Texts, some: Texts, name: str) -> HowRead | None:
+    return _moment(known, some) or _quantity(some, name) or _several_numbers(known, some, name)
 
 
 def _clean(texts: Texts) -> list[str]:
@@ -205,6 +221,37 @@ def _quantity(some: Texts, name: str) -> HowRead | None:
     return None if len(units) > MOST_UNITS or len(letters) > 2 else found
 
 
+def _several_numbers(known: Texts, some: Texts, name: str) -> HowRead | None:
+    """Several numbers in each value with the same between them, such as 120/80; few values are categories."""
+    shape, share = _shape(some)
+    codes = [re.search(r"(?<![\d.,])0\d", one) is not None or _is_phone(one) for one in _clean(some)]
+    if (
+        len(known.values) <= MAX_CATEGORIES
+        or share < READ
+        or not 2 <= shape.count("9") <= MOST_NUMBERS
+        or shape[0] not in "9(["
+        or sum(map(str.isalpha, shape)) > MOST_LETTERS
+        or CODE_NAME.search(name)
+        or some.share(np.array(codes)) > THOUSANDTH
+    ):
+        return None
+    again = len(known.values) <= 0.5 * float(known.counts.sum())
+    return HowRead("numbers", {"shape": shape, "category": again})
+
+
+def _shape(some: Texts) -> tuple[str, float]:
+    """What most values are but for their numbers, and the share of rows that have it."""
+    counts = Counter[str]()
+    for text, count in zip(_clean(some), some.counts.tolist(), strict=True):
+        counts[shape_of(text)] += count
+    shape, count = counts.most_common(1)[0]
+    return shape, count / float(some.counts.sum())
+
+
+def _is_phone(text: str) -> bool:
+    return PHONE.fullmatch(text) is not None and sum(map(str.isdigit, text)) >= PHONE_DIGITS
+
+
 def _number(some: Texts, parts: list[TakenApart | None]) -> HowRead:
     """Numbers, with the units and words beside them that are in enough rows."""
     form = number_form([one for one in parts if one is not None])
@@ -239,25 +286,23 @@ def _text(known: Texts) -> HowRead:
 
 def _names_rows(known: Texts, some: Texts, name: str) -> Literal["id", "prose"] | None:
     """Whether (nearly) every row has a value of its own: an id, or text that is too long to be a category."""
-    if (
-        POSTAL_NAME.search(name)
-        or known.counts.sum() < ENOUGH
-        or len(known.values) < ALONE * known.counts.sum()
-    ):
+    distinct = len(known.values) / known.counts.sum()
+    if POSTAL_NAME.search(name) or known.counts.sum() < ENOUGH or distinct < ALONE_BY_NAME:
         return None
     clean = [cleaned(one) for one in some.values]
     numbers = [one.replace(".", "", 1).isdigit() for one in clean]
     if ID_NAME.search(name) and (all(one.isdigit() for one in clean) or not any(numbers)):
         return "id"
+    if distinct < ALONE:
+        return None
     has_digit = [any(map(str.isdigit, one)) for one in clean]
     token = np.array([here and " " not in one for one, here in zip(clean, has_digit, strict=True)])
     forms = Counter(re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "9", one)) for one in clean)
     alike = sum(
         count for form, count in forms.most_common(3) if "9" in form and "a" in form and form.count(" ") < 3
     )
-    mail = np.array([bool(MAIL.fullmatch(one) or PHONE.fullmatch(one)) for one in clean])
-    quantity = _moment(known, some) or _quantity(some, name)
-    if quantity is not None:
+    mail = np.array([bool(MAIL.fullmatch(one) or _is_phone(one)) for one in clean])
+    if _measured(known, some, name) is not None:
         return None
     return "id" if max(token.mean(), mail.mean(), alike / len(clean)) >= READ else "prose"
 

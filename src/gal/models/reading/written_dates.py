@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +31,8 @@ DAY = (
     r"(?P<again>[-/. ]{1,2})(?P<third>\d{1,4})"
 )
 CLOCK = (
-    r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<after>\d{2}(?:[.,]\d{1,9})?))?"
-    r"(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?"
+    r"(?P<hour>\d{1,2})(?::(?P<minute>\d{2})(?::(?P<after>\d{2}(?:[.,]\d{1,9})?))?|(?= ?[AaPp]\.?[Mm]))"
+    r"(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?(?: Uhr| h)?"
 )
 ZONES = {
     **{"EST": -5, "EDT": -4, "CST": -6, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7},
@@ -38,7 +40,11 @@ ZONES = {
     **{"EET": 2, "EEST": 3, "MSK": 3, "JST": 9},
 }
 """Hours ahead of UTC of zones by name."""
-ZONE = rf" ?(?P<zone>{'|'.join(ZONES)}|[+-]\d{{2}}(?::?\d{{2}})?)?"
+ZONE = (
+    rf" ?(?:(?:UTC|GMT)(?=[+-]))?(?P<zone>{'|'.join(ZONES)}|[+-]\d{{1,2}}(?::?\d{{2}})?"
+    r"|[A-Z][a-z]+/[A-Z][\w/-]+)?"
+    r"(?:\[[\w/+-]+\])?"
+)
 WEEKDAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun|mo|di|mi|do|fr|sa|so)[a-z]*\.?,? )?"
 TIME = re.compile(CLOCK)
 DATED = re.compile(f"{WEEKDAY}{DAY}(?:(?:[ T]|, ){CLOCK}{ZONE})?", re.IGNORECASE)
@@ -46,9 +52,11 @@ ISO = re.compile(
     r"(?:1[7-9]|2[01])\d{2}-\d{2}-\d{2}"
     r"(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
 )
-COMPACT = re.compile(r"(?P<year>(?:18|19|20|21)\d{2})(?P<month>\d{2})(?P<day>\d{2})")
+COMPACT = re.compile(r"((?:18|19|20|21)\d{2})(\d{2})(\d{2})(?:[T ](\d{2})(\d{2})(\d{2})(Z?))?")
 JOINED = re.compile(r"(\d{1,2})([A-Za-z]{3})(\d{2,4})((?::| ).*)?")
 """SAS writes 05JAN2024."""
+OF_C = re.compile(r"[A-Za-z]{3} ([A-Za-z]{3}) +(\d{1,2}) (\d{2}:\d{2}:\d{2})( [A-Z]{3,4})? (\d{4})")
+"""C and Unix write Tue Jan 30 01:06:32 2018."""
 MONTHLY = re.compile(
     rf"(\d{{4}})[-/.](\d{{1,2}})|(\d{{1,2}})[-/.](\d{{4}})|({WORD})[-/. ']{{1,2}}(\d{{2}}|\d{{4}})"
 )
@@ -60,36 +68,27 @@ ORDERS = ("ymd", "dmy", "mdy")
 """Which number is which; the first that suits most rows that are written alike, as DuckDB has it."""
 
 MONTHS = {
-    **{"jan": 1, "feb": 2, "mar": 3, "apr": 4, "may": 5, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "oct": 10},
-    **{
-        "nov": 11,
-        "dec": 12,
-        "mär": 3,
-        "mrz": 3,
-        "mai": 5,
-        "okt": 10,
-        "dez": 12,
-        "fév": 2,
-        "avr": 4,
-        "aoû": 8,
-    },
-    **{
-        "déc": 12,
-        "ene": 1,
-        "abr": 4,
-        "ago": 8,
-        "dic": 12,
-        "gen": 1,
-        "mag": 5,
-        "giu": 6,
-        "lug": 7,
-        "set": 9,
-        "ott": 10,
-        "out": 10,
-    },
-    **{"juin": 6, "juil": 7},
+    word: month
+    for month, words in enumerate(
+        (
+            "jan ene gen",
+            "feb fév fev",
+            "mar mär mrz mrt maa",
+            "apr avr abr",
+            "may mai mag mei",
+            "jun giu juin",
+            "jul lug juil",
+            "aug aoû aou ago",
+            "sep set",
+            "oct okt ott out",
+            "nov",
+            "dec dez déc dic",
+        ),
+        1,
+    )
+    for word in words.split()
 }
-"""The beginnings of English, German, French, Spanish and Italian months; juin and juillet begin alike."""
+"""The beginnings of English, German, French, Spanish, Portuguese, Dutch and Italian months."""
 FIRST_LOOK = 20
 """So many values are looked at before all of them are."""
 
@@ -169,7 +168,8 @@ def read_dates(texts: Sequence[str], orders: Mapping[str, str] | None = None) ->
     for place, match in found.items():
         if match["hour"] is not None and days[place] == days[place]:
             seconds = _seconds(match, latest=86400)  # the end of a day is the start of the next
-            days[place] = (days[place] * 86400.0 + (seconds - _seconds_east(match["zone"]))) / 86400.0
+            local = days[place] * 86400.0 + seconds
+            days[place] = (local - _seconds_east(match["zone"], local)) / 86400.0
             zones.add(match["zone"] is None)
     return ReadMoments(days, used, clocks=False, zones_of_some=len(zones) > 1)
 
@@ -187,12 +187,15 @@ def _iso(texts: Sequence[str]) -> Floats:
 
 
 def _with_separators(text: str) -> str:
-    """Dates without separators with some."""
+    """Dates that are written in other ways with separators, day before month."""
     if (found := COMPACT.fullmatch(text)) is not None:
-        return f"{found[1]}-{found[2]}-{found[3]}"
+        clock = f" {found[4]}:{found[5]}:{found[6]}{found[7]}" if found[4] else ""
+        return f"{found[1]}-{found[2]}-{found[3]}{clock}"
+    if (found := OF_C.fullmatch(text)) is not None:
+        return f"{found[2]} {found[1]} {found[5]} {found[3]}{found[4] or ''}"
     if (found := JOINED.fullmatch(text)) is not None:
         return f"{found[1]}-{found[2]}-{found[3]}" + (f" {found[4][1:]}" if found[4] else "")
-    return text
+    return text.replace(" de ", " ")  # 30 de enero de 2018
 
 
 def _first_of_month(text: str) -> float:
@@ -209,7 +212,7 @@ def _seconds(found: re.Match[str] | None, latest: float) -> float:
     """Seconds since midnight; NaN where there is no such time."""
     if found is None:
         return float("nan")
-    hour, minute = int(found["hour"]), int(found["minute"])
+    hour, minute = int(found["hour"]), int(found["minute"] or 0)
     second, half = float((found["after"] or "0").replace(",", ".")), (found["half"] or "").lower()
     if half and not 1 <= hour <= 12:
         return float("nan")
@@ -218,14 +221,22 @@ def _seconds(found: re.Match[str] | None, latest: float) -> float:
     return float("nan") if seconds > latest or minute > 59 or second >= 60 else seconds
 
 
-def _seconds_east(zone: str | None) -> float:
-    """How far clocks there are ahead of UTC; 0 where nobody says where they are."""
-    if zone is None:
+def _seconds_east(zone: str | None, local: float) -> float:
+    """How far clocks there are ahead of UTC, ``local`` seconds after 1970; 0 where nobody says where they
+    are.
+    """
+    if zone is None or local != local:
         return 0.0
+    if "/" in zone:
+        try:
+            ahead = ZoneInfo(zone).utcoffset(datetime(1970, 1, 1) + timedelta(seconds=local))
+        except (ZoneInfoNotFoundError, OverflowError):
+            return 0.0
+        return 0.0 if ahead is None else ahead.total_seconds()
     if zone.upper() in ZONES:
         return ZONES[zone.upper()] * 3600.0
-    digits = zone[1:].replace(":", "").ljust(4, "0")
-    return (-1.0 if zone[0] == "-" else 1.0) * (int(digits[:2]) * 3600 + int(digits[2:]) * 60)
+    hours, minutes = re.fullmatch(r"[+-](\d{1,2}?):?(\d{2})?", zone).groups("0")  # type: ignore[union-attr]
+    return (-1.0 if zone[0] == "-" else 1.0) * (int(hours) * 3600 + int(minutes) * 60)
 
 
 def _form(date: re.Match[str]) -> str:

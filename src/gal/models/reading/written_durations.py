@@ -15,11 +15,17 @@ UNITS: Mapping[str, float] = {
     **dict.fromkeys(
         ("s", "sec", "secs", "second", "seconds", "sek", "sekunde", "sekunden", "seconde", "secondes"), 1.0
     ),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes", "minuten", "minuti", "minutos"), 60.0),
+    **dict.fromkeys(("segundo", "segundos"), 1.0),
+    **dict.fromkeys(
+        ("m", "min", "mins", "minute", "minutes", "minuten", "minuti", "minuto", "minutos"), 60.0
+    ),
     **dict.fromkeys(
         ("h", "hr", "hrs", "hour", "hours", "std", "stunde", "stunden", "heure", "heures", "ore"), 3600.0
     ),
-    **dict.fromkeys(("d", "day", "days", "tag", "tage", "jour", "jours", "t", "giorni"), 86400.0),
+    **dict.fromkeys(("hora", "horas", "uur"), 3600.0),
+    **dict.fromkeys(
+        ("d", "day", "days", "tag", "tage", "jour", "jours", "t", "giorni", "día", "días", "dias"), 86400.0
+    ),
     **dict.fromkeys(
         ("w", "wk", "wks", "week", "weeks", "woche", "wochen", "semaine", "semaines"), 7 * 86400.0
     ),
@@ -32,8 +38,12 @@ UNITS: Mapping[str, float] = {
 """Seconds by unit, in lower case."""
 
 PIECE = re.compile(r"(\d+(?:[.,]\d+)?) ?([^\W\d_]+)\.?")
-PIECES = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)? ?[^\W\d_]+\.?(?:,? ?(?:and|und|et) |,? ?))+")
-CLOCK = re.compile(r"(?:([-+]?)(\d+) ?d(?:ays?)?,? ?)?([-+]?)(\d{1,4}):([0-5]\d)(?::([0-5]\d(?:[.,]\d+)?))?")
+PIECES = re.compile(r"[-+]?(?:\d+(?:[.,]\d+)? ?[^\W\d_]+\.?(?:,? ?(?:and|und|et|y|e) |,? ?))+")
+CLOCK = re.compile(
+    r"(?:([-+]?)(\d+) ?d(?:ays?)?,? ?)?([-+]?)(\d{1,4})(?::| ?h ?)([0-5]\d)(?::([0-5]\d(?:[.,]\d+)?))?"
+    r"(?: ?(?:h|hrs?|std|uhr|min)\.?)?",
+    re.IGNORECASE,
+)
 ISO = re.compile(
     r"P(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)W)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
 )
@@ -43,8 +53,8 @@ OF_ISO = (365.25 * 86400.0, 30.4375 * 86400.0, 7 * 86400.0, 86400.0, 3600.0, 60.
 def seconds_of(text: str) -> float:
     """Seconds; NaN where text is no duration.
 
-    >>> [seconds_of(one) for one in ("1:30:00", "90 min", "2h 15m", "1 day, 0:00:01", "PT1H", "soon")]
-    [5400.0, 5400.0, 8100.0, 86401.0, 3600.0, nan]
+    >>> [seconds_of(one) for one in ("1:30:00", "90 min", "2h 15m", "2 h 15", "1 day, 0:00:01", "PT1H")]
+    [5400.0, 5400.0, 8100.0, 8100.0, 86401.0, 3600.0]
     """
     clean = text.strip()
     clock = CLOCK.fullmatch(clean)
@@ -70,7 +80,7 @@ def seconds_of(text: str) -> float:
 
 def units_in(text: str) -> set[float]:
     """Which units a duration names, in seconds; a clock is one, too (0), and so is ISO 8601."""
-    clock = {0.0} if ":" in text or text[:1] == "P" else set[float]()
+    clock = {0.0} if CLOCK.fullmatch(text) or text[:1] == "P" else set[float]()
     return clock | {UNITS.get(unit.casefold(), -1.0) for _, unit in PIECE.findall(text)} or {0.0}
 
 

@@ -45,10 +45,10 @@ UNIT = (
     r"(?:[^\W\d]|(?<=[^\W\d_])[23](?!\d)|\^\d|[/.²³°µ%* ]|\([^\W\d_]*\)){0,19}"
 )
 NUMBER = re.compile(
-    rf"(?P<open>\()? ?(?P<bound>{BOUND})? ?(?P<sign>[-+])? ?(?P<before>{CURRENCY})? ?(?P<again>[-+])?"
+    rf"(?P<outer>{CURRENCY})? ?(?P<open>\()? ?(?P<bound>{BOUND})? ?(?P<sign>[-+])? ?(?P<before>{CURRENCY})?"
     rf" ?(?P<digits>{DIGITS})(?P<power>[eE][-+]?\d{{1,3}}(?![\w]))? ?(?P<more>{MORE})? ?(?P<unit>{UNIT}?)?"
     rf"(?P<after>(?<![-\w])[{SYMBOLS}]|(?<=[\d ])[{SYMBOLS}])? ?(?P<later>{MORE})?"
-    rf"(?P<back>-)? ?(?P<close>\))?(?P<star> ?\*{{1,3}})?",
+    rf"(?P<back>-)? ?(?P<close>\))? ?(?P<percent>(?<=\)) ?[%‰])?(?P<star> ?\*{{1,3}})?",
     re.IGNORECASE,
 )
 GROUPED = re.compile(
@@ -66,6 +66,11 @@ QUICK = {
     for mark, other in ((".", ","), (",", "."))
 }
 """What most numbers of a large table look like, and what separates thousands there: four times as fast."""
+
+ONE_OF_SEVERAL = re.compile(
+    r"(?<![\d.,])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|(?<=\d,)\d+(?:\.\d+)?", re.ASCII
+)
+"""A number among others in one value; a minus behind a digit stands between two."""
 
 COMPACT_DATE = r"(?:19|20)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
 """Digits that are dates, such as 20240131."""
@@ -147,15 +152,17 @@ def taken_apart(text: str) -> TakenApart | None:
     found = NUMBER.fullmatch(DASHES.sub(r"\1", "-" + text[1:] if text[0] in "–—" else text))
     if found is None:
         return None
-    sign, again, back, opened = found["sign"], found["again"], found["back"], found["open"]
-    if bool(opened) != bool(found["close"]) or sum(map(bool, (sign, again, back, opened))) > 1:
+    sign, back, opened = found["sign"], found["back"], found["open"]
+    if bool(opened) != bool(found["close"]) or sum(map(bool, (sign, back, opened))) > 1:
         return None
     digits = found["digits"].strip()
     if digits[-1:] in {",", "'"}:
         return None
-    unit = _unit(found["unit"] or "") + (found["star"] or "").strip()
-    currency = (found["before"] or found["after"] or "").casefold().strip(". ")
-    negative = opened or "-" in (sign, again, back)
+    unit = _unit(found["unit"] or found["percent"] or "") + (found["star"] or "").strip()
+    currency = (found["outer"] or found["before"] or found["after"] or "").casefold().strip(". ")
+    negative = opened or "-" in (sign, back)
+    if unit in {"cr", "dr"}:  # credit and debit, as accounts have them
+        negative, unit = negative != (unit == "cr"), ""
     below = (found["bound"] or "").casefold().strip(".") in BELOW
     power = found["power"] or ""
     return TakenApart(
@@ -266,6 +273,24 @@ def _number(text: str, form: NumberForm) -> float:
         return float(sign + whole.replace(thousands, "") + rest.replace(",", "."))
     part = taken_apart(cleaned(text))
     return float("nan") if part is None else value_of(part, form)
+
+
+def shape_of(text: str) -> str:
+    """Text with a 9 for each of its numbers, in lower case and without spaces.
+
+    >>> [shape_of(one) for one in ("120 / 80", "48.1, -11.25", "30-39")]
+    ['9/9', '9,9', '9-9']
+    """
+    return ONE_OF_SEVERAL.sub("9", text).casefold().replace(" ", "")
+
+
+def numbers_of_shape(texts: Iterable[str], shape: str) -> Floats:
+    """The numbers in each text (n, numbers of the shape); NaN where a text has another shape."""
+    found = np.full((len(texts := list(texts)), shape.count("9")), np.nan)
+    for row, text in enumerate(texts):
+        if shape_of(text) == shape:
+            found[row] = [float(one.replace(",", "")) for one in ONE_OF_SEVERAL.findall(text)]
+    return found
 
 
 def are_codes(texts: Sequence[str], counts: Floats) -> bool:

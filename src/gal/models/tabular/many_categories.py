@@ -2,9 +2,9 @@
 
 One coefficient for each category in a ridge would be slow, and noise where a category has few rows. Here the
 effect of a category is the mean of its residuals, shrunk towards zero (empirical Bayes): the more, the fewer
-rows it has, and the less categories differ beyond chance. The fitted value of a row comes from the *other*
-rows of its category. Only a later round, which corrects larger categories by the little that is left of their
-means, takes all rows of a category, as an ordinary regression does.
+rows it has, and the less categories differ beyond chance. New rows get this effect. The fitted value of a row
+comes from the *other* rows of its category. Only a later round, which corrects larger categories by the
+little that is left of their means, takes all rows of a category, as an ordinary regression does.
 
 A category may also act through another column: then it has a slope on that column, shrunk as a mean is.
 """
@@ -139,8 +139,7 @@ class _Sums:
 def _one_column(places: Places, size: int, target: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """The effects (size,) of the categories of one column, and what they add to the fitted rows (n,).
 
-    The effect of a category is the mean of what the category adds to its own rows. So new rows follow the
-    fitted ones, however many rounds there are, and a category with one row has no effect.
+    A category with one row has an effect on new rows, and none on the row itself.
     """
     known = places < size
     at, weight, target = places[known], weight[known], target[known]
@@ -153,14 +152,14 @@ def _one_column(places: Places, size: int, target: Floats, weight: Floats) -> tu
     )
     shrinkage, corrects = _shrinkage(sums.of_several())
     effect, added = np.zeros(size), np.zeros(len(places))
+    if shrinkage < np.inf:
+        effect = sums.target / (sums.weight + shrinkage)
     if corrects:
-        effect = np.where(sums.rows >= CORRECTED, sums.target / (sums.weight + shrinkage), 0.0)
+        effect[sums.rows < CORRECTED] = 0.0
         added[known] = effect[at]
     elif shrinkage < np.inf:
         others = np.maximum(sums.weight[at] - weight, 0.0) + shrinkage
-        by_others = (sums.target[at] - weight * target) / others
-        effect = np.bincount(at, weight * by_others, size) / np.where(sums.weight > 0, sums.weight, 1.0)
-        added[known] = by_others
+        added[known] = (sums.target[at] - weight * target) / others
     return effect, added
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 Kind = Literal[
     "number",
+    "numbers",
     "boolean",
     "date",
     "time",

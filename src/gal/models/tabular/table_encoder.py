@@ -69,8 +69,7 @@ class TableEncoder:
         """By code: how large its wide columns are."""
         self.categories_: list[list[str]] = [[] for _ in range(n_columns)]
         self.many_: dict[int, list[str]] = {}
-        """By code: the categories of a column with many. One with a single row is as an unknown one: no other
-        row could say anything about it."""
+        """By code: the categories of a column with many."""
         self.center_, self.scale_ = np.zeros(n_columns), np.ones(n_columns)
         self.bends_: list[Floats] = [np.empty((0, 4))] * n_columns
         self.says_nothing_ = [False] * n_columns
@@ -83,7 +82,7 @@ class TableEncoder:
             if not many or len(names) <= MAX_CATEGORIES:
                 self.categories_[j] = sorted(names[:MAX_CATEGORIES])
             elif (rows > 1).any():
-                self.many_[j] = sorted(names[rows > 1])
+                self.many_[j] = sorted(names[rows > 0])
             self.says_nothing_[j] = not self.categories_[j]
         self.bins_: Any = None
         """Of the codes: what trees see; learned when trees are first fitted."""

@@ -39,7 +39,7 @@ TREES, TREES_OF_SEVERAL, TREES_BEYOND = 5, 2, 10
 RATE, RATE_OF_SEVERAL, RATE_BEYOND = 0.15, 0.25, 0.1
 """How many trees, for up to two outputs, for more, and for up to two in fits beyond the rounds; and how far
 each is followed. Five at .15 go about as far as ten at .1, two at .25 as five at .1, in less time:
-docs/results-peers.md. Beyond the rounds there is one fit for
+docs/results/peers.md. Beyond the rounds there is one fit for
 each interaction probe: what it misses no later one finds."""
 
 TREES_OF_RANDOM, RATE_OF_RANDOM, LEAVES_OF_RANDOM = 1, 0.3, 8
