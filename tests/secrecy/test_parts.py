@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from gal.errors import InvalidMessageError, InvalidReplyError
+from gal.secrecy.contents import added_rounds
 from gal.secrecy.masks import agreed, derived, draws, mask, public_key, seal, unseal
 from gal.secrecy.record import Claim, Claims, DiskRecord, MemoryRecord
 from gal.secrecy.ring import STEPS, from_ring, to_ring
@@ -28,6 +29,13 @@ def test_what_could_overflow_is_not_sent(value: float) -> None:
     to_ring(np.array([2.0**15 / 4 - 1]), 1.0, 4, drawn)
     with pytest.raises(InvalidReplyError, match="finite and smaller than"):
         to_ring(np.array([0.0, value]), 1.0, 4, drawn)
+
+
+def test_infinite_rounds_are_too_large_to_be_sent() -> None:
+    total = added_rounds([1.5, 1.0], np.array([[[np.inf], [1.0]], [[1.0], [np.nan]]], dtype=np.float32))
+    assert total[1, 0] == 1.5
+    with pytest.raises(InvalidReplyError, match="finite and smaller than"):
+        to_ring(total, 1.0, 4, drawn)
 
 
 def test_rounding_is_right_on_average_and_between_the_two_next_numbers() -> None:

@@ -53,5 +53,5 @@ def added_rounds(rates: Sequence[float], values: NDArray[np.floating[Any]]) -> F
     """Answers (rounds, n, K) added up, each round times its rate; 0 where there are none."""
     total = np.zeros(values.shape[1:])
     for rate, said in zip(rates, values, strict=True):
-        total += rate * np.nan_to_num(said.astype(np.float64))
+        total += rate * np.nan_to_num(said).astype(np.float64)
     return total
