@@ -51,6 +51,17 @@ def views(X: NDArray[np.float64], names: Sequence[str] = NAMES) -> dict[str, NDA
     return {name: X[:, 2 * m : 2 * m + 2] for m, name in enumerate(names)}
 
 
+def test_infinite_answers_of_the_label_holders_own_organization_are_unknown() -> None:
+    X, y = table()
+    members = organizations(X)
+    found = learn(y, members, rounds=2, secrecy="sums")
+    new, _ = table(9, seed=1)
+    new[:4, :2] *= 1e60  # the columns of the bank
+    predicted = predict(found, members, views(new))
+    assert np.isfinite(predicted.output).all()
+    assert predicted.degraded.tolist() == [True] * 4 + [False] * 5
+
+
 @pytest.mark.parametrize(
     "options",
     [

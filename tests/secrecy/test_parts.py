@@ -32,8 +32,10 @@ def test_what_could_overflow_is_not_sent(value: float) -> None:
 
 
 def test_infinite_rounds_are_too_large_to_be_sent() -> None:
-    total = added_rounds([1.5, 1.0], np.array([[[np.inf], [1.0]], [[1.0], [np.nan]]], dtype=np.float32))
-    assert total[1, 0] == 1.5
+    rounds = np.array([[[np.inf], [np.inf], [1.0]], [[1.0], [-np.inf], [np.nan]]], dtype=np.float32)
+    total = added_rounds([1.5, 1.0], rounds)
+    assert total[2, 0] == 1.5
+    assert not np.isfinite(total[:2]).any()
     with pytest.raises(InvalidReplyError, match="finite and smaller than"):
         to_ring(total, 1.0, 4, drawn)
 

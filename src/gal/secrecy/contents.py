@@ -50,8 +50,12 @@ def prediction_unit(rates: Sequence[float], units: Sequence[float]) -> float:
 
 
 def added_rounds(rates: Sequence[float], values: NDArray[np.floating[Any]]) -> Floats:
-    """Answers (rounds, n, K) added up, each round times its rate; 0 where there are none."""
+    """Answers (rounds, n, K) added up, each round times its rate; 0 where there are none, not finite where one
+    is not.
+    """
+    known = np.where(np.isnan(values), 0.0, values.astype(np.float64))
     total = np.zeros(values.shape[1:])
-    for rate, said in zip(rates, values, strict=True):
-        total += rate * np.nan_to_num(said).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # infinity less infinity is refused like each of both
+        for rate, said in zip(rates, known, strict=True):
+            total += rate * said
     return total

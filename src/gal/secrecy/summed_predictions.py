@@ -57,13 +57,15 @@ def accept_sum(
     """
     among, added = len(ensemble.summed), added_up(ensemble)
     together = total / among + (among - n_members) * mean_total(ensemble, SUM) / among
-    replies = {SUM: np.where(there[:, None], together, np.nan)[None].astype(np.float32)}
+    replies = {SUM: np.where(there[:, None], together, np.nan)}
     if own is not None and ensemble.label_holder is not None:
         part = own_rounds(ensemble, ensemble.label_holder, own)
         known = ~np.isnan(own).all(axis=(0, 2))
-        replies[ensemble.label_holder] = np.where(known[:, None], part, np.nan)[None].astype(np.float32)
+        replies[ensemble.label_holder] = np.where(known[:, None], part, np.nan)
     request = PredictRequest(added.asked_rounds, added.asked(), added.track)
-    answers = accept_predicted(added, request, replies, len(there))
+    answers = accept_predicted(
+        added, request, {name: part[None] for name, part in replies.items()}, len(there)
+    )
     missing = {name: why for name, why in answers.missing.items() if name != SUM}
     return replace(answers, missing=missing, degraded=answers.degraded | (n_members < among))
 
