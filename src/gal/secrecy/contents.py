@@ -50,8 +50,8 @@ def prediction_unit(rates: Sequence[float], units: Sequence[float]) -> float:
 
 
 def added_rounds(rates: Sequence[float], values: NDArray[np.floating[Any]]) -> Floats:
-    """Answers (rounds, n, K) added up, each round times its rate; 0 where there are none, not finite where one
-    is not.
+    """Answers (rounds, n, K) added up, each round times its rate; 0 where there are none, and not finite
+    where one is not.
     """
     known = np.where(np.isnan(values), 0.0, values.astype(np.float64))
     total = np.zeros(values.shape[1:])
