@@ -81,9 +81,7 @@ def noisy_labels(insight: Insight) -> Floats:
 
 
 def in_pieces(insight: Insight, entries: Sequence[Floats]) -> Floats:
-    """Entries (n, T, B, K) under each label added up over all messages: (n,
-    G, 1), or (n, G, K) of numbers.
-    """
+    """Entries (n, T, B, K) under each label added up over all messages: (n, G, 1); of numbers (n, G, K)."""
     sums = np.stack([np.nansum(one, axis=(1, 2)) for one in entries], axis=1)
     return sums if insight.y.shape[1] == insight.loss.n_outputs else sums.sum(axis=2, keepdims=True)
 
