@@ -262,6 +262,8 @@ def test_other_ways_that_look_at_single_answers_are_refused() -> None:
     ensemble = learn(y, members, secrecy="sums", rounds=1)
     with pytest.raises(InvalidOptionError, match="outside='clip' looks at single answers"):
         predict(ensemble, members, outside="clip")
+    with pytest.raises(InvalidOptionError, match="label holder 'shop' is none of the organizations a, b"):
+        learn(y, members, secrecy="sums", label_holder="shop")
 
 
 def test_bytes_are_counted() -> None:
