@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from gal.errors import InvalidMessageError, InvalidReplyError
-from gal.secrecy.contents import added_rounds
 from gal.secrecy.masks import agreed, derived, draws, mask, public_key, seal, unseal
 from gal.secrecy.record import Claim, Claims, DiskRecord, MemoryRecord
-from gal.secrecy.ring import STEPS, from_ring, to_ring
+from gal.secrecy.ring import STEPS, added_rounds, from_ring, to_ring
 from gal.secrecy.shamir import PRIME, SHARE_BYTES, join_shares, split_secret
 
 

@@ -20,9 +20,9 @@ from gal.engine.assisted_model import AssistedModel, Unasked
 from gal.engine.drivers import Driver, ask_to_predict, open_driver
 from gal.engine.organization import Organization
 from gal.errors import InvalidInputError, InvalidOptionError, RefusedError
-from gal.secrecy.contents import added_rounds, prediction_unit
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.messages import plain_bytes
+from gal.secrecy.ring import added_rounds, prediction_unit
 from gal.secrecy.summing import LocalCircle
 from gal.secrecy.terms import SUM, Sums
 

@@ -24,7 +24,6 @@ from gal.engine.organization import Organization
 from gal.errors import InvalidReplyError, LocalModelError, RefusedError
 from gal.secrecy.asking import WayOfAsking
 from gal.secrecy.collector import Collector
-from gal.secrecy.contents import fit_content, fit_unit
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import (
     AnswerAsked,
@@ -34,10 +33,11 @@ from gal.secrecy.messages import (
     SharesAsked,
     SumReply,
     SumRequest,
+    fit_content,
 )
 from gal.secrecy.record import MemoryRecord
-from gal.secrecy.summed_options import summed_options
-from gal.secrecy.terms import SUM, Sums
+from gal.secrecy.ring import fit_unit
+from gal.secrecy.terms import SUM, Sums, summed_options
 from gal.transport.identity import make_identity
 
 Floats = NDArray[np.float64]
