@@ -19,7 +19,6 @@ from gal.core.losses import Loss
 
 if TYPE_CHECKING:
     from gal.privacy.leakage.transcript import SentRows
-    from gal.privacy.mechanisms.contract import Mechanism
 
 Floats = NDArray[np.float64]
 
@@ -52,13 +51,6 @@ class Insight:
         """The same as it is sent, (n, T, 1, K)."""
         assert self.sent.scales is not None
         return (self.expected(label) / self.sent.scales[:, None])[:, :, None]
-
-
-def log_likelihood(mechanism: Mechanism | None, insight: Insight, labels: Sequence[Floats]) -> Floats:
-    """Of each row's messages under each of G labels (each (width,)): (n, G, E) in E pieces that add up."""
-    if mechanism is None:
-        return log_likelihood_as_sent(insight, labels)
-    return mechanism.log_likelihood(insight, labels)
 
 
 def log_likelihood_as_sent(insight: Insight, labels: Sequence[Floats]) -> Floats:
