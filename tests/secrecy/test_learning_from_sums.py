@@ -60,6 +60,11 @@ def test_infinite_answers_of_the_label_holders_own_organization_are_unknown() ->
     predicted = predict(found, members, views(new))
     assert np.isfinite(predicted.output).all()
     assert predicted.degraded.tolist() == [True] * 4 + [False] * 5
+    new[:4, 2:4] *= 1e60  # those of another one
+    with pytest.raises(
+        InvalidInputError, match=r"cannot be opened: a not there.*\. a: answers must be finite"
+    ):
+        predict(found, members, views(new))
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,8 @@ def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape
     try:
         total, _ = circle.add_up(together, content, unit, rows)
     except RefusedError as error:
-        raise InvalidInputError(f"the sum of the others cannot be opened: {error}") from error
+        wrong = "".join(f". {name}: {reason}" for name, reason in sorted(circle.refused.items()))
+        raise InvalidInputError(f"the sum of the others cannot be opened: {error}{wrong}") from error
     return total
 
 
