@@ -228,6 +228,13 @@ def test_sample_weights_must_be_one_for_each_row() -> None:
         gal.learn(y, [Organization("bank", X)], sample_weight=np.zeros(len(y)))
 
 
+@pytest.mark.parametrize("weight", [1e-40, 1e200])
+def test_sample_weights_have_squares(weight: float) -> None:
+    X, y = health()
+    with pytest.raises(InvalidInputError, match="the largest sample_weight is"):
+        regressor().fit(X, y, sample_weight=np.full(len(y), weight))
+
+
 @pytest.mark.parametrize("rare", [1, 2])
 def test_a_class_that_a_part_does_not_see(rare: int) -> None:
     X, y = stages()
@@ -451,3 +458,13 @@ def test_sample_weights_with_any_local_model(local: Any) -> None:
     assert model.score(X, y, sample_weight=weight) > 0.5
     mean = np.average(y, weights=weight)
     assert model.ensemble_.initial == pytest.approx((mean,))
+
+
+# --- rows to predict
+
+
+def test_rows_of_another_scale_get_finite_predictions_without_a_warning() -> None:
+    X, y = health()
+    X["pulse"] *= 1e-60
+    predicted = GALRegressor(PARTS).fit(X, y).predict(X.assign(pulse=X["pulse"] * 1e100))
+    assert np.isfinite(predicted).all()

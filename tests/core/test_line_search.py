@@ -234,6 +234,8 @@ def test_lbfgs_is_cut_off_and_loses_the_sign() -> None:
     assert LBFGSSearch()(far) == pytest.approx(50.0)
     further = Line(SquaredError(), np.full((1, 1), 1e4), np.zeros((1, 1)), np.ones((1, 1)))
     assert LBFGSSearch()(further) == 300.0
+    beyond_float32 = Line(SquaredError(), np.full((1, 1), 1e30), np.zeros((1, 1)), np.ones((1, 1)))
+    assert LBFGSSearch()(beyond_float32) == 300.0
 
 
 def test_mean_loss_is_the_weighted_mean_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,12 @@ def released(mechanism: Any, loss: Loss, y: Floats, rounds: int, seed: int = 0) 
     return handmade(sent, before, scales, loss, y, classes=classes)
 
 
+def knowing(seen: Seen, y: Floats, **more: Any) -> Seen:
+    """The same messages to who knows more, where ``y`` are the true labels."""
+    assert seen.insight is not None
+    return replace(seen, insight=replace(seen.insight, y=y), **more)
+
+
 def codes(n_classes: int = 2, n: int = N, seed: int = 3) -> Floats:
     return np.random.default_rng(seed).integers(0, n_classes, size=(n, 1)).astype(np.float64)
 
@@ -112,14 +119,7 @@ class TestLikelihoodRatioReachesTheBest:
         drawn = SeededNoise(1).randomised_response(y[:, 0].astype(int), n_classes, mechanism.keep)
         plain: Loss = BinaryLogLoss() if n_classes == 2 else MultinomialLogLoss(n_classes)
         seen = released(None, mechanism.public_loss(plain), drawn[:, None].astype(float), rounds=4)
-        seen = handmade(
-            seen.residual[:, :, 0],
-            seen.insight.sent.before,  # type: ignore[union-attr, arg-type]
-            seen.insight.sent.scales,  # type: ignore[union-attr, arg-type]
-            mechanism.public_loss(plain),
-            y,
-            classes=n_classes,
-        )
+        seen = knowing(seen, y, classes=n_classes)
         guess = likeliest(mechanism, seen)
         assert np.array_equal(guess, drawn)  # it found the noisy copy, of which all else follows
         for attack in (FIRST_ROUND, SUM_OF_ROUNDS):
@@ -193,23 +193,11 @@ class TestHonesty:
         seen = released(PaperLaplace(), MultinomialLogLoss(3), y, 3)
         known = np.where(np.arange(200) < 40, y[:, 0], UNKNOWN).astype(np.intp)
         features = rng.normal(size=(200, 3))
-        sent = seen.insight.sent  # type: ignore[union-attr]
         worlds = []
         for labels in (y, rng.permuted(y, axis=0)):
             labels = np.where(known[:, None] != UNKNOWN, y, labels)
-            worlds.append(
-                handmade(
-                    seen.residual[:, :, 0],
-                    sent.before,  # type: ignore[arg-type]
-                    sent.scales,  # type: ignore[arg-type]
-                    MultinomialLogLoss(3),
-                    labels,
-                    classes=3,
-                    canary=False,
-                    known=known,
-                    features=features,
-                )
-            )
+            ordinary = np.zeros(200, dtype=np.bool_)
+            worlds.append(knowing(seen, labels, known=known, features=features, canary=ordinary))
         for attack in label_attacks(None, insight=True):
             one, other = (attack.guess(world) for world in worlds)
             assert np.array_equal(one, other), attack.name
@@ -218,18 +206,7 @@ class TestHonesty:
         y, rng = codes(2, n=1500), np.random.default_rng(5)
         seen = released(None, BinaryLogLoss(), y, 2)
         known = np.where(rng.random(1500) < 0.1, y[:, 0], UNKNOWN).astype(np.intp)
-        sent = seen.insight.sent  # type: ignore[union-attr]
-        features = rng.normal(size=(1500, 3))
-        seen = handmade(
-            seen.residual[:, :, 0],
-            sent.before,  # type: ignore[arg-type]
-            sent.scales,  # type: ignore[arg-type]
-            BinaryLogLoss(),
-            y,
-            classes=2,
-            known=known,
-            features=features,
-        )
+        seen = knowing(seen, y, known=known, features=rng.normal(size=(1500, 3)))
         found = {one.name: one for one in attack_labels(seen, y[:, 0].astype(np.intp))}
         for one in found.values():
             assert (

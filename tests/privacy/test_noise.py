@@ -1,6 +1,4 @@
-"""Noise has the distribution that was asked for, from either source, and only
-the seeded one can be repeated.
-"""
+"""Noise has the distribution that was asked for, from either source; only the seeded one is repeatable."""
 
 from __future__ import annotations
 

@@ -139,9 +139,7 @@ def test_columns(
 
 
 def label_distance(mechanism: Any, outputs: int) -> tuple[tuple[float, float], float]:
-    """The largest distance of the copies of one row's labels, over all
-    corners of the bounds; and the scale.
-    """
+    """The largest distance of copies of one row's labels, over all corners of the bounds; and the scale."""
     source = Recording()
     corners = itertools.product((mechanism.lower, mechanism.upper), repeat=outputs)
     given = [mechanism.read(np.array([corner, corner]), Options()) for corner in corners]

@@ -5,7 +5,6 @@ public model, and is plain numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.datasets import load_breast_cancer
-from sklearn.linear_model import Ridge
 
 from gal.core.losses import (
     AbsoluteError,
@@ -27,13 +24,9 @@ from gal.core.losses import (
     SquaredError,
 )
 from gal.core.rows import all_rows
-from gal.core.state import Ensemble, Progress
-from gal.engine.drivers import InProcess, drive_learning, drive_prediction
 from gal.engine.labels import Labels
 from gal.engine.options import Options
-from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
-from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
 from gal.privacy.refit import PrivateRefit, never_sent, stacked
 from gal.storage.archive import read_archive, write_archive
 
@@ -272,53 +265,3 @@ def test_there_may_be_nothing_to_learn() -> None:
     assert given.refit(loss=Poisson()) is None  # its link is none of a linear model's here
     few = [{name: one[:6] for name, one in values.items()} for values in given.fitted]
     assert given.refit(y=given.y[:6], fitted=few) is None
-
-
-def randomised_learning(
-    X: Floats, y: Floats, organizations: int, keep: float, seed: int
-) -> tuple[Ensemble, Mapping[str, Organization], Progress, Labels]:
-    """Ten rounds on labels of which a share ``keep`` is true."""
-    flips = np.random.default_rng(seed).random(y.shape) >= keep
-    labels = Labels(np.where(flips, 1 - y, y), CorrectedLogLoss(2, keep), np.arange(2))
-    parts = np.array_split(np.random.default_rng(seed).permutation(X.shape[1]), organizations)
-    members = {f"m{i}": Organization(f"m{i}", X[:, part], Ridge()) for i, part in enumerate(parts)}
-    task = replace(make_task(labels, list(members), OPTIONS, label_holder="m0"), keep_fitted=True)
-    reached: list[Progress] = []
-    ensemble = drive_learning(task, members, InProcess(), on_round=reached.append)
-    for name, part in zip(members, parts, strict=True):
-        members[name].view = X[:, part]
-    return ensemble, members, reached[-1], labels
-
-
-def by_round(values: Mapping[str, Floats32], rounds: int) -> Sequence[Mapping[str, Floats32]]:
-    return [{name: one[t] for name, one in values.items()} for t in range(rounds)]
-
-
-def test_breast_cancer_with_epsilon_one_half() -> None:
-    """The public track is far from what true labels give; the private one is close to it."""
-    X, codes = load_breast_cancer(return_X_y=True)
-    X, y = (X - X.mean(axis=0)) / X.std(axis=0), codes[:, None].astype(np.float64)
-    keep = float(1 / (1 + np.exp(-0.5)))
-    public, private = [], []
-    for seed in range(3):
-        order = np.random.default_rng(100 + seed).permutation(len(y))
-        train, test = order[:455], order[455:]
-        ensemble, members, reached, _ = randomised_learning(X[train], y[train], 8, keep, seed)
-        fitted = reached.fitted[: ensemble.n_rounds]
-        first = np.array([ensemble.initial])
-        fresh, counts = [dict(one) for one in fitted], [dict(one) for one in ensemble.coefficients]
-        refit = Problem(BinaryLogLoss(), y[train], fresh, counts, y[test], [], first).refit()
-        assert refit is not None
-        parts = np.array_split(np.random.default_rng(seed).permutation(X.shape[1]), 8)
-        views = {name: X[test][:, part] for name, part in zip(members, parts, strict=True)}
-        answers = drive_prediction(ensemble, members, views, len(test), InProcess())
-        rounds = by_round(answers.values, ensemble.n_rounds)
-        seen = first + sum(
-            count * values[name]
-            for counts, values in zip(ensemble.coefficients, rounds, strict=True)
-            for name, count in counts.items()
-        )
-        public.append(((seen[:, 0] > 0) == y[test][:, 0]).mean())
-        private.append(((refit.output(rounds)[:, 0] > 0) == y[test][:, 0]).mean())
-    assert np.mean(private) > 0.96
-    assert np.mean(private) > np.mean(public) + 0.03

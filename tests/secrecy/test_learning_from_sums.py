@@ -51,6 +51,22 @@ def views(X: NDArray[np.float64], names: Sequence[str] = NAMES) -> dict[str, NDA
     return {name: X[:, 2 * m : 2 * m + 2] for m, name in enumerate(names)}
 
 
+def test_infinite_answers_of_the_label_holders_own_organization_are_unknown() -> None:
+    X, y = table()
+    members = organizations(X)
+    found = learn(y, members, rounds=2, secrecy="sums")
+    new, _ = table(9, seed=1)
+    new[:4, :2] *= 1e60  # the columns of the bank
+    predicted = predict(found, members, views(new))
+    assert np.isfinite(predicted.output).all()
+    assert predicted.degraded.tolist() == [True] * 4 + [False] * 5
+    new[:4, 2:4] *= 1e60  # those of another one
+    with pytest.raises(
+        InvalidInputError, match=r"cannot be opened: a not there.*\. a: answers must be finite"
+    ):
+        predict(found, members, views(new))
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -251,6 +267,8 @@ def test_other_ways_that_look_at_single_answers_are_refused() -> None:
     ensemble = learn(y, members, secrecy="sums", rounds=1)
     with pytest.raises(InvalidOptionError, match="outside='clip' looks at single answers"):
         predict(ensemble, members, outside="clip")
+    with pytest.raises(InvalidOptionError, match="label holder 'shop' is none of the organizations a, b"):
+        learn(y, members, secrecy="sums", label_holder="shop")
 
 
 def test_bytes_are_counted() -> None:

@@ -22,8 +22,7 @@ from gal import Organization, learn, predict
 from gal.core.requests import FitRequest
 from gal.core.state import ByName
 from gal.errors import InvalidReplyError
-from gal.secrecy.contents import fit_unit
-from gal.secrecy.ring import from_ring, to_ring, unit_of
+from gal.secrecy.ring import fit_unit, from_ring, to_ring, unit_of
 from gal.secrecy.terms import SUM
 from low_bits import best_split, sums_of, without_rounding
 from small_circles import written

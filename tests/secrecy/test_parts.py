@@ -13,7 +13,7 @@ pytest.importorskip("cryptography", reason="cryptography is not installed")
 from gal.errors import InvalidMessageError, InvalidReplyError
 from gal.secrecy.masks import agreed, derived, draws, mask, public_key, seal, unseal
 from gal.secrecy.record import Claim, Claims, DiskRecord, MemoryRecord
-from gal.secrecy.ring import STEPS, from_ring, to_ring
+from gal.secrecy.ring import STEPS, added_rounds, from_ring, to_ring
 from gal.secrecy.shamir import PRIME, SHARE_BYTES, join_shares, split_secret
 
 
@@ -28,6 +28,15 @@ def test_what_could_overflow_is_not_sent(value: float) -> None:
     to_ring(np.array([2.0**15 / 4 - 1]), 1.0, 4, drawn)
     with pytest.raises(InvalidReplyError, match="finite and smaller than"):
         to_ring(np.array([0.0, value]), 1.0, 4, drawn)
+
+
+def test_infinite_rounds_are_too_large_to_be_sent() -> None:
+    rounds = np.array([[[np.inf], [np.inf], [1.0]], [[1.0], [-np.inf], [np.nan]]], dtype=np.float32)
+    total = added_rounds([1.5, 1.0], rounds)
+    assert total[2, 0] == 1.5
+    assert not np.isfinite(total[:2]).any()
+    with pytest.raises(InvalidReplyError, match="finite and smaller than"):
+        to_ring(total, 1.0, 4, drawn)
 
 
 def test_rounding_is_right_on_average_and_between_the_two_next_numbers() -> None:

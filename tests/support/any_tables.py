@@ -27,14 +27,18 @@ from gal.secrecy import Sums
 
 Values = NDArray[Any]
 
-COLUMNS = ("numbers", "gaps", "text", "many texts", "whole", "constant", "empty", "huge")
+COLUMNS = (
+    *("numbers", "gaps", "text", "many texts", "whole", "constant", "empty", "huge"),
+    *("wild", "category", "money", "dates", "mixed", "flags"),
+)
 """Kinds of columns."""
+TEXTS = {"text", "many texts", "category", "money", "dates", "mixed"}
+"""Those that only a data frame can hold."""
 OF_LINEAR, OF_TREES = ("numbers", "whole", "constant"), ("numbers", "gaps", "whole", "constant", "huge")
 """Those that linear models and the paper's take, and scikit-learn's trees."""
 
 OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "closing": (False, True),
-    "interactions": (False, 1, 5),
     "cross_validation": (0, 2, 3, "always"),
     "validation_fraction": (0.0, 0.3),
     "fitted": ("in-sample", "held-out", "out-of-fold"),
@@ -74,8 +78,10 @@ class AnyTable:
     seed: int
     rare: bool = False
     """Each class has half of the rows of the one before; numbers have a few that are far larger."""
-    text: bool = False
-    """Classes are text."""
+    written: str = "codes"
+    """How classes are written: as codes, text or objects, or whether there is the first one."""
+    twice: bool = False
+    """Most rows are there several times."""
     weights: str = "none"
     """Of rows: none, any, or 0 for all but some or few."""
     model: str = "default"
@@ -83,6 +89,9 @@ class AnyTable:
     epsilon: float = 2.0
     columns_private: bool = False
     secrecy: Any = None
+    interactions: int = 0
+    label_holder: str = "o0"
+    n_jobs: int | None = None
     rounds: Any = 2
     options: tuple[tuple[str, Any], ...] = ()
     few: bool = True
@@ -93,8 +102,9 @@ class AnyTable:
         rng = np.random.default_rng([seed, self.seed])
         made = {f"x{place}": _column(kind, rows, rng) for place, kind in enumerate(self.columns)}
         frame = pd.DataFrame(made)
-        texts = {"text", "many texts"} & set(self.columns)
-        return frame if texts or self.seed % 2 else frame.to_numpy(dtype=np.float64)
+        if self.twice:
+            frame = frame.iloc[rng.integers(0, 1 + rows // 10, rows)].reset_index(drop=True)
+        return frame if TEXTS & set(self.columns) or self.seed % 2 else frame.to_numpy(dtype=np.float64)
 
     def labels(self, table: Any) -> Values:
         """What the columns say, and chance."""
@@ -108,8 +118,18 @@ class AnyTable:
             return output[:, 0] if self.outputs == 1 else output
         if self.rare:
             output -= np.log(2.0) * 2 * np.arange(self.outputs)
-        codes = output.argmax(axis=1)
-        return np.array([f"class {code}" for code in codes]) if self.text else codes
+        return self._named(output.argmax(axis=1))
+
+    def _named(self, codes: Values) -> Values:
+        """Classes as these labels have them."""
+        match self.written:
+            case "flags":
+                return np.asarray(codes == 0)
+            case "text":
+                return np.array([f"class {code}" for code in codes])
+            case "objects":
+                return np.array([f"class {code}" for code in codes], dtype=object)
+        return codes
 
     def sample_weight(self) -> Values | None:
         """Of the rows."""
@@ -131,10 +151,9 @@ class AnyTable:
         """The privacy mechanism; one class more than there are is public."""
         if self.privacy == NONE:
             return None
-        codes = range(self.outputs + 1)
         known: dict[str, Any] = {"epsilon": self.epsilon, "delta": 1e-5}
         if self.classes:
-            known["classes"] = [f"class {code}" for code in codes] if self.text else list(codes)
+            known["classes"] = np.unique(self._named(np.arange(self.outputs + 1))).tolist()
         else:
             known |= {"lower": float(np.min(y)), "upper": float(np.max(y)) + 1.0}
         if self.columns_private:
@@ -154,11 +173,15 @@ class AnyTable:
             self.parts,
             local_models=self.local_model,
             privacy=self.mechanism(y),
-            secrecy=self.secrecy,
-            rounds=self.rounds,
             random_state=self.seed,
-            **dict(self.options),
+            **self.chosen,
         )
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The options that estimators and ``gal.learn`` have in common."""
+        names = ("label_holder", "secrecy", "interactions", "rounds", "n_jobs")
+        return {name: getattr(self, name) for name in names} | dict(self.options)
 
 
 def _column(kind: str, rows: int, rng: np.random.Generator) -> Any:
@@ -178,6 +201,18 @@ def _column(kind: str, rows: int, rng: np.random.Generator) -> Any:
             return np.full(rows, np.nan)
         case "huge":
             return 1e9 * numbers**3
+        case "wild":  # other rows are of another scale
+            return numbers * 10.0 ** rng.integers(-60, 60)
+        case "category":
+            return pd.Categorical(rng.choice(["red", "green"], rows), categories=["red", "green", "blue"])
+        case "money":
+            return np.array([f"${one:,.2f}" for one in 1e3 * numbers], dtype=object)
+        case "dates":
+            return np.datetime64("2020-01-31") + rng.integers(0, 900, rows).astype("timedelta64[D]")
+        case "mixed":
+            return np.where(rng.random(rows) < 0.2, "n/a", numbers.round(1).astype(object))
+        case "flags":
+            return numbers > 0
     return numbers
 
 
@@ -203,10 +238,15 @@ def _drawn(seed: int, most_rows: int, most_rounds: int, few: bool) -> AnyTable:
     rng = random.Random(seed)
     classes, organizations = rng.random() < 0.6, rng.randint(1, 8)
     chosen = sorted(rng.sample(sorted(OPTIONS), rng.choice([0, 0, 1, 2])))
+    options = {name: rng.choice(OPTIONS[name]) for name in chosen}
     model = rng.choice(["default", "default", "linear", "tree"])
     kinds = OF_LINEAR if model == "linear" or "preset" in chosen else OF_TREES if model == "tree" else COLUMNS
     suits = [name for name, kind in KINDS.items() if kind.suits("classes" if classes else "numbers")]
     privacy = rng.choice([NONE, rng.choice(suits)])
+    secrecy = rng.choice([None, None, "sums", Sums(drop_outs=1)]) if organizations > 4 else None
+    probes = privacy == NONE and secrecy is None and organizations > 1 and rng.random() < 0.3
+    if probes:
+        options = {"validation_fraction": 0.3} | options
     return AnyTable(
         rows=round(30 * (most_rows / 30) ** rng.random()),
         outputs=rng.choice([rng.randint(2, 3), rng.randint(2, 30)]) if classes else rng.randint(1, 3),
@@ -215,15 +255,19 @@ def _drawn(seed: int, most_rows: int, most_rounds: int, few: bool) -> AnyTable:
         organizations=organizations,
         seed=rng.randrange(10_000),
         rare=rng.random() < 0.5,
-        text=classes and rng.random() < 0.5,
+        written=rng.choice(["codes", "text", "objects", "flags"]) if classes else "codes",
+        twice=rng.random() < 0.1,
         weights=rng.choice(["none", "none", "any", "some", "few"]) if privacy == NONE else "none",
         model=model,
         privacy=privacy,
         epsilon=rng.choice([0.1, 2.0, 20.0]),
         columns_private=rng.random() < 0.25,
-        secrecy=rng.choice([None, None, "sums", Sums(drop_outs=1)]) if organizations > 4 else None,
+        secrecy=secrecy,
+        interactions=rng.randint(1, 5) if probes else 0,
+        label_holder=f"o{rng.randrange(organizations)}",
+        n_jobs=rng.choice([None, None, None, 2]),
         rounds=rng.randint(1, most_rounds),
-        options=tuple((name, rng.choice(OPTIONS[name])) for name in chosen),
+        options=tuple(sorted(options.items())),
         few=few,
     )
 
@@ -251,7 +295,8 @@ def check(drawn: AnyTable, folder: Path) -> str:
             check_predictions(model, rows, drawn)
         check_stored(model, new, folder / "model.gal")
         if drawn.organizations > 1 and drawn.secrecy is None:
-            check_predictions(model, new, drawn, missing=[f"o{drawn.organizations - 1}"])
+            others = set(drawn.parts) - {drawn.label_holder}
+            check_predictions(model, new, drawn, missing=[min(others)])
         check_resumed(drawn, table, y)
     return "fitted"
 
@@ -295,9 +340,7 @@ def check_resumed(drawn: AnyTable, table: Any, y: Values) -> None:
         "kind": "classification" if drawn.classes else "regression",
         "sample_weight": drawn.sample_weight(),
         "seed": drawn.seed,
-        "secrecy": drawn.secrecy,
-        "rounds": drawn.rounds,
-        **dict(drawn.options),
+        **drawn.chosen,
     }
     members = organizations()
     try:

@@ -156,6 +156,7 @@ class LBFGSSearch:
     history: int = 100
     clamp: float = 300.0
 
+    @np.errstate(over="ignore", invalid="ignore")  # losses beyond float32 are infinite to torch
     def __call__(self, line: Line, *, round: int = 1, scale: float = 1.0) -> float:  # noqa: ARG002
         rate, slope, direction, length = 1.0, 0.0, 0.0, 1.0
         pairs: list[tuple[float, float]] = []  # (change of slope, change of rate)

@@ -24,6 +24,9 @@ Floats = NDArray[np.float64]
 MOST_ROWS = 20_000
 """More validation rows than this tell nothing new of who contributed what."""
 
+LARGEST_WEIGHT = 1e15
+"""Weights travel as float32 and are squared."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -130,6 +133,11 @@ class Task:
             rows = getattr(self.rows, role)
             if len(rows) and not weight[rows].sum() > 0:
                 raise InvalidInputError(f"sample_weight is 0 on all {role} rows: nothing to learn from there")
+        if not 1 / LARGEST_WEIGHT <= (largest := float(weight.max())) <= LARGEST_WEIGHT:
+            raise InvalidInputError(
+                f"the largest sample_weight is {largest:.3g}, whose square float32 cannot hold: multiply all "
+                f"weights so that it lies from {1 / LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
+            )
 
     @property
     def alone(self) -> Task | None:

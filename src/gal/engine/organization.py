@@ -286,19 +286,20 @@ def _own_values(models: Models, view: Any, rows: Rows, rounds: Sequence[int], n_
         return values
     for fold, model in enumerate(models):
         left_out = rows.fit[rows.folds == fold]
-        values[:, left_out] = _said(model, _rows(view, left_out, rows.n), rounds)
+        values[:, left_out] = _average((model,), _rows(view, left_out, rows.n), rounds)
     others = np.flatnonzero(~rows.is_fit)
     if len(others):
         values[:, others] = _average(models, _rows(view, others, rows.n), rounds)
     return values
 
 
-def _average(models: Models, view: Any, rounds: Sequence[int]) -> NDArray[Any]:
-    """The mean of what the models of all folds say, shape (rounds, n, K)."""
+def _average(models: Models, view: Any, rounds: Sequence[int]) -> Floats32:
+    """The mean of what the models of all folds say, shape (rounds, n, K); infinite beyond float32."""
     total = np.asarray(_said(models[0], view, rounds), dtype=np.float64)
     for model in models[1:]:
         total = total + _said(model, view, rounds)
-    return total if len(models) == 1 else total / len(models)
+    with np.errstate(over="ignore"):  # the label holder refuses what is infinite
+        return (total / len(models)).astype(np.float32)
 
 
 def _said(model: LocalModel, view: Any, rounds: Sequence[int]) -> NDArray[Any]:

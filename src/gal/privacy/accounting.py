@@ -321,8 +321,7 @@ def check_epsilon(epsilon: Any) -> None:
     if not _is_number(epsilon) or not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise InvalidOptionError(
             f"epsilon must be a number above 0, from {SMALLEST_EPSILON:g} (less teaches nothing) to "
-            f"{LARGEST_EPSILON:g} (more "
-            f"protects nothing), got {epsilon!r}"
+            f"{LARGEST_EPSILON:g} (more protects nothing), got {epsilon!r}"
         )
 
 

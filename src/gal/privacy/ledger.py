@@ -273,8 +273,7 @@ class Ledger:
         if self._format() != FORMAT:
             raise PrivacyError(
                 f"the privacy ledger {self.path} has format {self._format()}, this version of gal-learn "
-                f"reads {FORMAT}: "
-                "upgrade gal-learn"
+                f"reads {FORMAT}: upgrade gal-learn"
             )
 
     def _format(self) -> int:
@@ -297,9 +296,8 @@ class Ledger:
             yield
         except (sqlite3.Error, OSError) as error:
             raise PrivacyError(
-                f"the privacy ledger {self.path} cannot be {done} ({error}), and nothing may be sent that "
-                "is not charged. "
-                "Free disk space, or check who may write the file and who else has it open"
+                f"the privacy ledger {self.path} cannot be {done} ({error}), and nothing may be sent that is "
+                "not charged. Free disk space, or check who may write the file and who else has it open"
             ) from error
 
     def _is_new(self, db: sqlite3.Connection, charge: Charge, asked: Block) -> bool:
@@ -386,9 +384,8 @@ def _refusal(charge: Charge, budget: Budget, earlier: list[Event], after: float)
         )
         why = (
             f"Some rows have spent {before:.4g} of it, so that {max(0.0, budget.epsilon - before):.4g} is "
-            f"left. {release} costs "
-            f"{asked:.4g} and would bring them to {after:.4g}. Nothing was charged or sent. What to do: "
-            f"{remedy}"
+            f"left. {release} costs {asked:.4g} and would bring them to {after:.4g}. Nothing was charged or "
+            f"sent. What to do: {remedy}"
         )
     return (
         f"{charge.subject}, task {charge.task!r}: the privacy budget is epsilon {budget.epsilon:g} at "
@@ -397,9 +394,7 @@ def _refusal(charge: Charge, budget: Budget, earlier: list[Event], after: float)
 
 
 def _endless(what: str, events: list[Event], budget: Budget, of_answers: bool) -> str:
-    """Why these events have no cost that any epsilon could cover, and what to
-    do; empty where they have one.
-    """
+    """Why these events have no cost that any epsilon could cover, and what to do; empty where they have one."""
     if any(event.mechanism == "none" for event in events):
         remedy = "choose a mechanism with a guarantee, for rows of which nothing was sent without one"
         return (
@@ -456,9 +451,7 @@ def _ids(account: _Account) -> list[int]:
 def _charged(
     db: sqlite3.Connection, account: _Account, wanted: Integers | None
 ) -> Iterator[tuple[dict[int, Block], Integers]]:
-    """Block by block: what was charged, and the rows (n,) to look at, all that
-    are there or those ``wanted``.
-    """
+    """Block by block: what was charged, and the rows (n,) to look at, all that are there or those ``wanted``."""
     ids = _ids(account)
     if wanted is None:
         for blocks in all_spans():

@@ -1,6 +1,4 @@
-"""From true labels and options to what may be seen: the one place where a
-privacy mechanism meets learning.
-"""
+"""From true labels and options to what may be seen: here alone a privacy mechanism meets learning."""
 
 from __future__ import annotations
 
@@ -104,8 +102,7 @@ def protect(
     seed: int,
     fresh: NoiseSource | None = None,
 ) -> Protected:
-    """What learning may see of these (true) labels under a mechanism; noise
-    is drawn here, or in the rounds.
+    """What learning may see of these (true) labels under a mechanism; noise is drawn here, or in the rounds.
 
     ``fresh``: where noise of the rounds comes from, if not from where that of the labels does.
     """
@@ -186,8 +183,7 @@ def check_public(privacy: Any, sample_weight: Any, initial: Any) -> None:
     if not isinstance(initial, str) or initial not in words:
         raise PrivacyError(
             f"initial must be one of {', '.join(sorted(words))} under this privacy mechanism, got "
-            f"{initial!r:.100}: what was learned "
-            "from the labels would show in every residual"
+            f"{initial!r:.100}: what was learned from the labels would show in every residual"
         )
 
 
@@ -198,6 +194,5 @@ def check_constant(privacy: Any, initial: InitialOutput) -> None:
     if isinstance(privacy, LabelMechanism) and not isinstance(initial, ConstantOutput):
         raise PrivacyError(
             "initial names a column of the table, whose score would be fitted to the true labels, and would "
-            "show in every "
-            "residual: rename the column, or pass another word"
+            "show in every residual: rename the column, or pass another word"
         )

@@ -43,8 +43,7 @@ NUMBERS = (SquaredError, AbsoluteError, Huber)
 CLASSES = (BinaryLogLoss, MultinomialLogLoss)
 
 PENALTIES = tuple(10.0**power for power in range(2, -5, -1))
-"""From the strongest: of squared coefficients, where the fitted values of a
-row have about length 1 together.
+"""From the strongest: of squared coefficients, where the fitted values of a row have about length 1 together.
 """
 
 FOLDS = 5
@@ -64,8 +63,7 @@ two small tables, and hardly anything gained where somebody memorises.
 """
 
 NEGLIGIBLE = 1e-10
-"""Directions in which the squares of fitted values add up to less than this,
-beside the widest, say nothing.
+"""Directions in which the squares of fitted values add up to less than this, beside the widest, say nothing.
 """
 
 MOST_AXES = 500

@@ -10,13 +10,11 @@ from gal.privacy.mechanisms.contract import LabelMechanism, PaperMechanism
 
 NONE = (
     "No privacy mechanism: residuals are sent as they are, and whoever receives those of round 1 can know "
-    "every training "
-    "label (for classes, the one positive entry is the class)."
+    "every training label (for classes, the one positive entry is the class)."
 )
 PAPER = (
     "No differential-privacy guarantee: it clips at quantiles of the private residuals themselves, and "
-    "nothing is added up "
-    "over rounds. For comparison with the paper only."
+    "nothing is added up over rounds. For comparison with the paper only."
 )
 REPEATABLE = (
     " The noise came from a seed, so that anybody who knows it can take it off again: for benchmarks only."

@@ -60,7 +60,11 @@ def asking_for(
     sums = read_secrecy(secrecy)
     if sums is None:
         return WayOfAsking(list(organizations), traffic)
-    sums.check(len(set(organizations) - {holder}))
+    if holder not in organizations:
+        raise InvalidOptionError(
+            f"label holder {holder!r} is none of the organizations {', '.join(organizations)}"
+        )
+    sums.check(len(organizations) - 1)
     require("node", WHAT)
     from gal.secrecy.summing import Summing
 

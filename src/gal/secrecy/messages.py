@@ -14,6 +14,9 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
+
+from gal.core.requests import FitRequest
 from gal.errors import IdentityError, RefusedError
 from gal.secrecy.masks import public_key, sha256_of
 from gal.secrecy.ring import Ring
@@ -226,3 +229,10 @@ SumReply = Offer | SealedShares | Masked | Opening
 def plain_bytes(value: Any) -> bytes:
     """A value of plain JSON as bytes: the same for the same value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def fit_content(request: FitRequest) -> str:
+    """A digest of a residual and what else there is to fit: of each there is one sum."""
+    weight = b"" if request.sample_weight is None else np.ascontiguousarray(request.sample_weight).tobytes()
+    words = plain_bytes(["fit", list(request.residual.shape), request.part, len(weight)])
+    return sha256_of(words + np.ascontiguousarray(request.residual).tobytes() + weight)

@@ -8,11 +8,13 @@ bit to itself, and whether a number is written up or down is drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.requests import FitRequest
 from gal.errors import InvalidReplyError
 
 Ring = NDArray[np.uint32]
@@ -26,6 +28,8 @@ RING_BITS = 32
 """A sum can be as large as 2^15 units."""
 LAST_PLACE = 2.0**29
 """So many times the last place of a float64 is that of a float32 of this size."""
+USUAL = 2.0**8
+"""Residuals are divided by their root mean square: the largest is rarely so many times that."""
 
 
 def unit_of(size: float) -> float:
@@ -37,6 +41,26 @@ def unit_of(size: float) -> float:
     (0.25, 1.0, 4.0, 1.0)
     """
     return 2.0 ** round(math.log2(size)) if 1e-300 < size < 1e300 else 1.0
+
+
+def fit_unit(request: FitRequest) -> float:
+    """What answers to a residual are written in: its size, which is about 1 where it is scaled.
+
+    Whoever sends a smaller residual to get a finer grid gets smaller answers. Where few entries are far
+    larger than the others, answers can be, too: they must be written, and not finer than float32 has them.
+    """
+    residual = request.residual.astype(np.float64)
+    size = math.sqrt(float(np.mean(np.square(residual)))) if residual.size else 0.0
+    return unit_of(max(size, float(np.abs(residual).max(initial=0.0)) / USUAL))
+
+
+def prediction_unit(rates: Sequence[float], units: Sequence[float]) -> float:
+    """What rounds are written in that are added up with these rates, of residuals in these units.
+
+    The label holder chooses the rates: all of them larger or smaller give the same bits of each answer, and
+    one alone gives those of its round.
+    """
+    return unit_of(sum(abs(rate) * unit for rate, unit in zip(rates, units, strict=True)))
 
 
 def to_ring(values: NDArray[np.floating], unit: float, members: int, draw: Draw) -> Ring:
@@ -63,3 +87,15 @@ def to_ring(values: NDArray[np.floating], unit: float, members: int, draw: Draw)
 def from_ring(total: Ring, unit: float) -> Floats:
     """The numbers that a sum stands for."""
     return total.view(np.int32).astype(np.float64) * (unit / STEPS)
+
+
+def added_rounds(rates: Sequence[float], values: NDArray[np.floating[Any]]) -> Floats:
+    """Answers (rounds, n, K) added up, each round times its rate; 0 where there are none, and not finite
+    where one is not.
+    """
+    known = np.where(np.isnan(values), 0.0, values.astype(np.float64))
+    total = np.zeros(values.shape[1:])
+    with np.errstate(invalid="ignore"):  # infinity less infinity is refused like each of both
+        for rate, said in zip(rates, known, strict=True):
+            total += rate * said
+    return total

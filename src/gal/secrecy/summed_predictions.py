@@ -20,9 +20,9 @@ from gal.engine.assisted_model import AssistedModel, Unasked
 from gal.engine.drivers import Driver, ask_to_predict, open_driver
 from gal.engine.organization import Organization
 from gal.errors import InvalidInputError, InvalidOptionError, RefusedError
-from gal.secrecy.contents import added_rounds, prediction_unit
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.messages import plain_bytes
+from gal.secrecy.ring import added_rounds, prediction_unit
 from gal.secrecy.summing import LocalCircle
 from gal.secrecy.terms import SUM, Sums
 
@@ -57,13 +57,15 @@ def accept_sum(
     """
     among, added = len(ensemble.summed), added_up(ensemble)
     together = total / among + (among - n_members) * mean_total(ensemble, SUM) / among
-    replies = {SUM: np.where(there[:, None], together, np.nan)[None].astype(np.float32)}
+    replies = {SUM: np.where(there[:, None], together, np.nan)}
     if own is not None and ensemble.label_holder is not None:
         part = own_rounds(ensemble, ensemble.label_holder, own)
         known = ~np.isnan(own).all(axis=(0, 2))
-        replies[ensemble.label_holder] = np.where(known[:, None], part, np.nan)[None].astype(np.float32)
+        replies[ensemble.label_holder] = np.where(known[:, None], part, np.nan)
     request = PredictRequest(added.asked_rounds, added.asked(), added.track)
-    answers = accept_predicted(added, request, replies, len(there))
+    answers = accept_predicted(
+        added, request, {name: part[None] for name, part in replies.items()}, len(there)
+    )
     missing = {name: why for name, why in answers.missing.items() if name != SUM}
     return replace(answers, missing=missing, degraded=answers.degraded | (n_members < among))
 
@@ -117,7 +119,8 @@ def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape
     try:
         total, _ = circle.add_up(together, content, unit, rows)
     except RefusedError as error:
-        raise InvalidInputError(f"the sum of the others cannot be opened: {error}") from error
+        wrong = "".join(f". {name}: {reason}" for name, reason in sorted(circle.refused.items()))
+        raise InvalidInputError(f"the sum of the others cannot be opened: {error}{wrong}") from error
     return total
 
 

@@ -8,8 +8,7 @@ whoever runs it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from gal.engine.organization import Organization
 from gal.errors import InvalidReplyError, LocalModelError, RefusedError
 from gal.secrecy.asking import WayOfAsking
 from gal.secrecy.collector import Collector
-from gal.secrecy.contents import fit_content, fit_unit
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import (
     AnswerAsked,
@@ -34,10 +32,11 @@ from gal.secrecy.messages import (
     SharesAsked,
     SumReply,
     SumRequest,
+    fit_content,
 )
 from gal.secrecy.record import MemoryRecord
-from gal.secrecy.summed_options import summed_options
-from gal.secrecy.terms import SUM, Sums
+from gal.secrecy.ring import fit_unit
+from gal.secrecy.terms import SUM, Sums, summed_options
 from gal.transport.identity import make_identity
 
 Floats = NDArray[np.float64]
@@ -60,6 +59,8 @@ class LocalCircle:
     number: int = 0
     lost: frozenset[str] = frozenset()
     """Who has dropped out of a sum so far."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Whose answers could not be written on the ring, and why: nothing was sent."""
 
     @staticmethod
     def of(names: Sequence[str], sums: Sums) -> LocalCircle:
@@ -94,9 +95,11 @@ class LocalCircle:
                 case OpeningAsked(number, there, _):
                     return member.open(number, there)
                 case AnswerAsked(ask, boxes) if name in values:
-                    with suppress(InvalidReplyError):  # it cannot be written on the ring: nothing is sent
+                    try:
                         own = values[name]
                         return member.answer(ask, boxes, own, content=content, unit=unit, rows=rows)
+                    except InvalidReplyError as error:
+                        self.refused[name] = str(error)
             return None
 
         try:
@@ -161,9 +164,10 @@ class Summing(WayOfAsking):
         try:
             total, there = self._circle.add_up(values, fit_content(request), unit)
         except RefusedError as error:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in sorted(failed.items()))
+            wrong = sorted((failed | self._circle.refused).items())
             raise LocalModelError(
-                f"the sum cannot be opened: {error}. What went wrong: {reasons or 'an answer out of range'}. "
+                f"the sum cannot be opened: {error}. What went wrong: "
+                f"{'; '.join(f'{name}: {reason}' for name, reason in wrong)}. "
                 "With secrecy=Sums(drop_outs=1) one organization may drop out, for good"
             ) from error
         if self._counted is not None:  # masked values are as long as float32; keys and shares are not counted

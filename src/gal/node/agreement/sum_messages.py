@@ -13,7 +13,6 @@ from gal.core.requests import FitRequest
 from gal.errors import InvalidMessageError
 from gal.protocol import Message
 from gal.protocol.codec import check_fields
-from gal.secrecy.contents import fit_content
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.messages import (
     AnswerAsked,
@@ -28,6 +27,7 @@ from gal.secrecy.messages import (
     SharesAsked,
     SumReply,
     SumRequest,
+    fit_content,
     plain_bytes,
 )
 from gal.secrecy.shamir import SECRET_BYTES, SHARE_BYTES

@@ -36,8 +36,8 @@ from gal.node.holder.shared_rows import Asking
 from gal.node.store.state import TaskRecord
 from gal.protocol import Encoded, Message, prepare
 from gal.secrecy.collector import Collector
-from gal.secrecy.contents import fit_unit
 from gal.secrecy.messages import SumReply, SumRequest
+from gal.secrecy.ring import fit_unit
 from gal.secrecy.terms import SUM
 from gal.transport import CardFolder
 

@@ -19,7 +19,7 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gal.privacy.mechanisms.likelihood import Insight, log_likelihood
+from gal.privacy.mechanisms.likelihood import Insight, log_likelihood_as_sent
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
@@ -140,11 +140,11 @@ def _sum_of_rounds(seen: Seen) -> Codes:
 
 
 def _likeliest(mechanism: Any, seen: Seen) -> Codes:
-    insight = seen.insight
+    insight, likelihood = seen.insight, getattr(mechanism, "log_likelihood", log_likelihood_as_sent)
     assert insight is not None
     if not seen.numbers:
         labels = [np.array([float(code)]) for code in range(seen.classes)]
-        likely = log_likelihood(mechanism, insight, labels).sum(axis=2)
+        likely = likelihood(insight, labels).sum(axis=2)
         # To whom it is told that a row is a canary, all its classes are alike beforehand.
         return _largest(likely + np.where(seen.canary[:, None], 0.0, seen.odds))
     width, guess = insight.y.shape[1], np.zeros(len(seen.known), dtype=np.intp)
@@ -152,11 +152,11 @@ def _likeliest(mechanism: Any, seen: Seen) -> Codes:
         assert seen.known_numbers is not None
         taught = seen.known_numbers[seen.taught & ~seen.canary]
         grid = np.linspace(taught.min(), taught.max(), GRID)
-        likely = log_likelihood(mechanism, insight, [np.full(width, one) for one in grid])
+        likely = likelihood(insight, [np.full(width, one) for one in grid])
         mean = np.einsum("igk,g->ik", softmax(likely, axis=1), grid).mean(axis=1)
         guess = np.asarray(mean > np.median(mean[~seen.canary]), dtype=np.intp)
     if seen.bounds is not None and seen.canary.any():
-        likely = log_likelihood(mechanism, insight, [np.full(width, end) for end in seen.bounds]).sum(axis=2)
+        likely = likelihood(insight, [np.full(width, end) for end in seen.bounds]).sum(axis=2)
         guess[seen.canary] = (likely[:, 1] > likely[:, 0])[seen.canary]
     return guess
 

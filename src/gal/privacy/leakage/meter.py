@@ -21,7 +21,7 @@ from gal.privacy.leakage.reconstruction import (
     numbers_of,
 )
 from gal.privacy.leakage.report import AttackResult, LeakReport, Share
-from gal.privacy.leakage.signs import SignLeak, measure_signs
+from gal.privacy.leakage.signs import measure_signs
 from gal.privacy.leakage.transcript import SentRows, Transcript
 from gal.privacy.mechanisms.likelihood import Insight
 from gal.privacy.statements import statement
@@ -95,12 +95,17 @@ def measure_leakage(
     """
     rng, said = np.random.default_rng(seed), statement(privacy)
     own = {} if own_view is None else {label_holder or "the label holder": own_view}
-    sent = _sampled(transcript.sent(roles, label_holder), canaries, most_rows, rng)
-    truth = _read_labels(y, classes, canaries, bounds, sent)
+    every = transcript.sent(roles, label_holder)
+    planted = _planted(canaries, len(np.asarray(y)), int(every.rows.max()) + 1)
+    sent = _sampled(every, planted, most_rows, rng)
+    truth = _read_labels(y, classes, planted, bounds, sent)
     told = _known_rows(truth.codes, truth.classes, known, rng)
     loss = _usual_loss(truth, sent.residual.shape[3], privacy) if loss is None else loss
     seen = _seen(sent, truth, told, _numbers(views, sent), loss, bounds, seed)
     shown = views if views and features and int(told.sum()) >= FEWEST else {}
+    among, everybody = transcript.roles if roles is None else roles, own | dict(views or {})
+    probed = sorted(set(transcript.probes) - {label_holder}) if own and features else []
+    signs = [measure_signs(transcript, name, everybody, among, seed=seed) for name in probed if among]
     return LeakReport(
         mechanism=said.words,
         cost=said.cost,
@@ -114,7 +119,7 @@ def measure_leakage(
         attacks=tuple(attack_labels(seen, truth.codes, privacy)),
         reconstructions=tuple(_from_answers(sent, shown, own_view, truth.labels, told, rng, sum_name)),
         received=tuple(_from_residuals(sent, own, shown, truth, told, rng, loss)),
-        signs=tuple(_signs(transcript, roles, own if features else {}, views, label_holder, seed)),
+        signs=tuple(signs),
         summed=sum_name is not None,
         secure=said.secure,
     )
@@ -145,23 +150,6 @@ def _seen(
         bounds=bounds,
         seed=seed,
     )
-
-
-def _signs(
-    transcript: Transcript,
-    roles: Rows | None,
-    own: Mapping[str, Any],
-    views: Mapping[str, Any] | None,
-    holder: str | None,
-    seed: int,
-) -> list[SignLeak]:
-    """What each organization that received interaction probes reads of everybody else's columns."""
-    roles = transcript.roles if roles is None else roles
-    if roles is None or not own:
-        return []
-    every = dict(own) | dict(views or {})
-    probed = sorted(set(transcript.probes) - {holder})
-    return [measure_signs(transcript, name, every, roles, seed=seed) for name in probed]
 
 
 def _usual_loss(truth: Truth, n_outputs: int, privacy: Any) -> Loss:
@@ -204,17 +192,11 @@ def _share(right: Mask) -> Share:
 
 
 def _read_labels(
-    y: Any, classes: Any, canaries: Any, bounds: tuple[float, float] | None, sent: SentRows
+    y: Any, classes: Any, canaries: Mask, bounds: tuple[float, float] | None, sent: SentRows
 ) -> Truth:
-    given, n_rows = np.asarray(y), int(sent.rows.max()) + 1
-    if len(given) < n_rows:
-        raise InvalidInputError(
-            f"{len(given)} labels for {n_rows} rows or more: pass those of all rows of the task"
-        )
-    canary = _mask(canaries, len(given))[sent.rows]
+    given, canary = np.asarray(y)[sent.rows], canaries[sent.rows]
     if canary.any() and classes is None and bounds is None:
         raise InvalidOptionError("canaries of numbers are drawn from two bounds: pass bounds=(lower, upper)")
-    given = given[sent.rows]
     if classes is not None:
         known = sorted(np.asarray(classes).tolist())
         place = {one: index for index, one in enumerate(known)}
@@ -233,17 +215,18 @@ def _read_labels(
     return Truth(labels, np.asarray(mean > middle, dtype=np.intp), 2, canary, numbers=True)
 
 
-def _sampled(sent: SentRows, canaries: Any, most: int, rng: np.random.Generator) -> SentRows:
+def _sampled(sent: SentRows, canaries: Mask, most: int, rng: np.random.Generator) -> SentRows:
     if len(sent.rows) <= most:
         return sent
     order = rng.permutation(len(sent.rows))
-    if canaries is not None:
-        planted = np.asarray(canaries)[sent.rows[order]]
-        order = np.concatenate([order[planted][: most // 2], order[~planted]])
-    return sent.take(np.sort(order[:most]))
+    planted = canaries[sent.rows[order]]
+    return sent.take(np.sort(np.concatenate([order[planted][: most // 2], order[~planted]])[:most]))
 
 
-def _mask(canaries: Any, n: int) -> Mask:
+def _planted(canaries: Any, n: int, n_rows: int) -> Mask:
+    """Which of the rows of all ``n`` labels are canaries; messages are of ``n_rows`` or more."""
+    if n < n_rows:
+        raise InvalidInputError(f"{n} labels for {n_rows} rows or more: pass those of all rows of the task")
     if canaries is None:
         return np.zeros(n, dtype=np.bool_)
     mask = np.asarray(canaries)

@@ -171,9 +171,7 @@ class LeakReport:
 
     @property
     def worst(self) -> AttackResult:
-        """The attack on messages that was right most often: for canaries, or
-        without any for ordinary rows.
-        """
+        """The attack on messages that was right most often: for canaries, without any for ordinary rows."""
         attacks = [one for one in self.attacks if one.message]
         if self.planted:
             return max(attacks, key=lambda one: one.canaries.value if one.canaries.of else 0.0)
@@ -232,9 +230,8 @@ class LeakReport:
             gain = share.value - worst.ordinary_without.value
             return [
                 f"{said}; without the message it was right about {worst.ordinary_without}, so that the "
-                "message itself told "
-                f"{100 * gain:.1f} percentage points. Plant canaries to see what messages tell apart from "
-                "features."
+                f"message itself told {100 * gain:.1f} percentage points. Plant canaries to see what "
+                "messages tell apart from features."
             ]
         said += f"; a blind guess is right about {100 * self.chance:.1f} %."
         return [said, self._against_the_bound()]

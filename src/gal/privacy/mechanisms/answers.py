@@ -48,8 +48,7 @@ class AnswerNoise:
 
     noise: Noise
     clip: float
-    """Public bound of answers, chosen without looking at them. Residuals have
-    a root mean square of about 1.
+    """Public bound of answers, chosen without looking at them. Residuals have a root mean square of about 1.
     """
     epsilon: float
     delta: float = 0.0
@@ -146,11 +145,8 @@ class AnswerNoise:
         noise = "Laplace" if self.noise == "laplace" else "Gaussian"
         return (
             f"{noise} noise on answers cut at +-{self.clip:g}: {self.cost} for each answer (all numbers "
-            "about one row in one "
-            "round), and all answers about a row add up. Each answer is protected as by local differential "
-            "privacy: who sees "
-            "it learns no more of that row than this allows. What a row has taught the model, which answers "
-            "for other "
-            "rows too, is not protected: that would need training with differential privacy, which is not "
-            "here."
+            "about one row in one round), and all answers about a row add up. Each answer is protected as by "
+            "local differential privacy: who sees it learns no more of that row than this allows. What a row "
+            "has taught the model, which answers for other rows too, is not protected: that would need "
+            "training with differential privacy, which is not here."
         )

@@ -42,9 +42,7 @@ class Mechanism(ABC):
 
     @abstractmethod
     def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
-        """Of each row's messages under each of G labels (each (width,)): (n,
-        G, E) in E pieces that add up.
-        """
+        """Of each row's messages under each of G labels (each (width,)): (n, G, E), E pieces that add up."""
 
 
 class LabelMechanism(Mechanism):

@@ -67,8 +67,7 @@ class RandomisedResponse(LabelMechanism):
         if not named or len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
             raise InvalidOptionError(
                 "randomised response needs the public set of all classes that can occur, at least two "
-                "different ones, "
-                f"got {self.classes!r:.200}"
+                f"different ones, got {self.classes!r:.200}"
             )
 
     @property
@@ -145,10 +144,8 @@ class RandomisedResponse(LabelMechanism):
         """The guarantee in plain words."""
         return (
             f"Randomised response on {len(self.classes)} classes with {self.cost}, once for all rounds and "
-            "all "
-            "organizations together: whoever held all classes of a row for equally likely before guesses "
-            "its label right "
-            f"with probability at most {self.keep:.1%} afterwards.{self._columns_in_words}"
+            "all organizations together: whoever held all classes of a row for equally likely before guesses "
+            f"its label right with probability at most {self.keep:.1%} afterwards.{self._columns_in_words}"
         )
 
 
@@ -256,10 +253,9 @@ def _numbers(y: Any, options: Options, lower: float, upper: float) -> Labels:
     if outside.any():
         raise InvalidLabelsError(
             f"{int(outside.any(axis=1).sum())} of {len(labels.y)} labels (first at row "
-            f"{int(outside.any(axis=1).argmax())}) "
-            f"are outside of the public bounds {lower:g} to {upper:g}: choose bounds that hold for every "
-            "label that can occur, "
-            "or clip the labels yourself. Nothing was sent."
+            f"{int(outside.any(axis=1).argmax())}) are outside of the public bounds {lower:g} to {upper:g}: "
+            "choose bounds that hold for every label that can occur, or clip the labels yourself. Nothing "
+            "was sent."
         )
     return labels
 

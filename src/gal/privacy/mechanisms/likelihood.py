@@ -19,7 +19,6 @@ from gal.core.losses import Loss
 
 if TYPE_CHECKING:
     from gal.privacy.leakage.transcript import SentRows
-    from gal.privacy.mechanisms.contract import Mechanism
 
 Floats = NDArray[np.float64]
 
@@ -54,13 +53,6 @@ class Insight:
         return (self.expected(label) / self.sent.scales[:, None])[:, :, None]
 
 
-def log_likelihood(mechanism: Mechanism | None, insight: Insight, labels: Sequence[Floats]) -> Floats:
-    """Of each row's messages under each of G labels (each (width,)): (n, G, E) in E pieces that add up."""
-    if mechanism is None:
-        return log_likelihood_as_sent(insight, labels)
-    return mechanism.log_likelihood(insight, labels)
-
-
 def log_likelihood_as_sent(insight: Insight, labels: Sequence[Floats]) -> Floats:
     """Where nothing is noised: messages are what they must be, up to rounding;
     (n, G, E) under each of G labels.
@@ -81,9 +73,7 @@ def noisy_labels(insight: Insight) -> Floats:
 
 
 def in_pieces(insight: Insight, entries: Sequence[Floats]) -> Floats:
-    """Entries (n, T, B, K) under each label added up over all messages: (n,
-    G, 1), or (n, G, K) of numbers.
-    """
+    """Entries (n, T, B, K) under each label added up over all messages: (n, G, 1); of numbers (n, G, K)."""
     sums = np.stack([np.nansum(one, axis=(1, 2)) for one in entries], axis=1)
     return sums if insight.y.shape[1] == insight.loss.n_outputs else sums.sum(axis=2, keepdims=True)
 

@@ -26,7 +26,7 @@ from gal.node.holder.shared_rows import SharedRows, is_probe
 from gal.node.holder.sums import CircleCalls, OpenedSum, SumFailedError, fit_question, summed_fits
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, prepare
-from gal.secrecy.contents import fit_unit
+from gal.secrecy.ring import fit_unit
 from gal.secrecy.summing import concluded
 from gal.secrecy.terms import SUM
 
