@@ -150,8 +150,7 @@ def join(home: Path, terms: TaskTerms, peer: str) -> None:
             raise RefusedError(
                 "other-task",
                 f"{peer}'s invitation has the id of the task {known.name!r} of {known.label_holder}: it "
-                "would change that task's "
-                f"terms. Ask {peer} for a new invitation",
+                f"would change that task's terms. Ask {peer} for a new invitation",
             )
         made = utc_now().isoformat(timespec="seconds")
         record = TaskRecord(terms.task, terms.name, "organization", peer, terms, made=made)

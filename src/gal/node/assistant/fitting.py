@@ -1,6 +1,4 @@
-"""How an organization answers a round: once, with what is kept on its disk
-together with the model behind it.
-"""
+"""How an organization answers a round: once, with what is kept on its disk together with the model behind it."""
 
 from __future__ import annotations
 

@@ -43,9 +43,7 @@ def _address(*, any_port: bool) -> AfterValidator:
 
 
 def _known_model(value: str) -> str:
-    """A name of the registry, or an import path; whether that can be
-    imported is for ``gal doctor`` to see.
-    """
+    """A name of the registry, or an import path; whether that can be imported is for ``gal doctor`` to see."""
     if value in MODELS or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
         return value
     close = difflib.get_close_matches(value, MODELS, n=1)
@@ -129,9 +127,7 @@ class Predictions(Section):
 
 
 class Privacy(Section):
-    """How much others may learn at most: of the labels of own tasks, and of
-    own rows by answers for others.
-    """
+    """How much others may learn at most: of the labels of own tasks, and of own rows by answers for others."""
 
     label_epsilon: Positive | None = None
     """For all tasks on the same labels together; None: no limit."""
@@ -218,9 +214,7 @@ class Privacy(Section):
 
     @property
     def answer_budget(self) -> Budget | None:
-        """For all answers about one row together; None: no limit, but
-        everything with noise is in the ledger.
-        """
+        """For all answers about one row together; None: no limit, but everything with noise is in the ledger."""
         return _budget(self.answer_budget_epsilon, self.answer_budget_delta)
 
 
@@ -263,9 +257,7 @@ class NodeConfiguration(NodeFile):
 
 
 def read_configuration(home: Path) -> NodeConfiguration:
-    """Read and check ``node.toml`` in the home folder; all its errors are
-    said at once, each with its key.
-    """
+    """Read and check ``node.toml`` in the home folder; all its errors are said at once, each with its key."""
     home = Path(home).absolute()
     text = _text_of(home / FILE)
     try:
@@ -337,9 +329,7 @@ def new_configuration_text(
     bind: str | None = None,
     address: str | None = None,
 ) -> str:
-    """The ``node.toml`` that ``gal init`` writes: what is known is set, all
-    else is there to be uncommented.
-    """
+    """The ``node.toml`` that ``gal init`` writes: what is known is set, all else is there to be uncommented."""
     check_name(name, "an organization")
     data = _data_text(source, table, _store_text(endpoint, region), row_id, label)
     sections = (data, MODEL_TEXT, _listen_text(bind, address), REST_TEXT)

@@ -225,16 +225,12 @@ class PolicyLimits:
             raise RefusedError(
                 "too-few-rows",
                 f"round {round}: the residual is almost zero for nearly all rows, and {self.organization} "
-                "fits no model on "
-                "hardly any row. Is a label an outlier? Correct it, take a loss such as huber, or ask its "
-                "operator to "
-                "lower 'min_rows'.",
+                "fits no model on hardly any row. Is a label an outlier? Correct it, take a loss such as "
+                "huber, or ask its operator to lower 'min_rows'.",
             )
 
     def check_predict(self, n_rows: int, spent_today: int) -> None:
-        """Whether ``n_rows`` more rows may be predicted for a label holder
-        who had ``spent_today`` already.
-        """
+        """Whether ``n_rows`` more rows may be predicted for a label holder who had ``spent_today`` already."""
         left = max(self.policy.predictions_per_day - spent_today, 0)
         if n_rows > left:
             raise RefusedError(
@@ -254,21 +250,17 @@ class PolicyLimits:
             raise RefusedError(
                 "too-few-rows",
                 f"{self.organization} fits no model on fewer than {self.policy.min_rows} rows that both of "
-                "you know: take "
-                "more rows, check that row_id names the same kind of id at both, written in the same way, "
-                "or ask its "
-                "operator to lower 'min_rows'.",
+                "you know: take more rows, check that row_id names the same kind of id at both, written in "
+                "the same way, or ask its operator to lower 'min_rows'.",
             )
 
     def too_small(self) -> RefusedError:
         """The answer to who asks for predictions of too few known rows too often."""
         return RefusedError(
             "too-few-rows",
-            f"{self.organization} predicts at most {self.policy.small_predictions_per_day} times a day "
-            "about fewer than "
-            f"{self.policy.min_rows} rows that both of you know: ask about more rows at once, or ask its "
-            "operator to raise "
-            "'small_predictions_per_day'.",
+            f"{self.organization} predicts at most {self.policy.small_predictions_per_day} times a day about "
+            f"fewer than {self.policy.min_rows} rows that both of you know: ask about more rows at once, or "
+            "ask its operator to raise 'small_predictions_per_day'.",
         )
 
     def too_many_unknown(self) -> RefusedError:
@@ -276,9 +268,8 @@ class PolicyLimits:
         return RefusedError(
             "budget-spent",
             f"you have asked {self.organization} about too many ids that it does not know: it predicts "
-            "nothing more for you "
-            "until midnight UTC. Ask only about ids that it can know, or ask its operator to raise "
-            "'unknown_ids_per_day'.",
+            "nothing more for you until midnight UTC. Ask only about ids that it can know, or ask its "
+            "operator to raise 'unknown_ids_per_day'.",
         )
 
     def check_disk(self, used: int) -> None:
@@ -296,8 +287,7 @@ class PolicyLimits:
         return RefusedError(
             "budget-spent",
             f"{self.organization} has refused {self.policy.refused_begins_per_day} beginnings of yours "
-            "today: try again after "
-            "midnight UTC, or ask its operator to raise 'refused_begins_per_day'.",
+            "today: try again after midnight UTC, or ask its operator to raise 'refused_begins_per_day'.",
         )
 
 

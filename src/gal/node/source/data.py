@@ -114,9 +114,7 @@ def without_rows(table: Table, left_out: NDArray[np.bool_], *, empty: bool = Fal
 
 
 def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str, Kind]) -> Table:
-    """Rows to predict from another file: exactly these features, in this
-    order and of these kinds, no label.
-    """
+    """Rows to predict from another file: exactly these features, in this order and of these kinds, no label."""
     data = _data_of_another(configuration, source, tuple(kinds))
     texts = frozenset(name for name, kind in kinds.items() if kind == "text")
     table = _table(SourceReader(configuration.name, data, configuration.home, with_label=False, texts=texts))
@@ -125,9 +123,7 @@ def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str
 
 
 def read_ids(configuration: NodeConfiguration, source: Path, *, label: bool = False) -> Table:
-    """Only the row ids, and the label if it is wanted, of another file; its
-    other columns are not looked at.
-    """
+    """Only the row ids, and the label if it is wanted, of another file; its other columns are not looked at."""
     data = _data_of_another(configuration, source, ())
     try:
         table = _table(
@@ -403,8 +399,7 @@ def check_kinds(table: Table, kinds: Mapping[str, Kind]) -> None:
         other += [f"{name!r} is new" for name in now if name not in kinds]
         raise InvalidColumnsError(
             f"{whose}: its columns changed since its models were fitted: "
-            f"{', '.join(other) or 'their order'}. "
-            "Bring them back, or learn a new version"
+            f"{', '.join(other) or 'their order'}. Bring them back, or learn a new version"
         )
     for name, kind in kinds.items():
         if now[name] != kind:

@@ -255,10 +255,9 @@ class AuditLog:
         return [
             Came(*row)
             for row in self._rows(
-                "select peer, sum(kind not in ('refused', ?, ?)), sum(n_bytes), "
-                "sum((kind = 'refused') * max(1, cast(shape as integer))) from audit "
-                "where time >= ? and direction = 'in' and peer != '' "
-                f"and (kind not in ({kinds}) or note = ?) group by peer",
+                "select peer, sum(kind not in ('refused', ?, ?)), sum(n_bytes), sum((kind = 'refused') * "
+                "max(1, cast(shape as integer))) from audit where time >= ? and direction = 'in' and peer != "
+                f"'' and (kind not in ({kinds}) or note = ?) group by peer",
                 (WASTED, NO_FAULT, _text(since), *ANSWER_KINDS, UNASKED),
             )
         ]
@@ -454,9 +453,7 @@ def _check_link(entry: AuditEntry, last: Head) -> None:
 
 
 def _hash(previous: str, content: Sequence[object]) -> str:
-    """SHA-256 over the hash before and the canonical JSON of an entry: its
-    fields in order, ASCII, no spaces.
-    """
+    """SHA-256 over the hash before and the canonical JSON of an entry: its fields in order, ASCII, no spaces."""
     return "sha256:" + hashlib.sha256(_JSON.encode([previous, *content]).encode("ascii")).hexdigest()
 
 

@@ -146,9 +146,7 @@ class State:
     # Tasks
 
     def add_task(self, task: TaskRecord, members: Mapping[str, str] | None = None) -> None:
-        """Remember a task of one's own (with its members), or one that was
-        joined; joining again renews it.
-        """
+        """Remember a task of one's own (with its members), or one that was joined; joining again renews it."""
         with self.transaction() as db:
             db.execute(
                 "INSERT INTO tasks (id, name, role, label_holder, terms, options, status, made) VALUES "
@@ -313,9 +311,8 @@ class State:
             )
             if moving and answer.model is not None:
                 db.execute(
-                    "UPDATE answers SET model = ?, model_digest = ? WHERE task = ? AND version = ? AND "
-                    "track = ? "
-                    "AND round < ? AND part = -1",
+                    "UPDATE answers SET model = ?, model_digest = ? WHERE task = ? AND version = ? AND track "
+                    "= ? AND round < ? AND part = -1",
                     (answer.model, answer.model_digest, task, version, answer.track, answer.round),
                 )
 

@@ -46,8 +46,7 @@ def answer_noise(facts: Mapping[str, Any], source: NoiseSource | None = None) ->
     if source is not None and not source.secure:
         raise PrivacyError(
             f"a node takes no noise from {type(source).__name__}: whoever can repeat the draws can take the "
-            "noise off again. "
-            "Use the operating system's (SystemNoise)"
+            "noise off again. Use the operating system's (SystemNoise)"
         )
     return AnswerNoise(facts["noise"], facts["clip"], facts["epsilon"], facts["delta"], source)
 

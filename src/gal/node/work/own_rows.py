@@ -1,6 +1,4 @@
-"""An organization's own rows: read from its source, found by their tokens or
-in a private set intersection.
-"""
+"""An organization's own rows: read from its source, found by their tokens or in a private set intersection."""
 
 from __future__ import annotations
 
@@ -180,8 +178,7 @@ class OwnRows:
             raise RefusedError(
                 "alignment",
                 f"{peer!r} and organization {self._configuration.name!r} have different secrets for keyed "
-                "hashes: compare "
-                "the files named by data.secret_file",
+                "hashes: compare the files named by data.secret_file",
             )
 
     def let_go_of_large(self) -> None:

@@ -54,8 +54,7 @@ class PredictedRows(NamedTuple):
     order: str
     """The digest of the known rows, in the order asked for."""
     keys: bytes = b""
-    """The ledger's keys of the known rows, as a file; empty where there is
-    no noise, and nothing to charge.
+    """The ledger's keys of the known rows, as a file; empty where there is no noise, and nothing to charge.
     """
     changed: bool = False
     """Whether the rows of today differ from those that were learned from."""

@@ -29,9 +29,7 @@ class StoredModels:
         self._together: tuple[Path, tuple[tuple[str, str], ...], Models] | None = None
 
     def read(self, folder: Path, files: Sequence[tuple[str, str]]) -> Models:
-        """The models in these files, each with its digest; LocalModelError
-        where one is not what was written.
-        """
+        """The models in these files, each with its digest; LocalModelError where one is not what was written."""
         wanted, last = tuple(files), self._together
         if last is not None and last[:2] == (folder, wanted):  # of one row, finding them takes longest
             return last[2]

@@ -21,8 +21,7 @@ from gal.node.work.pipe import receive_piece, send_piece
 Result = tuple[dict[str, Any], bytes]
 
 FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-"""So that what was used can be given back: a table that was read once would
-otherwise stay beside the view.
+"""So that what was used can be given back: a table that was read once would otherwise stay beside the view.
 """
 
 LIMITED = frozenset({"fit", "predict", "revisit"})
