@@ -22,8 +22,9 @@ from gal.node.assistant.service import Service
 from gal.node.config.configuration import read_configuration
 from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
-from gal.node.work.worker import Result, WorkFailedError
-from gal.node.work.worker_process import Commands
+from gal.node.work.local_work import LocalWork
+from gal.node.work.pipe import Result
+from gal.node.work.worker import WorkFailedError
 from gal.privacy.ledger import Ledger, row_keys
 from gal.privacy.noise import SeededNoise
 from gal.protocol import Message, prepare
@@ -62,7 +63,7 @@ class Here(WorkerHere):
 
     def __init__(self, configuration: Any, source: Any) -> None:
         super().__init__(configuration)
-        self._commands = Commands(configuration, source)
+        self._work = LocalWork(configuration, source)
         self.failing = False
 
     def __call__(self, do: str, data: Any = b"", **command: Any) -> Result:

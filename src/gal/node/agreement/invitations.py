@@ -1,4 +1,4 @@
-"""Invitations: the terms of a task as a file, signed by the label holder, for an operator to read and accept."""
+"""Invitations: the terms of a task signed by the label holder, for an operator to read and accept."""
 
 from __future__ import annotations
 

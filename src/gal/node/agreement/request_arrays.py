@@ -55,7 +55,7 @@ def shared_rows(arrays: Arrays, known: Bools) -> Rows:
 
 
 def role_arrays(rows: Rows) -> dict[str, NDArray[Any]]:
-    """Roles of the task's rows as arrays of a message; search and validation rows are nobody else's business."""
+    """Roles of the task's rows as arrays of a message; of search and validation rows nobody else hears."""
     fit = np.zeros(rows.n, dtype=np.uint8)
     fit[rows.fit] = 1
     arrays: dict[str, NDArray[Any]] = {"fit": fit}

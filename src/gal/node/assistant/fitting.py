@@ -1,4 +1,4 @@
-"""How an organization answers a round: once, with what is kept on its disk together with the model behind it."""
+"""How an organization answers a round: once; the answer and the model behind it are kept on its disk."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Fitting:
             previous=previous,
             own=asked.own,
             noise=noise,
-            digest=asked.digest,
+            known=asked.digest,
         )
         digest = known.answer_digest if known is not None and drawn is not None else result["answer_digest"]
         record = Answer(track, round, part, asked.digest, answer, digest, model, result["model_digest"])

@@ -208,6 +208,12 @@ class DataSource(Section):
         return path if path is not None and _is_named_as_file(path) else None
 
     @property
+    def named_in_query(self) -> list[str]:
+        """What a query of DuckDB has in quotes: files, patterns of them, folders, or plain text."""
+        found = [] if self.is_database else re.findall(r"'([^']+)'|\"([^\"]+)\"", self.sql or "")
+        return [one or other for one, other in found]
+
+    @property
     def stays_where_it_is(self) -> bool:
         """Whether rows are only ever streamed, and never held in memory as a whole."""
         return self.is_database or self.is_lake

@@ -6,6 +6,8 @@ date); text becomes categories. Nothing here is sent anywhere.
 
 from __future__ import annotations
 
+import glob
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,12 +31,17 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.data_source import DataSource
 from gal.node.source.compact_columns import IS_DATE, compact, days_of, in_one_piece, truths_of
 from gal.node.source.source_reading import SourceReader
-from gal.node.source.stamps import Stamp, file_stamp
 from gal.node.source.streamed_reading import StreamedReader, reader_of
 from gal.node.store.row_index import forgotten_rows
 from gal.node.store.views import frame_of, load_view, save_view
 
 Kind = Literal["number", "text"]
+
+Stamp = tuple[Any, ...]
+"""Of each file the time of its last change in nanoseconds, and its size in bytes."""
+
+MOST_FILES = 10_000
+"""More files than these, found by one pattern of a query, are not all looked at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +121,7 @@ def without_rows(table: Table, left_out: NDArray[np.bool_], *, empty: bool = Fal
 
 
 def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str, Kind]) -> Table:
-    """Rows to predict from another file: exactly these features, in this order and of these kinds, no label."""
+    """Rows to predict from another file: exactly these features, of these kinds, in this order, no label."""
     data = _data_of_another(configuration, source, tuple(kinds))
     texts = frozenset(name for name, kind in kinds.items() if kind == "text")
     table = _table(SourceReader(configuration.name, data, configuration.home, with_label=False, texts=texts))
@@ -123,7 +130,7 @@ def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str
 
 
 def read_ids(configuration: NodeConfiguration, source: Path, *, label: bool = False) -> Table:
-    """Only the row ids, and the label if it is wanted, of another file; its other columns are not looked at."""
+    """Only the row ids, and the label if it is wanted, of another file; other columns are not looked at."""
     data = _data_of_another(configuration, source, ())
     try:
         table = _table(
@@ -304,7 +311,7 @@ def _data_of_another(
 
 def _table(reader: SourceReader) -> Table:
     """All rows; those of a file are stamped before they are read."""
-    stamp = file_stamp(reader.data, reader.home)
+    stamp = _file_stamp(reader.data, reader.home)
     columns = reader.read()
     return _table_of(
         reader, columns, typed_row_ids(columns.column(0), reader.data, reader.organization), stamp
@@ -323,7 +330,34 @@ def _table_of(reader: SourceReader, columns: Any, ids: RowIds, stamp: Stamp | No
 
 def stamp_of(configuration: NodeConfiguration) -> Stamp | None:
     """The stamp that the source has now; None where it is not known or there is no file."""
-    return file_stamp(data_of(configuration), configuration.home)
+    return _file_stamp(data_of(configuration), configuration.home)
+
+
+def _file_stamp(data: DataSource, home: Path) -> Stamp | None:
+    """The stamp of all files that a source or query names; None where it names none that is there."""
+    if data.file is not None and not data.is_database:  # to ask whether it is a folder would be another look
+        return _stamp(data.file) or None
+    if data.stays_where_it_is:
+        return None
+    if data.path is not None:
+        return _stamp(data.path) or None
+    named = (
+        [] if data.database is None else [data.database, data.database.with_name(f"{data.database.name}.wal")]
+    )
+    for text in data.named_in_query:
+        path = str(home / Path(text).expanduser())
+        named += map(
+            Path, sorted(glob.iglob(path, recursive=True))[:MOST_FILES] if glob.has_magic(path) else [path]
+        )
+    return tuple((str(path), *stamp) for path in named if (stamp := _stamp(path))) or None
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return () if stat.S_ISDIR(found.st_mode) else (found.st_mtime_ns, found.st_size)
 
 
 def view_of_table(table: Table, positions: NDArray[np.intp] | None = None) -> Any:

@@ -29,8 +29,8 @@ class StoredModels:
         self._together: tuple[Path, tuple[tuple[str, str], ...], Models] | None = None
 
     def read(self, folder: Path, files: Sequence[tuple[str, str]]) -> Models:
-        """The models in these files, each with its digest; LocalModelError where one is not what was written."""
-        wanted, last = tuple(files), self._together
+        """The models in these files, each with its digest; LocalModelError where one is another file."""
+        wanted, last = tuple((file, expected) for file, expected in files), self._together
         if last is not None and last[:2] == (folder, wanted):  # of one row, finding them takes longest
             return last[2]
         found: dict[tuple[Any, int], Any] = {}
