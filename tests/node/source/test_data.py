@@ -36,12 +36,11 @@ from gal.node.source.data import (  # noqa: E402
     Table,
     check_kinds,
     labels_of,
-    load_view,
     read_source,
-    save_view,
     stamp_of,
     view_of_table,
 )
+from gal.node.store.views import load_view, save_view  # noqa: E402
 from gal.storage.text_files import LOOKED_AT  # noqa: E402
 
 PATIENTS = """\

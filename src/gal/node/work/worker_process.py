@@ -56,8 +56,8 @@ class Server:
                     os._exit(0)  # also out of the middle of a fit
                 number, do = command.pop("id"), command.pop("do")
                 method: Callable[..., Result] = getattr(self._work, do)
-                waits = self._work.own_rows.stay_where_they_are  # for a database, for example
-                if do == "predict" and len(data) < SMALL and not waits:  # sooner done than handed over
+                small = do == "predict" and len(data) < SMALL
+                if small and not self._work.own_rows.stay_where_they_are:  # sooner done than handed over
                     self._answer(method, number, do, data, command)
                 else:
                     pool = fits if do in ONE_AT_A_TIME else others
