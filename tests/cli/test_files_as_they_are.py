@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from gal.cli.app import _fail, app
 from gal.cli.tables import read_frame
 from gal.errors import GALError, InvalidInputError
-from gal.node.admin.columns_found import columns_found
+from gal.node.admin.doctor import columns_found
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.source.data import read_source, view_of_table
 from gal.node.source.told_columns import model_for, remember_columns

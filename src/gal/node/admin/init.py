@@ -105,23 +105,15 @@ def rotate_key(home: Path, configuration: NodeConfiguration) -> tuple[Path, str]
 
 
 def mend_card(home: Path, configuration: NodeConfiguration) -> bool:
-    """Whether the own card was put right after a rotation that was killed: nobody may be handed the card of
-    a key that is not there.
-
-    The card that waits is taken if its key is here. One that says it replaces the key that is here was
-    written, by releases before, for a key that never came: another is made.
+    """Whether the own card was put right after a rotation that was killed: the card that waits is taken if
+    its key is here. Nobody may be handed the card of a key that is not there.
     """
-    name = configuration.name
-    path, waiting = home / f"{name}.card", _waiting(home, name)
-    present = load_identity(home, name)
-    next_one, card = _card_in(waiting), _card_in(path)
-    if next_one is not None and next_one.fingerprint == present.fingerprint:
-        with suppress(FileNotFoundError):  # somebody else has done it
-            waiting.replace(path)
-        return True
-    if card is None or card.replaces is None or card.replaces.fingerprint != present.fingerprint:
+    waiting = _waiting(home, configuration.name)
+    card = _card_in(waiting)
+    if card is None or card.fingerprint != load_identity(home, configuration.name).fingerprint:
         return False
-    write_file(path, card_text(card_of(present, _address(configuration))).encode(), mode=0o644)
+    with suppress(FileNotFoundError):  # somebody else has done it
+        waiting.replace(home / f"{configuration.name}.card")
     return True
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
@@ -20,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.alignment import check_overlap, row_digest
-from gal.core.requests import Terms
+from gal.core.requests import FitRequest, Terms
+from gal.core.rows import all_rows
 from gal.engine.organization import Organization, predict_locally
 from gal.errors import InvalidInputError
 from gal.models.adapters import is_moving
@@ -37,7 +39,7 @@ from gal.node.agreement.request_arrays import (
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import check_kinds, part_columns, read_like, view_in_parts, view_of_table
-from gal.node.source.told_columns import model_for, remember_columns
+from gal.node.source.told_columns import model_for, remember_columns, told_model
 from gal.node.store.files import map_file, write_whole
 from gal.node.store.views import load_view, save_parts, save_view
 from gal.node.work.allowance import ALLOWANCE
@@ -102,6 +104,19 @@ class LocalWork:
     def describe(self, data: bytes) -> Result:  # noqa: ARG002
         """Whether the local model can be made, and moves."""
         return {"moving": is_moving(self.new_model())}, b""
+
+    def attempt(self, data: bytes, view: Folder) -> Result:  # noqa: ARG002
+        """Fit the local model to a file of made-up rows: whether its answer is one number for each."""
+        name, rows = self.configuration.name, load_view(Path(view))
+        with self._limited(own=False), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = told_model(self.configuration, rows, (), ())
+            organization = Organization(name, rows, model, local_loss=self.configuration.model.local_loss)
+            residual = np.random.default_rng(0).normal(size=(len(rows), 1)).astype(np.float32)
+            terms = Terms(all_rows(len(rows)), n_outputs=1, rounds=1, seed=0)
+            fitted = organization.fit(FitRequest(1, residual, (name,)), terms)
+        fits = fitted.shape == residual.shape and bool(np.isfinite(fitted).all())
+        return {"fits": fits, "shape": fitted.shape}, b""
 
     def rows(self, data: bytes) -> Result:  # noqa: ARG002
         """What features there are, and whether they can be read."""

@@ -22,7 +22,7 @@ FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 """So that what was used can be given back: a table that was read once would otherwise stay beside the view.
 """
 
-LIMITED = frozenset({"fit", "predict", "revisit"})
+LIMITED = frozenset({"attempt", "fit", "predict", "revisit"})
 """Commands that have a limit of CPU time and memory where others ask for them."""
 
 ENDING = 10.0
