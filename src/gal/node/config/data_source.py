@@ -102,13 +102,9 @@ def _is_address(endpoint: str) -> bool:
 def _features(value: object) -> object:
     if value == "all":
         return value
-    if (
-        not isinstance(value, list | tuple)
-        or not value
-        or not all(isinstance(one, str) and one for one in value)
-    ):
-        raise ValueError(f'expected "all" or a list of columns such as ["age", "bp"], got {value!r:.80}')
-    return tuple(value)
+    if isinstance(value, list | tuple) and value and all(isinstance(one, str) and one for one in value):
+        return tuple(value)
+    raise ValueError(f'expected "all" or a list of columns such as ["age", "bp"], got {value!r:.80}')
 
 
 def _is_named_as_file(path: Path) -> bool:
@@ -220,73 +216,69 @@ class DataSource(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        self._check_kind()
-        self._check_keys()
-        if self.label == self.row_id:
-            raise ValueError(f"label and row_id are both {self.label!r}; the label is a column of its own")
-        if self.features != "all":
-            self._check_features()
-        return self
-
-    def _check_kind(self) -> None:
-        """Whether this says in one way where the rows are."""
-        if self.is_database:
-            if (self.sql is None) == (self.table is None):
-                raise ValueError(
-                    'a database needs either table, such as table = "patients", or sql (a query), and not both'
-                )
-            known = scheme_of(self.address or "")
-            if known not in DATABASES:
-                there = ", ".join(f"{one}://" for one in (*DATABASES, *LAKES))
-                raise ValueError(f"no kind of source is called {known}://; there are {there}")
-            return
-        if (self.source is None) == (self.sql is None):
-            raise ValueError(
+        """Whether this says in one way where the rows are, and has no key for another kind of source."""
+        path, scheme = self.path, scheme_of(self.address or "")
+        known = ", ".join(f"{one}://" for one in (*DATABASES, *LAKES))
+        is_rows = path is None or path.suffix == "" or _is_named_as_file(path) or path.is_dir()
+        told = None if self.endpoint is None else _told(self.endpoint)
+        features = () if self.features == "all" else self.features
+        twice = [one for one in features if features.count(one) > 1]
+        for wrong, said in (
+            (
+                self.is_database and (self.sql is None) == (self.table is None),
+                'a database needs either table, such as table = "patients", or sql (a query), and not both',
+            ),
+            (
+                self.is_database and scheme not in DATABASES,
+                f"no kind of source is called {scheme}://; there are {known}",
+            ),
+            (
+                not self.is_database and (self.source is None) == (self.sql is None),
                 "give either source (a .csv, .parquet or .xlsx file, a folder of Parquet files, s3://bucket/folder or a "
-                "database such as postgresql://host/name) or sql (a query), and not both"
-            )
-        named = self.path is None or self.path.suffix == "" or _is_named_as_file(self.path)
-        if self.path is not None and not named and not self.path.is_dir():
-            raise ValueError(
-                f"source must end in .csv, .parquet or .xlsx (or .csv.gz), got {self.path.name!r}; another spreadsheet is "
-                "saved as .xlsx or as CSV UTF-8 first"
-            )
-
-    def _check_keys(self) -> None:
-        """Keys that mean something for another kind of source only."""
-        if self.database is not None and (self.sql is None or self.is_database):
-            raise ValueError("database needs sql: the query that reads the rows from it")
-        if not self.is_database:
-            for name in ("table", "password_file"):
-                if getattr(self, name):
-                    raise ValueError(
-                        f"{name} is for databases: it needs a source such as postgresql://host/name"
-                    )
-        if not self.is_bucket:
-            for name in ("endpoint", "region"):
-                if getattr(self, name) is not None:
-                    raise ValueError(
-                        f"{name} is for object stores: it needs a source such as s3://bucket/folder"
-                    )
-        self._check_endpoint()
-
-    def _check_endpoint(self) -> None:
-        if self.endpoint is None:
-            return
-        if (told := _told(self.endpoint)) is not None:
-            raise ValueError(
-                f"endpoint has {told} in it, and node.toml is no place for secrets: give the keys of a store in "
-                "the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            )
-        if not _is_address(self.endpoint):
-            raise ValueError(
-                "endpoint is the address of a store and nothing else, such as https://minio.example:9000"
-            )
-
-    def _check_features(self) -> None:
-        twice = [one for one in self.features if self.features.count(one) > 1]
-        if twice:
-            raise ValueError(f"features has {twice[0]!r} more than once")
-        for role, column in (("label", self.label), ("row_id", self.row_id)):
-            if column in self.features:
-                raise ValueError(f"features has {column!r}, which is the {role} and can be no feature")
+                "database such as postgresql://host/name) or sql (a query), and not both",
+            ),
+            (
+                not is_rows,
+                f"source must end in .csv, .parquet or .xlsx (or .csv.gz), got {getattr(path, 'name', '')!r}; another "
+                "spreadsheet is saved as .xlsx or as CSV UTF-8 first",
+            ),
+            (
+                self.database is not None and (self.sql is None or self.is_database),
+                "database needs sql: the query that reads the rows from it",
+            ),
+            *(
+                (
+                    getattr(self, name) is not None and not self.is_database,
+                    f"{name} is for databases: it needs a source such as postgresql://host/name",
+                )
+                for name in ("table", "password_file")
+            ),
+            *(
+                (
+                    getattr(self, name) is not None and not self.is_bucket,
+                    f"{name} is for object stores: it needs a source such as s3://bucket/folder",
+                )
+                for name in ("endpoint", "region")
+            ),
+            (
+                told,
+                f"endpoint has {told} in it, and node.toml is no place for secrets: give the keys of a store in the "
+                "variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            ),
+            (
+                self.endpoint is not None and not _is_address(self.endpoint),
+                "endpoint is the address of a store and nothing else, such as https://minio.example:9000",
+            ),
+            (
+                self.label == self.row_id,
+                f"label and row_id are both {self.label!r}; the label is a column of its own",
+            ),
+            (twice, f"features has {next(iter(twice), '')!r} more than once"),
+            *(
+                (column in features, f"features has {column!r}, which is the {role} and can be no feature")
+                for role, column in (("label", self.label), ("row_id", self.row_id))
+            ),
+        ):
+            if wrong:
+                raise ValueError(said)
+        return self
