@@ -1,6 +1,4 @@
-"""An organization's links: it dials every label holder whose task it has
-joined, stays connected, and answers.
-"""
+"""An organization's links: it dials every label holder whose task it has joined, stays connected, answers."""
 
 from __future__ import annotations
 

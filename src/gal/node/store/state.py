@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 from gal.errors import NodeError, TaskError
 from gal.node.agreement.invitations import TaskTerms
-from gal.node.store import charges
 from gal.node.store.database import Database
 from gal.node.store.restores import Restores
 from gal.node.store.stored_replies import ReplyTable
@@ -66,7 +65,9 @@ CREATE TABLE IF NOT EXISTS restores (
     id INTEGER PRIMARY KEY, time TEXT NOT NULL, backup TEXT NOT NULL, seq INTEGER NOT NULL,
     head TEXT NOT NULL, why TEXT NOT NULL, proven TEXT NOT NULL
 );
+DROP TABLE IF EXISTS charged
 """
+"""The last statement: releases before kept there what is in memory now."""
 
 VERSIONS = """
 SELECT version, status, facts FROM versions WHERE task = ? AND role = ? AND version = ifnull(?, version)
@@ -131,8 +132,6 @@ class State:
             _make_tables(db, self.path)
         self.restores = Restores(self.database)
         """Whether this folder was brought back from a backup."""
-        self.charges = charges.Charges(self.database)
-        """Which requests were charged to a label holder's day."""
 
     def folder(self, task: str, version: int, role: Role = "organization") -> Path:
         """Where the files of a version lie; made if need be. A label holder is an
@@ -217,7 +216,7 @@ class State:
         """Remove every trace of a task here; its files are the caller's to delete first."""
         with self.transaction() as db:
             db.execute("DELETE FROM tasks WHERE id = ?", (task,))
-            for table in ("members", "versions", "answers", "replies", "closed_steps", "charged"):
+            for table in ("members", "versions", "answers", "replies", "closed_steps"):
                 db.execute(f"DELETE FROM {table} WHERE task = ?", (task,))
 
     # Versions
@@ -362,7 +361,7 @@ def _make_tables(db: sqlite3.Connection, path: Path) -> None:
         raise NodeError(
             f"{path} has format {found}, this version of gal-learn reads {FORMAT}: {what}. Nothing was changed"
         )
-    for statement in (SCHEMA + charges.SCHEMA).split(";"):
+    for statement in SCHEMA.split(";"):
         db.execute(statement)
     db.execute(f"PRAGMA user_version = {FORMAT}")
 
