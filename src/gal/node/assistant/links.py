@@ -15,7 +15,7 @@ from gal.node.journal.quotas import LIMITED, LimitedError
 from gal.node.journal.records import Records
 from gal.node.store.state import State
 from gal.protocol import Message, prepare
-from gal.transport import CardFolder, Received, Stream
+from gal.transport import Received, Stream
 
 CLOSED = "closed the stream"
 """How the words end of who has hung up in order, as after learning."""
@@ -218,11 +218,8 @@ class Link:
 class Links:
     """All links of an organization: one for each label holder whose open tasks it has joined."""
 
-    def __init__(
-        self, state: State, cards: CardFolder, service: Service, records: Records, open_stream: Dialing
-    ) -> None:
-        self._state, self._cards = state, cards
-        self._service, self._records, self._open = service, records, open_stream
+    def __init__(self, state: State, service: Service, records: Records, open_stream: Dialing) -> None:
+        self._state, self._service, self._records, self._open = state, service, records, open_stream
         self._links: dict[str, Link] = {}
         self._tasks: set[str] = set()
         self._ending = threading.Event()

@@ -97,7 +97,7 @@ class RequestChecks:
             name: int(arrays[name].max(initial=-1)) for name in ("parts", "folds", "probes") if name in arrays
         }
         allowed, most = (SEEDS + terms.signs, PROBE_FOLDS) if terms.signs else (0, 0)
-        for what, agreed, came, may_be_less in (
+        agreements: tuple[tuple[str, Any, Any, bool], ...] = (
             ("terms", terms.digest, fields["terms"], False),
             ("outputs", terms.outputs, fields["n_outputs"], False),
             ("alignment", terms.alignment, fields["method"], False),
@@ -106,12 +106,13 @@ class RequestChecks:
             ("parts", terms.parts, numbers.get("parts", -1) + 1, True),
             ("further rounds", allowed, fields.get("further", 0), True),
             ("folds of interaction probes", most, numbers.get("probes", 0), True),
-        ):
+        )
+        for what, agreed, came, may_be_less in agreements:
             if came != agreed and not (may_be_less and came < agreed):
                 raise RefusedError(
                     "other-terms",
-                    f"{self._name} agreed to other terms of {task.name!r}: {what} {agreed}, asked for {came}. "
-                    "Send its operator a new invitation",
+                    f"{self._name} agreed to other terms of {task.name!r}: {what} {agreed}, asked for "
+                    f"{came}. Send its operator a new invitation",
                 )
         if not asked.own:
             version = max(asked.message.version, len(self._state.statuses(task.id, "organization")) + 1)

@@ -42,7 +42,7 @@ from gal.secrecy.contents import added_rounds, fit_unit, prediction_unit
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Circle, Offer, plain_bytes
-from gal.secrecy.record import Claim, Claims, DiskRecord
+from gal.secrecy.record import Claim, DiskRecord
 from gal.transport import CardFolder, load_identity
 
 Floats = NDArray[np.floating[Any]]
@@ -104,20 +104,17 @@ class SumAnswers:
                 "answers",
             )
         if summed and kind == "begin" and not asked.own:
-            self._check_name(asked.message, task)
+            # Seeds follow from the name: under another one she would get another answer of this one alone.
+            said = asked.message.fields["organization"]
+            agreed = named_in(circle_of(task.terms), load_identity(self._home, self._name)).name
+            if said != agreed:
+                raise RefusedError(
+                    "other-terms",
+                    f"{self._name} agreed to answer in {task.name!r} as {agreed!r}, and is called {said!r}: "
+                    "begin with the names that are in the terms",
+                )
         if kind in self.handlers and (asked.own or not summed):
             raise RefusedError("other-terms", f"the terms of {task.name!r} have no sums at {self._name}")
-
-    def _check_name(self, begin: Message, task: TaskRecord) -> None:
-        """Seeds follow from the name: under another one she would get another answer of this one alone."""
-        said = begin.fields["organization"]
-        agreed = named_in(circle_of(task.terms), load_identity(self._home, self._name)).name
-        if said != agreed:
-            raise RefusedError(
-                "other-terms",
-                f"{self._name} agreed to answer in {task.name!r} as {agreed!r}, and is called {said!r}: "
-                "begin with the names that are in the terms",
-            )
 
     def check_fit(self, task: TaskRecord, moving: bool) -> None:
         """Whether an answer follows from what it is said to: the residual, and how the version began."""
@@ -178,17 +175,25 @@ class SumAnswers:
 
     def check_total(self, asked: IncomingRequest) -> None:
         """Whether every round has a rate, and the one that it had before."""
-        rounds, rates = asked.message.fields["rounds"], asked.message.fields["rates"]
+        message, track = asked.message, asked.message.fields["track"]
+        rounds, rates = message.fields["rounds"], message.fields["rates"]
         if len(rounds) != len(rates):
             raise RefusedError("wrong-shape", f"{len(rounds)} rounds and {len(rates)} rates to add them with")
-        settle_rates(self._name, asked.message, DiskRecord(self._state.path))
+        # Rates are fixed when a version has learned. With others the label holder would get the sum of each
+        # round by itself; with many that differ little, the same answers, rounded again and again.
+        digest = sha256_of(plain_bytes([rounds, rates]))
+        claim = Claim(RATES, f"{message.task} {message.version} {track}", digest)
+        if DiskRecord(self._state.path).settle([claim]):
+            raise RefusedError(
+                "content",
+                f"{self._name} has added up the rounds of version {message.version} with other rates: "
+                "predict with those of this version, or learn a new one",
+            )
 
     def _keep(self, asked: IncomingRequest, question: Computed) -> None:
         task = asked.message.task
         with self._lock:
-            for key, one in list(
-                self._questions.items()
-            ):  # who asks for the next round is done with the last
+            for key, one in list(self._questions.items()):  # a label holder is done with earlier rounds
                 if key[0] == task and one.round and question.round and one.round != question.round:
                     del self._questions[key]
             self._questions[task, asked.digest] = question
@@ -228,17 +233,10 @@ class SumAnswers:
                     "restart): ask for that again, then for a new sum",
                 )
             values, content, rows, also = self._read(question, asked, member.circle)
+            ask, boxes = read_ask(asked.message), read_own_boxes(member.circle, asked.message)
+            how: dict[str, Any] = {"content": content, "unit": question.unit, "once": question.residual}
             try:
-                masked = member.answer(
-                    read_ask(asked.message),
-                    read_own_boxes(member.circle, asked.message),
-                    values,
-                    content=content,
-                    unit=question.unit,
-                    once=question.residual,
-                    rows=rows,
-                    also=also,
-                )
+                masked = member.answer(ask, boxes, values, rows=rows, also=also, **how)
             except InvalidReplyError as error:
                 raise RefusedError("not-finite", f"{self._name}: {error}") from error
             except InvalidMessageError as error:  # it names who sealed them, and nothing of ours
@@ -271,15 +269,19 @@ class SumAnswers:
         identity = load_identity(self._home, self._name)
         check_members(task.terms, self._cards, identity.fingerprint)
         if task.id not in self._members or self._members[task.id].circle != circle:
-            check_naming(self._name, task, circle, DiskRecord(self._state.path))
-            self._members[task.id] = CircleMember(
-                named_in(circle, identity),
-                circle,
-                known_keys(self._cards),
-                DiskRecord(self._state.path),
-                holder=f"sums for {task.label_holder}",
-                secret=own_secret(identity),
-            )
+            record, holder = DiskRecord(self._state.path), f"sums for {task.label_holder}"
+            # A row is opened with the same members for ever; under another name it would be another row.
+            # Where nobody may drop out, every sum is of all members.
+            named = [Claim(holder, NAMED, task.terms.alignment)] if circle.drop_outs else []
+            for differing in record.settle(named):
+                raise RefusedError(
+                    "circle",
+                    f"{task.label_holder} names rows to {self._name} by {differing.value} ids where members "
+                    f"may drop out, and not by {task.terms.alignment} ones as in {task.name!r}: invite with "
+                    "the same --align",
+                )
+            own, known, secret = named_in(circle, identity), known_keys(self._cards), own_secret(identity)
+            self._members[task.id] = CircleMember(own, circle, known, record, holder=holder, secret=secret)
         return self._members[task.id]
 
     def _offers(self, circle: Circle, message: Message) -> dict[int, list[Offer]]:
@@ -289,9 +291,8 @@ class SumAnswers:
         if len(keys) != len(members) or len(signatures) != len(members):
             raise InvalidMessageError(f"keys of {len(keys)} members came, {len(members)} are named")
         found: dict[int, list[Offer]] = {number: [] for number in numbers}
-        for place, name in enumerate(members):
-            certificate = self._certificate(circle, name)
-            for offer in read_offers(circle, name, numbers, certificate, keys[place], signatures[place]):
+        for name, key, signature in zip(members, keys, signatures, strict=True):
+            for offer in read_offers(circle, name, numbers, self._certificate(circle, name), key, signature):
                 found[offer.number].append(offer)
         return found
 
@@ -320,7 +321,15 @@ class SumAnswers:
                 "other-rows", f"{self._name} does not know all rows that are to be added up: nothing was sent"
             )
         record = DiskRecord(self._state.path)
-        also = chosen_rows(self._name, asked.message.fields["of"], chosen, record)
+        # A request is charged once: the same rows are added up in all its sums. By other and other rows of it
+        # the label holder could find, at no cost, the one whose answer this organization cannot write.
+        also = Claim(CHOSEN, asked.message.fields["of"], sha256_of(np.packbits(chosen).tobytes()))
+        if record.value(also.scope, also.key) not in (None, also.value):
+            raise RefusedError(
+                "other-rows",
+                f"{self._name} has added up other rows of this request: ask for a prediction of these rows "
+                "alone",
+            )
         tokens = asked_tokens(request, asked.peer)[chosen]
         values = question.values()[chosen[known]]
         order = row_digest(tokens, request.fields["kind"], request.fields["method"])
@@ -339,50 +348,3 @@ def _done(
     message = asked.message
     said = {"answers": asked.digest, **(fields or {})}
     return prepare(Message(kind, message.task, message.version, message.request, said, arrays or {}))
-
-
-def settle_rates(name: str, total: Message, record: Claims) -> None:
-    """An error where the rounds of a version have been added up with other rates before.
-
-    They are fixed when a version has learned. With others the label holder would get the sum of each round
-    by itself, and with many that differ little the same answers, rounded again and again.
-    """
-    fields = total.fields
-    version = f"{total.task} {total.version} {fields['track']}"
-    rates = sha256_of(plain_bytes([fields["rounds"], fields["rates"]]))
-    if record.settle([Claim(RATES, version, rates)]):
-        raise RefusedError(
-            "content",
-            f"{name} has added up the rounds of version {total.version} with other rates: predict with those "
-            "of this version, or learn a new one",
-        )
-
-
-def chosen_rows(name: str, request: str, chosen: NDArray[np.bool_], record: Claims) -> Claim:
-    """That these rows of a request (its digest) are added up: the same ones in all its sums.
-
-    A request is charged once. By other and other rows of it she could find, at no cost, the one whose answer
-    this organization cannot write, and so how large it is.
-    """
-    claim = Claim(CHOSEN, request, sha256_of(np.packbits(chosen).tobytes()))
-    if record.value(claim.scope, claim.key) not in (None, claim.value):
-        raise RefusedError(
-            "other-rows",
-            f"{name} has added up other rows of this request: ask for a prediction of these rows alone",
-        )
-    return claim
-
-
-def check_naming(name: str, task: TaskRecord, circle: Circle, record: Claims) -> None:
-    """An error where rows have had other names before: a row is opened with the same members for ever, and
-    under another name, in another task, it would be another row.
-    """
-    if not circle.drop_outs:  # every sum is of all members
-        return
-    [*differing] = record.settle([Claim(f"sums for {task.label_holder}", NAMED, task.terms.alignment)])
-    if differing:
-        raise RefusedError(
-            "circle",
-            f"{task.label_holder} names rows to {name} by {differing[0].value} ids where members may drop "
-            f"out, and not by {task.terms.alignment} ones as in {task.name!r}: invite with the same --align",
-        )

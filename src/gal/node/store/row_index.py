@@ -134,11 +134,17 @@ class RowIndex:
 
 def row_index(path: Path) -> RowIndex:
     """The rows in a file, read again only where it has changed: every prediction asks."""
+    stamp = _stamp(path)
+    return RowIndex(path) if stamp is None else _read_once(path, stamp)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Another one whenever a file was written anew; None where there is none."""
     try:
-        found = path.stat()
+        found = os.stat(path)
     except OSError:
-        return RowIndex(path)
-    return _read_once(path, (found.st_mtime_ns, found.st_size, found.st_ino))
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 @lru_cache(16)
@@ -177,11 +183,7 @@ def forgotten_rows(home: Path) -> RowIndex:
 
 def forgotten_stamp(home: Path) -> Any:
     """Another one whenever an id was forgotten meanwhile."""
-    try:
-        found = os.stat(os.path.join(home, FORGOTTEN))  # every prediction asks
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return _stamp(home / FORGOTTEN)
 
 
 def _read(path: Path) -> tuple[str, Digests, Digests | None]:
