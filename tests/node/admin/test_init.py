@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,22 @@ def test_somebody_may_read_the_key_while_it_is_replaced(
     assert seen == [fingerprint] == [load_identity(home, "lab").fingerprint]
 
 
+@contextmanager
+def killed_after(n_done: int) -> Iterator[None]:
+    """Whoever rotates a key is killed when it has put so many files in their places, and mends nothing."""
+    left = iter(range(n_done))
+
+    def killed(path: Path, to: Path, replace: Any = Path.replace) -> Any:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return replace(path, to)
+
+    with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Path, "replace", killed)
+        patch.setattr(init, "mend_card", lambda home, configuration: False)
+        yield
+
+
 @pytest.mark.parametrize("command", [("cards", "list"), ("cards", "add", "other.card"), ("serve",)])
 @pytest.mark.parametrize("n_done", range(5))
 def test_after_a_kill_the_next_command_puts_the_card_right(
@@ -155,21 +172,8 @@ def test_after_a_kill_the_next_command_puts_the_card_right(
     partner = CardFolder(tmp_path / "cards")
     partner.add(read_card(home / "lab.card"))
     (tmp_path / "other.card").write_text(card_text(card_of(make_identity("other"))))
-    left = iter(range(n_done))
-
-    def killed(path: Path, to: Path, replace: Any = Path.replace) -> Any:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return replace(path, to)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", killed)
-        patch.setattr(init, "mend_card", lambda home, configuration: False)  # who is killed mends nothing
-        if n_done < 4:
-            with pytest.raises(KeyboardInterrupt):
-                rotate_key(home, read_configuration(home))
-        else:
-            rotate_key(home, read_configuration(home))
+    with killed_after(n_done):
+        rotate_key(home, read_configuration(home))
 
     def ended(*given: Any, **named: Any) -> None:
         raise InvalidInputError("far enough")
@@ -185,23 +189,12 @@ def test_after_a_kill_the_next_command_puts_the_card_right(
 
 
 @pytest.mark.parametrize("n_done", range(5))
-def test_a_rotation_that_was_killed_is_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_done: int
-) -> None:
+def test_a_rotation_that_was_killed_is_repeated(tmp_path: Path, n_done: int) -> None:
     """Whoever knew the key of before takes the card, not one that replaces a key nobody has seen."""
     home, partner = tmp_path / "lab", CardFolder(tmp_path / "cards")
     init_node(home, "lab", bind="127.0.0.1:7443")
     partner.add(read_card(home / "lab.card"))
-    left = iter(range(n_done))
-
-    def killed(path: Path, to: Path, replace: Any = Path.replace) -> Any:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return replace(path, to)
-
-    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        patch.setattr(Path, "replace", killed)
-        patch.setattr(init, "mend_card", lambda home, configuration: False)
+    with killed_after(n_done):
         rotate_key(home, read_configuration(home))
     path, fingerprint = rotate_key(home, read_configuration(home))
     assert load_identity(home, "lab").fingerprint == fingerprint == read_card(path).fingerprint

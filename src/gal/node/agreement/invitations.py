@@ -278,9 +278,8 @@ def _read(path: Path) -> tuple[TaskTerms, bytes]:
         if path.stat().st_size > LARGEST:
             raise InvalidInputError(f"{str(path)!r} is too large to be an invitation")
         content: Any = json.loads(path.read_text(encoding="utf-8"))
-        return TaskTerms.model_validate(content["terms"]), base64.b64decode(
-            content["signature"], validate=True
-        )
+        signature = base64.b64decode(content["signature"], validate=True)
+        return TaskTerms.model_validate(content["terms"]), signature
     except FileNotFoundError as error:
         raise InvalidInputError(f"there is no file {str(path)!r}") from error
     except IsADirectoryError as error:

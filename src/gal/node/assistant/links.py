@@ -84,9 +84,8 @@ class Link:
         if stream is None:
             return
         with self._announcing:
-            tasks = [
-                task for task in self._service.state.tasks("organization") if task.label_holder == self.peer
-            ]
+            joined_here = self._service.state.tasks("organization")
+            tasks = [task for task in joined_here if task.label_holder == self.peer]
             joined = tuple((task.id, task.terms.digest) for task in tasks if task.status == "open")
             if joined == self._announced:
                 return
@@ -119,8 +118,7 @@ class Link:
                 continue
             opened, self._heard, self._replaced = time.monotonic(), False, False
             self._serve(stream)
-            # Streams that end as soon as they are open, without a word, are no reason to dial without a
-            # break.
+            # Streams that end as soon as they are open, without a word, are no reason to dial at once.
             if (self._heard or time.monotonic() - opened > SOONEST) and not self._replaced:
                 pause = SOONEST
             self._ending.wait(pause)
@@ -210,9 +208,8 @@ class Link:
 
     def _tell(self, stream: Stream, message: Message, digest: str | None, failure: Failure) -> None:
         fields = {"code": failure.code, "message": failure.outside[:2000], "answers": digest}
-        self._records.send(
-            stream, prepare(Message("refusal", message.task, message.version, message.request, fields))
-        )
+        about = message.task, message.version, message.request
+        self._records.send(stream, prepare(Message("refusal", *about, fields)))
 
 
 class Links:
