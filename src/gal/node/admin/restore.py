@@ -164,10 +164,8 @@ def _missing_head(state: State, found: Restore, head: str) -> str:
         known = log.execute("select seq from audit where hash = ?", (head,)).fetchone()
     if known is None:
         return f"the head {head} is not in the backup: something was recorded since it was made"
-    return (
-        f"the head {head} is entry {known[0]}, and the backup ends with entry {found.seq}: it says nothing "
-        "of what came later"
-    )
+    ends = f"the backup ends with entry {found.seq}"
+    return f"the head {head} is entry {known[0]}, and {ends}: it says nothing of what came later"
 
 
 def _move(path: Path, target: Path) -> None:

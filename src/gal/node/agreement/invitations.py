@@ -170,6 +170,10 @@ class TaskTerms(BaseModel):
             "many she has",
         }[self.alignment]
         others = ", ".join(one.name for one in self.organizations)
+        how = "as they are" if self.secrecy == "none" else "under masks, as they are otherwise"
+        promise = "none is promised for the residuals that you receive"
+        if self.privacy != "none":
+            promise = f"{self.privacy.sentence()}. {self.privacy.about_columns()}"
         return [
             f"{self.label_holder} asks for help with the task {self.name!r}"
             + (f", in her words: {_quoted(self.purpose)}" if self.purpose else "."),
@@ -179,8 +183,8 @@ class TaskTerms(BaseModel):
             f"answer with fitted values; later with predictions.{held}",
             *self._probes(),
             f"Rows are matched by {align}.",
-            f"Privacy: {self._promise()}. Your fitted values and predictions are another matter: they leave "
-            f"{self._secrecy()}, unless your own node.toml rounds them or adds noise to them.",
+            f"Privacy: {promise}. Your fitted values and predictions are another matter: they leave {how}, "
+            "unless your own node.toml rounds them or adds noise to them.",
             *self._circle(),
         ]
 
@@ -198,9 +202,6 @@ class TaskTerms(BaseModel):
             "policy.interactions = true in your node.toml, false without it."
         ]
 
-    def _secrecy(self) -> str:
-        return "as they are" if self.secrecy == "none" else "under masks, as they are otherwise"
-
     def _circle(self) -> list[str]:
         """With sums: what she gets, and by which keys you know those whose answers yours are added to."""
         if self.secrecy == "none":
@@ -214,11 +215,6 @@ class TaskTerms(BaseModel):
             "What protects you are the keys of the others. Ask each of them, not her, for its fingerprint: "
             + "; ".join(f"{one.name} {one.fingerprint}" for one in self.organizations),
         ]
-
-    def _promise(self) -> str:
-        if self.privacy == "none":
-            return "none is promised for the residuals that you receive"
-        return f"{self.privacy.sentence()}. {self.privacy.about_columns()}"
 
 
 def _quoted(words: str) -> str:

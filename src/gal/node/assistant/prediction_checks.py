@@ -193,7 +193,7 @@ class PredictionChecks:
         """Charge the rows that are named, each to an exchange where there has to be one."""
         psi = asked.message.fields["method"] == "psi"
         if psi and not self._state.use_credit(*exchanged_rows(asked), n_rows):
-            raise not_exchanged(self._name)
+            raise self._limits.not_exchanged()
         self._charge_rows(asked, n_rows)
 
     def _charge_rows(self, asked: IncomingRequest, n_rows: int) -> None:
@@ -212,7 +212,7 @@ class PredictionChecks:
             self._state.spend_predictions(account, day, limit - before, limit)
             raise self._limits.too_many_unknown()
         if asked.message.fields["method"] == "psi":
-            raise not_exchanged(self._name)
+            raise self._limits.not_exchanged()
 
     def _count_small(self, asked: IncomingRequest, n_rows: int) -> None:
         """Few rows at once tell more of each of them, first of all whether it is known."""
@@ -246,13 +246,6 @@ class PredictionChecks:
 
     def _today(self) -> str:
         return self._clock().date().isoformat()
-
-
-def not_exchanged(name: str) -> RefusedError:
-    """The answer to who names rows, with private set intersection, that were in no exchange."""
-    return RefusedError(
-        "alignment", f"{name} speaks only of rows that a private set intersection has found: do one first"
-    )
 
 
 def exchanged_rows(asked: IncomingRequest) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from gal.core.rows import PROBE_FOLDS
 from gal.errors import RefusedError
 from gal.node.agreement.effective_rows import check_effective, is_finite
 from gal.node.agreement.incoming import IncomingRequest
-from gal.node.assistant.prediction_checks import exchanged_rows, n_named, not_exchanged
+from gal.node.assistant.prediction_checks import exchanged_rows, n_named
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.store.files import folder_bytes
@@ -125,7 +125,7 @@ class RequestChecks:
             self._limits.check_named(n_named(asked))
             psi, named = terms.alignment == "psi", n_named(asked)
             if psi and not self._state.use_credit(*exchanged_rows(asked), named):
-                raise not_exchanged(self._name)
+                raise self._limits.not_exchanged()
 
     def disk(self, asked: IncomingRequest) -> None:
         """Whether more may be kept for this label holder: views, models and answers of all its tasks."""

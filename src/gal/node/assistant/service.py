@@ -16,8 +16,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
-
 from gal.clock import utc_now
 from gal.errors import RefusedError
 from gal.models.registry import stays_put
@@ -250,8 +248,7 @@ class Service:
             self.state.put_version(task.id, message.version, ended)
             self.log.info("ended", peer=asked.peer, task=task.name, version=message.version, kept=kept)
             self.clean(task.id, message.version)
-        done = Message("done", message.task, message.version, message.request, {"answers": asked.digest})
-        return prepare(done)
+        return prepare(asked.reply("done"))
 
     def moves(self) -> bool:
         """Whether the local model is one that moves; the process that computes is asked once, if at all."""
@@ -285,9 +282,6 @@ class Service:
 
 def _said_of(asked: IncomingRequest, found: PredictedRows) -> Message:
     """What was computed for a request, as the message that answers it."""
-    fields: dict[str, Any] = {"answers": asked.digest, "rows": found.order}
-    if found.changed:  # nothing else is told
-        fields["changed"] = True
-    arrays: dict[str, NDArray[Any]] = {"known": found.known, "values": found.values}
-    request = asked.message
-    return Message("predicted", request.task, request.version, request.request, fields, arrays)
+    changed = {"changed": True} if found.changed else {}  # nothing else is told
+    arrays = {"known": found.known, "values": found.values}
+    return asked.reply("predicted", {"rows": found.order, **changed}, arrays)

@@ -146,7 +146,7 @@ class SumAnswers:
         if request.part is None:
             DiskRecord(self._state.path).settle([Claim(UNITS, asked.digest, repr(unit))])
         self._keep(asked, Computed(fitted, unit, content, residual, round=request.round))
-        return _done("done", asked)
+        return prepare(asked.reply("done"))
 
     def _began(self, message: Message) -> str:
         version = self._state.version(message.task, message.version)
@@ -171,7 +171,7 @@ class SumAnswers:
         fields = {"rows": predicted.fields["rows"], "learned": learned, "unit": unit}
         if predicted.fields.get("changed"):
             fields["changed"] = True
-        return _done("found", asked, {"known": predicted.arrays["known"]}, fields)
+        return prepare(asked.reply("found", fields, {"known": predicted.arrays["known"]}))
 
     def check_total(self, asked: IncomingRequest) -> None:
         """Whether every round has a rate, and the one that it had before."""
@@ -207,7 +207,7 @@ class SumAnswers:
         with self._lock:
             member = self._member(asked, task)
             offers = [member.offer(number) for number in asked.message.fields["numbers"]]
-        return _done("offers", asked, offer_arrays(offers))
+        return prepare(asked.reply("offers", arrays=offer_arrays(offers)))
 
     def share(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """Shares of the secrets of these sums, sealed for each of the others."""
@@ -217,7 +217,8 @@ class SumAnswers:
             member = self._member(asked, task)
             offers = self._offers(member.circle, message)
             shares = [member.share(number, offers[number]) for number in numbers]
-        return _done("shares", asked, {"boxes": box_array(member.circle, shares, members)})
+        boxes = box_array(member.circle, shares, members)
+        return prepare(asked.reply("shares", arrays={"boxes": boxes}))
 
     def answer(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The values of a question under masks; the same again, where the very same is asked again."""
@@ -241,7 +242,7 @@ class SumAnswers:
                 raise RefusedError("not-finite", f"{self._name}: {error}") from error
             except InvalidMessageError as error:  # it names who sealed them, and nothing of ours
                 raise RefusedError("shares", f"{self._name}: {error}") from error
-            said = _done("masked", asked, {"values": masked.values.view(np.int32)})
+            said = prepare(asked.reply("masked", arrays={"values": masked.values.view(np.int32)}))
             self._said[asked.digest] = said
             while len(self._said) > SAID:
                 self._said.popitem(last=False)
@@ -255,7 +256,7 @@ class SumAnswers:
             opening = member.open(fields["number"], fields["members"])
         if opening.keys:
             self._log.warning("dropped out of a sum", task=task.name, organizations=", ".join(opening.keys))
-        return _done("opened", asked, opening_arrays(member.circle, opening))
+        return prepare(asked.reply("opened", arrays=opening_arrays(member.circle, opening)))
 
     # Reading
 
@@ -337,14 +338,3 @@ class SumAnswers:
         named = [one.tobytes() for one in tokens] if brief else tokens
         rows = [sha256_of(f"{circle.digest} {one}".encode()) for one in named]
         return values, prediction_content(request, order, values.shape, question.learned), rows, [also]
-
-
-def _done(
-    kind: str,
-    asked: IncomingRequest,
-    arrays: Mapping[str, NDArray[Any]] | None = None,
-    fields: Mapping[str, Any] | None = None,
-) -> Encoded:
-    message = asked.message
-    said = {"answers": asked.digest, **(fields or {})}
-    return prepare(Message(kind, message.task, message.version, message.request, said, arrays or {}))

@@ -323,7 +323,8 @@ def new_configuration_text(name: str, **given: str | None) -> str:
             text = text.replace(f"# {key}\n", f"{key}\n")
             continue
         line = f"{key} = {json.dumps(value, ensure_ascii=False)}".replace("\\", r"\\")  # the escapes of TOML
-        text = re.sub(f'^# {key} = "[^"]*"', line, text, count=1, flags=re.M)
+        text, n_lines = re.subn(f'^# {key} = "[^"]*"', line, text, count=1, flags=re.M)
+        assert n_lines == 1, key
     return text
 
 

@@ -243,6 +243,11 @@ class PolicyLimits:
             "operator to raise 'unknown_ids_per_day'.",
         )
 
+    def not_exchanged(self) -> RefusedError:
+        """The answer to who names rows, with private set intersection, that were in no exchange."""
+        said = "speaks only of rows that a private set intersection has found: do one first"
+        return RefusedError("alignment", f"{self.organization} {said}")
+
     def too_many_begins(self) -> RefusedError:
         """The answer to who has tried to begin too often."""
         return RefusedError(

@@ -45,7 +45,7 @@ from gal.node.store.views import load_view, save_parts, save_view
 from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
 from gal.node.work.learned_rows import Changes, ExchangedRows, LearnedRows, remember_rows
-from gal.node.work.own_rows import OwnRows, alignment_refusals, check_exchanged, give_back_memory
+from gal.node.work.own_rows import OwnRows, alignment_refusals, give_back_memory
 from gal.node.work.pipe import PredictedRows, Result, pack
 from gal.node.work.stored_models import StoredModels
 from gal.protocol import Message, decode, digest, encode
@@ -143,7 +143,9 @@ class LocalWork:
                     check_overlap(len(there), len(asked), self.configuration.name, peer)
             if not own:  # one answer for few known rows and for none: it must not tell who is known here
                 self.limits.check_begin(len(there), message.version)
-                check_exchanged(message, known, self.configuration.name)
+                # After a private set intersection rows are named that both know; others are being tried out.
+                if message.fields["method"] == "psi" and not known.all():
+                    raise self.limits.not_exchanged()
             if takes_parts(self.new_model()):
                 save_parts(part_columns(table), view_in_parts(table, there), folder / "view")
             else:

@@ -222,12 +222,3 @@ def alignment_refusals() -> Iterator[None]:
         yield
     except AlignmentError as error:
         raise RefusedError("alignment", str(error)) from error
-
-
-def check_exchanged(message: Message, known: NDArray[np.bool_], organization: str) -> None:
-    """After a private set intersection only rows are named that both know; other ids are being tried out."""
-    if message.fields["method"] == "psi" and not known.all():
-        raise RefusedError(
-            "alignment",
-            f"{organization} speaks only of rows that a private set intersection has found: do one first",
-        )
