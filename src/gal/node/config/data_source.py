@@ -7,7 +7,7 @@ whatever a query of DuckDB reads. A password never stands here.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
@@ -216,69 +216,64 @@ class DataSource(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        """Whether this says in one way where the rows are, and has no key for another kind of source."""
+        for wrong, said in self._rules():
+            if wrong:
+                raise ValueError(said)
+        return self
+
+    def _rules(self) -> Iterator[tuple[object, str]]:
+        """That this says in one way where the rows are, and has no key for another kind of source."""
         path, scheme = self.path, scheme_of(self.address or "")
         known = ", ".join(f"{one}://" for one in (*DATABASES, *LAKES))
         is_rows = path is None or path.suffix == "" or _is_named_as_file(path) or path.is_dir()
         told = None if self.endpoint is None else _told(self.endpoint)
         features = () if self.features == "all" else self.features
         twice = [one for one in features if features.count(one) > 1]
-        for wrong, said in (
-            (
-                self.is_database and (self.sql is None) == (self.table is None),
-                'a database needs either table, such as table = "patients", or sql (a query), and not both',
-            ),
-            (
-                self.is_database and scheme not in DATABASES,
-                f"no kind of source is called {scheme}://; there are {known}",
-            ),
-            (
-                not self.is_database and (self.source is None) == (self.sql is None),
-                "give either source (a .csv, .parquet or .xlsx file, a folder of Parquet files, s3://bucket/folder or a "
-                "database such as postgresql://host/name) or sql (a query), and not both",
-            ),
-            (
-                not is_rows,
-                f"source must end in .csv, .parquet or .xlsx (or .csv.gz), got {getattr(path, 'name', '')!r}; another "
-                "spreadsheet is saved as .xlsx or as CSV UTF-8 first",
-            ),
-            (
-                self.database is not None and (self.sql is None or self.is_database),
-                "database needs sql: the query that reads the rows from it",
-            ),
-            *(
-                (
-                    getattr(self, name) is not None and not self.is_database,
-                    f"{name} is for databases: it needs a source such as postgresql://host/name",
-                )
-                for name in ("table", "password_file")
-            ),
-            *(
-                (
-                    getattr(self, name) is not None and not self.is_bucket,
-                    f"{name} is for object stores: it needs a source such as s3://bucket/folder",
-                )
-                for name in ("endpoint", "region")
-            ),
-            (
-                told,
-                f"endpoint has {told} in it, and node.toml is no place for secrets: give the keys of a store in the "
-                "variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-            ),
-            (
-                self.endpoint is not None and not _is_address(self.endpoint),
-                "endpoint is the address of a store and nothing else, such as https://minio.example:9000",
-            ),
-            (
-                self.label == self.row_id,
-                f"label and row_id are both {self.label!r}; the label is a column of its own",
-            ),
-            (twice, f"features has {next(iter(twice), '')!r} more than once"),
-            *(
-                (column in features, f"features has {column!r}, which is the {role} and can be no feature")
-                for role, column in (("label", self.label), ("row_id", self.row_id))
-            ),
-        ):
-            if wrong:
-                raise ValueError(said)
-        return self
+        yield (
+            self.is_database and (self.sql is None) == (self.table is None),
+            'a database needs either table, such as table = "patients", or sql (a query), and not both',
+        )
+        yield (
+            self.is_database and scheme not in DATABASES,
+            f"no kind of source is called {scheme}://; there are {known}",
+        )
+        yield (
+            not self.is_database and (self.source is None) == (self.sql is None),
+            "give either source (a .csv, .parquet or .xlsx file, a folder of Parquet files, s3://bucket/folder or a "
+            "database such as postgresql://host/name) or sql (a query), and not both",
+        )
+        yield (
+            not is_rows,
+            f"source must end in .csv, .parquet or .xlsx (or .csv.gz), got {getattr(path, 'name', '')!r}; another "
+            "spreadsheet is saved as .xlsx or as CSV UTF-8 first",
+        )
+        yield (
+            self.database is not None and (self.sql is None or self.is_database),
+            "database needs sql: the query that reads the rows from it",
+        )
+        for name in ("table", "password_file"):
+            yield (
+                getattr(self, name) is not None and not self.is_database,
+                f"{name} is for databases: it needs a source such as postgresql://host/name",
+            )
+        for name in ("endpoint", "region"):
+            yield (
+                getattr(self, name) is not None and not self.is_bucket,
+                f"{name} is for object stores: it needs a source such as s3://bucket/folder",
+            )
+        yield (
+            told,
+            f"endpoint has {told} in it, and node.toml is no place for secrets: give the keys of a store in the "
+            "variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        )
+        yield (
+            self.endpoint is not None and not _is_address(self.endpoint),
+            "endpoint is the address of a store and nothing else, such as https://minio.example:9000",
+        )
+        yield (
+            self.label == self.row_id,
+            f"label and row_id are both {self.label!r}; the label is a column of its own",
+        )
+        yield (twice, f"features has {next(iter(twice), '')!r} more than once")
+        for role, column in (("label", self.label), ("row_id", self.row_id)):
+            yield (column in features, f"features has {column!r}, which is the {role} and can be no feature")
