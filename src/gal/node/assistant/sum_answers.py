@@ -175,20 +175,7 @@ class SumAnswers:
 
     def check_total(self, asked: IncomingRequest) -> None:
         """Whether every round has a rate, and the one that it had before."""
-        message, track = asked.message, asked.message.fields["track"]
-        rounds, rates = message.fields["rounds"], message.fields["rates"]
-        if len(rounds) != len(rates):
-            raise RefusedError("wrong-shape", f"{len(rounds)} rounds and {len(rates)} rates to add them with")
-        # Rates are fixed when a version has learned. With others the label holder would get the sum of each
-        # round by itself; with many that differ little, the same answers, rounded again and again.
-        digest = sha256_of(plain_bytes([rounds, rates]))
-        claim = Claim(RATES, f"{message.task} {message.version} {track}", digest)
-        if DiskRecord(self._state.path).settle([claim]):
-            raise RefusedError(
-                "content",
-                f"{self._name} has added up the rounds of version {message.version} with other rates: "
-                "predict with those of this version, or learn a new one",
-            )
+        settle_rates(self._name, asked.message, DiskRecord(self._state.path))
 
     def _keep(self, asked: IncomingRequest, question: Computed) -> None:
         task = asked.message.task
@@ -338,3 +325,22 @@ class SumAnswers:
         named = [one.tobytes() for one in tokens] if brief else tokens
         rows = [sha256_of(f"{circle.digest} {one}".encode()) for one in named]
         return values, prediction_content(request, order, values.shape, question.learned), rows, [also]
+
+
+def settle_rates(name: str, total: Message, record: DiskRecord) -> None:
+    """An error where there is no rate for each round, or where the version's rounds had other ones before.
+
+    Rates are fixed when a version has learned. With others the label holder would get the sum of each round
+    by itself; with many that differ little, the same answers, rounded again and again.
+    """
+    rounds, rates = total.fields["rounds"], total.fields["rates"]
+    if len(rounds) != len(rates):
+        raise RefusedError("wrong-shape", f"{len(rounds)} rounds and {len(rates)} rates to add them with")
+    version = f"{total.task} {total.version} {total.fields['track']}"
+    digest = sha256_of(plain_bytes([rounds, rates]))
+    if record.settle([Claim(RATES, version, digest)]):
+        raise RefusedError(
+            "content",
+            f"{name} has added up the rounds of version {total.version} with other rates: predict with those "
+            "of this version, or learn a new one",
+        )

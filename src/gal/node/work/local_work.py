@@ -12,7 +12,6 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,29 +33,25 @@ from gal.node.agreement.request_arrays import (
     check_roles,
     fit_request,
     predict_request,
-    shared_rows,
 )
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import check_kinds, part_columns, read_like, view_in_parts, view_of_table
-from gal.node.source.told_columns import model_for, remember_columns, told_model
-from gal.node.store.files import map_file, write_whole
+from gal.node.source.told_columns import remember_columns, told_model
+from gal.node.store.files import write_whole
 from gal.node.store.views import load_view, save_parts, save_view
 from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
 from gal.node.work.learned_rows import Changes, ExchangedRows, LearnedRows, remember_rows
-from gal.node.work.own_rows import OwnRows, alignment_refusals, give_back_memory
+from gal.node.work.open_versions import OpenVersions, StoredModels
+from gal.node.work.own_rows import OwnRows, alignment_refusals
 from gal.node.work.pipe import PredictedRows, Result, pack
-from gal.node.work.stored_models import StoredModels
 from gal.protocol import Message, decode, digest, encode
 from gal.storage import save_models
 
 if TYPE_CHECKING:
     from gal.privacy.mechanisms.answers import AnswerNoise
     from gal.privacy.noise import NoiseSource
-
-KEPT = 4
-"""So many versions stay in memory."""
 
 Noise = Mapping[str, Any] | None
 Folder = Path | str
@@ -72,8 +67,8 @@ class LocalWork:
         self.limits = PolicyLimits(configuration.name, configuration.policy)
         self._lock = threading.Lock()
         self.own_rows = OwnRows(configuration)
-        self._versions: dict[Path, tuple[Organization, Terms]] = {}
         self._models = StoredModels(configuration)
+        self.version = OpenVersions(configuration)
         self._learned = LearnedRows()
         self._exchanged = ExchangedRows(configuration.policy.min_rows)
 
@@ -159,31 +154,11 @@ class LocalWork:
             left = write_whole(folder / ROWS, key_bytes(table.ids.values[there])) if keys else None
             write_whole(folder / "begin.arrow", data)
             write_whole(folder / "begun.arrow", answer)
-        with self._lock:
-            self._versions.pop(folder, None)
+        self.version.forget(folder)
         self.own_rows.let_go_of_large()  # rounds need the view only
         return {"n_rows": len(there), "kinds": dict(table.kinds), "keys": left}, answer
 
     # Rounds
-
-    def version(self, folder: Path) -> tuple[Organization, Terms]:
-        """The organization as it takes part in a version, from the files of its beginning."""
-        with self._lock:
-            if folder not in self._versions:
-                while len(self._versions) >= KEPT:
-                    self._versions.pop(next(iter(self._versions)))
-                self._versions[folder] = self._open(folder)
-            return self._versions[folder]
-
-    def _open(self, folder: Path) -> tuple[Organization, Terms]:
-        begin, begun = (decode(map_file(folder / f"{name}.arrow")) for name in ("begin", "begun"))
-        rows = shared_rows(begin.arrays, begun.arrays["known"] == 1)
-        rows = replace(rows, search=rows.fit, validation=rows.fit[:0])
-        give_back_memory()  # what aligning the rows took
-        chosen, fields, view = self.configuration.model, begin.fields, load_view(folder / "view")
-        model = model_for(self.configuration, view, folder)
-        organization = Organization(fields["organization"], view, model, local_loss=chosen.local_loss)
-        return organization, Terms(rows, fields["n_outputs"], fields["rounds"], fields["seed"])
 
     def fit(
         self,
@@ -315,13 +290,8 @@ class LocalWork:
 
     def forget(self, data: bytes, folder: Folder) -> Result:  # noqa: ARG002
         """Let go of everything of a task (its folder) that is still in memory."""
-        folder = Path(folder)
-        with self._lock:
-            self._versions = {
-                path: one for path, one in self._versions.items() if folder not in (path, *path.parents)
-            }
-        self._learned.forget(folder)
-        self._models.forget(folder)
+        for kept in (self.version, self._learned, self._models):
+            kept.forget(Path(folder))
         return {}, b""
 
     def erase(self, data: bytes, ids: Sequence[str], *, drop_versions: bool) -> Result:  # noqa: ARG002
