@@ -68,7 +68,7 @@ def same_draws() -> None:
     np.random.seed(0)  # noqa: NPY002 -- the generator that scikit-learn takes where none is named
 
 
-STARTING = ("gal.node.admin.doctor", "gal.node.work.worker", "gal_bench.demo.processes")
+STARTING = ("gal.node.work.worker", "gal_bench.demo.processes")
 """Modules that start processes of Python; where a test knows of their room, they are imported."""
 
 

@@ -24,7 +24,7 @@ def test_a_bucket_that_amazon_does_not_have_asks_for_the_endpoint(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GAL_HOME", raising=False)
     monkeypatch.setattr(streamed_reading, "WAITS", ())
-    monkeypatch.setattr(Lake, "_files", fail)
+    monkeypatch.setattr(Lake, "_system", fail)
     words = ("init", "lab", "--data", "s3://lake/rows", "--row-id", "id")
     for more, asks in (((), True), (("--endpoint", "http://store:9000"), False)):
         error = CliRunner().invoke(app, [*words, *more]).exception
@@ -55,7 +55,7 @@ def test_what_cannot_be_found_names_the_option_and_the_organization(
     (tmp_path / "empty").mkdir()
     if source.startswith("s3"):
         monkeypatch.setattr(streamed_reading, "WAITS", ())
-        monkeypatch.setattr(Lake, "_files", fail)
+        monkeypatch.setattr(Lake, "_system", fail)
     error = CliRunner().invoke(app, ["init", "lab", "--data", source, "--row-id", "id", *more]).exception
     assert isinstance(error, InvalidInputError)
     assert "organization 'lab'" in str(error)

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from gal.cli.app import _fail, app
 from gal.cli.tables import read_frame
 from gal.errors import GALError, InvalidInputError
-from gal.node.admin.columns_found import columns_found
+from gal.node.admin.doctor import columns_found
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.source.data import read_source, view_of_table
-from gal.node.source.told_columns import model_for, remember_columns, told_model
+from gal.node.source.told_columns import model_for, remember_columns
 
 
 def node_of(folder: Path, name: str, more: str = "") -> NodeConfiguration:
@@ -147,15 +147,6 @@ def test_a_nodes_default_model_reads_the_columns_of_its_source(tmp_path: Path, c
         assert lines[0].startswith("income: number ($")
         assert "when: date (2020-01-01, 2020-01-02, 2020-01-03): days + weekday + month" in lines
         assert any(line.startswith("ward: as you said, category (") for line in lines)
-
-
-def test_a_version_that_began_before_is_read_as_it_was(tmp_path: Path) -> None:
-    table, _ = messy(60)
-    table.to_csv(tmp_path / "rows.csv", index=False)
-    configuration = node_of(tmp_path, "rows.csv")
-    view = view_of_table(read_source(configuration))
-    assert model_for(configuration, view, tmp_path).kinds is None
-    assert told_model(configuration, view, (), ()).kinds == {"income": "auto"}
 
 
 @pytest.mark.parametrize(

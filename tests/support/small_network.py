@@ -33,8 +33,10 @@ from gal.node.journal.failures import describe_failure
 from gal.node.journal.logs import Log
 from gal.node.runtime.node import Node
 from gal.node.store.state import TaskRecord
-from gal.node.work.worker import Result, WorkFailedError
-from gal.node.work.worker_process import ONE_AT_A_TIME, Commands
+from gal.node.work.local_work import LocalWork
+from gal.node.work.pipe import Result
+from gal.node.work.worker import WorkFailedError
+from gal.node.work.worker_process import ONE_AT_A_TIME
 from gal.transport import CardFolder, card_of, make_identity, save_identity
 from patience import LONGEST, patient
 from ports import free_port
@@ -59,7 +61,7 @@ class WorkerHere:
         self._configuration = configuration
         self._one_at_a_time = threading.Lock()
         self._making = threading.Lock()
-        self._commands: Commands | None = None
+        self._work: LocalWork | None = None
 
     def start(self) -> None:
         """Nothing to start."""
@@ -81,19 +83,19 @@ class WorkerHere:
     def restart(self) -> None:
         """Forget everything."""
         with self._making:
-            self._commands = None
+            self._work = None
 
     def __call__(self, do: str, data: Any = b"", **command: Any) -> Result:
         told = json.loads(json.dumps(command, default=str))
         with self._making:
-            if self._commands is None:
-                self._commands = Commands(self._configuration)
+            if self._work is None:
+                self._work = LocalWork(self._configuration)
         try:
             if do not in ONE_AT_A_TIME:
-                result, content = getattr(self._commands, do)(told, bytes(data))
+                result, content = getattr(self._work, do)(bytes(data), **told)
             else:
                 with self._one_at_a_time:
-                    result, content = getattr(self._commands, do)(told, bytes(data))
+                    result, content = getattr(self._work, do)(bytes(data), **told)
         except Exception as error:
             raise WorkFailedError(describe_failure(error, self._configuration.name)) from error
         return json.loads(json.dumps(result)), content

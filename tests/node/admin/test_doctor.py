@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,13 +21,12 @@ pytest.importorskip("cryptography")
 from gal.node.admin import doctor
 from gal.node.admin.doctor import Finding, examine
 from gal.node.admin.init import init_node
-from gal.node.admin.trial import try_model
-from gal.node.config.configuration import read_configuration
 from gal.node.runtime.control import ControlServer
-from gal.node.store.views import load_view
 from gal.node.work.sandbox import landlock_version
+from gal.node.work.worker import Worker
 from gal.transport import CardFolder, Identity, Listener, card_of, make_identity, read_card
 from ports import free_port
+from small_network import WorkerHere
 
 ROWS = "id,age,town,y\n" + "".join(f"{row},{row % 7},{'ab'[row % 2]},{row % 2}\n" for row in range(30))
 
@@ -40,20 +37,10 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-RUN_TRIAL = doctor.run_trial
-
-
 @pytest.fixture(autouse=True)
 def tried_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are tried in this process: a new one takes seconds to import."""
-
-    def here(home: Path, view: Path, result: Path) -> int:
-        rows = load_view(view)
-        found = try_model(read_configuration(home), rows)
-        result.write_text(json.dumps(asdict(found)))
-        return 0
-
-    monkeypatch.setattr(doctor, "run_trial", here)
+    monkeypatch.setattr(doctor, "Worker", WorkerHere)
 
 
 @pytest.fixture
@@ -336,7 +323,7 @@ def test_a_kernel_without_landlock_is_noted(home: Path, monkeypatch: pytest.Monk
 
 
 def test_a_model_that_ends_its_process_is_a_finding(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "run_trial", RUN_TRIAL)
+    monkeypatch.setattr(doctor, "Worker", Worker)
     folder = home.parent / "models"
     folder.mkdir()
     (folder / "brutal.py").write_text(

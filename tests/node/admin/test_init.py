@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from gal.transport import (
     load_identity,
     make_identity,
     read_card,
-    replaced_by,
 )
 
 
@@ -144,6 +144,22 @@ def test_somebody_may_read_the_key_while_it_is_replaced(
     assert seen == [fingerprint] == [load_identity(home, "lab").fingerprint]
 
 
+@contextmanager
+def killed_after(n_done: int) -> Iterator[None]:
+    """Whoever rotates a key is killed when it has put so many files in their places, and mends nothing."""
+    left = iter(range(n_done))
+
+    def killed(path: Path, to: Path, replace: Any = Path.replace) -> Any:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return replace(path, to)
+
+    with pytest.MonkeyPatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(Path, "replace", killed)
+        patch.setattr(init, "mend_card", lambda home, configuration: False)
+        yield
+
+
 @pytest.mark.parametrize("command", [("cards", "list"), ("cards", "add", "other.card"), ("serve",)])
 @pytest.mark.parametrize("n_done", range(5))
 def test_after_a_kill_the_next_command_puts_the_card_right(
@@ -156,21 +172,8 @@ def test_after_a_kill_the_next_command_puts_the_card_right(
     partner = CardFolder(tmp_path / "cards")
     partner.add(read_card(home / "lab.card"))
     (tmp_path / "other.card").write_text(card_text(card_of(make_identity("other"))))
-    left = iter(range(n_done))
-
-    def killed(path: Path, to: Path, replace: Any = Path.replace) -> Any:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return replace(path, to)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", killed)
-        patch.setattr(init, "mend_card", lambda home, configuration: False)  # who is killed mends nothing
-        if n_done < 4:
-            with pytest.raises(KeyboardInterrupt):
-                rotate_key(home, read_configuration(home))
-        else:
-            rotate_key(home, read_configuration(home))
+    with killed_after(n_done):
+        rotate_key(home, read_configuration(home))
 
     def ended(*given: Any, **named: Any) -> None:
         raise InvalidInputError("far enough")
@@ -186,42 +189,23 @@ def test_after_a_kill_the_next_command_puts_the_card_right(
 
 
 @pytest.mark.parametrize("n_done", range(5))
-def test_a_rotation_that_was_killed_is_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_done: int
-) -> None:
+def test_a_rotation_that_was_killed_is_repeated(tmp_path: Path, n_done: int) -> None:
     """Whoever knew the key of before takes the card, not one that replaces a key nobody has seen."""
     home, partner = tmp_path / "lab", CardFolder(tmp_path / "cards")
     init_node(home, "lab", bind="127.0.0.1:7443")
     partner.add(read_card(home / "lab.card"))
-    left = iter(range(n_done))
-
-    def killed(path: Path, to: Path, replace: Any = Path.replace) -> Any:
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return replace(path, to)
-
-    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        patch.setattr(Path, "replace", killed)
-        patch.setattr(init, "mend_card", lambda home, configuration: False)
+    with killed_after(n_done):
         rotate_key(home, read_configuration(home))
     path, fingerprint = rotate_key(home, read_configuration(home))
     assert load_identity(home, "lab").fingerprint == fingerprint == read_card(path).fingerprint
     assert partner.add(read_card(path)) == "lab"
 
 
-def test_a_card_for_a_key_that_never_came_is_made_anew_and_others_are_left(tmp_path: Path) -> None:
-    """As releases before left it; a card of any other key is for its operator to look at."""
-    old, home = init_node(tmp_path / "lab", "lab"), tmp_path / "lab"
-    never, path = make_identity("lab"), home / "lab.card"
-    right = path.read_bytes()
-    for text, mended in (
-        (card_text(card_of(never, None, replaced_by(old, never))), True),
-        (card_text(card_of(never)), False),
-        ("no card", False),
-        (right.decode(), False),
-    ):
-        path.write_text(text)
-        assert mend_card(home, read_configuration(home)) == mended
-        assert path.read_bytes() == (right if mended else text.encode())
-    path.unlink()
-    assert not mend_card(home, read_configuration(home))
+@pytest.mark.parametrize("text", ["no card", "of another key"])
+def test_a_card_of_any_other_key_is_for_its_operator_to_look_at(tmp_path: Path, text: str) -> None:
+    init_node(tmp_path / "lab", "lab")
+    path, waiting = tmp_path / "lab" / "lab.card", tmp_path / "lab" / "lab.card.next"
+    right, other = path.read_bytes(), card_text(card_of(make_identity("lab")))
+    waiting.write_text(other if text == "of another key" else text)
+    assert not mend_card(tmp_path / "lab", read_configuration(tmp_path / "lab"))
+    assert path.read_bytes() == right

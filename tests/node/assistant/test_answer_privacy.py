@@ -11,23 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from test_service import RESIDUAL, TERMS, N, X, begin, end, fit, predict
+import test_service as service
+from test_service import RESIDUAL, TERMS, CountingWorker, N, X, begin, end, fit, predict
 
 from gal.errors import PrivacyError, RefusedError
 from gal.models import LinearModel
-from gal.node.agreement.incoming import IncomingRequest
-from gal.node.assistant.service import Service
-from gal.node.config.configuration import read_configuration
-from gal.node.journal.metrics import Metrics
-from gal.node.store.state import State, TaskRecord
-from gal.node.work.worker import Result, WorkFailedError
-from gal.node.work.worker_process import Commands
+from gal.node.store.state import TaskRecord
+from gal.node.work.local_work import LocalWork
+from gal.node.work.worker import WorkFailedError
 from gal.privacy.ledger import Ledger, row_keys
 from gal.privacy.noise import SeededNoise
 from gal.protocol import Message, prepare
-from small_network import LINEAR, Network, WorkerHere, numbers, quiet, running
+from small_network import LINEAR, Network, numbers, running
 
 pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
 pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
@@ -57,43 +53,25 @@ class Steps:
     gaussian = laplace
 
 
-class Here(WorkerHere):
-    """A worker in this process whose noise is known; fails where it is told to."""
+class Here(CountingWorker):
+    """A worker in this process whose noise is known."""
 
     def __init__(self, configuration: Any, source: Any) -> None:
         super().__init__(configuration)
-        self._commands = Commands(configuration, source)
-        self.failing = False
-
-    def __call__(self, do: str, data: Any = b"", **command: Any) -> Result:
-        if self.failing:
-            raise OSError("the power failed")
-        return super().__call__(do, data, **command)
+        self._work = LocalWork(configuration, source)
 
 
-class Lab:
-    """An organization with a joined task, and its label holder's requests."""
+class Lab(service.Lab):
+    """An organization with noise on its answers."""
 
     def __init__(self, home: Path, section: str = NOISE, model: str = LINEAR, source: Any = None) -> None:
-        self.home = home
-        pd.DataFrame({"id": np.arange(N), "a": X[:, 0], "b": X[:, 1]}).to_csv(home / "rows.csv", index=False)
-        (home / "node.toml").write_text(
-            f'name = "lab"\n[data]\nsource = "rows.csv"\nrow_id = "id"\n[model]\n{model}\n{section}'
-        )
         self.source = Steps() if source is None else source
-        self.state, self.metrics = State(home), Metrics(dict)
-        configuration = read_configuration(home)
-        self.worker = Here(configuration, self.source)
         self._ledger: Ledger | None = None
-        self.service = Service(
-            configuration,
-            self.state,
-            self.worker,  # type: ignore[arg-type]
-            quiet(),
-            self.metrics,
-            ledger=self.ledger,
-        )
-        self.state.add_task(TaskRecord(TERMS.task, "risk", "organization", "clinic", TERMS))
+        super().__init__(home, section, model=model, ledger=self.ledger)
+
+    def new_worker(self, configuration: Any) -> CountingWorker:
+        """A worker that draws noise from the source."""
+        return Here(configuration, self.source)
 
     def ledger(self) -> Ledger:
         if self._ledger is None:
@@ -104,12 +82,6 @@ class Lab:
         """epsilon that these rows have cost at most; all rows, where none is named."""
         return self.ledger().spent("answers", 0.0, rows=row_keys(ids) if ids else None)
 
-    def ask(self, message: Message, peer: str = "clinic", own: bool = False) -> Message:
-        encoded = prepare(message)
-        return self.service.answer(
-            IncomingRequest(peer, encoded.message, encoded.data, encoded.digest, own)
-        ).message
-
     def fitted(self, round: int = 1) -> Message:
         """Begin, and fit so many rounds; the last answer."""
         rows = self.ask(begin()).fields["rows"]
@@ -117,7 +89,7 @@ class Lab:
         return answers[-1]
 
     def close(self) -> None:
-        self.state.close()
+        super().close()
         if self._ledger is not None:
             self._ledger.close()
 

@@ -14,6 +14,8 @@ import pytest
 from test_service import TERMS, Lab, N, begin, fit, predict
 from test_who_is_known import OTHER, PSI, exchange, of, refusal
 
+from gal.node.assistant import prediction_checks
+from gal.node.assistant.prediction_checks import AGAIN
 from gal.node.store.state import TaskRecord
 from gal.protocol import Message
 
@@ -46,15 +48,30 @@ def spent(lab: Lab) -> list[int]:
 FEW = predict([3, 4, 900], 1)
 
 
-def test_the_same_bytes_are_charged_once_across_restarts(lab: Lab) -> None:
+def test_the_same_bytes_are_charged_once_by_one_process(lab: Lab) -> None:
     first = lab.ask(FEW)
     assert spent(lab) == [3, 1, 1]
     for _ in range(3):
         np.testing.assert_array_equal(lab.ask(FEW).arrays["values"], first.arrays["values"])
     again = Lab(lab.home, POLICY)
     again.ask(FEW)
-    assert spent(again) == [3, 1, 1]
+    assert spent(again) == [6, 2, 2]
     again.close()
+
+
+def test_nobody_asks_all_day_for_one_charge(lab: Lab) -> None:
+    for _ in range(1 + AGAIN):
+        lab.ask(FEW)
+    assert spent(lab) == [3, 1, 1]
+    lab.ask(FEW)
+    assert spent(lab) == [6, 2, 2]
+
+
+def test_only_the_newest_requests_are_known(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prediction_checks, "KEPT", 2)
+    for ids in ([3], [4], [5], [5], [4], [3]):
+        lab.ask(predict(ids, 1))
+    assert spent(lab)[0] == 4
 
 
 @pytest.mark.parametrize(

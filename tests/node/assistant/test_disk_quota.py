@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
-import numpy as np
 import pytest
 from pydantic import ByteSize
+from test_service import Lab, begin, fit
 
 from gal.clock import utc_now
 from gal.errors import RefusedError
@@ -50,24 +48,9 @@ def test_what_is_kept_for_a_label_holder_is_counted_over_all_its_tasks(
     state.close()
 
 
-@pytest.mark.parametrize("what", ["begin", "fit"])
-def test_beginning_and_fitting_ask(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: object, one: object) -> None:
-        raise RefusedError("disk-quota", "full")
-
-    monkeypatch.setattr(RequestChecks, "disk", full)
-    state = State(tmp_path)
-    checks = RequestChecks(NodeConfiguration(name="lab", home=tmp_path), state, utc_now)
-    task = TaskRecord(MINE, "risk", "organization", "clinic", small_terms(MINE, "risk"))
-    residual = np.ones((30, 1), dtype=np.float32)
-    version = cast(
-        Any, type("V", (), {"rounds": 9, "without": (), "n_fit": 30, "n_outputs": 1, "fewest": 30})
-    )
-    terms = {"terms": task.terms.digest, "n_outputs": task.terms.outputs, "rounds": 1}
-    fields = terms | {"method": task.terms.alignment, "round": 1, "part": None}
-    message = Message(what, MINE, 1, "x", fields, {"residual": residual} if what == "fit" else {})
-    request = IncomingRequest("clinic", message, b"", "")
-    check = partial(checks.begin, request, task) if what == "begin" else partial(checks.fit, request, version)
-    with pytest.raises(RefusedError, match="full"):
-        check()
-    state.close()
+def test_beginning_and_fitting_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_checks, "LOOK_AT_DISK", -1.0)
+    lab = Lab(tmp_path, '[policy]\ndisk_per_peer = "1kB"\n')
+    rows = lab.ask(begin()).fields["rows"]
+    assert lab.refusal(fit(rows)) == lab.refusal(begin(version=2)) == "disk-quota"
+    lab.close()

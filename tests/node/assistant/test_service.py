@@ -20,9 +20,9 @@ from gal.node.assistant.service import Service
 from gal.node.config.configuration import read_configuration
 from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
-from gal.node.work.worker import Result
+from gal.node.work.pipe import Result
 from gal.protocol import Message, prepare
-from small_network import WorkerHere, quiet
+from small_network import LINEAR, WorkerHere, quiet
 
 N = 40
 FINGERPRINT = "sha256:" + "0" * 64
@@ -56,8 +56,16 @@ class CountingWorker(WorkerHere):
 class Lab:
     """An organization with a joined task, and its label holder's requests."""
 
-    def __init__(self, home: Path, policy: str = "", data: str = "", source: str = "rows.csv") -> None:
-        """``source`` "lake": a folder, whose rows stay where they are."""
+    def __init__(
+        self,
+        home: Path,
+        policy: str = "",
+        data: str = "",
+        source: str = "rows.csv",
+        model: str = LINEAR,
+        ledger: Any = None,
+    ) -> None:
+        """``policy``: more sections of node.toml; ``source`` "lake": a folder of Parquet files."""
         self.home = home
         rows = pd.DataFrame({"id": np.arange(N), "a": X[:, 0], "b": X[:, 1]})
         if source == "lake":
@@ -66,23 +74,18 @@ class Lab:
         else:
             rows.to_csv(home / source, index=False)
         (home / "node.toml").write_text(
-            f'name = "lab"\n[data]\nsource = "{source}"\nrow_id = "id"\n{data}'
-            f'[model]\nuse = "linear"\n{policy}'
+            f'name = "lab"\n[data]\nsource = "{source}"\nrow_id = "id"\n{data}[model]\n{model}\n{policy}'
         )
         self.today = datetime(2026, 1, 1, tzinfo=UTC)
-        self.state = State(home)
-        self.metrics = Metrics(dict)
-        configuration = read_configuration(home)
-        self.worker = CountingWorker(configuration)
-        self.service = Service(
-            configuration,
-            self.state,
-            self.worker,  # type: ignore[arg-type]
-            quiet(),
-            self.metrics,
-            lambda: self.today,
-        )
+        self.state, configuration = State(home), read_configuration(home)
+        self.worker = self.new_worker(configuration)
+        how = (configuration, self.state, self.worker, quiet(), Metrics(dict), lambda: self.today, ledger)
+        self.service = Service(*how)  # type: ignore[arg-type]  # the worker is in this process
         self.state.add_task(TaskRecord(TERMS.task, "risk", "organization", "clinic", TERMS))
+
+    def new_worker(self, configuration: Any) -> CountingWorker:
+        """A worker in this process."""
+        return CountingWorker(configuration)
 
     def ask(self, message: Message, peer: str = "clinic", own: bool = False) -> Message:
         encoded = prepare(message)

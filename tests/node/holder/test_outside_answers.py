@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from gal.node.work.local_work import LocalWork
-from gal.node.work.pipe import PredictedRows
 from patience import LONGEST, patient
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
@@ -31,17 +30,15 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 @pytest.fixture
 def ward_says(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Have the ward multiply what it answers in prediction."""
-    honest = LocalWork.predict
+    honest = LocalWork._for_others
 
     def make(factor: float) -> None:
-        def turned(self: LocalWork, *asked: Any, **how: Any) -> PredictedRows:
-            found = honest(self, *asked, **how)
-            if self.configuration.name != "ward":
-                return found
+        def turned(self: LocalWork, *given: Any) -> Any:
+            found = honest(self, *given)
             with np.errstate(over="ignore"):
-                return found._replace(values=np.float32(factor) * found.values)
+                return np.float32(factor) * found if self.configuration.name == "ward" else found
 
-        monkeypatch.setattr(LocalWork, "predict", turned)
+        monkeypatch.setattr(LocalWork, "_for_others", turned)
 
     return make
 

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gal import Organization
 from gal.errors import (
     ConfigurationError,
     GALError,
@@ -36,12 +35,11 @@ from gal.node.source.data import (  # noqa: E402
     Table,
     check_kinds,
     labels_of,
-    load_view,
     read_source,
-    save_view,
     stamp_of,
     view_of_table,
 )
+from gal.node.store.views import load_view, save_view  # noqa: E402
 from gal.storage.text_files import LOOKED_AT  # noqa: E402
 
 PATIENTS = """\
@@ -115,15 +113,6 @@ def test_the_label_is_never_a_feature(tmp_path: Path) -> None:
     assert unlabelled.features == ("x",)
     with pytest.raises(InvalidLabelsError, match="has no label"):
         labels_of(unlabelled)
-
-
-def test_rows_of_another_file_need_no_label(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("patient,x,y\n1,2,3\n")
-    (tmp_path / "new.csv").write_text("x,patient\n8,9\n")
-    configuration = configured(tmp_path, 'source = "rows.csv"\nrow_id = "patient"\nlabel = "y"')
-    table = read_source(configuration, tmp_path / "new.csv", label=False)
-    assert table.ids.values.tolist() == [9]
-    assert view_of_table(table).tolist() == [[8.0]]
 
 
 LABELS: dict[str, tuple[str, list[Any], str]] = {
@@ -401,25 +390,6 @@ def test_changed_columns_are_noticed(tmp_path: Path) -> None:
             check_kinds(read_csv(tmp_path, text), before)
 
 
-def test_the_default_model_takes_both_kinds_of_views(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    rows = "".join(f"{row},{rng.normal():.3f},{'ab'[row % 2]}\n" for row in range(40))
-    table = read_csv(tmp_path, f"patient,x,town\n{rows}")
-    residual = np.array([1.0, -1.0] * 20)
-    for features in (
-        table,
-        read_csv(tmp_path, f"patient,x,town\n{rows}", 'row_id = "patient"\nfeatures = ["x"]'),
-    ):
-        view = view_of_table(features)
-        organization = Organization("lab", view)
-        fitted = organization.model.fit(view, residual).predict(view)
-        assert fitted.shape == (40,)
-    frame = view_of_table(table)
-    model = Organization("lab", frame).model.fit(frame, residual)
-    assert model.predict(view_of_table(table, np.array([1])))[0] == pytest.approx(model.predict(frame)[1])
-    assert np.mean((model.predict(frame) - residual) ** 2) < 0.2
-
-
 floats = hnp.arrays(
     np.float64, st.tuples(st.integers(0, 5), st.integers(1, 4)), elements=st.floats(width=64, allow_nan=True)
 )
@@ -465,15 +435,6 @@ def test_frames_come_back_with_types_categories_and_order(
             assert back[name].to_numpy().tobytes() == frame[name].to_numpy().tobytes()
         else:
             assert back[name].cat.categories.dtype == object
-
-
-def test_views_of_tables_come_back(tmp_path: Path) -> None:
-    table = read_csv(tmp_path, PATIENTS)
-    for positions in (None, np.array([1]), np.array([], dtype=np.intp)):
-        view = view_of_table(table, positions)
-        save_view(view, tmp_path / "view")
-        pd.testing.assert_frame_equal(load_view(tmp_path / "view"), view, check_exact=True)
-    assert not list(tmp_path.glob("*.part"))
 
 
 def test_a_full_disk_leaves_the_old_view_and_no_draft(

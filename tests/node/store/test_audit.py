@@ -1,4 +1,6 @@
-"""The audit log: nothing altered, removed, moved or cut off goes unnoticed; several may append."""
+"""The audit log: nothing altered, removed or cut off goes unnoticed; several may append. Old entries are
+cut off on purpose: what is left stays provable, and so is what was cut.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ import contextlib
 import json
 import sqlite3
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,18 +19,31 @@ from hypothesis import strategies as st
 
 from forked import Forked
 from gal.errors import AuditError, NodeError
-from gal.node.store.audit import FIRST, AuditEntry, AuditLog, Total
+from gal.node.config.configuration import AuditSection
+from gal.node.journal.retention import Retention
+from gal.node.store.audit import (
+    FIRST,
+    TRIMMED,
+    AuditEntry,
+    AuditLog,
+    Total,
+    export_entries,
+    read_archives,
+)
 from patience import patient
+from small_network import quiet
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class Clock:
-    """A clock that goes one second at a time."""
+    """A clock that goes one step at a time."""
 
-    def __init__(self) -> None:
-        self.now = datetime(2030, 1, 1, tzinfo=UTC)
+    def __init__(self, step: timedelta = timedelta(seconds=1)) -> None:
+        self.step, self.now = step, START - step
 
     def __call__(self) -> datetime:
-        self.now += timedelta(seconds=1)
+        self.now += self.step
         return self.now
 
 
@@ -73,7 +88,7 @@ def tamper(path: Path, *statements: str) -> None:
 def test_an_entry_holds_what_was_said(log: AuditLog) -> None:
     first, second = fill(log, 2)
     assert (first.seq, first.previous, second.seq, second.previous) == (1, FIRST, 2, first.hash)
-    assert first.time == "2030-01-01T00:00:01.000000+00:00"
+    assert first.time == "2030-01-01T00:00:00.000000+00:00"
     assert (first.direction, first.peer, first.task, first.version) == ("out", "bank", "risk", 1)
     assert (second.round, second.kind, second.shape, second.n_bytes) == (1, "residual", "200x3", 101)
     assert log.entries() == [first, second]
@@ -85,7 +100,7 @@ def test_entries_are_selected(log: AuditLog) -> None:
     assert log.entries(task="risk") == all_of_them
     assert log.entries(peer="insurer") == all_of_them[4:]
     assert log.entries(task="risk", peer="insurer", limit=1) == all_of_them[5:]
-    assert log.entries(since=datetime(2030, 1, 1, 0, 0, 6, tzinfo=UTC)) == [*all_of_them[5:], other]
+    assert log.entries(since=START + timedelta(seconds=5)) == [*all_of_them[5:], other]
     assert log.entries(limit=2) == [all_of_them[-1], other]
 
 
@@ -244,20 +259,13 @@ def test_a_file_that_is_no_database_is_named(path: Path) -> None:
         AuditLog(path)
 
 
-def in_threads(work: Callable[[], None], n: int) -> None:
-    threads = [threading.Thread(target=work) for _ in range(n)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
 def test_threads_append_to_one_chain(log: AuditLog) -> None:
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(50):
             log.append("out", "fitted")
 
-    in_threads(work, 4)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert log.verify().n == 200
 
 
@@ -289,3 +297,144 @@ def test_the_hash_is_the_one_that_is_documented(log: AuditLog) -> None:
     content = [FIRST, 1, entry.time, "out", "bank", "risk", 1, 0, "fitted", "200x3", entry.digest, 100, ""]
     text = json.dumps(content, separators=(",", ":"))
     assert entry.hash == "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+# Old entries are cut off
+
+
+@pytest.fixture
+def old(path: Path) -> Iterator[AuditLog]:
+    """Ten entries, one each day."""
+    with AuditLog(path, clock=Clock(timedelta(days=1))) as log:
+        for number in range(10):
+            log.append("in", "fit", peer="bank", round=number)
+        yield log
+
+
+def day(number: int) -> datetime:
+    return START + timedelta(days=number)
+
+
+def test_what_is_left_is_provable_and_goes_on(old: AuditLog) -> None:
+    before = old.verify()
+    made = old.trim(day(6), None)
+    assert made is not None
+    assert [one.seq for one in old.entries()] == [7, 8, 9, 10, 11]
+    assert (made.kind, made.seq, made.shape) == (TRIMMED, 11, "6")
+    old.append("out", "fitted", peer="bank")
+    found = old.verify(expected_head=before.head)
+    assert (found.n, found.n_trimmed) == (12, 6)
+    old.trim(day(9), None)
+    assert old.verify().n_trimmed == 9
+    with AuditLog(old.path) as again:
+        assert again.verify() == old.verify()
+
+
+def test_nothing_old_is_nothing_done(old: AuditLog) -> None:
+    assert old.trim(START, None) is None
+    assert old.verify().n == 10
+
+
+def test_the_newest_entry_stays(old: AuditLog) -> None:
+    old.trim(day(1000), None)
+    assert [one.seq for one in old.entries()] == [10, 11]
+    old.verify()
+
+
+def test_a_clock_that_was_set_back_does_not_tear_holes(old: AuditLog) -> None:
+    """Only the beginning is cut off: an old entry after a young one stays."""
+    with AuditLog(old.path, clock=lambda: START) as late:
+        late.append("in", "fit")
+    old.trim(day(6), None)
+    assert [one.seq for one in old.entries()] == [7, 8, 9, 10, 11, 12]
+    old.verify()
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("delete from audit where seq <= 7", "entries 1 to 7 are missing"),
+        (f"delete from audit where kind = '{TRIMMED}'", "its end is missing"),
+        (f"update audit set shape = '8' where kind = '{TRIMMED}'", "not what was written"),
+        ("update audit set peer = 'x' where seq = 8", "not what was written"),
+        ("delete from audit where seq = 8", "entry 8 was removed"),
+    ],
+)
+def test_more_than_was_cut_off_is_missed(old: AuditLog, statement: str, says: str) -> None:
+    old.trim(day(6), None)
+    tamper(old.path, statement)
+    with pytest.raises(AuditError, match=says):
+        old.verify()
+
+
+def test_an_alteration_is_not_swept_away(old: AuditLog) -> None:
+    tamper(old.path, "update audit set peer = 'nobody' where seq = 2")
+    with pytest.raises(AuditError, match="altered at entry 2"):
+        old.trim(day(6), None)
+    assert len(old.entries()) == 10
+
+
+def test_entries_still_cannot_be_deleted_in_the_normal_way(old: AuditLog) -> None:
+    old.trim(day(6), None)
+    with (
+        contextlib.closing(sqlite3.connect(old.path)) as connection,
+        pytest.raises(sqlite3.IntegrityError, match="cannot be deleted"),
+    ):
+        connection.execute("delete from audit")
+
+
+def test_an_archive_and_the_log_are_one_chain(old: AuditLog, tmp_path: Path) -> None:
+    early = old.entries()[2].hash
+    whole = old.entries()
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    old.trim(day(4), first)
+    old.trim(day(8), second)
+    both = old.verify(archived=read_archives([first, second]), expected_head=early)
+    assert (both.n, both.n_trimmed) == (12, 0)
+    assert [*read_archives([first, second])] == whole[:8]
+    assert old.verify(archived=read_archives([second])).n_trimmed == 4
+    with pytest.raises(AuditError, match="give their archive, too"):
+        old.verify(expected_head=early)
+    with pytest.raises(AuditError, match="altered at entry"):
+        old.verify(archived=read_archives([first]))
+    second.write_text(second.read_text().replace('"bank"', '"shop"', 1))
+    with pytest.raises(AuditError, match="altered at entry 5"):
+        old.verify(archived=read_archives([first, second]))
+
+
+def test_an_archive_is_not_overwritten_and_then_nothing_is_cut(old: AuditLog, tmp_path: Path) -> None:
+    path = tmp_path / "there.jsonl"
+    path.write_text("mine")
+    with pytest.raises(AuditError, match="already"):
+        old.trim(day(4), path)
+    assert (path.read_text(), len(old.entries())) == ("mine", 10)
+
+
+@pytest.mark.parametrize("text", ["{}", "no json", "[]", '{"seq": 1}'])
+def test_a_file_that_is_no_archive_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(text)
+    with pytest.raises(AuditError, match=r"x\.jsonl is no archive"):
+        list(read_archives([path]))
+    with pytest.raises(AuditError, match="is no archive"):
+        list(read_archives([tmp_path / "nowhere"]))
+    export_entries([], tmp_path / "empty.jsonl")
+    assert list(read_archives([tmp_path / "empty.jsonl"])) == []
+
+
+def test_a_node_keeps_as_many_days_as_it_is_told(old: AuditLog, tmp_path: Path) -> None:
+    everything = Retention(AuditSection(), old, quiet(), lambda: day(10))
+    everything.start()
+    everything.close()
+    assert len(old.entries()) == 10
+    wanted = AuditSection(keep_days=3, archive=str(tmp_path / "archive"))  # type: ignore[arg-type]
+    Retention(wanted, old, quiet(), lambda: day(10)).look()
+    assert [one.seq for one in old.entries()] == [8, 9, 10, 11]
+    [archive] = (tmp_path / "archive").iterdir()
+    assert old.verify(archived=read_archives([archive])).n_trimmed == 0
+
+
+def test_a_log_that_was_altered_is_said_and_not_cut(old: AuditLog) -> None:
+    tamper(old.path, "update audit set peer = 'nobody' where seq = 2")
+    Retention(AuditSection(keep_days=3), old, quiet(), lambda: day(10)).look()
+    assert len(old.entries()) == 10

@@ -71,17 +71,6 @@ def test_a_transaction_within_another_is_part_of_it(tmp_path: Path) -> None:
         assert db.execute("SELECT count(*) FROM numbers").fetchone()[0] == 0
 
 
-def test_a_look_within_a_transaction_sees_what_it_wrote(tmp_path: Path) -> None:
-    database = Database(tmp_path / "numbers.sqlite")
-    with database.transaction() as db:
-        db.execute("CREATE TABLE numbers (number)")
-        with database.reading() as same:
-            assert same is db
-            assert same.execute("SELECT count(*) FROM numbers").fetchone()[0] == 0
-    with database.reading() as after:
-        assert after is db
-
-
 def numbers(path: Path) -> Database:
     database = Database(path)
     with database.transaction() as db:

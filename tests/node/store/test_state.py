@@ -161,17 +161,6 @@ def test_a_transaction_is_all_or_nothing(state: State) -> None:
     assert state.members("t") == {"lab": "invited"}
 
 
-def test_what_sqlite_refuses_is_told(state: State) -> None:
-    def fails() -> None:
-        with state.transaction() as db:
-            db.execute("INSERT INTO members VALUES ('t', 'lab', 'invited')")
-            db.execute("INSERT INTO nowhere VALUES (1)")
-
-    with pytest.raises(NodeError, match=r"state\.sqlite.*Nothing was changed"):
-        fails()
-    assert state.members("t") == {}
-
-
 def test_a_step_is_closed_with_everything_or_not_at_all(state: State) -> None:
     state.replies(RISK.id, 1).put(2, reply())
     state.replies(RISK.id, 1).close(2, [StoredReply(0, "ward", "", None, None, "was late")])
@@ -278,16 +267,6 @@ def test_who_answered_is_not_missed(state: State) -> None:
     }
     state.replies(RISK.id, 1).put(1, reply("ward"))  # too late: the step is closed
     assert [one.file for one in state.replies(RISK.id, 1).of(1) if one.organization == "ward"] == [None]
-
-
-def test_replies_are_dropped_by_version(state: State) -> None:
-    for version in (1, 2):
-        state.replies(RISK.id, version).put(1, reply())
-        state.replies(RISK.id, version).close(1, [])
-    state.replies(RISK.id, 1).drop_all()
-    assert state.replies(RISK.id, 1).of(1) == []
-    assert not state.replies(RISK.id, 1).is_closed(1)
-    assert state.replies(RISK.id, 2).of(1) == [reply()]
 
 
 # Budgets

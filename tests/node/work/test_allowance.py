@@ -10,18 +10,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any, cast
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ByteSize
+from test_local_work import LINEAR, RESIDUALS, TASK, begin, fit, integers, revisit, work
 
-from gal.node.config.policy import Policy
-from gal.node.work import worker_process
+from gal.node.work import local_work
 from gal.node.work.allowance import Allowance, data_bytes
-from gal.node.work.pipe import PredictedRows
-from gal.node.work.worker_process import Commands
+from gal.node.work.local_work import LocalWork
+from gal.protocol import Message, decode, encode
 from patience import LONGEST
 
 GB = 10**9
@@ -99,71 +98,47 @@ def test_one_without_end_ends_however_many_come_and_go_beside_it() -> None:
     assert done.returncode == -signal.SIGXCPU
 
 
-# Which commands have limits
-
-COMMAND: dict[str, Any] = {
-    "folder": "f",
-    "models": [],
-    "noise": None,
-    "previous": None,
-    "answer": "a",
-    "model": "m",
-    "peer": "clinic",
-    "message": None,
-    "rows": "rows.csv",
-    "n_outputs": 1,
-    "organization": "lab",
-    "kinds": {},
-}
-
-
-class FakeWork:
-    """Computes nothing; notes what was granted meanwhile."""
-
-    def __init__(self) -> None:
-        self.granted: list[tuple[float, int]] = []
-        self.during: dict[str, list[tuple[float, int]]] = {}
-
-    def version(self, folder: object) -> None:
-        """Nothing to read."""
-
-    def noise(self, facts: object) -> None:
-        """None."""
-
-    def _note(self, what: str) -> None:
-        self.during[what] = list(self.granted)
-
-    def fit(self, *_: object, **__: object) -> Any:
-        self._note("fit")
-        return SimpleNamespace(_asdict=dict)
-
-    def predict(self, *_: object, **__: object) -> Any:
-        self._note("predict")
-        return PredictedRows(np.zeros((1, 0, 1), np.float32), np.zeros(0, np.uint8), "")
-
-    def revisit(self, *_: object) -> bytes:
-        self._note("revisit")
-        return b""
-
-
 @pytest.mark.parametrize("do", ["fit", "predict", "revisit"])
 def test_fits_and_predictions_for_others_have_the_same_limits(
-    do: str, monkeypatch: pytest.MonkeyPatch
+    do: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commands, work = object.__new__(Commands), FakeWork()
-    commands.work, commands.policy = cast(Any, work), Policy(fit_cpu_seconds=7.0, fit_memory=ByteSize(8))
+    """They are computed, and the answers made, within them; reading the source is no part of it."""
+    granted: list[tuple[float, int]] = []
+    during: list[list[tuple[float, int]]] = []
 
-    class FakeAllowance:
+    class Recorded:
         @contextmanager
         def granted(self, cpu_seconds: float, memory: int) -> Iterator[None]:
-            work.granted.append((cpu_seconds, memory))
+            granted.append((cpu_seconds, memory))
             yield
-            work.granted.pop()
+            granted.pop()
 
-    monkeypatch.setattr(worker_process, "ALLOWANCE", FakeAllowance())
-    plain = SimpleNamespace(fields={"method": "plain"})
-    monkeypatch.setattr(worker_process, "decode", lambda *_: plain)
-    getattr(commands, do)(COMMAND | {"own": False}, b"")
-    assert work.during[do] == [(7.0, 8)]
-    getattr(commands, do)(COMMAND | {"own": True}, b"")
-    assert work.during[do] == [(0, 0)]
+    def noted(*given: Any) -> Any:
+        during.append(list(granted))
+        return rounded(*given)
+
+    rounded = LocalWork._for_others
+    monkeypatch.setattr(local_work, "ALLOWANCE", Recorded())
+    monkeypatch.setattr(LocalWork, "_for_others", noted)
+    limits = '[policy]\nfit_cpu_seconds = 7.0\nfit_memory = "8GB"\n'
+    for own in (False, True):
+        home = tmp_path / str(own)
+        home.mkdir()
+        lab = work(home, f"{LINEAR}\n{limits}")
+        lab.begin(begin(integers()), home / "version", "clinic", own=own)
+        asked = fit(decode((home / "version" / "begun.arrow").read_bytes()).fields["rows"], RESIDUALS[0])
+        left, _ = lab.fit(asked, home / "version", "answer", "model", None, own=own)
+        models = [("model", left["model_digest"])]
+        if do == "revisit":
+            lab.revisit(revisit(1), home / "version", models, own=own)
+        if do == "predict":
+            fields = {"kind": "integer", "method": "plain", "secret": "", "track": "assisted", "rounds": [1]}
+            message = Message("predict", TASK, 1, "p", fields, {"integers": np.arange(3)})
+            how: Any = {
+                "rows": None,
+                "n_outputs": 1,
+                "organization": "lab",
+                "kinds": {"a": "number", "b": "number"},
+            }
+            lab.predict(bytes(encode(message)), home / "version", models, own=own, peer="clinic", **how)
+        assert during[-1] == ([(0, 0)] if own else [(7.0, 8 * GB)])

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from gal.node.config.configuration import read_configuration
-from gal.node.source.data import Table, read_source, view_of_table
+from gal.node.source.data import Table, read_source
 from gal.node.store import row_index
 from gal.node.store.row_index import LEARNED
 from gal.node.work import learned_rows
@@ -33,7 +33,7 @@ def table(home: Path, frame: pd.DataFrame) -> Table:
 
 
 def remember(found: Table, n: int, folder: Path) -> None:
-    remember_rows(found.ids.values[:n], view_of_table(found, np.arange(n)), found.features, folder)
+    remember_rows(found, np.arange(n), folder)
 
 
 @pytest.fixture

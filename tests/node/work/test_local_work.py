@@ -99,8 +99,10 @@ def test_a_model_that_asks_for_parts_gets_them_instead_of_one_file(
 
 def test_rows_in_the_label_holder_s_order(tmp_path: Path) -> None:
     lab = work(tmp_path, ids=np.arange(N)[::-1])
-    aligned = lab.begin(begin(integers(7, 100, 3, *range(10, 30))), tmp_path / "version", "clinic", own=False)
-    begun = decode(aligned.answer)
+    _, answer = lab.begin(
+        begin(integers(7, 100, 3, *range(10, 30))), tmp_path / "version", "clinic", own=False
+    )
+    begun = decode(answer)
     assert begun.arrays["known"].tolist() == [1, 0, *([1] * 21)]
     known = np.array([7, 3, *range(10, 30)], dtype=np.int64)
     assert begun.fields["rows"] == row_digest(known, "integer", "plain")
@@ -111,11 +113,11 @@ def test_rows_in_the_label_holder_s_order(tmp_path: Path) -> None:
 
 def test_a_source_that_changes_is_read_again(tmp_path: Path) -> None:
     lab = work(tmp_path)
-    assert len(lab.rows.table().ids) == N
-    assert lab.rows.table() is lab.rows.table()
+    assert len(lab.own_rows.table().ids) == N
+    assert lab.own_rows.table() is lab.own_rows.table()
     pd.DataFrame({"id": [1, 2], "a": [0, 1], "b": [1, 0]}).to_csv(tmp_path / "rows.csv", index=False)
-    assert len(lab.rows.table().ids) == 2
-    assert lab.rows._index("plain")[1].positions(np.array([2, 1, 0])).tolist() == [1, 0, -1]
+    assert len(lab.own_rows.table().ids) == 2
+    assert lab.own_rows._index("plain")[1].positions(np.array([2, 1, 0])).tolist() == [1, 0, -1]
 
 
 def test_a_version_keeps_its_view_when_the_source_changes(tmp_path: Path) -> None:
@@ -166,10 +168,10 @@ def test_secrets_must_be_the_same(tmp_path: Path) -> None:
     (tmp_path / "shared").write_bytes(SECRET)
     (tmp_path / "shared").chmod(0o600)
     lab = work(tmp_path, data='secret_file = "shared"\n')
-    aligned = lab.begin(
+    _, answer = lab.begin(
         begin(integers(3, 99, *range(4, 30)), "hashed", SECRET), tmp_path / "version", "clinic", own=False
     )
-    assert decode(aligned.answer).arrays["known"].tolist() == [1, 0, *([1] * 26)]
+    assert decode(answer).arrays["known"].tolist() == [1, 0, *([1] * 26)]
     with pytest.raises(RefusedError, match="different secrets"):
         lab.begin(
             begin(integers(3), "hashed", b"another secret of some length"),
@@ -190,7 +192,7 @@ def test_a_private_set_intersection(tmp_path: Path) -> None:
         fields = {"step": step, "kind": "integer", "exchange": exchange, "n_rows": 4}
         arrays = {} if content is None else {"bytes": np.frombuffer(content, dtype=np.uint8)}
         data = bytes(encode(Message("blind", TASK, 1, f"blind {step}", fields, arrays)))
-        return decode(lab.rows.intersect(data, "clinic")).arrays["bytes"].tobytes()
+        return decode(lab.own_rows.intersect(data, "clinic")).arrays["bytes"].tobytes()
 
     setup = ask("setup", None)
     with pytest.raises(RefusedError, match="begin it again"):
@@ -209,9 +211,9 @@ def rounds_of(
     found = []
     start = 1 if previous is None else int(previous[0].split("-")[1]) + 1
     for round, residual in enumerate(residuals, start):
-        left = lab.fit(fit(rows, residual, round), folder, f"answer-{round}", f"model-{round}", previous)
+        left, _ = lab.fit(fit(rows, residual, round), folder, f"answer-{round}", f"model-{round}", previous)
         found.append(decode((folder / f"answer-{round}").read_bytes()).arrays["fitted"])
-        previous = f"model-{round}", left.model_digest
+        previous = f"model-{round}", left["model_digest"]
     return found, previous
 
 
@@ -242,7 +244,8 @@ def test_a_restart_changes_nothing(tmp_path: Path, model: str) -> None:
     for round, residual in enumerate(RESIDUALS):
         [answer], previous = rounds_of(work(tmp_path, model), folder, [residual], previous)
         np.testing.assert_array_equal(answer, expected[round], strict=True)
-    said = decode(work(tmp_path, model).revisit(revisit(1, 2, 3), folder, stored(model, folder, previous)))
+    asked = revisit(1, 2, 3), folder, stored(model, folder, previous)
+    said = decode(work(tmp_path, model).revisit(*asked)[1])
     organization = Organization("lab", X, LinearModel() if model == LINEAR else Drifting())
     for round, residual in enumerate(RESIDUALS, 1):
         organization.fit(FitRequest(round, residual, ("lab",)), TERMS)
@@ -283,7 +286,7 @@ def test_models_that_were_forgotten_are_nowhere_in_memory(tmp_path: Path) -> Non
         lab.revisit(revisit(1, 2, 3), folder, models)  # the second time from memory
     (folder / "model-2").unlink()
     lab.revisit(revisit(1, 2, 3), folder, models)
-    lab.forget(tmp_path)
+    lab.forget(b"", tmp_path)
     with pytest.raises(LocalModelError, match="model-2 is missing or damaged"):
         lab.revisit(revisit(1, 2, 3), folder, models)
 

@@ -115,16 +115,14 @@ def test_a_lake_and_a_file_give_the_same_view(
     for source in ("file", "lake"):
         lab = work(tmp_path / source, source, frame(texts))
         folder = tmp_path / source / "version"
-        aligned = lab.begin(message("begin", ASKED, method), folder, "clinic", own=False, keys=True)
-        found[source] = aligned, load_view(folder / "view")
+        facts, answer = lab.begin(message("begin", ASKED, method), folder, "clinic", own=False, keys=True)
+        found[source] = facts, decode(answer).arrays["known"], load_view(folder / "view")
         assert (folder / "view").stat().st_mode & 0o077 == 0
         assert not list(folder.glob("*.part"))
-    (in_file, view), (in_lake, streamed) = found["file"], found["lake"]
-    assert in_lake == in_file._replace(answer=in_lake.answer)
-    assert in_lake.n_rows == len(ASKED) - 1
-    np.testing.assert_array_equal(
-        decode(in_lake.answer).arrays["known"], decode(in_file.answer).arrays["known"]
-    )
+    (in_file, known, view), (in_lake, same, streamed) = found["file"], found["lake"]
+    assert in_lake == in_file
+    assert in_lake["n_rows"] == len(ASKED) - 1
+    np.testing.assert_array_equal(same, known)
     if texts:
         pd.testing.assert_frame_equal(
             streamed.astype({"town": object}), view.astype({"town": object}), check_exact=True
@@ -167,7 +165,7 @@ def test_a_prediction_asks_for_its_rows_alone(tmp_path: Path, read: list[int]) -
     rows = frame().sort_values("id")
     lab = work(tmp_path / "lake", "lake", rows)
     kinds: dict[str, Kind] = {"age": "number", "year": "number", "town": "text", "smoker": "number"}
-    table, positions, _ = lab.rows.known_rows(
+    table, positions, _ = lab.own_rows.known_rows(
         decode(message("predict", integers(7, 9999), rounds=[1], track="assisted")), "x", kinds
     )
     assert read == [1]
@@ -177,7 +175,7 @@ def test_a_prediction_asks_for_its_rows_alone(tmp_path: Path, read: list[int]) -
     got = table.columns.to_pylist()[0]
     assert (got["age"], got["year"]) == (expected["age"], expected["year"])
     assert got["town"] is None  # a single missing value does not make numbers of a column of text
-    table, positions, _ = lab.rows.known_rows(
+    table, positions, _ = lab.own_rows.known_rows(
         decode(message("predict", integers(9999), rounds=[1], track="assisted")), "x", kinds
     )
     assert (len(table), positions.tolist(), table.kinds) == (0, [-1], kinds)
@@ -187,12 +185,12 @@ def test_hashed_ids_are_read_once_and_the_rows_by_their_ids(tmp_path: Path, read
     lab = work(tmp_path / "lake", "lake", frame())
     asked = message("predict", integers(7, 9999), "hashed", rounds=[1], track="assisted")
     for expected in ([N, 1], [N, 1, 1]):  # all ids, then rows alone
-        _, positions, _ = lab.rows.known_rows(decode(asked), "x", {})
+        _, positions, _ = lab.own_rows.known_rows(decode(asked), "x", {})
         assert positions.tolist() == [0, -1]
         assert read == expected
     rows = pd.DataFrame({"id": [9999], "age": [1.0], "town": ["Ulm"], "smoker": ["true"]})
     rows.to_parquet(tmp_path / "lake" / "lake" / "year=2000" / "new.parquet")
-    assert (lab.rows.known_rows(decode(asked), "x", {})[1] >= 0).all()  # a new file is noticed
+    assert (lab.own_rows.known_rows(decode(asked), "x", {})[1] >= 0).all()  # a new file is noticed
 
 
 def test_only_the_columns_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,10 +215,10 @@ def test_only_the_columns_asked_for_are_read(tmp_path: Path, monkeypatch: pytest
 def test_forgotten_rows_are_unknown(tmp_path: Path) -> None:
     lab = work(tmp_path / "lake", "lake", frame())
     forgotten_rows(tmp_path / "lake").add(["7", "0"])
-    aligned = lab.begin(message("begin", ASKED), tmp_path / "lake" / "version", "clinic", own=False)
-    assert decode(aligned.answer).arrays["known"][-3:].tolist() == [0, 0, 0]
+    _, answer = lab.begin(message("begin", ASKED), tmp_path / "lake" / "version", "clinic", own=False)
+    assert decode(answer).arrays["known"][-3:].tolist() == [0, 0, 0]
     asked = message("predict", integers(7, 8), rounds=[1], track="assisted")
-    assert lab.rows.known_rows(decode(asked), "x", {})[1].tolist() == [-1, 0]
+    assert lab.own_rows.known_rows(decode(asked), "x", {})[1].tolist() == [-1, 0]
 
 
 @pytest.mark.parametrize(
@@ -250,11 +248,10 @@ def test_rows_that_changed_are_noticed_from_predictions(tmp_path: Path) -> None:
     learned = LearnedRows()
     for lot, told in ((range(50), False), (range(50, 150), True)):
         asked = message("predict", integers(*lot), rounds=[1], track="assisted")
-        assert not learned.changes_so_far(
-            lab.rows.known_rows(decode(asked), "x", {"town": "text"})[0], folder
-        )
-        table = other.rows.known_rows(decode(asked), "x", {"town": "text"})[0]
-        assert bool(LearnedRows().changes_so_far(table, folder)) == (told and len(lot) >= 100)
+        table = lab.own_rows.known_rows(decode(asked), "x", {"town": "text"})[0]
+        assert not learned.changes(table, folder, whole=False)
+        table = other.own_rows.known_rows(decode(asked), "x", {"town": "text"})[0]
+        assert bool(LearnedRows().changes(table, folder, whole=False)) == (told and len(lot) >= 100)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +268,7 @@ def test_a_wrong_lake_says_what_is_wrong(prepare: Any, source: str, said: str, t
     prepare(tmp_path)
     (tmp_path / "node.toml").write_text(f'name = "lab"\n[data]\nsource = "{source}"\nrow_id = "id"\n')
     with pytest.raises(InvalidInputError, match=said):
-        LocalWork(read_configuration(tmp_path)).rows.facts()
+        LocalWork(read_configuration(tmp_path)).own_rows.facts()
 
 
 def test_broken_files_and_columns(tmp_path: Path) -> None:
@@ -280,10 +277,10 @@ def test_broken_files_and_columns(tmp_path: Path) -> None:
     text = (home / "node.toml").read_text()
     (home / "node.toml").write_text(text.replace("'town'", "'twon'"))
     with pytest.raises(GALError, match=r"no column 'twon'. Did you mean 'town'"):
-        LocalWork(read_configuration(home)).rows.facts()
+        LocalWork(read_configuration(home)).own_rows.facts()
     (home / "node.toml").write_text(text)
     (home / "lake" / "year=2000" / "part.parquet").write_bytes(
         b"no Parquet at all, but long enough to look at"
     )
     with pytest.raises(InvalidInputError, match=r"cannot be read: .*Parquet.*Correct \[data\]"):
-        LocalWork(read_configuration(home)).rows.facts()
+        LocalWork(read_configuration(home)).own_rows.facts()

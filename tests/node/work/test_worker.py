@@ -243,7 +243,7 @@ def test_a_process_that_cannot_answer_ends(monkeypatch: pytest.MonkeyPatch) -> N
     ours, theirs = socket.socketpair()
     theirs.close()
     server = Server(Connection(ours.detach()), None, "lab")  # type: ignore[arg-type]
-    server._answer(lambda *_: ({}, b""), {"id": 1, "do": "forget"}, b"")
+    server._answer(lambda *_: ({}, b""), 1, "forget", b"", {})
     assert ended == [1]
 
 

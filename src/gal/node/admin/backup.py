@@ -77,7 +77,8 @@ def _fill(tar: tarfile.TarFile, home: Path, name: str) -> tuple[BackupFacts, int
         with closing(sqlite3.connect(copy)) as log:
             newest = newest_entry(log)
         facts = BackupFacts(name, kept_time(utc_now()), f"gal-learn {__version__}", newest.seq, newest.hash)
-        _add_bytes(tar, FACTS, json.dumps(asdict(facts)).encode())
+        said = json.dumps(asdict(facts)).encode()
+        tar.addfile(_member(FACTS, len(said)), io.BytesIO(said))
         _add_file(tar, copy, STATE)
     n_files = 1 + sum(_add_file(tar, path, name) for path, name in _files(home))
     if (home / LEDGER).exists():
@@ -112,11 +113,10 @@ def _files(home: Path) -> Iterator[tuple[Path, str]]:
         if inside == Path():
             below[:] = [one for one in below if one not in OF_A_RUN]
         for one in sorted(names):
-            path, name = Path(folder) / one, (inside / one).as_posix()
-            databases = (STATE, LEDGER)
-            skipped = inside == Path() and (one in OF_A_RUN | {FACTS} or one.startswith((COPY, *databases)))
-            if not skipped and not one.endswith(".part") and path.is_file():
-                yield path, name
+            path = Path(folder) / one
+            apart = one in OF_A_RUN | {FACTS} or one.startswith((COPY, STATE, LEDGER))
+            if not (apart and inside == Path()) and not one.endswith(".part") and path.is_file():
+                yield path, (inside / one).as_posix()
 
 
 def _add_file(tar: tarfile.TarFile, path: Path, name: str) -> int:
@@ -132,10 +132,6 @@ def _add_file(tar: tarfile.TarFile, path: Path, name: str) -> int:
     except OSError as error:
         raise NodeError(f"{path} cannot be read ({error.strerror or error}): no backup was made") from error
     return 1
-
-
-def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    tar.addfile(_member(name, len(data)), io.BytesIO(data))
 
 
 def _member(name: str, size: int) -> tarfile.TarInfo:

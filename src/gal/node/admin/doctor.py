@@ -7,14 +7,10 @@ port is opened for a moment and label holders are greeted, where this node does 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
-import signal
 import socket
 import stat
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -29,7 +25,9 @@ from gal.errors import GALError, LinkLostError, MissingExtraError
 from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration
 from gal.node.runtime.control import running_node
 from gal.node.web.health import disk_room
+from gal.node.work.confinement import temporary_folder
 from gal.node.work.sandbox import landlock_version
+from gal.node.work.worker import ENDED, Worker, WorkFailedError
 from gal.protocol.addresses import parse_address
 
 SECONDS = 3.0
@@ -41,10 +39,10 @@ LITTLE = 10**9
 """Bytes of free disk below which learning may soon fail."""
 ROWS = 20
 """Made-up rows on which the local model is tried."""
+LOOKED_AT = 10_000
+"""So many rows of a database or a lake are read to see whether they can be."""
 MOSTLY_NOISE = 3.0
-"""Answers with noise of a larger standard deviation tell little: residuals have
-a root mean square of about 1.
-"""
+"""Answers with noise of a larger standard deviation tell little: those of residuals are about 1."""
 ANEW = "gal cards rotate makes a new key and card, to be handed to the others"
 
 
@@ -67,17 +65,15 @@ def examine(home: Path) -> list[Finding]:
     try:
         configuration = read_configuration(home)
     except GALError as error:
-        fix = (
-            f"correct {FILE}; each line above says where"
-            if (home / FILE).exists()
-            else "gal init NAME makes one"
-        )
+        there = (home / FILE).exists()
+        fix = f"correct {FILE}; each line above says where" if there else "gal init NAME makes one"
         return [*findings, Finding("configuration", False, str(error), fix)]
     findings.append(Finding("configuration", True, f"{FILE} of organization {configuration.name!r} is fine"))
-    table: list[Any] = []
-    findings += _safely("data", lambda: _data(configuration, table))
-    findings += _safely("model", lambda: _model(configuration, table[0] if table else None))
-    findings += _safely("changes", lambda: _changes(configuration, table[0] if table else None))
+    read: list[Any] = []
+    findings += _safely("data", lambda: _data(configuration, read))
+    table = read[0] if read else None
+    findings += _safely("model", lambda: _model(configuration, table))
+    findings += _safely("changes", lambda: _changes(configuration, table))
     findings += _safely("sandbox", _sandbox)
     findings += _safely("restored", lambda: _restored(configuration))
     findings += _safely("secret", lambda: _secret(configuration))
@@ -98,11 +94,8 @@ def _safely(what: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
     except GALError as error:
         findings.append(Finding(what, False, str(error), "see what it says"))
     except Exception as error:
-        findings.append(
-            Finding(
-                what, False, f"{type(error).__name__}: {error}", "report this, if it is not clear what to do"
-            )
-        )
+        said = f"{type(error).__name__}: {error}"
+        findings.append(Finding(what, False, said, "report this, if it is not clear what to do"))
     return findings
 
 
@@ -113,12 +106,8 @@ def _folder(home: Path) -> Iterator[Finding]:
         return
     mode = stat.S_IMODE(home.stat().st_mode)
     if mode & 0o077:
-        yield Finding(
-            "folder",
-            None,
-            f"{str(home)!r} has mode {mode:04o}: others on this machine can look in",
-            f"chmod 700 {home}",
-        )
+        said = f"{str(home)!r} has mode {mode:04o}: others on this machine can look in"
+        yield Finding("folder", None, said, f"chmod 700 {home}")
     try:
         with tempfile.NamedTemporaryFile(dir=home) as file:
             file.write(bytes(TRIED))  # an empty file can be made on a full disk
@@ -134,20 +123,12 @@ def _folder(home: Path) -> Iterator[Finding]:
         return
     free = shutil.disk_usage(home).free
     said = f"{str(home)!r} is writable, {disk_room(free)} are free"
-    if free < LITTLE:
-        yield Finding("folder", None, said, "make room: every round stores a model and an answer")
-    else:
-        yield Finding("folder", True, said)
-
-
-LOOKED_AT = 10_000
-"""So many rows of a database or a lake are read to see whether they can be."""
+    fix = "make room: every round stores a model and an answer" if free < LITTLE else ""
+    yield Finding("folder", None if fix else True, said, fix)
 
 
 def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Finding]:
-    """Whether all rows, or the first ones of a source that stays where it is, can be read; leaves them in
-    ``table``.
-    """
+    """Whether all rows, or the first of a source that stays where it is, can be read; into ``table``."""
     if configuration.data is None:
         said = f"{FILE} has no section [data]: this node has no rows to assist or to learn with"
         yield Finding("data", None, said, "add [data] with source and row_id")
@@ -161,58 +142,99 @@ def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findin
         yield Finding("data", False, str(error), f"correct the data, or [data] in {FILE}")
         return
     table.append(found)
+    rows = f"{'the first ' if streams else ''}{len(found)} rows with {found.ids.kind} ids"
     texts = sum(kind == "text" for kind in found.kinds.values())
-    yield Finding(
-        "data",
-        True,
-        f"{'the first ' if streams else ''}{len(found)} rows with {found.ids.kind} ids, "
-        f"{len(found.features)} features ({texts} of text)",
-    )
-    yield from _columns(configuration, found)
+    yield Finding("data", True, f"{rows}, {len(found.features)} features ({texts} of text)")
+    if configuration.model.use == "tabular":
+        try:
+            for said in columns_found(configuration, found, LOOKED_AT):
+                yield Finding("columns", True, said)
+        except GALError as error:
+            yield Finding("columns", False, str(error), f"correct data.columns in {FILE}")
     if configuration.data.label is not None:
         try:
             labels_of(found)
             yield Finding("label", True, f"every row has a label ({configuration.data.label!r})")
         except GALError as error:
-            yield Finding(
-                "label", None, str(error), "rows without a label can be predicted, not learned from"
-            )
+            fix = "rows without a label can be predicted, not learned from"
+            yield Finding("label", None, str(error), fix)
 
 
-def _columns(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
-    """What the default model understands of columns that are no plain numbers, by the first rows."""
-    if configuration.model.use != "tabular":
-        return
-    from gal.node.admin.columns_found import columns_found
+def columns_found(configuration: NodeConfiguration, table: Any, most: int) -> Iterator[str]:
+    """What the default model understands of each column that is no plain number, by so many first rows."""
+    import pandas as pd
 
-    try:
-        for said in columns_found(configuration, table, LOOKED_AT):
-            yield Finding("columns", True, said)
-    except GALError as error:
-        yield Finding("columns", False, str(error), f"correct data.columns in {FILE}")
+    from gal.models.reading.column_reading import column_readings, shown
+    from gal.node.source.data import view_of_table
+
+    view = view_of_table(table, np.arange(min(len(table), most)))
+    frame = pd.DataFrame(view, columns=list(table.features)) if isinstance(view, np.ndarray) else view
+    for name in table.dates:  # days since 1970, as people write them
+        frame[name] = pd.to_datetime(frame[name], unit="D", errors="coerce")
+    text = [name for name, kind in table.kinds.items() if kind == "text"]
+    frame = frame.astype(dict.fromkeys(text, object))
+    declared = {} if configuration.data is None else configuration.data.columns
+    plain = 0
+    for one in column_readings(frame, declared):
+        if one.is_plain or (one.kind == "id" and one.name not in text and not one.declared):
+            plain += 1
+            continue
+        missing = f", {one.missing:.0%} missing" if one.missing else ""
+        said = "as you said, " if one.declared else ""
+        yield f"{shown(one.name, 40)}: {said}{one.kind}{missing} ({', '.join(one.examples)}): {one.done}"
+    if plain:
+        yield f"{plain} of {len(table.features)} are numbers as they are"
 
 
 def _model(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
-    """Whether the local model can be made, and learns from rows like ours: tried in a
-    process of its own, with its limits.
-    """
+    """Whether the local model can be made, and learns from rows like ours, in the process that computes."""
     from gal.node.store.views import save_view
 
-    with tempfile.TemporaryDirectory(prefix="gal-doctor-") as folder:
-        view, result = Path(folder) / "view", Path(folder) / "result.json"
-        save_view(_made_up_view(table), view)
-        status = run_trial(configuration.home, view, result)
-        if result.exists():
-            yield Finding(**json.loads(result.read_text(encoding="utf-8")))
+    use = configuration.model.use
+    with (
+        closing(Worker(configuration)) as worker,
+        tempfile.TemporaryDirectory(prefix="gal-doctor-", dir=temporary_folder(configuration.home)) as folder,
+    ):
+        save_view(_made_up_view(table), Path(folder) / "view")
+        try:
+            result, _ = worker("attempt", view=Path(folder) / "view")
+        except WorkFailedError as error:
+            fix = f"correct [model] in {FILE}; tabular takes missing values and text"
+            if error.failure.code in {ENDED, "cpu-limit"}:
+                fix = f"choose another model in {FILE}, or raise policy.fit_cpu_seconds or fit_memory"
+            yield Finding("model", False, str(error), fix)
             return
-    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-    said = (
-        f"{configuration.model.use} ended the process that tried it ({how}) within its limits of time "
-        "and memory"
-    )
-    yield Finding(
-        "model", False, said, f"choose another model in {FILE}, or raise policy.fit_cpu_seconds or fit_memory"
-    )
+    if result["fits"]:
+        yield Finding("model", True, f"{use} can be made and fits {ROWS} made-up rows")
+    else:
+        said = f"{use} answers {ROWS} rows with shape {tuple(result['shape'])} or with NaN"
+        yield Finding("model", False, said, "gal.models.check_local_model(model) tells more")
+
+
+def _made_up_view(table: Any) -> Any:
+    """Rows of the right columns and types, of nobody; with a missing value where a column has some."""
+    rng = np.random.default_rng(0)
+    if table is None:
+        return rng.normal(size=(ROWS, 3))
+    import pandas as pd
+
+    from gal.node.source.data import view_of_table
+
+    view = view_of_table(table, np.zeros(ROWS, dtype=np.intp))
+    holes = [column.null_count > 0 for column in table.columns.columns]
+    if isinstance(view, np.ndarray):
+        numbers = np.asarray(rng.normal(size=view.shape))
+        numbers[0, holes] = np.nan
+        return numbers
+    for name, has_hole in zip(table.features, holes, strict=True):
+        kind = view[name].dtype
+        if kind == np.float64:
+            view[name] = rng.normal(size=ROWS)
+        else:
+            view[name] = pd.Categorical.from_codes(rng.integers(len(kind.categories), size=ROWS), dtype=kind)
+        if has_hole:
+            view.loc[0, name] = np.nan
+    return view
 
 
 def _changes(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
@@ -222,25 +244,20 @@ def _changes(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
     from gal.node.store.state import State
     from gal.node.work.learned_rows import compare_rows
 
-    state = State(configuration.home)
-    try:
+    with closing(State(configuration.home)) as state:
         for task in state.tasks():
             statuses = state.statuses(task.id, "organization")
             version = max((number for number, status in statuses.items() if status == "finished"), default=0)
-            if version == 0:
-                continue
-            changes = compare_rows(table, state.folder(task.id, version))
+            changes = compare_rows(table, state.folder(task.id, version)) if version else None
+            learned = f"what version {version} of {task.name!r} learned from"
             if changes:
-                said = (
-                    f"the data differ from what version {version} of {task.name!r} learned from: "
-                    f"{changes.said()}"
+                said, fix = (
+                    f"the data differ from {learned}: {changes.said()}",
+                    "bring the data back, or ask for",
                 )
-                yield Finding("changes", None, said, "bring the data back, or ask for a new version")
-            elif changes.n_compared:
-                said = f"the data are those that version {version} of {task.name!r} learned from"
-                yield Finding("changes", True, said)
-    finally:
-        state.close()
+                yield Finding("changes", None, said, f"{fix} a new version")
+            elif changes is not None and changes.n_compared:
+                yield Finding("changes", True, f"the data are {learned}")
 
 
 def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
@@ -258,85 +275,43 @@ def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
 def _sandbox() -> Iterator[Finding]:
     """Whether the process in which the local model runs can be shut in."""
     if landlock_version() > 0:
-        yield Finding(
-            "sandbox",
-            True,
-            "the local model runs shut in: it reads this folder, the data and Python, and writes this "
-            "folder only",
-        )
-    else:
-        yield Finding(
-            "sandbox",
-            None,
-            "this kernel has no Landlock: the local model can reach whatever this user can",
-            "use Linux 5.13 or newer with Landlock, or run the node as a user of its own",
-        )
+        said = "it reads this folder, the data and Python, and writes this folder only"
+        yield Finding("sandbox", True, f"the local model runs shut in: {said}")
+        return
+    said = "this kernel has no Landlock: the local model can reach whatever this user can"
+    fix = "use Linux 5.13 or newer with Landlock, or run the node as a user of its own"
+    yield Finding("sandbox", None, said, fix)
 
 
-def run_trial(home: Path, view: Path, result: Path) -> int:
-    """Try the model in a process of its own; its exit status."""
-    command = [sys.executable, "-m", "gal.node.admin.trial", str(home), str(view), str(result)]
-    return subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL).returncode
-
-
-def _made_up_view(table: Any) -> Any:
-    """Rows of the right columns and types, of nobody; with a missing value where a column has some."""
-    rng = np.random.default_rng(0)
-    if table is None:
-        return rng.normal(size=(ROWS, 3))
-    from gal.node.source.data import view_of_table
-
-    view = view_of_table(table, np.zeros(ROWS, dtype=np.intp))
-    holes = [column.null_count > 0 for column in table.columns.columns]
-    if isinstance(view, np.ndarray):
-        numbers = np.asarray(rng.normal(size=view.shape))
-        numbers[0, holes] = np.nan
-        return numbers
-    for name, has_hole in zip(table.features, holes, strict=True):
-        view[name] = _made_up_column(view[name], rng)
-        if has_hole:
-            view.loc[0, name] = np.nan
-    return view
-
-
-def _made_up_column(column: Any, rng: np.random.Generator) -> Any:
-    """As many values of the same type; categories are among those that there are."""
-    if column.dtype == np.float64:
-        return rng.normal(size=len(column))
-    import pandas as pd
-
-    codes = rng.integers(len(column.cat.categories), size=len(column))
-    return pd.Categorical.from_codes(codes, dtype=column.dtype)
+def _open_to_others(path: Path) -> str:
+    """The mode of a file that others on this machine can read; empty where they cannot."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    return f"mode {mode:04o}" if mode & 0o077 else ""
 
 
 def _secret(configuration: NodeConfiguration) -> Iterator[Finding]:
     """Whether the secret for keyed hashes can be read, and by nobody else."""
-    data = configuration.data
-    if data is None or data.secret_file is None:
+    if configuration.data is None or (file := configuration.data.secret_file) is None:
         return
     from gal.alignment import read_secret
 
     try:
-        read_secret(data.secret_file, configuration.name)
+        read_secret(file, configuration.name)
     except GALError as error:
         yield Finding("secret", False, str(error), "put the secret that the parties share there")
         return
-    mode = stat.S_IMODE(data.secret_file.stat().st_mode)
-    if mode & 0o077:
-        said = f"others on this machine can read {data.secret_file.name!r} (mode {mode:04o})"
-        yield Finding("secret", None, said, f"chmod 600 {data.secret_file}")
+    if mode := _open_to_others(file):
+        said = f"others on this machine can read {file.name!r} ({mode})"
+        yield Finding("secret", None, said, f"chmod 600 {file}")
     else:
-        yield Finding("secret", True, f"{data.secret_file.name!r} holds a secret for keyed hashes")
+        yield Finding("secret", True, f"{file.name!r} holds a secret for keyed hashes")
 
 
 def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
-    """Whether the noise that is asked for can be had, what the budgets allow, and
-    whether there is one for labels.
-    """
+    """Whether the noise that is asked for can be had, what budgets allow, and whether labels have one."""
     from gal.node.work.answer_noise import check_noise_installed
 
     chosen = configuration.privacy
-    has_label = configuration.data is not None and configuration.data.label is not None
     if chosen.answer_noise != "none" or chosen.label_epsilon is not None:
         try:
             check_noise_installed()
@@ -345,26 +320,22 @@ def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
             return
     if chosen.answer_noise != "none":
         yield _answers_found(configuration)
+    has_label = configuration.data is not None and configuration.data.label is not None
     if chosen.label_epsilon is not None:
         at = f" at delta {chosen.label_delta:g}" if chosen.label_delta else ""
-        said = (
-            f"at most epsilon {chosen.label_epsilon:g}{at} may leave about a label; a task without a "
-            "mechanism is refused"
-        )
-        yield Finding("labels", True, said)
+        said = f"at most epsilon {chosen.label_epsilon:g}{at} may leave about a label"
+        yield Finding("labels", True, f"{said}; a task without a mechanism is refused")
     elif has_label and configuration.listen is not None:  # who cannot be reached has no tasks of its own
         said = (
-            "there is no limit on what leaves about the labels: without a mechanism, every organization "
-            "of a task can know them"
+            "there is no limit on what leaves about the labels: without a mechanism, every organization of a "
+            "task can know them"
         )
         fix = f"set privacy.label_epsilon in {FILE}, and choose a mechanism with gal invite --privacy"
         yield Finding("labels", None, said, fix)
 
 
 def _answers_found(configuration: NodeConfiguration) -> Finding:
-    """How much noise there is on an answer, whether it drowns it, and how many answers
-    about a row the budget allows.
-    """
+    """How much noise there is on an answer, whether it drowns it, and how many answers are allowed."""
     from gal.node.work.answer_noise import answer_noise, noise_facts
 
     facts = noise_facts(configuration)
@@ -373,8 +344,7 @@ def _answers_found(configuration: NodeConfiguration) -> Finding:
     spread = noise.deviation(1)
     said = (
         f"answers to others are cut at +-{noise.clip:g} and get {noise.noise} noise with a standard "
-        f"deviation of {spread:.3g} (what "
-        f"is fitted has a root mean square of about 1); each costs {noise.cost}"
+        f"deviation of {spread:.3g} (what is fitted has a root mean square of 1); each costs {noise.cost}"
     )
     if budget is None:
         said += "; there is no budget for all answers about a row"
@@ -392,25 +362,21 @@ def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
     from gal.transport import load_identity, read_card
 
     home, name = configuration.home, configuration.name
-    key = home / "key.pem"
+    key, path = home / "key.pem", home / f"{name}.card"
     if not key.exists():
         yield Finding("key", False, f"there is no {key.name} in {str(home)!r}", "gal init NAME makes one")
         return
-    mode = stat.S_IMODE(key.stat().st_mode)
-    if mode & 0o077:
-        said = f"others on this machine can read the private key (mode {mode:04o})"
-        yield Finding(
-            "key", False, said, f"chmod 600 {key}, and gal cards rotate if somebody may have read it"
-        )
+    if mode := _open_to_others(key):
+        said = f"others on this machine can read the private key ({mode})"
+        fix = f"chmod 600 {key}, and gal cards rotate if somebody may have read it"
+        yield Finding("key", False, said, fix)
         return
     identity = load_identity(home, name)
     yield Finding("key", True, f"key and certificate belong together: {identity.fingerprint}")
-    path = home / f"{name}.card"
     if not path.exists():
         yield Finding("card", False, f"there is no card {path.name}", ANEW)
         return
-    card = read_card(path)
-    address = None if configuration.listen is None else configuration.listen.address
+    card, address = read_card(path), None if configuration.listen is None else configuration.listen.address
     if card.fingerprint != identity.fingerprint:
         fix = f"gal cards list puts it right after a rotation that was killed; else {ANEW}"
         yield Finding("card", False, f"{path.name} is of another key ({card.fingerprint})", fix)
@@ -424,20 +390,16 @@ def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
 
 def _cards(configuration: NodeConfiguration) -> Iterator[Finding]:
     """Whether the cards of others can be read."""
+    from gal.transport import CardFolder
+
     wrong: list[str] = []
-    cards = _card_folder(configuration, wrong.append).all()
+    cards = CardFolder(configuration.home / "cards", on_warning=wrong.append).all()
     for warning in wrong:
         yield Finding("cards", False, warning, "ask its organization for the card, and add it anew")
     if cards:
         yield Finding("cards", True, f"{len(cards)} known: {', '.join(sorted(cards))}")
     elif not wrong:
         yield Finding("cards", None, "nobody is known here", "gal cards add FILE, for each organization")
-
-
-def _card_folder(configuration: NodeConfiguration, on_warning: Callable[[str], None] | None = None) -> Any:
-    from gal.transport import CardFolder
-
-    return CardFolder(configuration.home / "cards", on_warning=on_warning)
 
 
 def _port(configuration: NodeConfiguration, *, runs: bool) -> Iterator[Finding]:
@@ -464,19 +426,26 @@ def _port(configuration: NodeConfiguration, *, runs: bool) -> Iterator[Finding]:
 
 def _label_holders(configuration: NodeConfiguration, *, runs: bool) -> Iterator[Finding]:
     """Whether the label holders that are known here can be reached, and know us."""
-    cards = _card_folder(configuration)
+    from gal.transport import CardFolder
+
+    cards = CardFolder(configuration.home / "cards")
     for peer, card in sorted(cards.all().items()):
         if card.address is not None:
-            yield from _safely(peer, partial(_one, configuration, cards, peer, card, runs=runs))
+            yield from _safely(peer, partial(_greeted, configuration, cards, peer, card, runs=runs))
 
 
-def _one(
+def _greeted(
     configuration: NodeConfiguration, cards: Any, peer: str, card: Any, *, runs: bool
 ) -> Iterator[Finding]:
-    proxy = configuration.network.proxy or os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
-    if not proxy:
-        error = _unreachable(card.address)
-        if error is not None:
+    """A connection, and a real greeting with keys and protocol versions where this node does not run."""
+    from gal.transport import dial, load_identity
+
+    proxy = configuration.network.proxy
+    proxied = proxy or os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
+    if not proxied:
+        try:
+            socket.create_connection(parse_address(card.address), timeout=SECONDS).close()
+        except OSError as error:
             said = f"{card.address} cannot be reached: {error.strerror or error}"
             # Who does not learn now need not be there; an address that nobody knows is wrong.
             away = isinstance(error, ConnectionRefusedError | TimeoutError)
@@ -486,42 +455,18 @@ def _one(
             )
             yield Finding(peer, None if away else False, said, fix)
             return
-    if runs:
-        # A second stream with our key would end the one that the running node has.
+    if runs:  # a second stream with our key would end the one that the running node has
         said = f"{card.address} answers; whether {peer} knows us is for the running node to say"
-        yield Finding(peer, None if proxy else True, said, "gal status")
+        yield Finding(peer, None if proxied else True, said, "gal status")
         return
-    yield _greeted(configuration, cards, peer, card)
-
-
-def _unreachable(address: str) -> OSError | None:
-    """Why no connection comes about; None where one does."""
-    try:
-        with socket.create_connection(parse_address(address), timeout=SECONDS):
-            return None
-    except OSError as error:
-        return error
-
-
-def _greeted(configuration: NodeConfiguration, cards: Any, peer: str, card: Any) -> Finding:
-    """A real greeting, with keys and protocol versions."""
-    from gal.transport import dial, load_identity
-
     identity = load_identity(configuration.home, configuration.name)
+    how: dict[str, Any] = {"proxy": proxy, "timeout": HANDSHAKE_SECONDS}
     try:
-        stream = dial(
-            card,
-            identity,
-            cards=cards,
-            largest=10**6,
-            software="gal doctor",
-            proxy=configuration.network.proxy,
-            timeout=HANDSHAKE_SECONDS,
-        )
-    except LinkLostError as error:
-        fix = f"ask {peer} whether its node runs and has your card ({configuration.name}.card)"
-        return Finding(peer, False, str(error), fix)
+        dial(card, identity, cards=cards, largest=10**6, software="gal doctor", **how).close()
     except GALError as error:
-        return Finding(peer, False, str(error), f"settle it with {peer}: cards, keys, versions")
-    stream.close()
-    return Finding(peer, True, f"{card.address} answers, is {peer}, and knows us")
+        fix = f"settle it with {peer}: cards, keys, versions"
+        if isinstance(error, LinkLostError):
+            fix = f"ask {peer} whether its node runs and has your card ({configuration.name}.card)"
+        yield Finding(peer, False, str(error), fix)
+    else:
+        yield Finding(peer, True, f"{card.address} answers, is {peer}, and knows us")

@@ -25,37 +25,21 @@ from gal.transport.identity import write_file
 
 
 def init_node(
-    home: Path,
-    name: str,
-    *,
-    source: str | None = None,
-    table: str | None = None,
-    endpoint: str | None = None,
-    region: str | None = None,
-    row_id: str | None = None,
-    label: str | None = None,
-    bind: str | None = None,
-    address: str | None = None,
-    company: tuple[Path, Path, Path] | None = None,
+    home: Path, name: str, *, company: tuple[Path, Path, Path] | None = None, **given: str | None
 ) -> Identity:
     """Make the folder with everything in it; nothing that is there is overwritten.
 
-    ``company``: files with the key, the certificate (chain) and the roots of a
-    company's own certificate authority.
+    ``given``: what is known of its node.toml, as `new_configuration_text` takes it. ``company``: files with
+    the key, the certificate (chain) and the roots of a company's own certificate authority.
     """
     check_name(name, "an organization")
     if (home / "node.toml").exists():
         raise InvalidInputError(
             f"there is a node in {str(home)!r} already: choose another folder, or edit its node.toml"
         )
-    if address is None and bind is not None:
-        address = bind
+    address = given.get("address") or given.get("bind")
     # What cannot be is said before there is a key that the next try would stumble over.
-    text = new_configuration_text(
-        name,
-        **{"source": source, "table": table, "endpoint": endpoint, "region": region},
-        **{"row_id": row_id, "label": label, "bind": bind, "address": address},
-    )
+    text = new_configuration_text(name, **given | {"address": address})
     identity = make_identity(name) if company is None else _of_company(name, *company)
     card_text(card_of(identity, address))
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -105,23 +89,15 @@ def rotate_key(home: Path, configuration: NodeConfiguration) -> tuple[Path, str]
 
 
 def mend_card(home: Path, configuration: NodeConfiguration) -> bool:
-    """Whether the own card was put right after a rotation that was killed: nobody may be handed the card of
-    a key that is not there.
-
-    The card that waits is taken if its key is here. One that says it replaces the key that is here was
-    written, by releases before, for a key that never came: another is made.
+    """Whether the own card was put right after a rotation that was killed: the card that waits is taken if
+    its key is here. Nobody may be handed the card of a key that is not there.
     """
-    name = configuration.name
-    path, waiting = home / f"{name}.card", _waiting(home, name)
-    present = load_identity(home, name)
-    next_one, card = _card_in(waiting), _card_in(path)
-    if next_one is not None and next_one.fingerprint == present.fingerprint:
-        with suppress(FileNotFoundError):  # somebody else has done it
-            waiting.replace(path)
-        return True
-    if card is None or card.replaces is None or card.replaces.fingerprint != present.fingerprint:
+    waiting = _waiting(home, configuration.name)
+    card = _card_in(waiting)
+    if card is None or card.fingerprint != load_identity(home, configuration.name).fingerprint:
         return False
-    write_file(path, card_text(card_of(present, _address(configuration))).encode(), mode=0o644)
+    with suppress(FileNotFoundError):  # somebody else has done it
+        waiting.replace(home / f"{configuration.name}.card")
     return True
 
 

@@ -59,67 +59,43 @@ def invite(
     options: Mapping[str, Any],
     **choices: Any,
 ) -> TaskTerms:
-    """Open a task of one's own, and write its invitation."""
+    """Open a task of one's own, and write its invitation; one for more, or for others, where it is there."""
     from gal.node.holder.labels.labelled_tasks import check_options, new_task
 
     check_options(options)
     with opened(home) as records:
-        if any(task.name == name for task in records.state.tasks("label holder")):
-            return _invite_again(records, name, organizations, path)
-        made = utc_now().isoformat(timespec="seconds")
-        record, terms = new_task(
-            records.configuration,
-            records.identity,
-            records.cards,
-            name,
-            organizations,
-            made=made,
-            **choices,
-            **options,
-        )
-        write_invitation(terms, records.identity, path)
-        records.state.add_task(record, dict.fromkeys(organizations, "invited"))
-        records.audit.append("own", "invited", task=terms.task, note=f"{name}: {', '.join(organizations)}")
-        return terms
+        known = next((one for one in records.state.tasks("label holder") if one.name == name), None)
+        if known is None:
+            made, keys = utc_now().isoformat(timespec="seconds"), (records.identity, records.cards)
+            given = {"made": made, **choices, **options}
+            record, _ = new_task(records.configuration, *keys, name, organizations, **given)
+        else:
+            record = _invited_again(records, known, organizations)
+        write_invitation(record.terms, records.identity, path)
+        if record is not known:
+            records.state.add_task(record, dict.fromkeys(organizations, "invited"))
+        again = "" if known is None else ", again"
+        note = f"{name}{again}: {', '.join(organizations)}"
+        records.audit.append("own", "invited", task=record.id, note=note)
+        return record.terms
 
 
-def _invite_again(records: HomeRecords, name: str, organizations: Sequence[str], path: Path) -> TaskTerms:
-    """A new invitation to a task that is there already, for more organizations, or for those
-    with a new key or that had left.
-    """
+def _invited_again(records: HomeRecords, task: TaskRecord, organizations: Sequence[str]) -> TaskRecord:
+    """The task with an invitation for more organizations, or for those with a new key or that had left."""
     from gal.node.holder.labels.labelled_tasks import invited
 
-    task = records.state.find_task(name, "label holder")
-    members = records.state.members(task.id)
-    still = [one for one, status in members.items() if status == "invited"]
-    if task.terms.secrecy == "sums":
-        return _invite_to_sums_again(records, task, organizations, path)
+    if task.terms.secrecy == "sums":  # the same once more: who dropped out stays out
+        members = [one.name for one in task.terms.organizations]
+        if new := sorted(set(organizations) - set(members)):
+            raise InvalidInputError(
+                f"{task.name!r} learns from sums of {', '.join(members)}, and nobody comes in later: two "
+                f"sums that differ in {', '.join(new)} would give its answer away"
+            )
+        return task
+    still = [one for one, status in records.state.members(task.id).items() if status == "invited"]
     everybody = invited(records.configuration.name, records.cards, [*dict.fromkeys([*still, *organizations])])
-    terms = task.terms.model_copy(
-        update={"organizations": everybody, "fingerprint": records.identity.fingerprint}
-    )
-    write_invitation(terms, records.identity, path)
-    again = replace(task, terms=terms)
-    records.state.add_task(again, dict.fromkeys(organizations, "invited"))
-    records.audit.append("own", "invited", task=task.id, note=f"{name}, again: {', '.join(organizations)}")
-    return terms
-
-
-def _invite_to_sums_again(
-    records: HomeRecords, task: TaskRecord, organizations: Sequence[str], path: Path
-) -> TaskTerms:
-    """The same invitation once more: nobody comes into a sum later, and who dropped out stays out."""
-    members = [one.name for one in task.terms.organizations]
-    strangers = sorted(set(organizations) - set(members))
-    if strangers:
-        raise InvalidInputError(
-            f"{task.name!r} learns from sums of {', '.join(members)}, and nobody comes in later: two sums "
-            f"that differ in {', '.join(strangers)} would give its answer away"
-        )
-    write_invitation(task.terms, records.identity, path)
-    note = f"{task.name}, again: {', '.join(organizations)}"
-    records.audit.append("own", "invited", task=task.id, note=note)
-    return task.terms
+    changed = {"organizations": everybody, "fingerprint": records.identity.fingerprint}
+    return replace(task, terms=task.terms.model_copy(update=changed))
 
 
 def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
@@ -128,9 +104,8 @@ def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
         terms, peer = read_invitation(invitation, records.cards, records.identity.fingerprint)
         if records.configuration.data is None:
             raise InvalidInputError("this node has no data to help with: add a section [data] to node.toml")
-        PolicyLimits(records.configuration.name, records.configuration.policy).check_invitation(
-            peer, terms.rounds, terms.signs
-        )
+        limits = PolicyLimits(records.configuration.name, records.configuration.policy)
+        limits.check_invitation(peer, terms.rounds, terms.signs)
         return terms, peer
 
 
@@ -150,15 +125,13 @@ def join(home: Path, terms: TaskTerms, peer: str) -> None:
             raise RefusedError(
                 "other-task",
                 f"{peer}'s invitation has the id of the task {known.name!r} of {known.label_holder}: it "
-                "would change that task's "
-                f"terms. Ask {peer} for a new invitation",
+                f"would change that task's terms. Ask {peer} for a new invitation",
             )
         made = utc_now().isoformat(timespec="seconds")
         record = TaskRecord(terms.task, terms.name, "organization", peer, terms, made=made)
         records.state.add_task(record)
-        records.audit.append(
-            "own", "joined", peer=peer, task=terms.task, digest=terms.digest, note=terms.name
-        )
+        about = {"peer": peer, "task": terms.task, "digest": terms.digest}
+        records.audit.append("own", "joined", **about, note=terms.name)
 
 
 def leave(home: Path, name: str) -> None:
@@ -199,9 +172,8 @@ def forget(home: Path, name: str) -> int:
         n_files = sum(path.is_file() for path in folder.rglob("*"))
         records.state.forget(task.id)
         shutil.rmtree(folder, ignore_errors=True)
-        records.audit.append(
-            "own", "forgot", peer=task.label_holder, task=task.id, note=f"{task.name}: {n_files} files"
-        )
+        note = f"{task.name}: {n_files} files"
+        records.audit.append("own", "forgot", peer=task.label_holder, task=task.id, note=note)
         return n_files
 
 

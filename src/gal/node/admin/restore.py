@@ -50,7 +50,8 @@ def bring_back(backup: Path, home: Path, passphrase: str, *, head: str | None = 
         for path in sorted(staging.iterdir(), key=lambda one: one.name == FILE):
             _move(path, home / path.name)
         staging.rmdir()
-    return asdict(facts) | {"home": str(home), "files": n_files, **_said(settled)}
+    said = {"proven": settled.proven, "why": settled.why}
+    return asdict(facts) | {"home": str(home), "files": n_files} | said
 
 
 def prove(home: Path, head: str) -> dict[str, Any]:
@@ -69,10 +70,6 @@ def prove(home: Path, head: str) -> dict[str, Any]:
         records.state.restores.prove(found.head, BY_HEAD)
         records.audit.append("own", "proven current", note=f"{BY_HEAD}: {found.head}")
         return {"proven": True, "why": BY_HEAD}
-
-
-def _said(settled: Restore) -> dict[str, Any]:
-    return {"proven": settled.proven, "why": settled.why}
 
 
 def _check_empty(home: Path) -> None:
@@ -167,10 +164,8 @@ def _missing_head(state: State, found: Restore, head: str) -> str:
         known = log.execute("select seq from audit where hash = ?", (head,)).fetchone()
     if known is None:
         return f"the head {head} is not in the backup: something was recorded since it was made"
-    return (
-        f"the head {head} is entry {known[0]}, and the backup ends with entry {found.seq}: it says nothing "
-        "of what came later"
-    )
+    ends = f"the backup ends with entry {found.seq}"
+    return f"the head {head} is entry {known[0]}, and {ends}: it says nothing of what came later"
 
 
 def _move(path: Path, target: Path) -> None:

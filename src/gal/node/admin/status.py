@@ -64,13 +64,11 @@ def live_facts(home: Path) -> dict[str, Any] | None:
 
 
 def _task(state: State, task: TaskRecord, live: Mapping[str, Any] | None) -> dict[str, Any]:
-    versions = state.statuses(task.id, task.role)
-    newest = max(versions, default=0)
-    said = task.status
-    if newest:
-        begun = versions[newest] == "begun"
-        said = f"version {newest} {begun_state(task, live) if begun else versions[newest]}"
-    members = state.members(task.id)
+    versions, said = state.statuses(task.id, task.role), task.status
+    if versions and said == "open":
+        newest = max(versions)
+        became = versions[newest]
+        said = f"version {newest} {begun_state(task, live) if became == 'begun' else became}"
     return {
         "name": task.name,
         "id": task.id,
@@ -78,8 +76,8 @@ def _task(state: State, task: TaskRecord, live: Mapping[str, Any] | None) -> dic
         "label_holder": task.label_holder,
         "secrecy": task.terms.secrecy,
         "active": task.active,
-        "state": said if task.status == "open" else task.status,
-        "members": (live or {}).get("members", {}).get(task.id, members),
+        "state": said,
+        "members": (live or {}).get("members", {}).get(task.id, state.members(task.id)),
     }
 
 
@@ -104,16 +102,14 @@ def audit_facts(
     head: str | None,
     archives: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Entries of the audit log, a summary, and the result of verifying the whole
-    chain, with what was cut off in ``archives``.
+    """Entries of the audit log, a summary, and the result of verifying the whole chain, with what was cut off
+    in ``archives``.
     """
     read_configuration(home)
     check_head(head)
-    state = State(home)
-    try:
-        known = None if task is None else state.find_task(task).id if task not in _ids(state) else task
-    finally:
-        state.close()
+    with closing(State(home)) as state:
+        ids = {one.id for one in state.tasks()}
+        known = task if task is None or task in ids else state.find_task(task).id
     with AuditLog(home / "state.sqlite") as log:
         verified = log.verify(expected_head=head, archived=read_archives(archives))
         entries = log.entries(task=known, peer=peer, limit=limit)
@@ -140,10 +136,6 @@ def cut_audit(home: Path, days: int, archive: Path | None) -> dict[str, Any]:
         return {"cut": 0 if made is None else int(made.shape), "head": log.verify().head}
 
 
-def _ids(state: State) -> set[str]:
-    return {task.id for task in state.tasks()}
-
-
 # Privacy
 
 
@@ -153,9 +145,12 @@ def spent_privacy(home: Path, task: str | None = None) -> dict[str, Any]:
     An epsilon of None has no bound. Of one ``task`` only, if it is named.
     """
     configuration = read_configuration(home)
+    from gal.privacy.ledger import Ledger
+
+    there = (home / LEDGER).exists()  # where there is none yet, an empty one that leaves no file
     with (
         closing(State(home)) as state,
-        _ledger(home) as ledger,
+        Ledger(home / LEDGER if there else ":memory:") as ledger,
         AuditLog(home / "state.sqlite") as log,
     ):
         entries = ledger.entries()
@@ -167,19 +162,15 @@ def spent_privacy(home: Path, task: str | None = None) -> dict[str, Any]:
         return {
             "organization": configuration.name,
             "labels": _labels(configuration, kept, own),
-            "unrecorded": [_own_task(state, one) for one in own if _is_unrecorded(kept, one)],
+            "unrecorded": [
+                {"task": one.name, "peers": list(state.members(one.id))}
+                for one in own  # learned before there was a ledger: without privacy, then
+                if state.statuses(one.id, one.role) and not any(e.key.startswith(one.id) for e in entries)
+            ],
             "nothing_sent": [one.name for one in own if not state.statuses(one.id, one.role)],
             "columns": _columns(configuration, kept),
             "answers": _answers(configuration, kept, [one for one in tasks if one.role == "organization"]),
         }
-
-
-def _ledger(home: Path) -> Ledger:
-    """The node's ledger; where there is none yet, an empty one that leaves no file."""
-    from gal.privacy.ledger import Ledger
-
-    path = home / LEDGER
-    return Ledger(path if path.exists() else ":memory:")
 
 
 class _Kept:
@@ -197,27 +188,18 @@ class _Kept:
         self._asked = {(one.task, one.peer) for one in totals if (one.direction, one.kind) == ("out", "fit")}
         self._is_whole = all(one.kind != TRIMMED for one in totals)
         self.entries = [one for one in entries if task in {None, one.task}]
-        self.promises = {one.id: _promise(one) for one in state.tasks() if one.role == "label holder"}
-        """Of each own task: the mechanism and its delta that the organizations were told."""
-
-    def of(self, subject: str) -> list[Entry]:
-        """Charges of the tasks that are shown about a subject."""
-        return [one for one in self.entries if one.subject == subject]
+        promised = {one.id: one.terms.privacy for one in state.tasks() if one.role == "label holder"}
+        self._promises = {
+            task: (one.mechanism, one.delta) for task, one in promised.items() if not isinstance(one, str)
+        }
 
     def all_of(self, subject: str) -> list[Entry]:
-        """Charges of all tasks about a subject: what was spent and what is left
-        do not depend on what is shown.
-        """
+        """Charges of all tasks about a subject: what is spent and left does not depend on what is shown."""
         return [one for one in self._all if one.subject == subject]
 
     def promise(self, entry: Entry) -> tuple[str, float]:
         """The mechanism and the delta that its task promised; ("", 0) where none is known."""
-        return self.promises.get(entry.key.partition("/")[0], ("", 0.0))
-
-    def spent(self, subject: str, delta: float, **which: Any) -> float | None:
-        """epsilon of the row that lost most; None: without bound."""
-        found = self.ledger.spent(subject, delta, **which)
-        return None if math.isinf(found) else found
+        return self._promises.get(entry.key.partition("/")[0], ("", 0.0))
 
     def account(
         self, subject: str, budget: Budget | None, delta: float, needs: Callable[[Entry], bool]
@@ -226,14 +208,13 @@ class _Kept:
 
         Everything together is told at ``delta``, parts of it only where a charge ``needs`` one.
         """
-        found, everything = self.of(subject), self.all_of(subject)
-        spent, short = self.spent(subject, delta), _is_short(budget, everything)
+        found, everything = [one for one in self.entries if one.subject == subject], self.all_of(subject)
+        spent, short = self._spent(subject, delta), _is_short(budget, everything)
+        over = spent is None or short
         peers = {
             peer: delta if any(needs(one) for one in everything if peer in one.peers) else 0.0
             for peer in sorted({peer for one in found for peer in one.peers})
         }
-        names = dict.fromkeys(one.task for one in found)
-        over = spent is None or short
         return {
             "delta": delta,
             "budget": None if budget is None else asdict(budget),
@@ -241,16 +222,24 @@ class _Kept:
             "unprotected": any(one.event.mechanism == "none" for one in everything),
             "spent": spent,
             "left": None if budget is None else 0.0 if over else max(0.0, budget.epsilon - (spent or 0.0)),
-            "tasks": [self._task([one for one in found if one.task == name], delta, needs) for name in names],
-            "peers": {peer: self.spent(subject, at, peer=peer) for peer, at in peers.items()},
+            "tasks": [self._task(mine, delta, needs) for mine in _by_task(found)],
+            "peers": {peer: self._spent(subject, at, peer=peer) for peer, at in peers.items()},
             "peer_deltas": peers,
-            "never_asked": [peer for peer in peers if self._is_never_asked(peer, everything)],
+            "never_asked": [
+                peer
+                for peer in peers
+                if all(
+                    peer in self._not_asked(mine)
+                    for mine in _by_task(everything)
+                    if any(peer in one.peers for one in mine)
+                )
+            ],
         }
 
-    def _is_never_asked(self, peer: str, everything: Sequence[Entry]) -> bool:
-        """Whether nothing was sent to a peer in any of the tasks in which it is charged for."""
-        names = {one.task for one in everything if peer in one.peers}
-        return all(peer in self._not_asked([one for one in everything if one.task == name]) for name in names)
+    def _spent(self, subject: str, delta: float, **which: Any) -> float | None:
+        """epsilon of the row that lost most; None: without bound."""
+        found = self.ledger.spent(subject, delta, **which)
+        return None if math.isinf(found) else found
 
     def _not_asked(self, mine: Sequence[Entry]) -> list[str]:
         """Who is charged for, and was never asked to fit; nobody where the audit log cannot tell."""
@@ -265,7 +254,7 @@ class _Kept:
         return {
             "task": mine[0].task,
             "mechanisms": sorted({one.event.mechanism for one in mine}),
-            "epsilon": self.spent(mine[0].subject, at, task=mine[0].task),
+            "epsilon": self._spent(mine[0].subject, at, task=mine[0].task),
             "delta": at,
             "peers": sorted({peer for one in mine for peer in one.peers}),
             "not_asked": self._not_asked(mine),
@@ -286,6 +275,11 @@ class _Kept:
         }
 
 
+def _by_task(entries: Sequence[Entry]) -> list[list[Entry]]:
+    names = dict.fromkeys(one.task for one in entries)
+    return [[one for one in entries if one.task == name] for name in names]
+
+
 def _labels(configuration: NodeConfiguration, kept: _Kept, own: Sequence[TaskRecord]) -> list[dict[str, Any]]:
     """By label column: what was told of it, and to whom."""
     budget = configuration.privacy.label_budget
@@ -293,18 +287,14 @@ def _labels(configuration: NodeConfiguration, kept: _Kept, own: Sequence[TaskRec
     column = [] if named is None or not (own or budget) else [f"{LABELS}{named}"]
     charged = [one.subject for one in kept.entries if one.subject.startswith(LABELS)]
 
-    def needs(entry: Entry) -> bool:
-        return _is_gaussian(entry) or kept.promise(entry)[1] > 0
-
     def account(subject: str) -> dict[str, Any]:
         found = kept.all_of(subject)
         promised = max((kept.promise(one)[1] for one in found), default=0.0)
-        return kept.account(subject, budget, _delta(budget, promised, found), needs)
+        delta = _delta(budget, promised, found)
+        return kept.account(subject, budget, delta, lambda one: _is_gaussian(one) or kept.promise(one)[1] > 0)
 
-    return [
-        {"column": subject.removeprefix(LABELS)} | account(subject)
-        for subject in dict.fromkeys([*charged, *column])
-    ]
+    subjects = dict.fromkeys([*charged, *column])
+    return [{"column": subject.removeprefix(LABELS)} | account(subject) for subject in subjects]
 
 
 def _columns(configuration: NodeConfiguration, kept: _Kept) -> dict[str, Any]:
@@ -315,10 +305,29 @@ def _columns(configuration: NodeConfiguration, kept: _Kept) -> dict[str, Any]:
     return kept.account(SUBJECT, budget, _delta(budget, 0.0, found), _is_gaussian)
 
 
-def _promise(task: TaskRecord) -> tuple[str, float]:
-    """The mechanism and the delta that a task's organizations were told; ("", 0) where there is none."""
-    promised = task.terms.privacy
-    return ("", 0.0) if promised == "none" else (promised.mechanism, promised.delta)
+def _answers(configuration: NodeConfiguration, kept: _Kept, joined: Sequence[TaskRecord]) -> dict[str, Any]:
+    """What label holders were answered about own rows."""
+    facts, budget = noise_facts(configuration), configuration.privacy.answer_budget
+    found = kept.all_of(ANSWERS)
+    wanted = float(facts["delta"]) if facts is not None and any(map(_is_gaussian, found)) else 0.0
+    chosen = budget is not None and budget.delta > 0  # many answers with Laplace noise cost less at a delta
+    delta = _delta(budget, wanted, found)
+    account = kept.account(ANSWERS, budget, delta, lambda one: chosen or _is_gaussian(one))
+    plain = [
+        {"task": one.name, "label_holder": one.label_holder}
+        for one in joined  # where some version was answered without noise
+        if any(
+            not version.keys and kept.state.answers(one.id, number)
+            for number, version in kept.state.versions(one.id).items()
+        )
+    ]
+    return account | {
+        "noise": facts,
+        "words": None if facts is None else answer_noise(facts).describe(),
+        "decimals": configuration.policy.decimals,
+        "joined": [one.name for one in joined],
+        "plain": plain,
+    }
 
 
 def _noised(entry: Entry, promised: str) -> str | None:
@@ -342,48 +351,9 @@ def _is_short(budget: Budget | None, entries: Sequence[Entry]) -> bool:
 
 
 def _delta(budget: Budget | None, promised: float, entries: Sequence[Entry]) -> float:
-    """The delta at which all ``entries`` of a subject are told together.
-
-    The budget's, or what was promised, or (for Gaussian noise, which has no cost at delta 0) a small one.
+    """The delta at which all ``entries`` of a subject are told together: the budget's, or what was promised,
+    or a small one for Gaussian noise, which has no cost at delta 0.
     """
     if budget is not None and (budget.delta > 0 or not _is_short(budget, entries)):
         return budget.delta
     return promised or (SAYABLE_DELTA if any(map(_is_gaussian, entries)) else 0.0)
-
-
-def _is_unrecorded(kept: _Kept, task: TaskRecord) -> bool:
-    """Whether a task was learned before there was a ledger: without privacy, then."""
-    versions = kept.state.statuses(task.id, "label holder")
-    return bool(versions) and not any(one.key.startswith(task.id) for one in kept.entries)
-
-
-def _own_task(state: State, task: TaskRecord) -> dict[str, Any]:
-    return {"task": task.name, "peers": list(state.members(task.id))}
-
-
-def _answered_plainly(state: State, task: str) -> bool:
-    """Whether some version of a task that was joined was answered without noise."""
-    versions = state.versions(task).items()
-    return any(not version.keys and state.answers(task, number) for number, version in versions)
-
-
-def _answers(configuration: NodeConfiguration, kept: _Kept, joined: Sequence[TaskRecord]) -> dict[str, Any]:
-    """What label holders were answered about own rows."""
-    facts, budget = noise_facts(configuration), configuration.privacy.answer_budget
-    found = kept.all_of(ANSWERS)
-    wanted = float(facts["delta"]) if facts is not None and any(map(_is_gaussian, found)) else 0.0
-    chosen = budget is not None and budget.delta > 0  # many answers with Laplace noise cost less at a delta
-    account = kept.account(
-        ANSWERS, budget, _delta(budget, wanted, found), lambda one: chosen or _is_gaussian(one)
-    )
-    return account | {
-        "noise": facts,
-        "words": None if facts is None else answer_noise(facts).describe(),
-        "decimals": configuration.policy.decimals,
-        "joined": [one.name for one in joined],
-        "plain": [
-            {"task": one.name, "label_holder": one.label_holder}
-            for one in joined
-            if _answered_plainly(kept.state, one.id)
-        ],
-    }

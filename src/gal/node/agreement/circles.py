@@ -27,10 +27,8 @@ def named_in(circle: Circle, identity: Identity) -> Identity:
     """An organization's key under the name by which the circle knows it."""
     names = [name for name, one in circle.members.items() if one == identity.fingerprint]
     if len(names) != 1:
-        raise RefusedError(
-            "circle",
-            f"the key {identity.fingerprint} of {identity.name!r} is {len(names)} times in this circle",
-        )
+        said = f"the key {identity.fingerprint} of {identity.name!r} is {len(names)} times in this circle"
+        raise RefusedError("circle", said)
     return replace(identity, name=names[0])
 
 

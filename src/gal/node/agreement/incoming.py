@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from gal.protocol import Encoded, Message
@@ -22,6 +23,13 @@ class IncomingRequest(NamedTuple):
     def to_oneself(name: str, encoded: Encoded, rows: str | None = None) -> IncomingRequest:
         """What a label holder asks her own organization: it takes the same way, without a network."""
         return IncomingRequest(name, encoded.message, encoded.data, encoded.digest, True, rows)
+
+    def reply(
+        self, kind: str, fields: Mapping[str, Any] | None = None, arrays: Mapping[str, Any] | None = None
+    ) -> Message:
+        """The message that answers this request."""
+        asked, said = self.message, {"answers": self.digest, **(fields or {})}
+        return Message(kind, asked.task, asked.version, asked.request, said, arrays or {})
 
 
 class Answering(Protocol):

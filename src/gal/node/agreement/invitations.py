@@ -1,6 +1,4 @@
-"""Invitations: the terms of a task as a file, signed by the label holder, for
-an operator to read and accept.
-"""
+"""Invitations: the terms of a task signed by the label holder, for an operator to read and accept."""
 
 from __future__ import annotations
 
@@ -172,6 +170,10 @@ class TaskTerms(BaseModel):
             "many she has",
         }[self.alignment]
         others = ", ".join(one.name for one in self.organizations)
+        how = "as they are" if self.secrecy == "none" else "under masks, as they are otherwise"
+        promise = "none is promised for the residuals that you receive"
+        if self.privacy != "none":
+            promise = f"{self.privacy.sentence()}. {self.privacy.about_columns()}"
         return [
             f"{self.label_holder} asks for help with the task {self.name!r}"
             + (f", in her words: {_quoted(self.purpose)}" if self.purpose else "."),
@@ -181,8 +183,8 @@ class TaskTerms(BaseModel):
             f"answer with fitted values; later with predictions.{held}",
             *self._probes(),
             f"Rows are matched by {align}.",
-            f"Privacy: {self._promise()}. Your fitted values and predictions are another matter: they leave "
-            f"{self._secrecy()}, unless your own node.toml rounds them or adds noise to them.",
+            f"Privacy: {promise}. Your fitted values and predictions are another matter: they leave {how}, "
+            "unless your own node.toml rounds them or adds noise to them.",
             *self._circle(),
         ]
 
@@ -200,9 +202,6 @@ class TaskTerms(BaseModel):
             "policy.interactions = true in your node.toml, false without it."
         ]
 
-    def _secrecy(self) -> str:
-        return "as they are" if self.secrecy == "none" else "under masks, as they are otherwise"
-
     def _circle(self) -> list[str]:
         """With sums: what she gets, and by which keys you know those whose answers yours are added to."""
         if self.secrecy == "none":
@@ -216,11 +215,6 @@ class TaskTerms(BaseModel):
             "What protects you are the keys of the others. Ask each of them, not her, for its fingerprint: "
             + "; ".join(f"{one.name} {one.fingerprint}" for one in self.organizations),
         ]
-
-    def _promise(self) -> str:
-        if self.privacy == "none":
-            return "none is promised for the residuals that you receive"
-        return f"{self.privacy.sentence()}. {self.privacy.about_columns()}"
 
 
 def _quoted(words: str) -> str:
@@ -280,9 +274,8 @@ def _read(path: Path) -> tuple[TaskTerms, bytes]:
         if path.stat().st_size > LARGEST:
             raise InvalidInputError(f"{str(path)!r} is too large to be an invitation")
         content: Any = json.loads(path.read_text(encoding="utf-8"))
-        return TaskTerms.model_validate(content["terms"]), base64.b64decode(
-            content["signature"], validate=True
-        )
+        signature = base64.b64decode(content["signature"], validate=True)
+        return TaskTerms.model_validate(content["terms"]), signature
     except FileNotFoundError as error:
         raise InvalidInputError(f"there is no file {str(path)!r}") from error
     except IsADirectoryError as error:

@@ -48,16 +48,15 @@ def secret_of(configuration: NodeConfiguration) -> bytes:
 def shared_rows(arrays: Arrays, known: Bools) -> Rows:
     """Roles of the rows that are known, numbered among themselves."""
     fit = np.flatnonzero(arrays["fit"][known] == 1)
-    folds = arrays["folds"][known][fit].astype(np.intp) if "folds" in arrays else None
-    parts = arrays["parts"][known].astype(np.intp) if "parts" in arrays else None
-    probes = arrays["probes"][known].astype(np.intp) if "probes" in arrays else None
-    return Rows(int(known.sum()), fit, fit, fit[:0], folds, parts, probes)
+    folds, parts, probes = (
+        arrays[name][known].astype(np.intp) if name in arrays else None
+        for name in ("folds", "parts", "probes")
+    )
+    return Rows(int(known.sum()), fit, fit, fit[:0], None if folds is None else folds[fit], parts, probes)
 
 
 def role_arrays(rows: Rows) -> dict[str, NDArray[Any]]:
-    """Roles of the task's rows as arrays of a message; search and validation
-    rows are nobody else's business.
-    """
+    """Roles of the task's rows as arrays of a message; of search and validation rows nobody else hears."""
     fit = np.zeros(rows.n, dtype=np.uint8)
     fit[rows.fit] = 1
     arrays: dict[str, NDArray[Any]] = {"fit": fit}
@@ -92,16 +91,10 @@ def check_roles(arrays: Arrays, n_rows: int, peer: str) -> None:
 
 def fit_request(message: Message, organization: str) -> FitRequest:
     """A message of kind ``fit`` as the engine's request."""
-    fields = message.fields
-    return FitRequest(
-        fields["round"],
-        message.arrays["residual"],
-        (organization,),
-        message.arrays.get("sample_weight"),
-        fields["track"],
-        fields["part"],
-        fields.get("target", "residual"),
-    )
+    fields, weight = message.fields, message.arrays.get("sample_weight")
+    target, residual = fields.get("target", "residual"), message.arrays["residual"]
+    about = (organization,), weight, fields["track"], fields["part"], target
+    return FitRequest(fields["round"], residual, *about)
 
 
 def predict_request(message: Message, organization: str) -> PredictRequest:

@@ -66,17 +66,8 @@ def read_offers(
     found = []
     for number, made, signed in zip(numbers, keys, signatures, strict=True):
         key, signature = made.tobytes(), signed.tobytes()
-        found.append(
-            Offer(
-                name,
-                number,
-                key[:KEY_BYTES],
-                key[KEY_BYTES:-KEY_BYTES],
-                key[-KEY_BYTES:].hex(),
-                certificate,
-                signature[1 : 1 + signature[0]],
-            )
-        )
+        parts = key[:KEY_BYTES], key[KEY_BYTES:-KEY_BYTES], key[-KEY_BYTES:].hex()
+        found.append(Offer(name, number, *parts, certificate, signature[1 : 1 + signature[0]]))
     return found
 
 
@@ -97,14 +88,11 @@ def read_boxes(
     """The same from the array."""
     members = _receivers(circle, members)
     _check_shape("boxes", boxes, (len(numbers), len(members), BOX_BYTES), name)
-    return [
-        SealedShares(
-            name,
-            number,
-            {other: box.tobytes() for other, box in zip(members, row, strict=True) if other != name},
-        )
-        for number, row in zip(numbers, boxes, strict=True)
-    ]
+    found = []
+    for number, row in zip(numbers, boxes, strict=True):
+        others = {other: box.tobytes() for other, box in zip(members, row, strict=True) if other != name}
+        found.append(SealedShares(name, number, others))
+    return found
 
 
 def _receivers(circle: Circle, members: Sequence[str]) -> Sequence[str]:
@@ -122,9 +110,8 @@ def read_own_boxes(circle: Circle, message: Message) -> dict[str, bytes]:
 def read_ask(message: Message) -> Ask:
     """What a message of kind ``sum`` asks."""
     fields = message.fields
-    return Ask(
-        fields["number"], tuple(fields["members"]), fields["content"], tuple(fields["shape"]), fields["unit"]
-    )
+    shape = tuple(fields["shape"])
+    return Ask(fields["number"], tuple(fields["members"]), fields["content"], shape, fields["unit"])
 
 
 def opening_arrays(circle: Circle, opening: Opening) -> dict[str, Bytes]:
@@ -232,21 +219,8 @@ def prediction_content(message: Message, rows: str, shape: Sequence[int], learne
     each there is one sum.
     """
     fields = message.fields
-    return sha256_of(
-        plain_bytes(
-            [
-                "predict",
-                message.task,
-                message.version,
-                fields["track"],
-                fields["rounds"],
-                fields["rates"],
-                rows,
-                list(shape),
-                learned,
-            ]
-        )
-    )
+    about = [message.task, message.version, fields["track"], fields["rounds"], fields["rates"]]
+    return sha256_of(plain_bytes(["predict", *about, rows, list(shape), learned]))
 
 
 def _rows(data: Sequence[bytes], size: int) -> Bytes:

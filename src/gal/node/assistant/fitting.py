@@ -1,6 +1,4 @@
-"""How an organization answers a round: once, with what is kept on its disk
-together with the model behind it.
-"""
+"""How an organization answers a round: once; the answer and the model behind it are kept on its disk."""
 
 from __future__ import annotations
 
@@ -35,34 +33,31 @@ class Fitting:
         self._checks, self._guard, self._log, self._metrics = checks, guard, log, metrics
 
     def fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
-        """The fitted values of a round: stored ones where it was answered before,
-        and otherwise computed and kept.
-        """
-        message, fields = asked.message, asked.message.fields
-        version = self._checks.version(asked, task, "begun")
-        track, round, part = (
-            fields["track"],
-            fields["round"],
-            -1 if fields["part"] is None else fields["part"],
-        )
-        folder = self._state.folder(task.id, message.version)
-        known = self._state.answer(task.id, message.version, track, round, part)
+        """The fitted values of a round: stored ones where it was answered before, or computed and kept."""
+        fields, number = asked.message.fields, asked.message.version
+        version, folder = self._checks.version(asked, task, "begun"), self._state.folder(task.id, number)
+        part = -1 if fields["part"] is None else fields["part"]
+        key = track, round, _ = fields["track"], fields["round"], part
+        known = self._state.answer(task.id, number, *key)
         if known is not None:
             stored = self._answered_before(asked, task, known, folder)
             if stored is not None:
                 return stored
         self._checks.current(asked, task)
         self._checks.fit(asked, version)
-        answer, model = (
-            f"answer-{track}-{round}-{part}.arrow",
-            None if part >= 0 else f"model-{track}-{round}.gal",
-        )
+        answer = f"answer-{track}-{round}-{part}.arrow"
+        model = None if part >= 0 else f"model-{track}-{round}.gal"
         noise = self._guard.noise_on(asked)
         # Where only the model was lost, what was drawn for the answer stays: it is not paid for twice.
-        drawn = None if known is None or noise is None else read_whole(folder / answer, known.answer_digest)
+        kept = "" if known is None or noise is None else known.answer_digest
+        drawn = kept if kept and read_whole(folder / answer, kept) is not None else None
         if noise is not None and drawn is None:
             self._guard.charge_version(asked.peer, task, folder, version.keys)
-        previous = self._previous(task.id, message.version, track, round)
+        earlier = self._state.answers(
+            task.id, number, "track = ? AND part = -1 AND round < ?", (track, round)
+        )
+        last = earlier[-1] if earlier else None
+        previous = None if last is None or last.model is None else (last.model, last.model_digest)
         result, _ = self._worker(
             "fit",
             asked.data,
@@ -72,25 +67,20 @@ class Fitting:
             previous=previous,
             own=asked.own,
             noise=noise,
-            digest=asked.digest,
+            known=asked.digest,
         )
-        digest = known.answer_digest if known is not None and drawn is not None else result["answer_digest"]
-        record = Answer(track, round, part, asked.digest, answer, digest, model, result["model_digest"])
-        self._state.put_answer(task.id, message.version, record, moving=result["moving"])
+        digest = result["answer_digest"] if drawn is None else drawn
+        record = Answer(*key, asked.digest, answer, digest, model, result["model_digest"])
+        self._state.put_answer(task.id, number, record, moving=result["moving"])
         if result["moving"] and model is not None and previous is not None:
             (folder / previous[0]).unlink(missing_ok=True)  # this round's model has all that it knew
-        self._log.info(
-            "fitted",
-            peer=asked.peer,
-            task=task.name,
-            version=message.version,
-            round=round,
-            track=track,
-            part=part,
-            seconds=result["seconds"],
-        )
+        about = {"version": number, "round": round, "track": track, "part": part}
+        self._log.info("fitted", peer=asked.peer, task=task.name, **about, seconds=result["seconds"])
         self._metrics.fitted(result["seconds"])
-        return self._stored(folder, record)
+        try:
+            return restore(map_file(folder / answer), digest)
+        except OSError as error:
+            raise RefusedError("disk", f"{self._name} could not read back what it had stored") from error
 
     def _answered_before(
         self, asked: IncomingRequest, task: TaskRecord, known: Answer, folder: Path
@@ -108,18 +98,3 @@ class Fitting:
             return restore(data, known.answer_digest)
         self._state.drop_answer(task.id, asked.message.version, known)
         return None
-
-    def _stored(self, folder: Path, record: Answer) -> Encoded:
-        """What the worker has just written, and taken the digest of."""
-        try:
-            data = map_file(folder / record.answer)
-        except OSError as error:
-            raise RefusedError("disk", f"{self._name} could not read back what it had stored") from error
-        return restore(data, record.answer_digest)
-
-    def _previous(self, task: str, version: int, track: str, round: int) -> tuple[str, str] | None:
-        """File and digest of the model of the last round before this one."""
-        earlier = self._state.answers(task, version, "track = ? AND part = -1 AND round < ?", (track, round))
-        if not earlier or earlier[-1].model is None or earlier[-1].model_digest is None:
-            return None
-        return earlier[-1].model, earlier[-1].model_digest

@@ -1,6 +1,4 @@
-"""An organization's links: it dials every label holder whose task it has
-joined, stays connected, and answers.
-"""
+"""An organization's links: it dials every label holder whose task it has joined, stays connected, answers."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from gal.node.journal.quotas import LIMITED, LimitedError
 from gal.node.journal.records import Records
 from gal.node.store.state import State
 from gal.protocol import Message, prepare
-from gal.transport import CardFolder, Received, Stream
+from gal.transport import Received, Stream
 
 CLOSED = "closed the stream"
 """How the words end of who has hung up in order, as after learning."""
@@ -86,9 +84,8 @@ class Link:
         if stream is None:
             return
         with self._announcing:
-            tasks = [
-                task for task in self._service.state.tasks("organization") if task.label_holder == self.peer
-            ]
+            joined_here = self._service.state.tasks("organization")
+            tasks = [task for task in joined_here if task.label_holder == self.peer]
             joined = tuple((task.id, task.terms.digest) for task in tasks if task.status == "open")
             if joined == self._announced:
                 return
@@ -121,8 +118,7 @@ class Link:
                 continue
             opened, self._heard, self._replaced = time.monotonic(), False, False
             self._serve(stream)
-            # Streams that end as soon as they are open, without a word, are no reason to dial without a
-            # break.
+            # Streams that end as soon as they are open, without a word, are no reason to dial at once.
             if (self._heard or time.monotonic() - opened > SOONEST) and not self._replaced:
                 pause = SOONEST
             self._ending.wait(pause)
@@ -212,19 +208,15 @@ class Link:
 
     def _tell(self, stream: Stream, message: Message, digest: str | None, failure: Failure) -> None:
         fields = {"code": failure.code, "message": failure.outside[:2000], "answers": digest}
-        self._records.send(
-            stream, prepare(Message("refusal", message.task, message.version, message.request, fields))
-        )
+        about = message.task, message.version, message.request
+        self._records.send(stream, prepare(Message("refusal", *about, fields)))
 
 
 class Links:
     """All links of an organization: one for each label holder whose open tasks it has joined."""
 
-    def __init__(
-        self, state: State, cards: CardFolder, service: Service, records: Records, open_stream: Dialing
-    ) -> None:
-        self._state, self._cards = state, cards
-        self._service, self._records, self._open = service, records, open_stream
+    def __init__(self, state: State, service: Service, records: Records, open_stream: Dialing) -> None:
+        self._state, self._service, self._records, self._open = state, service, records, open_stream
         self._links: dict[str, Link] = {}
         self._tasks: set[str] = set()
         self._ending = threading.Event()

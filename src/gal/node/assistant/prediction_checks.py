@@ -1,15 +1,18 @@
 """What may be asked of rows: predictions and private set intersections, within the limits of the day.
 
-All is charged before it is told. A request that comes again, to the byte, is charged once
-(:mod:`gal.node.store.charges`).
+All is charged before it is told. A request that comes again on the same day, after a line was lost, is
+charged once: it is known by the digest of its bytes, which name task and version, and by who sent it. It is
+free only where the answer is the same, to the byte, as the one that was paid for: that has been told.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -31,6 +34,20 @@ EXCHANGES = 20
 """Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
 UNFINISHED = 100
 """Private set intersections that are begun and not gone on with, at most, for one label holder and day."""
+KEPT = 256
+"""So many paid requests of a label holder are known, the newest; others are charged as new ones."""
+AGAIN = 10
+"""So often a request is answered again for one charge: lines break, but nobody has to ask all day long."""
+
+
+@dataclass
+class Paid:
+    """A request whose rows were charged, to the day on which it came first."""
+
+    day: str
+    answer: str = ""
+    """The digest of what was answered; empty where nothing was yet."""
+    again: int = 0
 
 
 class PredictionChecks:
@@ -41,6 +58,8 @@ class PredictionChecks:
         self._state, self._clock = state, clock
         self._limits = PolicyLimits(configuration.name, configuration.policy)
         self._paying = threading.Lock()
+        self._paid: dict[str, OrderedDict[str, Paid]] = defaultdict(OrderedDict)
+        """By label holder and digest; gone with the process: after a restart a request is charged anew."""
 
     @contextmanager
     def _charging(self) -> Iterator[None]:
@@ -59,75 +78,63 @@ class PredictionChecks:
     # Private set intersections
 
     def intersection(self, asked: IncomingRequest, task: TaskRecord) -> None:
-        """A step of a private set intersection: before a version begins, or (charged
-        as predictions) after its end.
-        """
+        """A step of a private set intersection: before a version begins, or (as predictions) after."""
         if task.terms.alignment != "psi":
             raise RefusedError("other-terms", f"the terms of {task.name!r} have no private set intersection")
         fields, version = asked.message.fields, asked.message.version
-        self._check_points(asked)
+        step, n_rows = fields["step"], fields["n_rows"]
+        points = asked.message.arrays.get("bytes", np.zeros(0, dtype=np.uint8))
+        expected = n_rows * POINT if step == "response" else 0
+        if len(points) != expected:  # as many blinded ids as are said, and will be charged
+            raise RefusedError(
+                "alignment",
+                f"{self._name} was told of {n_rows} rows in the {step} of a private set intersection, and "
+                f"{len(points)} bytes came instead of {expected}: begin it again",
+            )
         beginning = self._state.version(task.id, version) is None
         if beginning:
-            self._limits.check_begin(fields["n_rows"], version)
+            self._limits.check_begin(n_rows, version)
         else:
-            self._limits.check_named(fields["n_rows"])
-        if fields["step"] != "response":
-            self._count_setup(asked, task)
+            self._limits.check_named(n_rows)
+        if (
+            step != "response"
+        ):  # all rows are blinded for it, before anything was paid: only so many are begun
+            if self._count(asked, "setup", UNFINISHED) and not asked.own:
+                raise RefusedError(
+                    "too-many-exchanges",
+                    f"{self._name} was asked to begin {UNFINISHED} private set intersections about "
+                    f"{task.name!r} and others today that were not gone on with: try again tomorrow",
+                )
             return
         with self._charging():
-            paid = self._paid(asked)
-            if paid is None and beginning:
-                self._count_exchange(asked, task)
-            elif paid is None:
-                self._charge_rows(asked, fields["n_rows"])
+            paid = self._paid_for(asked)
+            # A version needs one exchange to begin, a few where links break; more would be trying out ids.
+            if paid is None and beginning and self._count(asked, "psi", EXCHANGES):
+                raise RefusedError(
+                    "too-many-exchanges",
+                    f"{self._name} takes part in at most {EXCHANGES} private set intersections a day before "
+                    f"{task.name!r} begins: try again tomorrow",
+                )
+            if paid is None and not beginning:
+                self._charge_rows(asked, n_rows)
             if paid is None:
                 self._pay(asked)
                 self._state.use_credit(f"setup {asked.peer}", self._today(), 1)
-            if not paid and not beginning:
-                self._count_small(asked, fields["n_rows"])
-
-    def _count_setup(self, asked: IncomingRequest, task: TaskRecord) -> None:
-        """All rows are blinded for each exchange, before she has paid for any: only so many are begun."""
-        before = self._state.spend_predictions(f"setup {asked.peer}", self._today(), 1, UNFINISHED)
-        if not asked.own and before >= UNFINISHED:
-            raise RefusedError(
-                "too-many-exchanges",
-                f"{self._name} was asked to begin {UNFINISHED} private set intersections about "
-                f"{task.name!r} and others today that were not gone on with: try again tomorrow",
-            )
-
-    def _check_points(self, asked: IncomingRequest) -> None:
-        """Whether as many blinded ids came as are said, and will be charged."""
-        fields, points = asked.message.fields, asked.message.arrays.get("bytes", np.zeros(0, dtype=np.uint8))
-        expected = fields["n_rows"] * POINT if fields["step"] == "response" else 0
-        if len(points) != expected:
-            raise RefusedError(
-                "alignment",
-                f"{self._name} was told of {fields['n_rows']} rows in the {fields['step']} of a private set "
-                f"intersection, and {len(points)} bytes came instead of {expected}: begin it again",
-            )
+            if not beginning and (paid is None or not paid.answer):
+                self._count_small(asked, n_rows)
 
     def exchanged(self, asked: IncomingRequest, answer: Encoded) -> None:
         """An exchange is complete: so many rows may be named once."""
         if asked.message.fields["step"] != "response" or asked.own:
             return
         with self._charging():
-            if self._paid(asked):
-                self._state.charges.repeat(asked.peer, asked.digest)
+            paid = self._paid_for(asked)
+            if paid is not None and paid.answer:
+                paid.again += 1
                 return
             n_rows = asked.message.fields["n_rows"]
             self._state.spend_predictions(*exchanged_rows(asked), n_rows, sys.maxsize)
-            self._state.charges.answered(asked.peer, asked.digest, answer.digest)
-
-    def _count_exchange(self, asked: IncomingRequest, task: TaskRecord) -> None:
-        """A version needs one exchange to begin, a few where links break; more would be trying out ids."""
-        before = self._state.spend_predictions(f"psi {asked.peer}", self._today(), 1, EXCHANGES)
-        if before >= EXCHANGES:
-            raise RefusedError(
-                "too-many-exchanges",
-                f"{self._name} takes part in at most {EXCHANGES} private set intersections a day before "
-                f"{task.name!r} begins: try again tomorrow",
-            )
+            self._answered(asked, answer)
 
     # Predictions
 
@@ -144,9 +151,9 @@ class PredictionChecks:
                 f"{self._name} predicts at most {self._policy.max_rows} rows at once: send fewer",
             )
         with self._charging():
-            paid = self._paid(asked)
-            limit = self._policy.unknown_ids_per_day
-            if not paid and self._spent(f"unknown {asked.peer}") >= limit:
+            paid, limit = self._paid_for(asked), self._policy.unknown_ids_per_day
+            spent = self._state.spend_predictions(f"unknown {asked.peer}", self._today(), 0, 0)
+            if (paid is None or not paid.answer) and spent >= limit:
                 raise self._limits.too_many_unknown()
             if paid is None:
                 self._charge_named(asked, n_rows)
@@ -162,17 +169,17 @@ class PredictionChecks:
             return
         known = answer.message.arrays["known"] == 1
         with self._charging():
-            paid = self._paid(asked)
-            if paid == answer.digest:
-                self._state.charges.repeat(asked.peer, asked.digest)
+            paid = self._paid_for(asked)
+            if paid is not None and paid.answer == answer.digest:
+                paid.again += 1
                 return
-            if paid:  # the data have changed: it tells more than was paid for
+            if paid is not None and paid.answer:  # the data have changed: it tells more than was paid for
                 self._charge_named(asked, len(known))
                 self._pay(asked)
             self._count_unknown(asked, int((~known).sum()))
             if asked.message.fields["method"] != "psi":  # there, the exchange was counted
                 self._count_small(asked, n_different(asked, known, self._policy.min_rows))
-            self._state.charges.answered(asked.peer, asked.digest, answer.digest)
+            self._answered(asked, answer)
 
     def failed(self, asked: IncomingRequest) -> None:
         """Computing failed, which it may do for known rows alone: it counts as a prediction about few of
@@ -186,16 +193,15 @@ class PredictionChecks:
         """Charge the rows that are named, each to an exchange where there has to be one."""
         psi = asked.message.fields["method"] == "psi"
         if psi and not self._state.use_credit(*exchanged_rows(asked), n_rows):
-            raise not_exchanged(self._name)
+            raise self._limits.not_exchanged()
         self._charge_rows(asked, n_rows)
 
     def _charge_rows(self, asked: IncomingRequest, n_rows: int) -> None:
         """Charge rows to the label holder's budget of the day; refused where it is spent."""
-        if asked.own:
-            return
-        limit = self._policy.predictions_per_day
-        before = self._state.spend_predictions(asked.peer, self._today(), n_rows, limit)
-        self._limits.check_predict(n_rows, before)
+        if not asked.own:
+            limit = self._policy.predictions_per_day
+            before = self._state.spend_predictions(asked.peer, self._today(), n_rows, limit)
+            self._limits.check_predict(n_rows, before)
 
     def _count_unknown(self, asked: IncomingRequest, n_unknown: int) -> None:
         if n_unknown == 0:
@@ -206,38 +212,40 @@ class PredictionChecks:
             self._state.spend_predictions(account, day, limit - before, limit)
             raise self._limits.too_many_unknown()
         if asked.message.fields["method"] == "psi":
-            raise not_exchanged(self._name)
+            raise self._limits.not_exchanged()
 
     def _count_small(self, asked: IncomingRequest, n_rows: int) -> None:
         """Few rows at once tell more of each of them, first of all whether it is known."""
-        if n_rows >= self._policy.min_rows:
-            return
         limit = self._policy.small_predictions_per_day
-        if self._state.spend_predictions(f"small {asked.peer}", self._today(), 1, limit) >= limit:
+        if n_rows < self._policy.min_rows and self._count(asked, "small", limit):
             raise self._limits.too_small()
+
+    def _count(self, asked: IncomingRequest, what: str, limit: int) -> bool:
+        """Count one more of today; whether there were as many as the limit already."""
+        return self._state.spend_predictions(f"{what} {asked.peer}", self._today(), 1, limit) >= limit
 
     # What was paid for
 
-    def _paid(self, asked: IncomingRequest) -> str | None:
-        """None: this request has to be charged; empty: its rows are; else the digest of its answer."""
-        return self._state.charges.answer(asked.peer, self._today(), asked.digest)
+    def _paid_for(self, asked: IncomingRequest) -> Paid | None:
+        """None: this request has to be charged."""
+        paid = self._paid[asked.peer].get(asked.digest)
+        return None if paid is None or paid.day != self._today() or paid.again >= AGAIN else paid
 
     def _pay(self, asked: IncomingRequest) -> None:
-        """Rows were charged."""
-        self._state.charges.put(asked.peer, self._today(), asked.digest, asked.message.task)
+        """Rows were charged; the oldest requests are forgotten."""
+        known = self._paid[asked.peer]
+        known.pop(asked.digest, None)
+        known[asked.digest] = Paid(self._today())
+        while len(known) > KEPT:
+            known.popitem(last=False)
 
-    def _spent(self, account: str) -> int:
-        return self._state.spend_predictions(account, self._today(), 0, 0)
+    def _answered(self, asked: IncomingRequest, answer: Encoded) -> None:
+        """What was charged is answered now; to the day on which it was charged, which may be over."""
+        if (paid := self._paid[asked.peer].get(asked.digest)) is not None:
+            paid.answer, paid.again = answer.digest, 0
 
     def _today(self) -> str:
         return self._clock().date().isoformat()
-
-
-def not_exchanged(name: str) -> RefusedError:
-    """The answer to who names rows, with private set intersection, that were in no exchange."""
-    return RefusedError(
-        "alignment", f"{name} speaks only of rows that a private set intersection has found: do one first"
-    )
 
 
 def exchanged_rows(asked: IncomingRequest) -> tuple[str, str]:

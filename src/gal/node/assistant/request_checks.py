@@ -20,7 +20,7 @@ from gal.core.rows import PROBE_FOLDS
 from gal.errors import RefusedError
 from gal.node.agreement.effective_rows import check_effective, is_finite
 from gal.node.agreement.incoming import IncomingRequest
-from gal.node.assistant.prediction_checks import exchanged_rows, n_named, not_exchanged
+from gal.node.assistant.prediction_checks import exchanged_rows, n_named
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.store.files import folder_bytes
@@ -36,12 +36,8 @@ class RequestChecks:
     """Refuses what may not be asked; RefusedError says why in a sentence for the label holder."""
 
     def __init__(self, configuration: NodeConfiguration, state: State, clock: Callable[[], datetime]) -> None:
-        self._name, self._policy, self._state, self._clock = (
-            configuration.name,
-            configuration.policy,
-            state,
-            clock,
-        )
+        self._name, self._policy = configuration.name, configuration.policy
+        self._state, self._clock = state, clock
         self._limits = PolicyLimits(configuration.name, configuration.policy)
         self._disk: dict[str, tuple[float, int]] = {}
         """By label holder: when its bytes on the disk were counted, and how many they were."""
@@ -97,23 +93,22 @@ class RequestChecks:
     def begin(self, asked: IncomingRequest, task: TaskRecord) -> None:
         """Whether this is what the operator agreed to."""
         terms, fields, arrays = task.terms, asked.message.fields, asked.message.arrays
-        parts = int(arrays["parts"].max(initial=-1)) + 1 if "parts" in arrays else 0
-        folds = int(arrays["folds"].max(initial=-1)) + 1 if "folds" in arrays else 1
-        probe_folds = int(arrays["probes"].max(initial=0)) if "probes" in arrays else 0
-        further = fields.get("further", 0)
-        allowed, most = (SEEDS + terms.signs, PROBE_FOLDS) if terms.signs else (0, 0)
-        beyond = {
-            "terms": (fields["terms"] != terms.digest, fields["terms"], terms.digest),
-            "outputs": (fields["n_outputs"] != terms.outputs, fields["n_outputs"], terms.outputs),
-            "rounds": (fields["rounds"] > terms.rounds, fields["rounds"], terms.rounds),
-            "folds": (folds > terms.folds, folds, terms.folds),
-            "parts": (parts > terms.parts, parts, terms.parts),
-            "further rounds": (further > allowed, further, allowed),
-            "folds of interaction probes": (probe_folds > most, probe_folds, most),
-            "alignment": (fields["method"] != terms.alignment, fields["method"], terms.alignment),
+        numbers = {
+            name: int(arrays[name].max(initial=-1)) for name in ("parts", "folds", "probes") if name in arrays
         }
-        for what, (wrong, came, agreed) in beyond.items():
-            if wrong:
+        allowed, most = (SEEDS + terms.signs, PROBE_FOLDS) if terms.signs else (0, 0)
+        agreements: tuple[tuple[str, Any, Any, bool], ...] = (
+            ("terms", terms.digest, fields["terms"], False),
+            ("outputs", terms.outputs, fields["n_outputs"], False),
+            ("alignment", terms.alignment, fields["method"], False),
+            ("rounds", terms.rounds, fields["rounds"], True),
+            ("folds", terms.folds, numbers.get("folds", 0) + 1, True),
+            ("parts", terms.parts, numbers.get("parts", -1) + 1, True),
+            ("further rounds", allowed, fields.get("further", 0), True),
+            ("folds of interaction probes", most, numbers.get("probes", 0), True),
+        )
+        for what, agreed, came, may_be_less in agreements:
+            if came != agreed and not (may_be_less and came < agreed):
                 raise RefusedError(
                     "other-terms",
                     f"{self._name} agreed to other terms of {task.name!r}: {what} {agreed}, asked for "
@@ -123,12 +118,14 @@ class RequestChecks:
             version = max(asked.message.version, len(self._state.statuses(task.id, "organization")) + 1)
             self._limits.check_begin(self._policy.min_rows, version)
             self.disk(asked)
-            self._count_beginning(asked)
+            # Counted before anything is looked up: what a refusal tells is the same, and has been paid for.
+            limit = self._policy.refused_begins_per_day
+            if self._state.spend_predictions(f"begin {asked.peer}", self._today(), 1, limit) >= limit:
+                raise self._limits.too_many_begins()
             self._limits.check_named(n_named(asked))
-            if terms.alignment == "psi" and not self._state.use_credit(
-                *exchanged_rows(asked), n_named(asked)
-            ):
-                raise not_exchanged(self._name)
+            psi, named = terms.alignment == "psi", n_named(asked)
+            if psi and not self._state.use_credit(*exchanged_rows(asked), named):
+                raise self._limits.not_exchanged()
 
     def disk(self, asked: IncomingRequest) -> None:
         """Whether more may be kept for this label holder: views, models and answers of all its tasks."""
@@ -139,12 +136,6 @@ class RequestChecks:
             used = sum(folder_bytes(self._state.home / "tasks" / task) for task in tasks)
             self._disk[asked.peer] = now, used
         self._limits.check_disk(used)
-
-    def _count_beginning(self, asked: IncomingRequest) -> None:
-        """Counted before anything is looked up: what a refusal tells is the same, and has been paid for."""
-        limit = self._policy.refused_begins_per_day
-        if self._state.spend_predictions(f"begin {asked.peer}", self._today(), 1, limit) >= limit:
-            raise self._limits.too_many_begins()
 
     def begun(self, asked: IncomingRequest) -> None:
         """A beginning succeeded: it does not count as one that was refused."""
@@ -212,37 +203,29 @@ def _check_arrays(
             f"{where}: the residual for {name} has shape {residual.shape}, expected {expected}: rows to fit "
             "x outputs",
         )
-    if weight is not None and (
-        weight.shape != expected[:1] or not np.isfinite(weight).all() or (weight < 0).any()
-    ):
-        raise RefusedError(
-            "wrong-shape", f"{where}: sample weights must be {expected[0]} finite numbers >= 0"
-        )
+    fine = weight is None or (
+        weight.shape == expected[:1] and np.isfinite(weight).all() and (weight >= 0).all()
+    )
+    if not fine:
+        said = f"{where}: sample weights must be {expected[0]} finite numbers >= 0"
+        raise RefusedError("wrong-shape", said)
     if not is_finite(residual):
         raise RefusedError("not-finite", f"{where}: the residual for {name} has NaN or infinite values")
 
 
-def agreed_version(
-    asked: IncomingRequest,
-    answer: Message,
-    *,
-    begun: str,
-    began: str,
-    kinds: Mapping[str, str],
-    keys: str | None,
-) -> AssistedVersion:
-    """What is remembered of a version: all that later requests are checked against."""
+def agreed_version(asked: IncomingRequest, answer: Message, **more: Any) -> AssistedVersion:
+    """What is remembered of a version, with ``more``: all that later requests are checked against."""
     fields, arrays = asked.message.fields, asked.message.arrays
     known = answer.arrays["known"] == 1
-    parts, probes = (arrays[name][known] if name in arrays else NOBODY for name in ("parts", "probes"))
+    nobody = np.zeros(0, dtype=np.int32)
+    parts, probes = (arrays[name][known] if name in arrays else nobody for name in ("parts", "probes"))
+    folds = arrays["folds"][known] if "folds" in arrays else arrays["fit"][known].astype(np.int32) - 1
     return AssistedVersion(
         request=asked.digest,
         rows=answer.fields["rows"],
         n_rows=answer.fields["n_rows"],
         n_fit=int((arrays["fit"][known] == 1).sum()),
-        fewest=_fewest(
-            arrays["folds"][known] if "folds" in arrays else arrays["fit"][known].astype(np.int32) - 1
-        ),
+        fewest=_fewest(folds),
         n_probed=int((probes > 0).sum()),
         fewest_probed=_fewest(probes - 1),
         without=[int((parts != part).sum()) for part in range(int(parts.max(initial=-1)) + 1)],
@@ -250,15 +233,8 @@ def agreed_version(
         rounds=fields["rounds"],
         further=fields.get("further", 0),
         organization=fields["organization"],
-        begun=begun,
-        began=began,
-        kinds=kinds,
-        keys=keys,
+        **more,
     )
-
-
-NOBODY = np.zeros(0, dtype=np.int32)
-"""No row has a number."""
 
 
 def _fewest(folds: NDArray[Any]) -> int:

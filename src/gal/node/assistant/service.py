@@ -11,13 +11,10 @@ import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
 
 from gal.clock import utc_now
 from gal.errors import RefusedError
@@ -49,25 +46,6 @@ PREDICTING: tuple[Status, ...] = ("begun", "finished")
 """What a version may be whose models predict."""
 
 
-class _DataChanges:
-    """What the operator has heard of data that differ from what was learned from."""
-
-    def __init__(self, log: Log, metrics: Metrics) -> None:
-        self._log, self._metrics = log, metrics
-        self._known: dict[tuple[str, int], str] = {}
-
-    def note(self, asked: IncomingRequest, task: TaskRecord, found: PredictedRows) -> None:
-        """The operator hears how they differ, once for each way in which they do."""
-        key, said = (task.id, asked.message.version), found.changes if found.changed else ""
-        self._metrics.changed(task.name, bool(said))
-        if self._known.get(key, "") != said:
-            self._known[key] = said
-            if said:
-                self._log.warning(
-                    "data changed since learning", task=task.name, version=asked.message.version, how=said
-                )
-
-
 class Service:
     """One organization's answers."""
 
@@ -90,44 +68,41 @@ class Service:
         self._moves: bool | None = None
         self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log, metrics)
         self._sums = SumAnswers(configuration, state, log)
-        self._changes = _DataChanges(log, metrics)
+        self._changes: dict[tuple[str, int], str] = {}
+        """What the operator has heard of data that differ from what a version learned from."""
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def answer(self, asked: IncomingRequest) -> Encoded:
-        """The answer to a request, ready to be sent; RefusedError where it may not be asked,
-        WorkFailedError where computing fails.
+        """The answer to a request, ready to be sent; RefusedError where it may not be asked, WorkFailedError
+        where computing fails.
         """
+        kind, handlers = asked.message.kind, {**self._handlers, **self._sums.handlers}
+        if kind not in handlers:
+            raise RefusedError("not-a-request", f"{kind} is nothing that can be asked")
+        task = self._checks.task(asked)
+        self._sums.check_allowed(asked, task)
+        if kind in self._sums.handlers:
+            self._checks.current(asked, task)
+        if kind in BESIDE:
+            return handlers[kind](asked, task)
+        round = int(asked.message.fields.get("round") or 0)
+        with self._locks[task.id], self.metrics.activity.computing(kind, asked.peer, task.name, round):
+            return handlers[kind](asked, task)
+
+    @property
+    def _handlers(self) -> dict[str, Callable[[IncomingRequest, TaskRecord], Encoded]]:
         handlers = {
             "begin": self._begin,
             "blind": self._intersect,
             "fit": self._fit,
             "revisit": self._revisit,
-            "predict": self._predict,
-            "total": self._total,
-            "end": self._end,
-            **self._sums.handlers,
         }
-        if asked.message.kind not in handlers:
-            raise RefusedError("not-a-request", f"{asked.message.kind} is nothing that can be asked")
-        task = self._checks.task(asked)
-        self._sums.check_allowed(asked, task)
-        if asked.message.kind in self._sums.handlers:
-            self._checks.current(asked, task)
-        if asked.message.kind in BESIDE:
-            return handlers[asked.message.kind](asked, task)
-        with self._locks[task.id], self._said(asked, task):
-            return handlers[asked.message.kind](asked, task)
+        return handlers | {"predict": self._predict, "total": self._total, "end": self._end}
 
     def working(self) -> list[str]:
         """Ids of the tasks for which something is being computed now."""
         return sorted(task for task, lock in list(self._locks.items()) if lock.locked())
-
-    def _said(self, asked: IncomingRequest, task: TaskRecord) -> AbstractContextManager[None]:
-        """Who watches the node sees what it computes, and for whom."""
-        message = asked.message
-        round = int(message.fields.get("round") or 0)
-        return self.metrics.activity.computing(message.kind, asked.peer, task.name, round)
 
     # Beginning
 
@@ -135,7 +110,13 @@ class Service:
         message = asked.message
         known = self.state.version(task.id, message.version)
         if known is not None:
-            return self._begun_before(asked, task, known, self.state.folder(task.id, message.version))
+            if known.status == "begun" and known.request == asked.digest:
+                return restore((self.state.folder(task.id, message.version) / "begun.arrow").read_bytes())
+            raise RefusedError(
+                "already-begun",
+                f"{self.configuration.name} has already begun version {message.version} of {task.name!r} "
+                "with other rows: learn a new version",
+            )
         self._checks.current(asked, task)
         self._checks.begin(asked, task)
         folder = self.state.folder(task.id, message.version)
@@ -151,31 +132,16 @@ class Service:
         since, columns = self._clock(), {"kinds": result["kinds"], "keys": result["keys"]}
         columns["began"] = self._sums.began(asked, task, begun.message)
         version = agreed_version(asked, begun.message, begun=since.isoformat(timespec="seconds"), **columns)
-        self._end_earlier(task, message.version)
-        self.state.put_version(task.id, message.version, version)
-        self._checks.begun(asked)
-        self.log.info(
-            "begun", peer=asked.peer, task=task.name, version=message.version, rows=result["n_rows"]
-        )
-        return begun
-
-    def _end_earlier(self, task: TaskRecord, version: int) -> None:
-        """Who begins a new version has ended the others, also if word of that did not arrive."""
         for number, earlier in self.state.versions(task.id).items():
-            if number < version and earlier.status == "begun":
+            # Who begins a new version has ended the others, also if word of that did not arrive.
+            if number < message.version and earlier.status == "begun":
                 self.state.put_version(task.id, number, replace(earlier, status="finished"))
                 self.clean(task.id, number)
-
-    def _begun_before(
-        self, asked: IncomingRequest, task: TaskRecord, known: AssistedVersion, folder: Path
-    ) -> Encoded:
-        if known.status == "begun" and known.request == asked.digest:
-            return restore((folder / "begun.arrow").read_bytes())
-        raise RefusedError(
-            "already-begun",
-            f"{self.configuration.name} has already begun version {asked.message.version} of {task.name!r} "
-            "with other rows: learn a new version",
-        )
+        self.state.put_version(task.id, message.version, version)
+        self._checks.begun(asked)
+        about = {"version": message.version, "rows": result["n_rows"]}
+        self.log.info("begun", peer=asked.peer, task=task.name, **about)
+        return begun
 
     def _intersect(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """A step of a private set intersection."""
@@ -254,25 +220,23 @@ class Service:
         models = self._models(asked, task)
         self._checks.fitted(asked, task, len(models))
         self._predictions.predicted_rows(asked, task, n_rows)
-        how = {"peer": asked.peer, "own": asked.own, "rows": asked.rows, "noise": self.guard.noise_on(asked)}
+        how: dict[str, Any] = {"peer": asked.peer, "own": asked.own, "rows": asked.rows}
+        how["noise"] = self.guard.noise_on(asked)
+        how |= {"folder": self.state.folder(task.id, asked.message.version), "models": models}
+        how |= {name: getattr(version, name) for name in ("n_outputs", "organization", "kinds")}
         try:
-            result, content = self.worker(
-                "predict",
-                asked.data,
-                folder=self.state.folder(task.id, asked.message.version),
-                models=models,
-                n_outputs=version.n_outputs,
-                organization=version.organization,
-                kinds=version.kinds,
-                **how,
-            )
+            result, content = self.worker("predict", asked.data, **how)
         except WorkFailedError:
             self._predictions.failed(asked)
             raise
         if not asked.own:
             self.metrics.predicted(asked.peer, n_rows)
         found = unpack(result, content)
-        self._changes.note(asked, task, found)
+        key, said = (task.id, asked.message.version), found.changes if found.changed else ""
+        self.metrics.changed(task.name, bool(said))
+        if said and self._changes.get(key) != said:  # once for each way in which they differ
+            self.log.warning("data changed since learning", task=task.name, version=key[1], how=said)
+        self._changes[key] = said
         return found
 
     def _end(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
@@ -284,8 +248,7 @@ class Service:
             self.state.put_version(task.id, message.version, ended)
             self.log.info("ended", peer=asked.peer, task=task.name, version=message.version, kept=kept)
             self.clean(task.id, message.version)
-        done = Message("done", message.task, message.version, message.request, {"answers": asked.digest})
-        return prepare(done)
+        return prepare(asked.reply("done"))
 
     def moves(self) -> bool:
         """Whether the local model is one that moves; the process that computes is asked once, if at all."""
@@ -319,9 +282,6 @@ class Service:
 
 def _said_of(asked: IncomingRequest, found: PredictedRows) -> Message:
     """What was computed for a request, as the message that answers it."""
-    fields: dict[str, Any] = {"answers": asked.digest, "rows": found.order}
-    if found.changed:  # nothing else is told
-        fields["changed"] = True
-    arrays: dict[str, NDArray[Any]] = {"known": found.known, "values": found.values}
-    request = asked.message
-    return Message("predicted", request.task, request.version, request.request, fields, arrays)
+    changed = {"changed": True} if found.changed else {}  # nothing else is told
+    arrays = {"known": found.known, "values": found.values}
+    return asked.reply("predicted", {"rows": found.order, **changed}, arrays)

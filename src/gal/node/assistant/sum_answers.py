@@ -41,7 +41,7 @@ from gal.protocol import Encoded, Message, prepare
 from gal.secrecy.masks import sha256_of
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Circle, Offer, plain_bytes
-from gal.secrecy.record import Claim, Claims, DiskRecord
+from gal.secrecy.record import Claim, DiskRecord
 from gal.secrecy.ring import added_rounds, fit_unit, prediction_unit
 from gal.transport import CardFolder, load_identity
 
@@ -104,20 +104,17 @@ class SumAnswers:
                 "answers",
             )
         if summed and kind == "begin" and not asked.own:
-            self._check_name(asked.message, task)
+            # Seeds follow from the name: under another one she would get another answer of this one alone.
+            said = asked.message.fields["organization"]
+            agreed = named_in(circle_of(task.terms), load_identity(self._home, self._name)).name
+            if said != agreed:
+                raise RefusedError(
+                    "other-terms",
+                    f"{self._name} agreed to answer in {task.name!r} as {agreed!r}, and is called {said!r}: "
+                    "begin with the names that are in the terms",
+                )
         if kind in self.handlers and (asked.own or not summed):
             raise RefusedError("other-terms", f"the terms of {task.name!r} have no sums at {self._name}")
-
-    def _check_name(self, begin: Message, task: TaskRecord) -> None:
-        """Seeds follow from the name: under another one she would get another answer of this one alone."""
-        said = begin.fields["organization"]
-        agreed = named_in(circle_of(task.terms), load_identity(self._home, self._name)).name
-        if said != agreed:
-            raise RefusedError(
-                "other-terms",
-                f"{self._name} agreed to answer in {task.name!r} as {agreed!r}, and is called {said!r}: "
-                "begin with the names that are in the terms",
-            )
 
     def check_fit(self, task: TaskRecord, moving: bool) -> None:
         """Whether an answer follows from what it is said to: the residual, and how the version began."""
@@ -149,7 +146,7 @@ class SumAnswers:
         if request.part is None:
             DiskRecord(self._state.path).settle([Claim(UNITS, asked.digest, repr(unit))])
         self._keep(asked, Computed(fitted, unit, content, residual, round=request.round))
-        return _done("done", asked)
+        return prepare(asked.reply("done"))
 
     def _began(self, message: Message) -> str:
         version = self._state.version(message.task, message.version)
@@ -174,21 +171,16 @@ class SumAnswers:
         fields = {"rows": predicted.fields["rows"], "learned": learned, "unit": unit}
         if predicted.fields.get("changed"):
             fields["changed"] = True
-        return _done("found", asked, {"known": predicted.arrays["known"]}, fields)
+        return prepare(asked.reply("found", fields, {"known": predicted.arrays["known"]}))
 
     def check_total(self, asked: IncomingRequest) -> None:
         """Whether every round has a rate, and the one that it had before."""
-        rounds, rates = asked.message.fields["rounds"], asked.message.fields["rates"]
-        if len(rounds) != len(rates):
-            raise RefusedError("wrong-shape", f"{len(rounds)} rounds and {len(rates)} rates to add them with")
         settle_rates(self._name, asked.message, DiskRecord(self._state.path))
 
     def _keep(self, asked: IncomingRequest, question: Computed) -> None:
         task = asked.message.task
         with self._lock:
-            for key, one in list(
-                self._questions.items()
-            ):  # who asks for the next round is done with the last
+            for key, one in list(self._questions.items()):  # a label holder is done with earlier rounds
                 if key[0] == task and one.round and question.round and one.round != question.round:
                     del self._questions[key]
             self._questions[task, asked.digest] = question
@@ -202,7 +194,7 @@ class SumAnswers:
         with self._lock:
             member = self._member(asked, task)
             offers = [member.offer(number) for number in asked.message.fields["numbers"]]
-        return _done("offers", asked, offer_arrays(offers))
+        return prepare(asked.reply("offers", arrays=offer_arrays(offers)))
 
     def share(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """Shares of the secrets of these sums, sealed for each of the others."""
@@ -212,7 +204,8 @@ class SumAnswers:
             member = self._member(asked, task)
             offers = self._offers(member.circle, message)
             shares = [member.share(number, offers[number]) for number in numbers]
-        return _done("shares", asked, {"boxes": box_array(member.circle, shares, members)})
+        boxes = box_array(member.circle, shares, members)
+        return prepare(asked.reply("shares", arrays={"boxes": boxes}))
 
     def answer(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The values of a question under masks; the same again, where the very same is asked again."""
@@ -228,22 +221,15 @@ class SumAnswers:
                     "restart): ask for that again, then for a new sum",
                 )
             values, content, rows, also = self._read(question, asked, member.circle)
+            ask, boxes = read_ask(asked.message), read_own_boxes(member.circle, asked.message)
+            how: dict[str, Any] = {"content": content, "unit": question.unit, "once": question.residual}
             try:
-                masked = member.answer(
-                    read_ask(asked.message),
-                    read_own_boxes(member.circle, asked.message),
-                    values,
-                    content=content,
-                    unit=question.unit,
-                    once=question.residual,
-                    rows=rows,
-                    also=also,
-                )
+                masked = member.answer(ask, boxes, values, rows=rows, also=also, **how)
             except InvalidReplyError as error:
                 raise RefusedError("not-finite", f"{self._name}: {error}") from error
             except InvalidMessageError as error:  # it names who sealed them, and nothing of ours
                 raise RefusedError("shares", f"{self._name}: {error}") from error
-            said = _done("masked", asked, {"values": masked.values.view(np.int32)})
+            said = prepare(asked.reply("masked", arrays={"values": masked.values.view(np.int32)}))
             self._said[asked.digest] = said
             while len(self._said) > SAID:
                 self._said.popitem(last=False)
@@ -257,7 +243,7 @@ class SumAnswers:
             opening = member.open(fields["number"], fields["members"])
         if opening.keys:
             self._log.warning("dropped out of a sum", task=task.name, organizations=", ".join(opening.keys))
-        return _done("opened", asked, opening_arrays(member.circle, opening))
+        return prepare(asked.reply("opened", arrays=opening_arrays(member.circle, opening)))
 
     # Reading
 
@@ -271,15 +257,19 @@ class SumAnswers:
         identity = load_identity(self._home, self._name)
         check_members(task.terms, self._cards, identity.fingerprint)
         if task.id not in self._members or self._members[task.id].circle != circle:
-            check_naming(self._name, task, circle, DiskRecord(self._state.path))
-            self._members[task.id] = CircleMember(
-                named_in(circle, identity),
-                circle,
-                known_keys(self._cards),
-                DiskRecord(self._state.path),
-                holder=f"sums for {task.label_holder}",
-                secret=own_secret(identity),
-            )
+            record, holder = DiskRecord(self._state.path), f"sums for {task.label_holder}"
+            # A row is opened with the same members for ever; under another name it would be another row.
+            # Where nobody may drop out, every sum is of all members.
+            named = [Claim(holder, NAMED, task.terms.alignment)] if circle.drop_outs else []
+            for differing in record.settle(named):
+                raise RefusedError(
+                    "circle",
+                    f"{task.label_holder} names rows to {self._name} by {differing.value} ids where members "
+                    f"may drop out, and not by {task.terms.alignment} ones as in {task.name!r}: invite with "
+                    "the same --align",
+                )
+            own, known, secret = named_in(circle, identity), known_keys(self._cards), own_secret(identity)
+            self._members[task.id] = CircleMember(own, circle, known, record, holder=holder, secret=secret)
         return self._members[task.id]
 
     def _offers(self, circle: Circle, message: Message) -> dict[int, list[Offer]]:
@@ -289,9 +279,8 @@ class SumAnswers:
         if len(keys) != len(members) or len(signatures) != len(members):
             raise InvalidMessageError(f"keys of {len(keys)} members came, {len(members)} are named")
         found: dict[int, list[Offer]] = {number: [] for number in numbers}
-        for place, name in enumerate(members):
-            certificate = self._certificate(circle, name)
-            for offer in read_offers(circle, name, numbers, certificate, keys[place], signatures[place]):
+        for name, key, signature in zip(members, keys, signatures, strict=True):
+            for offer in read_offers(circle, name, numbers, self._certificate(circle, name), key, signature):
                 found[offer.number].append(offer)
         return found
 
@@ -320,7 +309,15 @@ class SumAnswers:
                 "other-rows", f"{self._name} does not know all rows that are to be added up: nothing was sent"
             )
         record = DiskRecord(self._state.path)
-        also = chosen_rows(self._name, asked.message.fields["of"], chosen, record)
+        # A request is charged once: the same rows are added up in all its sums. By other and other rows of it
+        # the label holder could find, at no cost, the one whose answer this organization cannot write.
+        also = Claim(CHOSEN, asked.message.fields["of"], sha256_of(np.packbits(chosen).tobytes()))
+        if record.value(also.scope, also.key) not in (None, also.value):
+            raise RefusedError(
+                "other-rows",
+                f"{self._name} has added up other rows of this request: ask for a prediction of these rows "
+                "alone",
+            )
         tokens = asked_tokens(request, asked.peer)[chosen]
         values = question.values()[chosen[known]]
         order = row_digest(tokens, request.fields["kind"], request.fields["method"])
@@ -330,59 +327,20 @@ class SumAnswers:
         return values, prediction_content(request, order, values.shape, question.learned), rows, [also]
 
 
-def _done(
-    kind: str,
-    asked: IncomingRequest,
-    arrays: Mapping[str, NDArray[Any]] | None = None,
-    fields: Mapping[str, Any] | None = None,
-) -> Encoded:
-    message = asked.message
-    said = {"answers": asked.digest, **(fields or {})}
-    return prepare(Message(kind, message.task, message.version, message.request, said, arrays or {}))
+def settle_rates(name: str, total: Message, record: DiskRecord) -> None:
+    """An error where there is no rate for each round, or where the version's rounds had other ones before.
 
-
-def settle_rates(name: str, total: Message, record: Claims) -> None:
-    """An error where the rounds of a version have been added up with other rates before.
-
-    They are fixed when a version has learned. With others the label holder would get the sum of each round
-    by itself, and with many that differ little the same answers, rounded again and again.
+    Rates are fixed when a version has learned. With others the label holder would get the sum of each round
+    by itself; with many that differ little, the same answers, rounded again and again.
     """
-    fields = total.fields
-    version = f"{total.task} {total.version} {fields['track']}"
-    rates = sha256_of(plain_bytes([fields["rounds"], fields["rates"]]))
-    if record.settle([Claim(RATES, version, rates)]):
+    rounds, rates = total.fields["rounds"], total.fields["rates"]
+    if len(rounds) != len(rates):
+        raise RefusedError("wrong-shape", f"{len(rounds)} rounds and {len(rates)} rates to add them with")
+    version = f"{total.task} {total.version} {total.fields['track']}"
+    digest = sha256_of(plain_bytes([rounds, rates]))
+    if record.settle([Claim(RATES, version, digest)]):
         raise RefusedError(
             "content",
             f"{name} has added up the rounds of version {total.version} with other rates: predict with those "
             "of this version, or learn a new one",
-        )
-
-
-def chosen_rows(name: str, request: str, chosen: NDArray[np.bool_], record: Claims) -> Claim:
-    """That these rows of a request (its digest) are added up: the same ones in all its sums.
-
-    A request is charged once. By other and other rows of it she could find, at no cost, the one whose answer
-    this organization cannot write, and so how large it is.
-    """
-    claim = Claim(CHOSEN, request, sha256_of(np.packbits(chosen).tobytes()))
-    if record.value(claim.scope, claim.key) not in (None, claim.value):
-        raise RefusedError(
-            "other-rows",
-            f"{name} has added up other rows of this request: ask for a prediction of these rows alone",
-        )
-    return claim
-
-
-def check_naming(name: str, task: TaskRecord, circle: Circle, record: Claims) -> None:
-    """An error where rows have had other names before: a row is opened with the same members for ever, and
-    under another name, in another task, it would be another row.
-    """
-    if not circle.drop_outs:  # every sum is of all members
-        return
-    [*differing] = record.settle([Claim(f"sums for {task.label_holder}", NAMED, task.terms.alignment)])
-    if differing:
-        raise RefusedError(
-            "circle",
-            f"{task.label_holder} names rows to {name} by {differing[0].value} ids where members may drop "
-            f"out, and not by {task.terms.alignment} ones as in {task.name!r}: invite with the same --align",
         )

@@ -30,10 +30,6 @@ LEDGER = "ledger.sqlite"
 """In the home folder: what was spent of privacy, by row."""
 
 
-def _named(value: str) -> str:
-    return check_name(value, "an organization")
-
-
 def _address(*, any_port: bool) -> AfterValidator:
     def check(value: str) -> str:
         parse_address(value, any_port=any_port)
@@ -43,17 +39,12 @@ def _address(*, any_port: bool) -> AfterValidator:
 
 
 def _known_model(value: str) -> str:
-    """A name of the registry, or an import path; whether that can be
-    imported is for ``gal doctor`` to see.
-    """
+    """A name of the registry, or an import path; whether that can be imported is for ``gal doctor`` to see."""
     if value in MODELS or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
         return value
-    close = difflib.get_close_matches(value, MODELS, n=1)
-    meant = (
-        f"did you mean {close[0]}?"
-        if close
-        else f"choose one of {', '.join(MODELS)}, or package.module:Class"
-    )
+    meant = f"choose one of {', '.join(MODELS)}, or package.module:Class"
+    if close := difflib.get_close_matches(value, MODELS, n=1):
+        meant = f"did you mean {close[0]}?"
     raise ValueError(f"no local model is called {value!r:.80}; {meant}")
 
 
@@ -69,7 +60,7 @@ def _epsilon(value: float) -> float:
     return value
 
 
-Name = Annotated[str, AfterValidator(_named)]
+Name = Annotated[str, AfterValidator(lambda value: check_name(value, "an organization"))]
 Epsilon = Annotated[float, AfterValidator(_epsilon)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Delta = Annotated[float, Field(ge=0, lt=1)]
@@ -129,9 +120,7 @@ class Predictions(Section):
 
 
 class Privacy(Section):
-    """How much others may learn at most: of the labels of own tasks, and of
-    own rows by answers for others.
-    """
+    """How much others may learn at most: of the labels of own tasks, and of own rows by answers for others."""
 
     label_epsilon: Positive | None = None
     """For all tasks on the same labels together; None: no limit."""
@@ -151,60 +140,53 @@ class Privacy(Section):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        for budget in ("label", "column", "answer_budget"):
-            if getattr(self, f"{budget}_delta") and getattr(self, f"{budget}_epsilon") is None:
-                raise ValueError(f"{budget}_delta needs {budget}_epsilon")
-        if self.column_epsilon is not None and not self.column_delta:
-            raise ValueError(
-                "column_epsilon needs column_delta above 0, such as 1e-6: that noise is Gaussian"
-            )
-        if self.answer_noise == "none":
-            self._check_without_noise()
-        else:
-            self._check_noise()
-        return self
-
-    def _check_without_noise(self) -> None:
+        noise, gaussian = self.answer_noise, self.answer_noise == "gaussian"
+        budget, cost = self.answer_budget_epsilon, self.answer_epsilon
         given = [
             name for name in type(self).model_fields if name.startswith("answer_") and getattr(self, name)
         ]
-        useless = [name for name in given if name != "answer_noise"]
-        if useless:
-            raise ValueError(
-                f'{", ".join(useless)} means nothing without answer_noise = "laplace" or "gaussian": an '
-                "answer without noise costs "
-                "infinitely much"
-            )
-
-    def _check_noise(self) -> None:
-        for needed in ("answer_clip", "answer_epsilon"):
-            if getattr(self, needed) is None:
-                raise ValueError(f'answer_noise = "{self.answer_noise}" needs {needed}')
-        gaussian = self.answer_noise == "gaussian"
-        if gaussian and not self.answer_delta:
-            raise ValueError('answer_noise = "gaussian" needs answer_delta above 0, such as 1e-6')
-        if not gaussian and self.answer_delta:
-            raise ValueError(
-                'answer_noise = "laplace" has no answer_delta: leave it out, or choose "gaussian"'
-            )
-        if gaussian and self.answer_budget_epsilon is not None and not self.answer_budget_delta:
-            raise ValueError(
-                'answer_budget_epsilon needs answer_budget_delta above 0 with answer_noise = "gaussian", '
-                "such as 1e-5"
-            )
-        if not self._one_answer_fits():
-            raise ValueError(
-                f"answer_budget_epsilon = {self.answer_budget_epsilon:g} is less than a single answer costs "
-                f"(answer_epsilon = {self.answer_epsilon:g}): nothing could ever be answered"
-            )
-
-    def _one_answer_fits(self) -> bool:
-        if self.answer_budget_epsilon is None or self.answer_epsilon is None:
-            return True
+        useless = [name for name in given if noise == "none" and name != "answer_noise"]
         # A budget with a larger delta may well have a smaller epsilon.
-        return (
-            self.answer_budget_epsilon >= self.answer_epsilon or self.answer_budget_delta > self.answer_delta
-        )
+        small = None not in (budget, cost) and (budget or 0) < (cost or 0)
+        small = small and self.answer_budget_delta <= self.answer_delta
+        such = "above 0, such as"
+        for wrong, said in (
+            (self.label_delta and self.label_epsilon is None, "label_delta needs label_epsilon"),
+            (self.column_delta and self.column_epsilon is None, "column_delta needs column_epsilon"),
+            (self.answer_budget_delta and budget is None, "answer_budget_delta needs answer_budget_epsilon"),
+            (
+                self.column_epsilon is not None and not self.column_delta,
+                f"column_epsilon needs column_delta {such} 1e-6: that noise is Gaussian",
+            ),
+            (
+                useless,
+                f'{", ".join(useless)} means nothing without answer_noise = "laplace" or "gaussian": an answer '
+                "without noise costs infinitely much",
+            ),
+            (noise != "none" and self.answer_clip is None, f'answer_noise = "{noise}" needs answer_clip'),
+            (noise != "none" and cost is None, f'answer_noise = "{noise}" needs answer_epsilon'),
+            (
+                gaussian and not self.answer_delta,
+                f'answer_noise = "gaussian" needs answer_delta {such} 1e-6',
+            ),
+            (
+                noise == "laplace" and self.answer_delta,
+                'answer_noise = "laplace" has no answer_delta: leave it out, or choose "gaussian"',
+            ),
+            (
+                gaussian and budget is not None and not self.answer_budget_delta,
+                "answer_budget_epsilon needs answer_budget_delta above 0 with answer_noise = "
+                '"gaussian", such as 1e-5',
+            ),
+            (
+                small,
+                f"answer_budget_epsilon = {budget} is less than a single answer costs (answer_epsilon = "
+                f"{cost}): nothing could ever be answered",
+            ),
+        ):
+            if wrong:
+                raise ValueError(said)
+        return self
 
     @property
     def label_budget(self) -> Budget | None:
@@ -218,9 +200,7 @@ class Privacy(Section):
 
     @property
     def answer_budget(self) -> Budget | None:
-        """For all answers about one row together; None: no limit, but
-        everything with noise is in the ledger.
-        """
+        """For all answers about one row together; None: no limit, but everything with noise is in the ledger."""
         return _budget(self.answer_budget_epsilon, self.answer_budget_delta)
 
 
@@ -263,9 +243,7 @@ class NodeConfiguration(NodeFile):
 
 
 def read_configuration(home: Path) -> NodeConfiguration:
-    """Read and check ``node.toml`` in the home folder; all its errors are
-    said at once, each with its key.
-    """
+    """Read and check ``node.toml`` in the home folder; all its errors are said at once, each with its key."""
     home = Path(home).absolute()
     text = _text_of(home / FILE)
     try:
@@ -325,83 +303,53 @@ def _syntax_error(said: str, text: str) -> str:
     )
 
 
-def new_configuration_text(
-    name: str,
-    *,
-    source: str | None = None,
-    table: str | None = None,
-    endpoint: str | None = None,
-    region: str | None = None,
-    row_id: str | None = None,
-    label: str | None = None,
-    bind: str | None = None,
-    address: str | None = None,
-) -> str:
-    """The ``node.toml`` that ``gal init`` writes: what is known is set, all
-    else is there to be uncommented.
+def new_configuration_text(name: str, **given: str | None) -> str:
+    """The ``node.toml`` that ``gal init`` writes: what is known is set, all else is there to be uncommented.
+
+    ``given``: source, table, endpoint, region, row_id and label of [data], bind and address of [listen].
     """
     check_name(name, "an organization")
-    data = _data_text(source, table, _store_text(endpoint, region), row_id, label)
-    sections = (data, MODEL_TEXT, _listen_text(bind, address), REST_TEXT)
-    return f"# The node of one organization. gal doctor checks it.\nname = {_quoted(name)}\n" + "".join(
-        sections
-    )
+    known = {key: value for key, value in given.items() if value is not None}
+    on = {"name": name} | known
+    if "source" in known:
+        on = {"[data]": "", "row_id": "id"} | on
+    if "bind" in known or "address" in known:
+        on = {"[listen]": "", "bind": "0.0.0.0:7443", "address": "bank.example:7443"} | on
+    text = TEMPLATE
+    for key, value in on.items():
+        if key in {"row_id", "label", "table"} and "source" not in known:
+            continue
+        if key.startswith("["):
+            text = text.replace(f"# {key}\n", f"{key}\n")
+            continue
+        line = f"{key} = {json.dumps(value, ensure_ascii=False)}".replace("\\", r"\\")  # the escapes of TOML
+        text, n_lines = re.subn(f'^# {key} = "[^"]*"', line, text, count=1, flags=re.M)
+        assert n_lines == 1, key
+    return text
 
 
-def _store_text(endpoint: str | None, region: str | None) -> str:
-    """The lines about an object store; commented out where they are not needed."""
-    return (
-        '# endpoint = "https://minio:9000"  # of an object store other than Amazon\'s\n'
-        if endpoint is None
-        else f"endpoint = {_quoted(endpoint)}  # of the object store\n"
-    ) + (
-        '# region = "eu-central-1"          # of an object store\n'
-        if region is None
-        else f"region = {_quoted(region)}  # of the object store\n"
-    )
+TEMPLATE = """\
+# The node of one organization. gal doctor checks it.
+# name = ""
 
-
-def _data_text(
-    source: str | None, table: str | None, store: str, row_id: str | None, label: str | None
-) -> str:
-    """The section [data]; commented out where there is no source yet."""
-    off = "# " if source is None else ""
-    no_label = "# " if source is None or label is None else ""
-    table = (
-        '# table = "patients"             # of a database; or sql\n'
-        if table is None
-        else f"table = {_quoted(table)}           # of the database\n"
-    )
-    return f"""
 # Your own rows. They never leave; what leaves is in the audit log: gal audit.
-{off}[data]
-{off}source = {_quoted(source or "rows.csv")}          # a .csv, .parquet or .xlsx file, a folder of Parquet files, s3://bucket/folder,
+# [data]
+# source = "rows.csv"              # a .csv, .parquet or .xlsx file, a folder of Parquet files, s3://bucket/folder,
                                    # or a database: postgresql://user@host/name; a path is relative to this folder
-{table}# sql = "select * from patients"   # instead of source: a query; it can name files and tables of the database
+# table = "patients"               # of a database; or sql
+# sql = "select * from patients"   # instead of source: a query; it can name files and tables of the database
 # database = "warehouse.duckdb"    # with sql: a DuckDB file, only read
 # password_file = "db.password"    # of a database; or the variable GAL_DATA_PASSWORD, or .pgpass. Never in here
 # timeout = 600                    # seconds that one reading of a database may take
-{store}{off}row_id = {_quoted(row_id or "id")}                # the column that names a row, the same at all organizations
+# endpoint = "https://minio:9000"  # of an object store other than Amazon's
+# region = "eu-central-1"          # of an object store
+# row_id = "id"                    # the column that names a row, the same at all organizations
 # row_id_type = "text"             # "text" keeps leading zeros; "integer" makes whole numbers of text
 # features = ["age", "bp"]         # columns that the local model uses; default: all but row_id and label
-# columns = {{ zip = "category" }}   # what a column is, where gal doctor shows a wrong guess
-{no_label}label = {_quoted(label or "target")}             # the column that you want to predict, for tasks of your own
+# columns = { zip = "category" }   # what a column is, where gal doctor shows a wrong guess
+# label = "target"                 # the column that you want to predict, for tasks of your own
 # secret_file = "alignment.secret" # a file with the secret that the parties share, for keyed hashes of row ids
-"""
 
-
-def _listen_text(bind: str | None, address: str | None) -> str:
-    """The section [listen]; commented out for who only assists."""
-    off = "# " if address is None and bind is None else ""
-    return f"""
-# Only for label holders: the one port that others dial. Who only assists opens none.
-{off}[listen]
-{off}bind = {_quoted(bind or "0.0.0.0:7443")}
-{off}address = {_quoted(address or "bank.example:7443")}    # host and port as others reach it; it goes into your card
-"""
-
-
-MODEL_TEXT = """
 # The local model: runs here, stays here.
 [model]
 use = "tabular"                    # or linear, ridge, svr, knn, gradient_boosting, hist_gradient_boosting,
@@ -410,9 +358,12 @@ use = "tabular"                    # or linear, ridge, svr, knn, gradient_boosti
 # local_loss = "l2"                # what it minimises: l1, l1.5, l2, l4, huber
 # trusted = ["mypackage.MyClass"]  # types of your own that stored models may hold
 # readable = ["/srv/weights"]      # what it may read besides your data and Python, such as pretrained weights
-"""
 
-REST_TEXT = """
+# Only for label holders: the one port that others dial. Who only assists opens none.
+# [listen]
+# bind = "0.0.0.0:7443"
+# address = "bank.example:7443"    # host and port as others reach it; it goes into your card
+
 # What you allow others to ask of you. Shown are the defaults.
 [policy]
 # accept = ["bank"]                # who may ask; default: everybody whose invitation you joined
@@ -465,8 +416,3 @@ REST_TEXT = """
 # [worker]
 # idle_seconds = 300
 """
-
-
-def _quoted(text: str) -> str:
-    """A TOML string; JSON writes the same escapes."""
-    return json.dumps(text, ensure_ascii=False)

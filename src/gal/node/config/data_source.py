@@ -7,7 +7,7 @@ whatever a query of DuckDB reads. A password never stands here.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import parse_qsl, urlsplit
@@ -102,13 +102,9 @@ def _is_address(endpoint: str) -> bool:
 def _features(value: object) -> object:
     if value == "all":
         return value
-    if (
-        not isinstance(value, list | tuple)
-        or not value
-        or not all(isinstance(one, str) and one for one in value)
-    ):
-        raise ValueError(f'expected "all" or a list of columns such as ["age", "bp"], got {value!r:.80}')
-    return tuple(value)
+    if isinstance(value, list | tuple) and value and all(isinstance(one, str) and one for one in value):
+        return tuple(value)
+    raise ValueError(f'expected "all" or a list of columns such as ["age", "bp"], got {value!r:.80}')
 
 
 def _is_named_as_file(path: Path) -> bool:
@@ -208,79 +204,76 @@ class DataSource(Section):
         return path if path is not None and _is_named_as_file(path) else None
 
     @property
+    def named_in_query(self) -> list[str]:
+        """What a query of DuckDB has in quotes: files, patterns of them, folders, or plain text."""
+        found = [] if self.is_database else re.findall(r"'([^']+)'|\"([^\"]+)\"", self.sql or "")
+        return [one or other for one, other in found]
+
+    @property
     def stays_where_it_is(self) -> bool:
         """Whether rows are only ever streamed, and never held in memory as a whole."""
         return self.is_database or self.is_lake
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        self._check_kind()
-        self._check_keys()
-        if self.label == self.row_id:
-            raise ValueError(f"label and row_id are both {self.label!r}; the label is a column of its own")
-        if self.features != "all":
-            self._check_features()
+        for wrong, said in self._rules():
+            if wrong:
+                raise ValueError(said)
         return self
 
-    def _check_kind(self) -> None:
-        """Whether this says in one way where the rows are."""
-        if self.is_database:
-            if (self.sql is None) == (self.table is None):
-                raise ValueError(
-                    'a database needs either table, such as table = "patients", or sql (a query), and not both'
-                )
-            known = scheme_of(self.address or "")
-            if known not in DATABASES:
-                there = ", ".join(f"{one}://" for one in (*DATABASES, *LAKES))
-                raise ValueError(f"no kind of source is called {known}://; there are {there}")
-            return
-        if (self.source is None) == (self.sql is None):
-            raise ValueError(
-                "give either source (a .csv, .parquet or .xlsx file, a folder of Parquet files, s3://bucket/folder or a "
-                "database such as postgresql://host/name) or sql (a query), and not both"
+    def _rules(self) -> Iterator[tuple[object, str]]:
+        """That this says in one way where the rows are, and has no key for another kind of source."""
+        path, scheme = self.path, scheme_of(self.address or "")
+        known = ", ".join(f"{one}://" for one in (*DATABASES, *LAKES))
+        is_rows = path is None or path.suffix == "" or _is_named_as_file(path) or path.is_dir()
+        told = None if self.endpoint is None else _told(self.endpoint)
+        features = () if self.features == "all" else self.features
+        twice = [one for one in features if features.count(one) > 1]
+        yield (
+            self.is_database and (self.sql is None) == (self.table is None),
+            'a database needs either table, such as table = "patients", or sql (a query), and not both',
+        )
+        yield (
+            self.is_database and scheme not in DATABASES,
+            f"no kind of source is called {scheme}://; there are {known}",
+        )
+        yield (
+            not self.is_database and (self.source is None) == (self.sql is None),
+            "give either source (a .csv, .parquet or .xlsx file, a folder of Parquet files, s3://bucket/folder or a "
+            "database such as postgresql://host/name) or sql (a query), and not both",
+        )
+        yield (
+            not is_rows,
+            f"source must end in .csv, .parquet or .xlsx (or .csv.gz), got {getattr(path, 'name', '')!r}; another "
+            "spreadsheet is saved as .xlsx or as CSV UTF-8 first",
+        )
+        yield (
+            self.database is not None and (self.sql is None or self.is_database),
+            "database needs sql: the query that reads the rows from it",
+        )
+        for name in ("table", "password_file"):
+            yield (
+                getattr(self, name) is not None and not self.is_database,
+                f"{name} is for databases: it needs a source such as postgresql://host/name",
             )
-        named = self.path is None or self.path.suffix == "" or _is_named_as_file(self.path)
-        if self.path is not None and not named and not self.path.is_dir():
-            raise ValueError(
-                f"source must end in .csv, .parquet or .xlsx (or .csv.gz), got {self.path.name!r}; another spreadsheet is "
-                "saved as .xlsx or as CSV UTF-8 first"
+        for name in ("endpoint", "region"):
+            yield (
+                getattr(self, name) is not None and not self.is_bucket,
+                f"{name} is for object stores: it needs a source such as s3://bucket/folder",
             )
-
-    def _check_keys(self) -> None:
-        """Keys that mean something for another kind of source only."""
-        if self.database is not None and (self.sql is None or self.is_database):
-            raise ValueError("database needs sql: the query that reads the rows from it")
-        if not self.is_database:
-            for name in ("table", "password_file"):
-                if getattr(self, name):
-                    raise ValueError(
-                        f"{name} is for databases: it needs a source such as postgresql://host/name"
-                    )
-        if not self.is_bucket:
-            for name in ("endpoint", "region"):
-                if getattr(self, name) is not None:
-                    raise ValueError(
-                        f"{name} is for object stores: it needs a source such as s3://bucket/folder"
-                    )
-        self._check_endpoint()
-
-    def _check_endpoint(self) -> None:
-        if self.endpoint is None:
-            return
-        if (told := _told(self.endpoint)) is not None:
-            raise ValueError(
-                f"endpoint has {told} in it, and node.toml is no place for secrets: give the keys of a store in "
-                "the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            )
-        if not _is_address(self.endpoint):
-            raise ValueError(
-                "endpoint is the address of a store and nothing else, such as https://minio.example:9000"
-            )
-
-    def _check_features(self) -> None:
-        twice = [one for one in self.features if self.features.count(one) > 1]
-        if twice:
-            raise ValueError(f"features has {twice[0]!r} more than once")
+        yield (
+            told,
+            f"endpoint has {told} in it, and node.toml is no place for secrets: give the keys of a store in the "
+            "variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        )
+        yield (
+            self.endpoint is not None and not _is_address(self.endpoint),
+            "endpoint is the address of a store and nothing else, such as https://minio.example:9000",
+        )
+        yield (
+            self.label == self.row_id,
+            f"label and row_id are both {self.label!r}; the label is a column of its own",
+        )
+        yield (twice, f"features has {next(iter(twice), '')!r} more than once")
         for role, column in (("label", self.label), ("row_id", self.row_id)):
-            if column in self.features:
-                raise ValueError(f"features has {column!r}, which is the {role} and can be no feature")
+            yield (column in features, f"features has {column!r}, which is the {role} and can be no feature")

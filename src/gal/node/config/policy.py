@@ -7,7 +7,6 @@ number of rows that an organization knows, for example, is never in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
 
@@ -33,14 +32,12 @@ _BLOCK = 65_536
 
 
 def _size(value: object, parse: ValidatorFunctionWrapHandler) -> ByteSize:
-    """A number of bytes, or text such as "4GB" or "512 MiB": what pydantic reads, of
-    the types that TOML has for it.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).isascii():
-        raise InvalidInputError(f"a size such as '4GB' or a number of bytes was expected, got {value!r}.")
+    """A number of bytes, or text such as "4GB": what pydantic reads, of the types that TOML has for it."""
     try:
+        if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).isascii():
+            raise TypeError
         n_bytes: ByteSize = parse(value)
-    except ValidationError as error:
+    except (TypeError, ValidationError) as error:
         raise InvalidInputError(
             f"{value!r} is not a size: write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, "
             "such as '4GB'."
@@ -52,11 +49,9 @@ def _size(value: object, parse: ValidatorFunctionWrapHandler) -> ByteSize:
 
 def _names(value: object) -> tuple[str, ...]:
     """The peers of ``accept``, each a valid name, none twice."""
-    if isinstance(value, str) or not isinstance(value, Sequence):
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         raise InvalidInputError(f'a list of names was expected, such as ["bank"], got {value!r}.')
     for name in value:
-        if not isinstance(name, str):
-            raise InvalidInputError(f'a list of names was expected, such as ["bank"], got {value!r}.')
         check_name(name, "an organization in accept")
     if len(set(value)) != len(value):
         raise InvalidInputError(f"a name stands twice in {list(value)!r}.")
@@ -140,21 +135,13 @@ class PolicyLimits:
     def check_invitation(self, peer: str, rounds: int, probes: int) -> None:
         """Whether an invitation of this peer to so many rounds and interaction probes can be joined."""
         self.check_peer(peer)
-        if probes and not self.policy.interactions:
-            raise RefusedError(
-                "no-interactions",
+        if probes:
+            self._check_consent(
                 f"the invitation asks for interaction probes, and {self.organization} does not consent to "
                 "them (policy.interactions = false in its node.toml): they can reveal its columns to other "
-                "organizations. Invite it to a task without interactions, or ask its operator to set "
-                "policy.interactions = true.",
+                "organizations. Invite it to a task without interactions, or ask its operator to set"
             )
-        if rounds > self.policy.max_rounds:
-            raise RefusedError(
-                "too-many-rounds",
-                f"{self.organization} answers at most {self.policy.max_rounds} rounds of a task, and the "
-                f"invitation asks for {rounds}: invite it again with fewer rounds, or ask its operator to "
-                "raise 'max_rounds'.",
-            )
+        self._check_rounds(rounds, f"the invitation asks for {rounds}: invite it again with fewer rounds")
 
     def check_begin(self, n_rows: int, version: int) -> None:
         """Whether learning version ``version`` (1, 2, ...) on ``n_rows`` aligned rows may begin."""
@@ -168,9 +155,7 @@ class PolicyLimits:
         self._check_enough(n_rows)
 
     def check_named(self, n_rows: int) -> None:
-        """Whether so many rows may be learned on; and named in a beginning, since all that are are looked
-        for, known or not.
-        """
+        """Whether so many rows may be learned on, or named in a beginning, known or not."""
         if n_rows > self.policy.max_rows:
             raise RefusedError(
                 "too-many-rows",
@@ -180,12 +165,7 @@ class PolicyLimits:
 
     def check_fit(self, n_fit_rows: int, round: int) -> None:
         """Whether a fit on ``n_fit_rows`` rows in round ``round`` (1, 2, ...) is allowed."""
-        if round > self.policy.max_rounds:
-            raise RefusedError(
-                "too-many-rounds",
-                f"{self.organization} answers at most {self.policy.max_rounds} rounds of a task, and this is "
-                f"round {round}: end learning here, or ask its operator to raise 'max_rounds'.",
-            )
+        self._check_rounds(round, f"this is round {round}: end learning here")
         self._check_enough(n_fit_rows)
 
     def check_rounds_left(self, answered: int) -> None:
@@ -200,24 +180,19 @@ class PolicyLimits:
 
     def check_interactions(self) -> None:
         """Whether interaction probes, and the random targets before them, are fitted at all."""
-        if not self.policy.interactions:
-            raise RefusedError(
-                "no-interactions",
-                f"{self.organization} fits no interaction probes, and its signs travel in none "
-                "(policy.interactions = false in its node.toml): go on without it there, or ask its "
-                "operator to set policy.interactions = true.",
-            )
+        self._check_consent(
+            f"{self.organization} fits no interaction probes, and its signs travel in none "
+            "(policy.interactions = false in its node.toml): go on without it there, or ask its operator "
+            "to set"
+        )
 
     def check_own_interactions(self) -> None:
         """Whether the label holder itself consents to the interaction probes of its own task."""
-        if not self.policy.interactions:
-            raise RefusedError(
-                "no-interactions",
-                f"the task asks for interaction probes, and {self.organization}, the label holder, "
-                "does not consent to them (policy.interactions = false in its own node.toml): they can "
-                "reveal its own columns to the other organizations. Nothing was sent. Open a task without "
-                "interactions, or set policy.interactions = true.",
-            )
+        self._check_consent(
+            f"the task asks for interaction probes, and {self.organization}, the label holder, does not "
+            "consent to them (policy.interactions = false in its own node.toml): they can reveal its own "
+            "columns to the other organizations. Nothing was sent. Open a task without interactions, or set"
+        )
 
     def check_residual(self, n_rows: float, round: int) -> None:
         """Whether a residual that rests on (the equivalent of) so many rows may be fitted."""
@@ -225,16 +200,12 @@ class PolicyLimits:
             raise RefusedError(
                 "too-few-rows",
                 f"round {round}: the residual is almost zero for nearly all rows, and {self.organization} "
-                "fits no model on "
-                "hardly any row. Is a label an outlier? Correct it, take a loss such as huber, or ask its "
-                "operator to "
-                "lower 'min_rows'.",
+                "fits no model on hardly any row. Is a label an outlier? Correct it, take a loss such as "
+                "huber, or ask its operator to lower 'min_rows'.",
             )
 
     def check_predict(self, n_rows: int, spent_today: int) -> None:
-        """Whether ``n_rows`` more rows may be predicted for a label holder
-        who had ``spent_today`` already.
-        """
+        """Whether so many more rows may be predicted for a label holder who had ``spent_today`` already."""
         left = max(self.policy.predictions_per_day - spent_today, 0)
         if n_rows > left:
             raise RefusedError(
@@ -243,43 +214,6 @@ class PolicyLimits:
                 f"label holder; {left} are left today and {n_rows} were asked: ask for fewer, wait until "
                 "midnight UTC, or ask its operator to raise 'predictions_per_day'.",
             )
-
-    def rounded(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-        """What may be returned of fitted or predicted values; see `rounded`."""
-        return values if self.policy.decimals is None else rounded(values, self.policy.decimals)
-
-    def _check_enough(self, n_rows: int) -> None:
-        if n_rows < self.policy.min_rows:
-            # How many rows there were is not said: it can depend on which rows this organization knows.
-            raise RefusedError(
-                "too-few-rows",
-                f"{self.organization} fits no model on fewer than {self.policy.min_rows} rows that both of "
-                "you know: take "
-                "more rows, check that row_id names the same kind of id at both, written in the same way, "
-                "or ask its "
-                "operator to lower 'min_rows'.",
-            )
-
-    def too_small(self) -> RefusedError:
-        """The answer to who asks for predictions of too few known rows too often."""
-        return RefusedError(
-            "too-few-rows",
-            f"{self.organization} predicts at most {self.policy.small_predictions_per_day} times a day "
-            "about fewer than "
-            f"{self.policy.min_rows} rows that both of you know: ask about more rows at once, or ask its "
-            "operator to raise "
-            "'small_predictions_per_day'.",
-        )
-
-    def too_many_unknown(self) -> RefusedError:
-        """The answer to who asks about too many ids that are not known here."""
-        return RefusedError(
-            "budget-spent",
-            f"you have asked {self.organization} about too many ids that it does not know: it predicts "
-            "nothing more for you "
-            "until midnight UTC. Ask only about ids that it can know, or ask its operator to raise "
-            "'unknown_ids_per_day'.",
-        )
 
     def check_disk(self, used: int) -> None:
         """Whether more may be kept for a label holder for whom so many bytes are."""
@@ -291,14 +225,62 @@ class PolicyLimits:
                 "holder: ask its operator to forget old tasks, or to raise 'disk_per_peer'.",
             )
 
+    def too_small(self) -> RefusedError:
+        """The answer to who asks for predictions of too few known rows too often."""
+        return RefusedError(
+            "too-few-rows",
+            f"{self.organization} predicts at most {self.policy.small_predictions_per_day} times a day about "
+            f"fewer than {self.policy.min_rows} rows that both of you know: ask about more rows at once, or "
+            "ask its operator to raise 'small_predictions_per_day'.",
+        )
+
+    def too_many_unknown(self) -> RefusedError:
+        """The answer to who asks about too many ids that are not known here."""
+        return RefusedError(
+            "budget-spent",
+            f"you have asked {self.organization} about too many ids that it does not know: it predicts "
+            "nothing more for you until midnight UTC. Ask only about ids that it can know, or ask its "
+            "operator to raise 'unknown_ids_per_day'.",
+        )
+
+    def not_exchanged(self) -> RefusedError:
+        """The answer to who names rows, with private set intersection, that were in no exchange."""
+        said = "speaks only of rows that a private set intersection has found: do one first"
+        return RefusedError("alignment", f"{self.organization} {said}")
+
     def too_many_begins(self) -> RefusedError:
         """The answer to who has tried to begin too often."""
         return RefusedError(
             "budget-spent",
             f"{self.organization} has refused {self.policy.refused_begins_per_day} beginnings of yours "
-            "today: try again after "
-            "midnight UTC, or ask its operator to raise 'refused_begins_per_day'.",
+            "today: try again after midnight UTC, or ask its operator to raise 'refused_begins_per_day'.",
         )
+
+    def rounded(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+        """What may be returned of fitted or predicted values; see `rounded`."""
+        return values if self.policy.decimals is None else rounded(values, self.policy.decimals)
+
+    def _check_consent(self, said: str) -> None:
+        if not self.policy.interactions:
+            raise RefusedError("no-interactions", f"{said} policy.interactions = true.")
+
+    def _check_rounds(self, asked: int, said: str) -> None:
+        if asked > self.policy.max_rounds:
+            raise RefusedError(
+                "too-many-rounds",
+                f"{self.organization} answers at most {self.policy.max_rounds} rounds of a task, and {said}, "
+                "or ask its operator to raise 'max_rounds'.",
+            )
+
+    def _check_enough(self, n_rows: int) -> None:
+        if n_rows < self.policy.min_rows:
+            # How many rows there were is not said: it can depend on which rows this organization knows.
+            raise RefusedError(
+                "too-few-rows",
+                f"{self.organization} fits no model on fewer than {self.policy.min_rows} rows that both of "
+                "you know: take more rows, check that row_id names the same kind of id at both, written in "
+                "the same way, or ask its operator to lower 'min_rows'.",
+            )
 
 
 def rounded(values: npt.NDArray[np.floating], decimals: int) -> npt.NDArray[np.float32]:

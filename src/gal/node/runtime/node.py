@@ -148,7 +148,7 @@ class Node:
         self.assistants = Assistants(self.state, self.records)
         stack.callback(self.assistants.close)
         metrics.registry.register(Alerts(self))
-        self.links = Links(self.state, self.cards, self.service, self.records, self._dial)
+        self.links = Links(self.state, self.service, self.records, self._dial)
         if self._dials:
             self.links.start()
             stack.callback(self.links.close)

@@ -58,14 +58,10 @@ def in_one_piece(chunked: Any) -> Any:
 
 def _as_categories(column: Any, stays_text: bool) -> Any:
     """Text as a dictionary in sorted order; without any text, missing numbers unless it is to stay text."""
-    return categories_of(column.dictionary_encode(), stays_text=stays_text)
-
-
-def categories_of(coded: Any, *, stays_text: bool) -> Any:
-    """The same of text that is a dictionary in whatever order."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    coded = column.dictionary_encode()
     if coded.null_count == len(coded) and not stays_text:
         return pa.nulls(len(coded), pa.float64())
     truths = None if stays_text else truths_of(coded)

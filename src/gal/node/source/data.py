@@ -6,6 +6,8 @@ date); text becomes categories. Nothing here is sent anywhere.
 
 from __future__ import annotations
 
+import glob
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,12 +31,17 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.data_source import DataSource
 from gal.node.source.compact_columns import IS_DATE, compact, days_of, in_one_piece, truths_of
 from gal.node.source.source_reading import SourceReader
-from gal.node.source.stamps import Stamp, file_stamp
-from gal.node.source.streamed_reading import StreamedReader, reader_of
+from gal.node.source.streamed_reading import StreamedReader
 from gal.node.store.row_index import forgotten_rows
-from gal.node.store.views import frame_of, load_view, save_view
+from gal.node.store.views import frame_of
 
 Kind = Literal["number", "text"]
+
+Stamp = tuple[Any, ...]
+"""Of each file the time of its last change in nanoseconds, and its size in bytes."""
+
+MOST_FILES = 10_000
+"""More files than these, found by one pattern of a query, are not all looked at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +65,8 @@ class Table:
     @cached_property
     def kinds(self) -> Mapping[str, Kind]:
         """What each feature is: what a fitted local model expects to get again."""
-        return {field.name: kind_of(field.type) for field in self.columns.schema}
+        types = {field.name: str(field.type) for field in self.columns.schema}
+        return {name: "text" if kind.startswith("dictionary") else "number" for name, kind in types.items()}
 
     @property
     def dates(self) -> frozenset[str]:
@@ -66,11 +74,6 @@ class Table:
         return frozenset(
             one.name for one in self.columns.schema if (one.metadata or {}).get(IS_DATE) is not None
         )
-
-    @cached_property
-    def is_numeric(self) -> bool:
-        """Whether all features are numbers."""
-        return all(kind == "number" for kind in self.kinds.values())
 
     @cached_property
     def shared_arrays(self) -> tuple[NDArray[np.float64], ...] | None:
@@ -94,45 +97,28 @@ def read_source(
     ``label=False`` leaves the label out: rows to predict have none. Rows that were forgotten are left out,
     unless ``whole``.
     """
-    data = data_of(configuration) if source is None else _data_of_another(configuration, source)
-    table = _table(reader_of(configuration.name, data, configuration.home, with_label=label))
-    if whole:
-        return table
-    return without_rows(table, forgotten_rows(configuration.home).among(table.ids.values))
+    table = _table(_reader(configuration, source, with_label=label))
+    return table if whole else _without_forgotten(configuration, table)
 
 
-def without_rows(table: Table, left_out: NDArray[np.bool_], *, empty: bool = False) -> Table:
-    """The table without these rows, of which some must be left unless it may be ``empty``."""
-    if not left_out.any():
-        return table
-    kept = np.flatnonzero(~left_out)
-    if len(kept) == 0 and not empty:
-        raise InvalidInputError(f"organization {table.organization!r}: all rows of its source were forgotten")
-    chosen = _indices(table, kept)
-    label = None if table.label is None else table.label.take(chosen)
-    return replace(table, ids=table.ids.take(kept), columns=table.columns.take(chosen), label=label)
+def source_ids(configuration: NodeConfiguration, *, label: bool = False) -> Table:
+    """Only the ids of all rows, and the label if it is wanted: no feature is read."""
+    table = _table(_reader(configuration, features=(), with_label=label, only_ids=True))
+    return _without_forgotten(configuration, table)
 
 
 def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str, Kind]) -> Table:
-    """Rows to predict from another file: exactly these features, in this
-    order and of these kinds, no label.
-    """
-    data = _data_of_another(configuration, source, tuple(kinds))
+    """Rows to predict from another file: exactly these features, of these kinds, in this order, no label."""
     texts = frozenset(name for name, kind in kinds.items() if kind == "text")
-    table = _table(SourceReader(configuration.name, data, configuration.home, with_label=False, texts=texts))
+    table = _table(_reader(configuration, source, tuple(kinds), texts=texts))
     check_kinds(table, kinds)
     return table
 
 
 def read_ids(configuration: NodeConfiguration, source: Path, *, label: bool = False) -> Table:
-    """Only the row ids, and the label if it is wanted, of another file; its
-    other columns are not looked at.
-    """
-    data = _data_of_another(configuration, source, ())
+    """Only the row ids, and the label if it is wanted, of another file; other columns are not looked at."""
     try:
-        table = _table(
-            reader_of(configuration.name, data, configuration.home, with_label=label, only_ids=True)
-        )
+        table = _table(_reader(configuration, source, (), with_label=label, only_ids=True))
     except AlignmentError as error:
         raise AlignmentError(f"{str(source)!r}: {error}") from error
     refuse_forgotten(configuration, table.ids, str(source))
@@ -145,7 +131,7 @@ def read_some(configuration: NodeConfiguration, most: int) -> Table:
     columns = reader.read(most=most)
     if columns.num_rows == 0:
         raise InvalidInputError(f"{reader.whose}: there are no rows; put data into it")
-    return _table_of(reader, columns, typed_row_ids(columns.column(0), reader.data, reader.organization))
+    return _table_of(reader, columns)
 
 
 def read_rows(
@@ -158,12 +144,8 @@ def read_rows(
     texts = frozenset(name for name, kind in (kinds or {}).items() if kind == "text")
     reader = _streamed(configuration, texts=texts)
     columns = reader.read(wanted)
-    ids = RowIds(wanted.kind, wanted.values[:0])
-    if columns.num_rows:
-        ids = typed_row_ids(columns.column(0), reader.data, reader.organization)
-    table = _table_of(reader, columns, ids)
-    gone = forgotten_rows(configuration.home).among(ids.values)
-    return without_rows(table, gone, empty=True)
+    nobody = None if columns.num_rows else RowIds(wanted.kind, wanted.values[:0])
+    return _without_forgotten(configuration, _table_of(reader, columns, nobody), empty=True)
 
 
 def join_source(
@@ -215,13 +197,6 @@ def join_source(
     return reader.attempted(join)
 
 
-def source_ids(configuration: NodeConfiguration, *, label: bool = False) -> Table:
-    """Only the ids of all rows, and the label if it is wanted: no feature is read."""
-    data = data_of(configuration).model_copy(update={"features": ()})
-    table = _table(reader_of(configuration.name, data, configuration.home, with_label=label, only_ids=True))
-    return without_rows(table, forgotten_rows(configuration.home).among(table.ids.values))
-
-
 def kind_of_ids(configuration: NodeConfiguration) -> str:
     """What the row ids are, "integer" or "text"; of a source that stays where it is, by one row."""
     if data_of(configuration).stays_where_it_is:
@@ -241,11 +216,42 @@ def source_stamp(configuration: NodeConfiguration) -> str | None:
     return _streamed(configuration).stamp()
 
 
-def _streamed(
-    configuration: NodeConfiguration, *, with_label: bool = False, texts: frozenset[str] = frozenset()
-) -> StreamedReader:
-    data = data_of(configuration)
-    return StreamedReader(configuration.name, data, configuration.home, with_label=with_label, texts=texts)
+def _streamed(configuration: NodeConfiguration, **wanted: Any) -> StreamedReader:
+    return StreamedReader(configuration.name, data_of(configuration), configuration.home, **wanted)
+
+
+def _reader(
+    configuration: NodeConfiguration,
+    source: Path | None = None,
+    features: tuple[str, ...] | None = None,
+    **wanted: Any,
+) -> SourceReader:
+    """Whatever reads the source, or another file, with these features; ``wanted`` as in `SourceReader`."""
+    changed: dict[str, Any] = {} if features is None else {"features": features}
+    if source is not None:
+        changed |= dict.fromkeys(("sql", "database", "table", "endpoint", "region")) | {
+            "source": Path(source)
+        }
+    data = data_of(configuration).model_copy(update=changed)
+    return _reader_of(configuration.name, data, configuration.home, **wanted)
+
+
+def _reader_of(organization: str, data: DataSource, home: Path, **wanted: Any) -> SourceReader:
+    kind = StreamedReader if data.stays_where_it_is else SourceReader
+    return kind(organization, data, home, **wanted)
+
+
+def _without_forgotten(configuration: NodeConfiguration, table: Table, *, empty: bool = False) -> Table:
+    """The table without rows that were forgotten; some must be left, unless it may be ``empty``."""
+    gone = forgotten_rows(configuration.home).among(table.ids.values)
+    if not gone.any():
+        return table
+    kept = np.flatnonzero(~gone)
+    if len(kept) == 0 and not empty:
+        raise InvalidInputError(f"organization {table.organization!r}: all rows of its source were forgotten")
+    chosen = _indices(table, kept)
+    label = None if table.label is None else table.label.take(chosen)
+    return replace(table, ids=table.ids.take(kept), columns=table.columns.take(chosen), label=label)
 
 
 def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) -> None:
@@ -260,16 +266,12 @@ def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) 
 
 def columns_in(configuration: NodeConfiguration, source: Path) -> list[str]:
     """Names of all columns of another file."""
-    reader = reader_of(
-        configuration.name, _data_of_another(configuration, source), configuration.home, with_label=False
-    )
-    reader.check_file()
-    return reader.names()
+    return _names(_reader(configuration, source))
 
 
 def columns_of_new(name: str, source: str, where: Mapping[str, str | None]) -> list[str]:
-    """Names of all columns of what is to be the source of a new organization;
-    ``where`` is what else of the section [data] says where its rows are.
+    """Names of all columns of what is to be the source of a new organization; ``where`` is what else of the
+    section [data] says where its rows are.
     """
     given = {"source": source, "row_id": "any row id", **where}
     try:
@@ -278,7 +280,10 @@ def columns_of_new(name: str, source: str, where: Mapping[str, str | None]) -> l
         why = error.errors()[0]["msg"].removeprefix("Value error, ")
         shown = "this source" if "://" in source else repr(source)  # an address may have a password in it
         raise InvalidInputError(f"{shown} cannot be used: {why}") from None
-    reader = reader_of(name, data, Path.cwd() if data.path is None else data.path.parent, with_label=False)
+    return _names(_reader_of(name, data, Path.cwd() if data.path is None else data.path.parent))
+
+
+def _names(reader: SourceReader) -> list[str]:
     reader.check_file()
     return reader.names()
 
@@ -293,41 +298,52 @@ def check_labelled(configuration: NodeConfiguration, rows: Path) -> None:
         )
 
 
-def _data_of_another(
-    configuration: NodeConfiguration, source: Path, features: tuple[str, ...] | None = None
-) -> DataSource:
-    """The section [data], but of another file, with these features."""
-    changed: dict[str, Any] = {
-        **{"source": Path(source), "sql": None, "database": None, "table": None},
-        **{"endpoint": None, "region": None},
-    }
-    return data_of(configuration).model_copy(
-        update=changed if features is None else changed | {"features": features}
-    )
-
-
 def _table(reader: SourceReader) -> Table:
     """All rows; those of a file are stamped before they are read."""
-    stamp = file_stamp(reader.data, reader.home)
-    columns = reader.read()
-    return _table_of(
-        reader, columns, typed_row_ids(columns.column(0), reader.data, reader.organization), stamp
-    )
+    stamp = _file_stamp(reader.data, reader.home)
+    return replace(_table_of(reader, reader.read()), stamp=stamp)
 
 
-def _table_of(reader: SourceReader, columns: Any, ids: RowIds, stamp: Stamp | None = None) -> Table:
-    organization = reader.organization
+def _table_of(reader: SourceReader, columns: Any, ids: RowIds | None = None) -> Table:
+    """What was read, with its row ids: the first column, where they are not known already."""
+    ids = typed_row_ids(columns.column(0), reader.data, reader.organization) if ids is None else ids
     found = _label(reader, columns.column(columns.num_columns - 1)) if reader.label else None
     features = list(columns.columns[1 : 1 + len(reader.features)])
     del columns
-    return Table(
-        organization, ids, compact(reader.features, features, reader.texts, reader.dates), found, stamp
-    )
+    compacted = compact(reader.features, features, reader.texts, reader.dates)
+    return Table(reader.organization, ids, compacted, found, None)
 
 
 def stamp_of(configuration: NodeConfiguration) -> Stamp | None:
     """The stamp that the source has now; None where it is not known or there is no file."""
-    return file_stamp(data_of(configuration), configuration.home)
+    return _file_stamp(data_of(configuration), configuration.home)
+
+
+def _file_stamp(data: DataSource, home: Path) -> Stamp | None:
+    """The stamp of all files that a source or query names; None where it names none that is there."""
+    if data.file is not None and not data.is_database:  # to ask whether it is a folder would be another look
+        return _stamp(data.file) or None
+    if data.stays_where_it_is:
+        return None
+    if data.path is not None:
+        return _stamp(data.path) or None
+    named = (
+        [] if data.database is None else [data.database, data.database.with_name(f"{data.database.name}.wal")]
+    )
+    for text in data.named_in_query:
+        path = str(home / Path(text).expanduser())
+        named += map(
+            Path, sorted(glob.iglob(path, recursive=True))[:MOST_FILES] if glob.has_magic(path) else [path]
+        )
+    return tuple((str(path), *stamp) for path in named if (stamp := _stamp(path))) or None
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return () if stat.S_ISDIR(found.st_mode) else (found.st_mtime_ns, found.st_size)
 
 
 def view_of_table(table: Table, positions: NDArray[np.intp] | None = None) -> Any:
@@ -342,13 +358,13 @@ def view_of_table(table: Table, positions: NDArray[np.intp] | None = None) -> An
         for j, values in enumerate(table.shared_arrays):
             some[:, j] = values[rows]
         return some
-    chosen = None if positions is None else _indices(table, positions)
-    if table.is_numeric:
-        view = np.empty((len(table) if chosen is None else len(chosen), table.columns.num_columns))
-        for j, column in enumerate(table.columns.columns):
-            view[:, j] = _floats(column if chosen is None else column.take(chosen))
-        return view
-    return frame_of(table.columns if chosen is None else table.columns.take(chosen))
+    columns = table.columns if positions is None else table.columns.take(_indices(table, positions))
+    if "text" in table.kinds.values():
+        return frame_of(columns)
+    view = np.empty((columns.num_rows, columns.num_columns))
+    for j, column in enumerate(columns.columns):
+        view[:, j] = column.to_numpy()
+    return view
 
 
 def part_columns(table: Table) -> list[PartColumn]:
@@ -403,8 +419,7 @@ def check_kinds(table: Table, kinds: Mapping[str, Kind]) -> None:
         other += [f"{name!r} is new" for name in now if name not in kinds]
         raise InvalidColumnsError(
             f"{whose}: its columns changed since its models were fitted: "
-            f"{', '.join(other) or 'their order'}. "
-            "Bring them back, or learn a new version"
+            f"{', '.join(other) or 'their order'}. Bring them back, or learn a new version"
         )
     for name, kind in kinds.items():
         if now[name] != kind:
@@ -424,29 +439,25 @@ def data_of(configuration: NodeConfiguration) -> DataSource:
 
 
 def typed_row_ids(column: Any, data: DataSource, organization: str) -> RowIds:
-    """The ids in a column, checked, and of the type that was asked for."""
-    return row_ids(_typed_ids(column, data, organization), organization, data.row_id)
-
-
-def _typed_ids(column: Any, data: DataSource, organization: str) -> Any:
-    """The ids as the type that was asked for; text that is no whole number is refused, not rounded."""
+    """The ids in a column, checked, and of the type that was asked for; text that is no whole number is
+    refused, not rounded.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     if data.row_id_type == "text" and not is_text:
-        return row_ids(column, organization, data.row_id).values.astype(np.str_).astype(object)
-    if data.row_id_type != "integer" or not is_text:
-        return column
-    whole = pc.match_substring_regex(pc.utf8_trim_whitespace(column), r"^[+-]?[0-9]{1,18}$")
-    wrong = pc.index(whole, False).as_py()
-    if wrong >= 0:
-        raise InvalidColumnsError(
-            f"organization {organization!r}, row ids {data.row_id!r}: {column[wrong].as_py()!r:.80} in row "
-            f"{wrong + 1} is "
-            'no whole number. Correct it, or set row_id_type = "text"'
-        )
-    return pc.utf8_ltrim(pc.utf8_trim_whitespace(column), "+").cast(pa.int64())
+        column = row_ids(column, organization, data.row_id).values.astype(np.str_).astype(object)
+    if data.row_id_type == "integer" and is_text:
+        whole = pc.match_substring_regex(pc.utf8_trim_whitespace(column), r"^[+-]?[0-9]{1,18}$")
+        wrong = pc.index(whole, False).as_py()
+        if wrong >= 0:
+            raise InvalidColumnsError(
+                f"organization {organization!r}, row ids {data.row_id!r}: {column[wrong].as_py()!r:.80} in "
+                f'row {wrong + 1} is no whole number. Correct it, or set row_id_type = "text"'
+            )
+        column = pc.utf8_ltrim(pc.utf8_trim_whitespace(column), "+").cast(pa.int64())
+    return row_ids(column, organization, data.row_id)
 
 
 def _label(reader: SourceReader, column: Any) -> Any:
@@ -464,13 +475,6 @@ def _label(reader: SourceReader, column: Any) -> Any:
     return pa.chunked_array([whole if truths is None else truths])
 
 
-def kind_of(arrow_type: Any) -> Kind:
-    """What a column of a view is."""
-    import pyarrow as pa
-
-    return "text" if pa.types.is_dictionary(arrow_type) else "number"
-
-
 def _indices(table: Table, positions: NDArray[np.intp]) -> Any:
     import pyarrow as pa
 
@@ -486,28 +490,3 @@ def _checked(table: Table, positions: NDArray[np.intp]) -> NDArray[np.int64]:
             f"got {chosen.min()} to {chosen.max()}"
         )
     return chosen
-
-
-def _floats(column: Any) -> NDArray[np.float64]:
-    return np.asarray(column.to_numpy(), dtype=np.float64)
-
-
-__all__ = [
-    "Kind",
-    "Stamp",
-    "Table",
-    "check_kinds",
-    "columns_in",
-    "labels_of",
-    "load_view",
-    "part_columns",
-    "read_ids",
-    "read_like",
-    "read_source",
-    "refuse_forgotten",
-    "save_view",
-    "stamp_of",
-    "view_in_parts",
-    "view_of_table",
-    "without_rows",
-]

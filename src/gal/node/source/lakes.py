@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from gal.alignment import RowIds
 from gal.errors import InvalidInputError
@@ -17,41 +17,50 @@ CONNECT_SECONDS, REQUEST_SECONDS = 10, 60
 
 
 class Lake:
-    """The Parquet files beneath one folder, as one table."""
+    """The Parquet files beneath one folder, as one table; it is asked while it is ``opened``."""
 
     def __init__(self, organization: str, data: DataSource) -> None:
         self.organization, self.data = organization, data
+        self._files: list[Any] = []
+        self._dataset: Any = None
 
     @contextmanager
-    def opened(self) -> Iterator[OpenedLake]:
+    def opened(self) -> Iterator[Self]:
         """The files that are there now: a new one is seen by the next reading."""
-        yield OpenedLake(self, *self._files())
-
-    def _files(self) -> tuple[Any, str, list[Any]]:
-        from pyarrow import fs
+        import pyarrow.dataset as ds
 
         system, base = self._system()
-        whose = f"organization {self.organization!r}"
+        self._files = self._files_in(system, base)
+        self._dataset = ds.dataset(
+            [one.path for one in self._files],
+            format="parquet",
+            filesystem=system,
+            partitioning=ds.HivePartitioning.discover(),
+            partition_base_dir=base,
+        )
+        yield self
+
+    @property
+    def schema(self) -> Any:
+        """The columns as they come."""
+        return self._dataset.schema
+
+    def _files_in(self, system: Any, base: str) -> list[Any]:
+        from pyarrow import fs
+
+        source, correct, found = repr(str(self.data.source)), self.data.to_correct, []
         try:
             found = system.get_file_info(fs.FileSelector(base, recursive=True))
+            found = sorted((one for one in found if _is_part(one, base)), key=lambda one: str(one.path))
+            why = f"there is no .parquet file in {source}; put data into it, or correct {correct()}"
         except FileNotFoundError:
             what = "bucket or folder" if self.data.is_bucket else "folder"
-            raise InvalidInputError(
-                f"{whose}: there is no {what} {str(self.data.source)!r}; correct "
-                f"{self.data.to_correct('a path is relative to its folder')}"
-            ) from None
+            why = f"there is no {what} {source}; correct {correct('a path is relative to its folder')}"
         except NotADirectoryError:
-            raise InvalidInputError(
-                f"{whose}: {str(self.data.source)!r} is no folder and does not end in .csv, .parquet or "
-                f".xlsx; correct {self.data.to_correct()}"
-            ) from None
-        files = sorted((one for one in found if _is_part(one, base)), key=lambda one: str(one.path))
-        if not files:
-            raise InvalidInputError(
-                f"{whose}: there is no .parquet file in {str(self.data.source)!r}; put data into it, or "
-                f"correct {self.data.to_correct()}"
-            )
-        return system, base, files
+            why = f"{source} is no folder and does not end in .csv, .parquet or .xlsx; correct {correct()}"
+        if not found:
+            raise InvalidInputError(f"organization {self.organization!r}: {why}")
+        return found
 
     def _system(self) -> tuple[Any, str]:
         """Where files are looked for; keys of an object store come from the environment."""
@@ -71,28 +80,11 @@ class Lake:
         """What went wrong, in one line."""
         return " ".join(str(error).split())[:300].rstrip(". ")
 
-
-class OpenedLake:
-    """The files of one reading."""
-
-    def __init__(self, lake: Lake, system: Any, base: str, files: list[Any]) -> None:
-        import pyarrow.dataset as ds
-
-        self._lake, self._files = lake, files
-        self._dataset = ds.dataset(
-            [one.path for one in files],
-            format="parquet",
-            filesystem=system,
-            partitioning=ds.HivePartitioning.discover(),
-            partition_base_dir=base,
-        )
-        self.schema: Any = self._dataset.schema
-
     def takes(self, wanted: RowIds) -> bool:
         """Whether these ids can be looked for: not where every id has to be changed first."""
         import pyarrow as pa
 
-        kind = self.schema.field(self._lake.data.row_id).type
+        kind = self.schema.field(self.data.row_id).type
         is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         return bool((wanted.kind == "text") == is_text and (is_text or pa.types.is_integer(kind)))
 
@@ -100,9 +92,9 @@ class OpenedLake:
         """A reader of these columns: of all rows, of at most so many, or of those with the wanted ids."""
         import pyarrow as pa
 
-        schema = pa.schema([self.schema.field(name) for name in columns])
         if most is not None:
             return self._dataset.head(most, columns=list(columns)).to_reader()
+        schema = pa.schema([self.schema.field(name) for name in columns])
         return pa.RecordBatchReader.from_batches(schema, self._batches(schema, wanted))
 
     def _batches(self, schema: Any, wanted: RowIds | None) -> Iterator[Any]:
@@ -110,7 +102,7 @@ class OpenedLake:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        name, ids, condition = self._lake.data.row_id, None, None
+        name, ids, condition = self.data.row_id, None, None
         if wanted is not None:
             if len(wanted) == 0:
                 return
@@ -121,9 +113,7 @@ class OpenedLake:
             chosen = fragment if condition is None else fragment.subset(filter=condition)
             for batch in self._parts(chosen, schema):
                 if ids is not None:
-                    batch = batch.filter(
-                        pc.is_in(batch.column(schema.get_field_index(name)).cast(ids.type), ids)
-                    )
+                    batch = batch.filter(pc.is_in(batch.column(name).cast(ids.type), ids))
                 if batch.num_rows:
                     yield batch
 

@@ -65,7 +65,7 @@ class SourceReader:
         data: DataSource,
         home: Path,
         *,
-        with_label: bool,
+        with_label: bool = False,
         texts: frozenset[str] | None = None,
         only_ids: bool = False,
     ) -> None:
@@ -83,6 +83,12 @@ class SourceReader:
         self._sheet: Any = None
         self._rewritten: IO[bytes] | None = None
 
+    @property
+    def _file(self) -> Path:
+        """The file that is the source, where it is one."""
+        assert self.data.path is not None
+        return self.data.path
+
     def read(self) -> Any:
         """A pyarrow Table: row id, features, and the label if there is one."""
         import duckdb
@@ -95,16 +101,23 @@ class SourceReader:
         except (duckdb.Error, OSError) as error:
             if not is_csv:
                 raise self._unreadable(error) from error
-        self._written = written(self.data.path, whole=True)  # type: ignore[arg-type]
+        self._written = written(self._file, whole=True)
         try:
             return self._read(-1)
         except (duckdb.Error, OSError) as error:
             raise self._unreadable(self._broken_row() or error) from error
 
     def _broken_row(self) -> Exception | None:
-        """What DuckDB says of the rows themselves, with the line."""
-        with self._connected() as connection:
-            return _wrong_with(connection, _all_as_text(self._header(), self._csv_options()))
+        """What DuckDB says of the rows themselves, with the line; None where they can be read."""
+        import duckdb
+
+        try:
+            with self._connected() as connection:
+                connection.sql(f"SELECT count(*) FROM (SELECT * FROM {self._all_as_text()})").fetchall()
+        except duckdb.Error as error:
+            found: Exception = error
+            return found
+        return None
 
     def _read(self, sniffed: int) -> Any:
         with self._connected() as connection:
@@ -121,9 +134,7 @@ class SourceReader:
                 types = self.checked_types(relation := connection.sql(self._query(sniffed)))
             rows = relation.project(", ".join(self.selected(types))).to_arrow_table(BATCH)
         if rows.num_rows == 0:
-            raise InvalidInputError(
-                f"organization {self.organization!r}: {self.what} has no rows; put data into it"
-            )
+            raise InvalidInputError(f"{self._of(self.what)} has no rows; put data into it")
         return rows
 
     def _codes_among(self, connection: Any, types: Mapping[str, Any]) -> frozenset[str]:
@@ -135,26 +146,28 @@ class SourceReader:
         asked = [name for name in self.features if types[name].id in NUMBERS and said.get(name) != "number"]
         if not asked or not leading_zeros(path, self._how()):
             return frozenset()
-        return _with_leading_zeros(connection, _all_as_text(self._header(), self._csv_options()), asked)
+        digits = ", ".join(f"avg(regexp_full_match(trim({_quoted(name)}), '0[0-9]+')::INT)" for name in asked)
+        (found,) = connection.sql(f"SELECT {digits} FROM {self._all_as_text()}").fetchall()
+        return frozenset(name for name, share in zip(asked, found, strict=True) if (share or 0) > THOUSANDTH)
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
         import duckdb
 
-        database = self.data.database
+        database = None if self.data.database is None else str(self.data.database)
         try:
-            connection = duckdb.connect(
-                ":memory:" if database is None else str(database), read_only=database is not None
-            )
+            connection = duckdb.connect(database or ":memory:", read_only=database is not None)
         except duckdb.Error as error:
             raise InvalidInputError(
-                f"organization {self.organization!r}: the database {str(database)!r} cannot be opened: "
-                f"{first_words(error)}"
+                f"{self._of(f'the database {database!r}')} cannot be opened: {first_words(error)}"
             ) from error
         with connection:
             connection.execute("SET file_search_path = $1", [str(self.home)])
             connection.execute("SET autoinstall_known_extensions = false")  # a query downloads nothing
             yield connection
+
+    def _of(self, what: str) -> str:
+        return f"organization {self.organization!r}: {what}"
 
     def _query(self, sniffed: int) -> str:
         source = self.data.path
@@ -164,80 +177,72 @@ class SourceReader:
             return f"SELECT * FROM read_parquet({_text(str(source))})"
         if is_spreadsheet(source):
             return f"SELECT * FROM {SHEET}"
-        texts = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._read_as_text())
+        # Leading zeros of these columns are kept; only those that exist can be asked for.
+        kept = self.texts | ({self.data.row_id} if self.data.row_id_type is not None else set())
+        texts = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._header() if name in kept)
         as_text = f", types = {{{texts}}}" if texts else ""
-        missing = ", ".join(_text(one) for one in MISSING)
-        types = ", ".join(_text(one) for one in GUESSED)
+        missing, types = (", ".join(map(_text, some)) for some in (MISSING, GUESSED))
         return (
             f"SELECT * FROM read_csv({self._csv_options()}, sample_size = {sniffed}, nullstr = [{missing}], "
             f"auto_type_candidates = [{types}]{as_text})"
         )
 
+    def _all_as_text(self) -> str:
+        """The CSV file as DuckDB reads it where all columns are text."""
+        columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._header())
+        return f"read_csv({self._csv_options()}, auto_detect = false, columns = {{{columns}}})"
+
     def _csv_options(self) -> str:
         """The file and how it is written. DuckDB guesses only types: it skips first rows that look odd."""
-        assert self.data.path is not None
-        if self._rewritten is None and self._how().encoding == "cp1252":  # which DuckDB does not know
-            self._rewritten = _as_utf_8(self.data.path, self._how(), self.home)
-        path = str(self.data.path) if self._rewritten is None else self._rewritten.name
-        return f"{_text(path)}, {csv_options(self._how())}"
-
-    def _read_as_text(self) -> list[str]:
-        """Columns whose leading zeros are kept; only those that exist can be asked for."""
-        wanted = self.texts | ({self.data.row_id} if self.data.row_id_type is not None else set())
-        return [name for name in self._header() if name in wanted]
+        how = self._how()
+        if self._rewritten is None and how.encoding == "cp1252":  # which DuckDB does not know
+            self._rewritten = _as_utf_8(self._file, how, self.home)
+        path = str(self._file) if self._rewritten is None else self._rewritten.name
+        encoding = f", encoding = '{how.encoding}'" if how.encoding in {"latin-1", "utf-16"} else ""
+        decimal = ", decimal_separator = ','" if how.decimal == "," else ""
+        quotes = """quote = '"', escape = '"', skip = 0, comment = '', null_padding = false"""
+        return f"{_text(path)}, header = true, delim = {_text(how.delimiter)}, {quotes}{encoding}{decimal}"
 
     def check_file(self) -> None:
         """A file that is not there, empty, or has two columns of one name."""
         for path in (self.data.path, self.data.database):
             if path is not None and not path.is_file():
                 raise InvalidInputError(
-                    f"organization {self.organization!r}: there is no file {str(path)!r}; "
-                    "correct [data] in node.toml (paths are relative to its folder)"
+                    f"{self._of(f'there is no file {str(path)!r}')}; correct [data] in node.toml (paths are "
+                    "relative to its folder)"
                 )
-        source = self.data.path
-        if source is None:
+        if self.data.path is None:
             return
-        if source.stat().st_size == 0:
-            raise InvalidInputError(
-                f"organization {self.organization!r}: {self.what} is empty; put data into it"
-            )
+        if self.data.path.stat().st_size == 0:
+            raise InvalidInputError(f"{self._of(self.what)} is empty; put data into it")
         refuse_repeated(self.whose, self.names())
 
     def names(self) -> list[str]:
         """Names of all columns of the file."""
-        source = self.data.path
-        assert source is not None
-        if is_spreadsheet(source):
+        if is_spreadsheet(self._file):
             return list(self._rows_of_sheet().columns)
-        return _parquet_names(source) if _is_parquet(source) else self._header()
+        return _parquet_names(self._file) if _is_parquet(self._file) else self._header()
 
     def _rows_of_sheet(self) -> Any:
         """The rows of a spreadsheet as a pandas frame; read once."""
-        source = self.data.path
-        assert source is not None
         if self._sheet is None:
-            self._sheet = read_spreadsheet(source)
+            self._sheet = read_spreadsheet(self._file)
         return self._sheet
 
     def _header(self) -> list[str]:
         """Column names of the CSV file, as they are there; DuckDB would rename a second one."""
-        source = self.data.path
-        assert source is not None
         try:
-            with opened_text(source, self._how()) as file:
+            with opened_text(self._file, self._how()) as file:
                 return next(csv.reader(file, delimiter=self._how().delimiter), [])
         except (UnicodeDecodeError, csv.Error) as error:
             raise InvalidInputError(
-                f"organization {self.organization!r}: {self.what} is no CSV file in UTF-8, UTF-16, latin-1: "
-                f"{error}"
+                f"{self._of(self.what)} is no CSV file in UTF-8, UTF-16, latin-1: {error}"
             ) from error
 
     def _how(self) -> Written:
         """How the CSV file is written. Guessing from all rows, as DuckDB does, hides a broken row."""
-        source = self.data.path
-        assert source is not None
         if self._written is None:
-            self._written = written(source)
+            self._written = written(self._file)
         return self._written
 
     def checked_types(self, relation: Any) -> dict[str, Any]:
@@ -249,13 +254,15 @@ class SourceReader:
         wanted += [(self.label, "label")] if self.label else []
         for name, key in wanted:
             if name not in types:
-                raise InvalidColumnsError(_no_column(self.whose, name, key, list(types)))
+                close = difflib.get_close_matches(name, list(types), n=1, cutoff=0.5)
+                meant = f"Did you mean {close[0]!r}? " if close else ""
+                raise InvalidColumnsError(
+                    f"{self.whose}: there is no column {name!r}. {meant}There are {listed(list(types))}. "
+                    f"Correct data.{key} in node.toml"
+                )
         reserved = {self.data.row_id, self.data.label}
-        self.features = list(
-            [one for one in types if one not in reserved]
-            if self.data.features == "all"
-            else self.data.features
-        )
+        others = [one for one in types if one not in reserved]
+        self.features = others if self.data.features == "all" else list(self.data.features)
         if not self.features and not self.only_ids:
             raise InvalidColumnsError(
                 f"{self.whose}: no column is left to be a feature beside the row id"
@@ -265,18 +272,16 @@ class SourceReader:
 
     def selected(self, types: Mapping[str, Any]) -> Iterator[str]:
         """What is selected: row id, features as numbers or text, label."""
-        row_id = _quoted(self.data.row_id)
-        if types[self.data.row_id].id == "uuid" or self._becomes_text(types[self.data.row_id]):
+        row_id, kind = _quoted(self.data.row_id), types[self.data.row_id].id
+        # Floats must be whole first, or 7 would become "7.0".
+        becomes_text = self.data.row_id_type == "text" and kind not in {"float", "double", "decimal", "blob"}
+        if kind == "uuid" or becomes_text:
             row_id = f"CAST({row_id} AS VARCHAR)"
         yield f"{row_id} AS row_id"
         for name in self.features:
             yield f"{self._as_feature(name, types[name])} AS {_quoted(name)}"
         if self.label:
             yield f"{_as_label(self.whose, self.label, types[self.label])} AS label_of_rows"
-
-    def _becomes_text(self, kind: Any) -> bool:
-        """Ids that are to be text; floats must be whole first, or 7 would become "7.0"."""
-        return self.data.row_id_type == "text" and kind.id not in {"float", "double", "decimal", "blob"}
 
     def _as_feature(self, name: str, kind: Any) -> str:
         column = _quoted(name)
@@ -294,10 +299,8 @@ class SourceReader:
         )
 
     def _unreadable(self, error: Exception) -> InvalidInputError:
-        todo = "Correct the query" if self.data.path is None else "Correct the file"
-        return InvalidInputError(
-            f"organization {self.organization!r}: {self.what} cannot be read: {first_words(error)}. {todo}"
-        )
+        todo = f"Correct the {'query' if self.data.path is None else 'file'}"
+        return InvalidInputError(f"{self._of(self.what)} cannot be read: {first_words(error)}. {todo}")
 
 
 def _as_label(whose: str, name: str, kind: Any) -> str:
@@ -310,42 +313,6 @@ def _as_label(whose: str, name: str, kind: Any) -> str:
         return f"CAST({column} AS DOUBLE)"
     raise InvalidLabelsError(
         f"{whose}: the label {name!r} has the type {kind}; a label is a number, a boolean or text"
-    )
-
-
-def _all_as_text(header: Sequence[str], options: str) -> str:
-    """A CSV file as DuckDB reads it where all columns are text."""
-    columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in header)
-    return f"read_csv({options}, auto_detect = false, columns = {{{columns}}})"
-
-
-def _wrong_with(connection: Any, rows: str) -> Exception | None:
-    """What DuckDB says of these rows; None where they can be read."""
-    import duckdb
-
-    try:
-        connection.sql(f"SELECT count(*) FROM (SELECT * FROM {rows})").fetchall()
-    except duckdb.Error as error:
-        found: Exception = error
-        return found
-    return None
-
-
-def _with_leading_zeros(connection: Any, rows: str, asked: Sequence[str]) -> frozenset[str]:
-    """Those of the columns asked for that are digits with leading zeros in enough rows."""
-    shares = ", ".join(f"avg(regexp_full_match(trim({_quoted(name)}), '0[0-9]+')::INT)" for name in asked)
-    (found,) = connection.sql(f"SELECT {shares} FROM {rows}").fetchall()
-    return frozenset(name for name, share in zip(asked, found, strict=True) if (share or 0) > THOUSANDTH)
-
-
-def csv_options(how: Written) -> str:
-    """What DuckDB is told of a CSV file."""
-    encoding = {"latin-1": ", encoding = 'latin-1'", "utf-16": ", encoding = 'utf-16'"}.get(how.encoding, "")
-    decimal = ", decimal_separator = ','" if how.decimal == "," else ""
-    return (
-        f"header = true, delim = {_text(how.delimiter)}, "
-        """quote = '"', escape = '"', skip = 0, comment = '', null_padding = false"""
-        f"{encoding}{decimal}"
     )
 
 
@@ -378,15 +345,6 @@ def refuse_repeated(whose: str, names: Sequence[str]) -> None:
             )
             raise InvalidColumnsError(f"{whose}: column {name!r} {how}; rename one of them")
         seen[name.casefold()] = name
-
-
-def _no_column(whose: str, name: str, key: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    meant = f"Did you mean {close[0]!r}? " if close else ""
-    return (
-        f"{whose}: there is no column {name!r}. {meant}"
-        f"There are {listed(known)}. Correct data.{key} in node.toml"
-    )
 
 
 def listed(names: list[str], most: int = 30) -> str:

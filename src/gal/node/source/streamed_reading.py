@@ -61,19 +61,16 @@ class StreamedReader(SourceReader):
 
     def names(self) -> list[str]:
         """Names of all columns of the source."""
-
-        def look() -> list[str]:
-            with self._supply.opened() as opened:
-                return list(opened.schema.names)
-
-        return self.attempted(look)
+        return self._look(lambda opened: list(opened.schema.names))
 
     def stamp(self) -> str | None:
         """Another one whenever the source has changed; None where that is not known."""
+        return self._look(lambda opened: opened.stamp())
 
-        def look() -> str | None:
+    def _look(self, at: Callable[[AdbcSource | Lake], Result]) -> Result:
+        def look() -> Result:
             with self._supply.opened() as opened:
-                return opened.stamp()
+                return at(opened)
 
         return self.attempted(look)
 
@@ -91,18 +88,14 @@ class StreamedReader(SourceReader):
     def stream(self, wanted: RowIds | None = None, most: int | None = None) -> Iterator[Any]:
         """A reader of batches with the row id, features and label, as `SourceReader` selects them."""
         with self._supply.opened() as opened, self._connected() as connection:
-            connection.execute(
-                "SET threads = 1"
-            )  # one source, one stream: more threads only keep more batches
+            connection.execute("SET threads = 1")  # of one stream, more would only keep more batches
             relation = connection.from_arrow(opened.schema.empty_table())
             types = self.checked_types(relation)
             selected = ", ".join(self.selected(types))
-            columns = list(
-                dict.fromkeys([self.data.row_id, *self.features, *([self.label] if self.label else [])])
-            )
+            columns = dict.fromkeys([self.data.row_id, *self.features, *([self.label] if self.label else [])])
             if wanted is not None and not opened.takes(wanted):
                 wanted = None  # all ids have to be looked at
-            batches = self._counted(opened.batches(columns, wanted, most))
+            batches = self._counted(opened.batches([*columns], wanted, most))
             yield connection.from_arrow(batches).project(selected).to_arrow_reader(BATCH)
 
     def _counted(self, reader: Any) -> Any:
@@ -133,48 +126,23 @@ class StreamedReader(SourceReader):
             except foreign as error:
                 said = self._supply.said(error)
                 if not (waits and LOST.search(str(error)) and not REFUSED.search(str(error))):
-                    raise self._unusable(
-                        said
-                    ) from None  # what drivers say may quote the address they were given
+                    raise self._unusable(said) from None  # drivers may quote the address they were given
             time.sleep(waits.pop(0))
 
     def _unusable(self, said: str) -> InvalidInputError:
-        where = f"organization {self.organization!r}: {self.what}"
-        amazon = self.data.is_bucket and self.data.endpoint is None
-        hint = (
-            ". A store other than Amazon's is named by --endpoint (gal init), or by endpoint in [data]"
-            if amazon
-            else ""
-        )
+        """Why rows cannot be had, and what to do."""
         if REFUSED.search(said):
-            todo = (
-                f"give the password in the variable {PASSWORD_VARIABLE}, in a file (data.password_file) "
-                "or in .pgpass"
-                if self.data.is_database
-                else "give the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            keys = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            password = (
+                f"the password in the variable {PASSWORD_VARIABLE}, in a file (data.password_file) or in"
             )
-            return InvalidInputError(
-                f"{where} does not let this node in: {said}. Correct the user, and {todo}{hint}"
-            )
-        if LOST.search(said):
-            tried = f"tried {1 + len(WAITS)} times"
-            return InvalidInputError(
-                f"{where} cannot be reached ({tried}): {said}. Start it, or correct "
-                f"{self.data.to_correct()}{hint}"
-            )
-        wrong = self.data.to_correct(all_of_it=True)
-        return InvalidInputError(f"{where} cannot be read: {said}. Correct {wrong}, or the source{hint}")
-
-
-def reader_of(
-    organization: str,
-    data: DataSource,
-    home: Path,
-    *,
-    with_label: bool,
-    texts: frozenset[str] | None = None,
-    only_ids: bool = False,
-) -> SourceReader:
-    """Whatever reads this kind of source."""
-    kind = StreamedReader if data.stays_where_it_is else SourceReader
-    return kind(organization, data, home, with_label=with_label, texts=texts, only_ids=only_ids)
+            given = f"{password} .pgpass" if self.data.is_database else f"the keys in {keys}"
+            why = f"does not let this node in: {said}. Correct the user, and give {given}"
+        elif LOST.search(said):
+            why = f"cannot be reached (tried {1 + len(WAITS)} times): {said}. Start it, or correct "
+            why += self.data.to_correct()
+        else:
+            why = f"cannot be read: {said}. Correct {self.data.to_correct(all_of_it=True)}, or the source"
+        if self.data.is_bucket and self.data.endpoint is None:
+            why += ". A store other than Amazon's is named by --endpoint (gal init), or by endpoint in [data]"
+        return InvalidInputError(f"organization {self.organization!r}: {self.what} {why}")

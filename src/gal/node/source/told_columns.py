@@ -25,21 +25,13 @@ def remember_columns(folder: Path, names: Sequence[str], dates: Collection[str])
 
 
 def model_for(configuration: NodeConfiguration, view: Any, folder: Path) -> Any:
-    """The local model for the view of a version; the version before left no word on columns."""
-    path = folder / FILE
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    if found is None:
-        return told_model(configuration, view, (), (), read_text=False)
+    """The local model for the view of a version."""
+    found = json.loads((folder / FILE).read_text(encoding="utf-8"))
     return told_model(configuration, view, found["names"], found["dates"])
 
 
 def told_model(
-    configuration: NodeConfiguration,
-    view: Any,
-    names: Sequence[str],
-    dates: Collection[str],
-    *,
-    read_text: bool = True,
+    configuration: NodeConfiguration, view: Any, names: Sequence[str], dates: Collection[str]
 ) -> Any:
     """An unfitted local model, as node.toml names it, that knows what the columns of this view are."""
     chosen = configuration.model
@@ -47,7 +39,7 @@ def told_model(
     if chosen.use != "tabular" or not (is_frame(view) or names):
         return model
     said: dict[str, str] = dict.fromkeys(dates, "days")
-    if is_frame(view) and read_text:
+    if is_frame(view):
         text = (name for name in view.columns if getattr(view[name].dtype, "categories", None) is not None)
         said |= dict.fromkeys(text, "auto")
     if configuration.data is not None:

@@ -26,8 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple
 
 from gal.clock import utc_now
 from gal.errors import AuditError, InvalidInputError, NodeError
@@ -97,8 +96,7 @@ class AuditEntry:
     hash: str
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """The number and the hash of an entry."""
 
     seq: int
@@ -109,8 +107,7 @@ NOTHING = Head(0, FIRST)
 """Before the first entry."""
 
 
-@dataclass(frozen=True)
-class Verified:
+class Verified(NamedTuple):
     """A log whose chain holds: how many entries, and the newest hash."""
 
     n: int
@@ -131,8 +128,7 @@ class Total:
     n_bytes: int
 
 
-@dataclass(frozen=True)
-class Came:
+class Came(NamedTuple):
     """What came from one peer besides answers that were asked for: messages, bytes (also of what was no
     message), and how often something was refused.
     """
@@ -144,17 +140,18 @@ class Came:
 
 
 _COLUMNS = ", ".join(field.name for field in fields(AuditEntry))
+_CAME = f"""
+select peer, sum(kind not in ('refused', ?, ?)), sum(n_bytes),
+    sum((kind = 'refused') * max(1, cast(shape as integer)))
+from audit where time >= ? and direction = 'in' and peer != ''
+    and (kind not in ({", ".join("?" * len(ANSWER_KINDS))}) or note = ?) group by peer
+"""
 _INSERT = f"insert into audit ({_COLUMNS}) values ({', '.join('?' * len(fields(AuditEntry)))})"
-
-
 _JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=repr)
 """Made once. `repr` for what JSON does not have: no entry of ours holds it, but a forged one may."""
 
-_About = tuple[str | int, ...]
-"""Of an entry, from its peer to its note."""
 
-
-class AuditLog:
+class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
     """The table ``audit`` of a node's database; threads and processes may append at the same time.
 
     A thread that holds a write transaction of the same file must end it before it appends: an entry is on
@@ -162,15 +159,9 @@ class AuditLog:
     """
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        clock: Callable[[], datetime] = utc_now,
-        database: Database | None = None,
+        self, path: Path, *, clock: Callable[[], datetime] = utc_now, database: Database | None = None
     ) -> None:
-        """``database``: of the same file, whose connections are used, too: each would read again what another
-        has written.
-        """
+        """``database``: of the same file, whose connections are used, too."""
         self.path = path
         self._is_shared = database is not None
         self._database = Database(path, patience=10) if database is None else database
@@ -183,12 +174,16 @@ class AuditLog:
         except sqlite3.Error as error:
             raise NodeError(f"the audit log in {path} cannot be opened: {error}.") from error
 
-    def append(
+    def append(self, direction: Direction, kind: str, *, peer: str = "", **about: Any) -> AuditEntry:
+        """Add an entry and return it; it is committed when this returns; ``about`` as in `append_each`."""
+        return self.append_each(direction, kind, [peer], **about)[0]
+
+    def append_each(
         self,
         direction: Direction,
         kind: str,
+        peers: Sequence[str],
         *,
-        peer: str = "",
         task: str = "",
         version: int = 0,
         round: int = 0,
@@ -196,25 +191,17 @@ class AuditLog:
         digest: str = "",
         n_bytes: int = 0,
         note: str = "",
-    ) -> AuditEntry:
-        """Add an entry and return it; it is committed when this returns.
+    ) -> list[AuditEntry]:
+        """Add the same for each of these peers, all in one transaction.
 
         ``shape`` is text, or the shape of an array: ``(200000, 3)`` becomes ``200000x3``.
         """
-        about = _about(kind, peer, task, version, round, shape, digest, n_bytes, note)
-        return self._append_all([(direction, about)])[0]
-
-    def append_each(
-        self, direction: Direction, kind: str, peers: Sequence[str], **about: Any
-    ) -> list[AuditEntry]:
-        """Add the same for each of these peers, as `append` does, all in one transaction."""
-        return self._append_all([(direction, _about(kind, peer, **about)) for peer in peers])
-
-    def _append_all(self, entries: Sequence[tuple[str, _About]]) -> list[AuditEntry]:
+        said = shape if isinstance(shape, str) else "x".join(map(str, shape))
+        about = (task, version, round, kind, said, digest, n_bytes, note)
         with self._lock, self._database.apart() as db:
             try:
                 with whole_transaction(db):
-                    return [self._insert(db, direction, about) for direction, about in entries]
+                    return [self._insert(db, direction, peer, *about) for peer in peers]
             except sqlite3.Error as error:
                 raise NodeError(
                     f"the audit log {self.path} cannot be written ({error}): nothing may leave or enter "
@@ -239,29 +226,15 @@ class AuditLog:
 
     def summary(self) -> list[Total]:
         """Messages and bytes by peer, task, direction and kind: what left, and what entered."""
-        return [
-            Total(*row)
-            for row in self._rows(
-                "select peer, task, direction, kind, count(*), sum(n_bytes) from audit "
-                "group by peer, task, direction, kind order by peer, task, direction, kind"
-            )
-        ]
+        query = "select peer, task, direction, kind, count(*), sum(n_bytes) from audit group by 1, 2, 3, 4"
+        return [Total(*row) for row in self._rows(f"{query} order by 1, 2, 3, 4")]
 
     def came_since(self, since: datetime) -> list[Came]:
         """What came from each peer since then, besides answers that were waited for; an entry that stands for
         several refusals says how many.
         """
-        kinds = ", ".join("?" * len(ANSWER_KINDS))
-        return [
-            Came(*row)
-            for row in self._rows(
-                "select peer, sum(kind not in ('refused', ?, ?)), sum(n_bytes), "
-                "sum((kind = 'refused') * max(1, cast(shape as integer))) from audit "
-                "where time >= ? and direction = 'in' and peer != '' "
-                f"and (kind not in ({kinds}) or note = ?) group by peer",
-                (WASTED, NO_FAULT, _text(since), *ANSWER_KINDS, UNASKED),
-            )
-        ]
+        rows = self._rows(_CAME, (WASTED, NO_FAULT, _text(since), *ANSWER_KINDS, UNASKED))
+        return [Came(*row) for row in rows]
 
     def verify(self, *, expected_head: str | None = None, archived: Iterable[AuditEntry] = ()) -> Verified:
         """Check the whole chain; `AuditError` names the first entry that is not as it was written.
@@ -283,8 +256,7 @@ class AuditLog:
                     found[entry.hash] = entry.seq
                 if entry.kind == TRIMMED and entry.direction == "own" and entry.shape.isdigit():
                     vouched.add(Head(int(entry.shape), entry.digest))
-        start = start or NOTHING
-        wrong = ""
+        start, wrong = start or NOTHING, ""
         if head != last:
             wrong = (
                 f"its head says that it has {head.seq} entries and ends with {head.hash}, but it has "
@@ -305,9 +277,8 @@ class AuditLog:
     def trim(self, before: datetime, archive: Path | None) -> AuditEntry | None:
         """Cut off the entries that are older, after they are in the archive (a new file). The newest stays.
 
-        Returns the entry that vouches for it, None where there is nothing to cut off.
-
-        The chain is verified first: an alteration is not swept away with what was altered.
+        Returns the entry that vouches for it, None where there is nothing to cut off. The chain is verified
+        first: an alteration is not swept away with what was altered.
         """
         self.verify()
         [(first_young, newest)] = self._rows(
@@ -315,10 +286,8 @@ class AuditLog:
             (_text(before),),
         )
         end = min(first_young or sys.maxsize, newest or 0)
-        old = [
-            AuditEntry(*row)
-            for row in self._rows(f"select {_COLUMNS} from audit where seq < ? order by seq", (end,))
-        ]
+        query = f"select {_COLUMNS} from audit where seq < ? order by seq"
+        old = [AuditEntry(*row) for row in self._rows(query, (end,))]
         if not old:
             return None
         if archive is not None:
@@ -328,8 +297,8 @@ class AuditLog:
         with self._lock, self._database.apart() as db:
             try:
                 with whole_transaction(db):
-                    about = ("", "", 0, 0, TRIMMED, str(last.seq), last.hash, 0, note)
-                    entry = self._insert(db, "own", about)
+                    about = ("", 0, 0, TRIMMED, str(last.seq), last.hash, 0, note)
+                    entry = self._insert(db, "own", "", *about)
                     db.execute("drop trigger audit_is_not_deleted")
                     db.execute("delete from audit where seq <= ?", (last.seq,))
                     db.execute(_NO_DELETING)
@@ -343,18 +312,11 @@ class AuditLog:
             if not self._is_shared:
                 self._database.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _insert(self, db: sqlite3.Connection, direction: str, about: _About) -> AuditEntry:
-        """One row that continues the chain, and the head with it, in a transaction that holds the write lock:
-        nobody else continues the same hash.
-        """
+    def _insert(self, db: sqlite3.Connection, direction: str, *about: str | int) -> AuditEntry:
+        """One row that continues the chain, and the head with it, in a transaction that may write."""
         last = newest_entry(db)
         clean = [_clean(value) if isinstance(value, str) else int(value) for value in about]
         content = [last.seq + 1, _text(self._clock()), direction, *clean]
@@ -418,45 +380,28 @@ def _reading(path: Path) -> Iterator[tuple[Head, Iterator[AuditEntry]]]:
         raise AuditError(f"the audit log {path} cannot be read: {error}.") from error
 
 
-def _about(
-    kind: str,
-    peer: str = "",
-    task: str = "",
-    version: int = 0,
-    round: int = 0,
-    shape: str | Sequence[int] = "",
-    digest: str = "",
-    n_bytes: int = 0,
-    note: str = "",
-) -> _About:
-    said = shape if isinstance(shape, str) else "x".join(str(size) for size in shape)
-    return (peer, task, version, round, kind, said, digest, n_bytes, note)
-
-
 def _check_link(entry: AuditEntry, last: Head) -> None:
     """Raise `AuditError` where this entry is not the one that was written after the last."""
-    where = f"the audit log was altered at entry {entry.seq}"
-    if entry.seq != last.seq + 1:
-        raise AuditError(
-            f"{where}: entry {last.seq + 1} was removed or moved; it was expected after hash {last.hash}, "
-            f"and entry {entry.seq} with hash {entry.hash} was found."
-        )
-    if entry.previous != last.hash:
-        raise AuditError(
-            f"{where}: it, or the entry before it, is not the one that was written; expected to continue "
-            f"hash {last.hash}, found {entry.previous}."
-        )
     expected = _hash(entry.previous, list(vars(entry).values())[:-2])
-    if entry.hash != expected:
-        raise AuditError(
-            f"{where}: its content is not what was written; expected hash {expected}, found {entry.hash}."
+    if entry.seq != last.seq + 1:
+        wrong = (
+            f"entry {last.seq + 1} was removed or moved; it was expected after hash {last.hash}, and entry "
+            f"{entry.seq} with hash {entry.hash} was found"
         )
+    elif entry.previous != last.hash:
+        wrong = (
+            "it, or the entry before it, is not the one that was written; expected to continue hash "
+            f"{last.hash}, found {entry.previous}"
+        )
+    elif entry.hash != expected:
+        wrong = f"its content is not what was written; expected hash {expected}, found {entry.hash}"
+    else:
+        return
+    raise AuditError(f"the audit log was altered at entry {entry.seq}: {wrong}.")
 
 
 def _hash(previous: str, content: Sequence[object]) -> str:
-    """SHA-256 over the hash before and the canonical JSON of an entry: its
-    fields in order, ASCII, no spaces.
-    """
+    """SHA-256 over the hash before and an entry's fields in order, as JSON in ASCII without spaces."""
     return "sha256:" + hashlib.sha256(_JSON.encode([previous, *content]).encode("ascii")).hexdigest()
 
 

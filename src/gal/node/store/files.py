@@ -33,8 +33,7 @@ def whole_file(path: Path, what: str = "", *, durably: bool = False, mode: int =
     except OSError as error:
         raise NodeError(
             f"{what or path} cannot be written: {error.strerror or error}. Make room on the disk, or make "
-            "the folder writable, "
-            "and try again"
+            "the folder writable, and try again"
         ) from error
     finally:
         draft.unlink(missing_ok=True)

@@ -76,10 +76,7 @@ class Restores:
 
     def unproven(self) -> Restore | None:
         """The newest restore that was not shown to be current; None: there is none."""
-        query = (
-            "SELECT time, backup, seq, head, why FROM restores WHERE proven = 'False' "
-            "ORDER BY id DESC LIMIT 1"
-        )
+        query = "SELECT time, backup, seq, head, why FROM restores WHERE proven = 'False' ORDER BY id DESC"
         with self._database.reading() as db:
             row = db.execute(query).fetchone()
         return None if row is None else Restore(*row)
@@ -91,12 +88,9 @@ class Restores:
 
     def prove(self, head: str, how: str) -> int:
         """All unproven restores that ended with this head are current; how many that were."""
+        query = "UPDATE restores SET proven = 'True', why = ? WHERE proven = 'False' AND head = ?"
         with self._database.transaction() as db:
-            done = db.execute(
-                "UPDATE restores SET proven = 'True', why = ? WHERE proven = 'False' AND head = ?",
-                (how, head),
-            )
-            return done.rowcount
+            return db.execute(query, (how, head)).rowcount
 
 
 def kept_time(time: datetime) -> str:

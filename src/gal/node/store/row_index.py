@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -65,22 +65,22 @@ class RowIndex:
             found[start : start + BLOCK] = self._hashes([str(one) for one in texts])
         return found
 
-    def of_rows(self, view: Any, names: Sequence[str]) -> Digests:
-        """Digests of the values of each row; text by what it says, since its codes depend on all values."""
+    def of_rows(self, n: int, rows_of: Callable[[slice], Any], names: Sequence[str]) -> Digests:
+        """Digests of the values of n rows, of which ``rows_of`` gives views; text by what it says, since its
+        codes depend on all values.
+        """
         import pandas as pd
 
-        found = np.empty(len(view), dtype=np.uint64)
-        for start in range(0, len(view), BLOCK):
-            rows = slice(start, start + BLOCK)
-            some = view[rows] if isinstance(view, np.ndarray) else view.iloc[rows]
-            frame = pd.DataFrame(some, columns=list(names)) if isinstance(some, np.ndarray) else some.copy()
+        found = np.empty(n, dtype=np.uint64)
+        for start in range(0, n, BLOCK):
+            rows = slice(start, min(start + BLOCK, n))
+            frame = pd.DataFrame(rows_of(rows), columns=list(names))
             for name in frame.columns:
                 if getattr(frame[name].dtype, "categories", None) is None:
                     numbers = np.asarray(frame[name], dtype=np.float64) + 0.0  # no -0.0
                     frame[name] = np.where(np.isnan(numbers), np.nan, numbers)
-            found[rows] = pd.util.hash_pandas_object(
-                frame, index=False, hash_key=self._key, categorize=False
-            ).to_numpy()
+            hashed = pd.util.hash_pandas_object(frame, index=False, hash_key=self._key, categorize=False)
+            found[rows] = hashed.to_numpy()
         return found
 
     def among(self, ids: Ids) -> Bools:
@@ -134,11 +134,17 @@ class RowIndex:
 
 def row_index(path: Path) -> RowIndex:
     """The rows in a file, read again only where it has changed: every prediction asks."""
+    stamp = _stamp(path)
+    return RowIndex(path) if stamp is None else _read_once(path, stamp)
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Another one whenever a file was written anew; None where there is none."""
     try:
-        found = path.stat()
+        found = os.stat(path)
     except OSError:
-        return RowIndex(path)
-    return _read_once(path, (found.st_mtime_ns, found.st_size, found.st_ino))
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 @lru_cache(16)
@@ -177,11 +183,7 @@ def forgotten_rows(home: Path) -> RowIndex:
 
 def forgotten_stamp(home: Path) -> Any:
     """Another one whenever an id was forgotten meanwhile."""
-    try:
-        found = os.stat(os.path.join(home, FORGOTTEN))  # every prediction asks
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return _stamp(home / FORGOTTEN)
 
 
 def _read(path: Path) -> tuple[str, Digests, Digests | None]:

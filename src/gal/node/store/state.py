@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from gal.errors import NodeError, TaskError
 from gal.node.agreement.invitations import TaskTerms
-from gal.node.store import charges
 from gal.node.store.database import Database
 from gal.node.store.restores import Restores
 from gal.node.store.stored_replies import ReplyTable
@@ -66,8 +65,14 @@ CREATE TABLE IF NOT EXISTS restores (
     id INTEGER PRIMARY KEY, time TEXT NOT NULL, backup TEXT NOT NULL, seq INTEGER NOT NULL,
     head TEXT NOT NULL, why TEXT NOT NULL, proven TEXT NOT NULL
 );
+DROP TABLE IF EXISTS charged
 """
+"""The last statement: releases before kept there what is in memory now."""
 
+ADD_TASK = """
+INSERT INTO tasks (id, name, role, label_holder, terms, options, status, made) VALUES (?,?,?,?,?,?,?,?)
+ON CONFLICT (id) DO UPDATE SET status = excluded.status, terms = excluded.terms
+"""
 VERSIONS = """
 SELECT version, status, facts FROM versions WHERE task = ? AND role = ? AND version = ifnull(?, version)
 ORDER BY version
@@ -78,6 +83,11 @@ WHERE task = ? AND version = ? AND track = ? AND part = -1 AND model IS NOT NULL
 ORDER BY round
 """
 
+MOVED = """
+UPDATE answers SET model = ?, model_digest = ?
+WHERE task = ? AND version = ? AND track = ? AND round < ? AND part = -1
+"""
+SPENT = "SELECT n_rows FROM predictions WHERE peer = ? AND day = ?"
 _SPEND = """
 INSERT INTO predictions VALUES (?,?,?) ON CONFLICT (peer, day) DO UPDATE SET n_rows = excluded.n_rows
 """
@@ -118,6 +128,9 @@ class Answer:
     model_digest: str | None = None
 
 
+ANSWERS = ", ".join(field.name for field in fields(Answer))
+
+
 class State:
     """The node's memory; every method is one transaction, from any thread or process."""
 
@@ -131,8 +144,6 @@ class State:
             _make_tables(db, self.path)
         self.restores = Restores(self.database)
         """Whether this folder was brought back from a backup."""
-        self.charges = charges.Charges(self.database)
-        """Which requests were charged to a label holder's day."""
 
     def folder(self, task: str, version: int, role: Role = "organization") -> Path:
         """Where the files of a version lie; made if need be. A label holder is an
@@ -146,25 +157,11 @@ class State:
     # Tasks
 
     def add_task(self, task: TaskRecord, members: Mapping[str, str] | None = None) -> None:
-        """Remember a task of one's own (with its members), or one that was
-        joined; joining again renews it.
-        """
+        """Remember a task of one's own (with its members), or one that was joined; joining again renews it."""
         with self.transaction() as db:
-            db.execute(
-                "INSERT INTO tasks (id, name, role, label_holder, terms, options, status, made) VALUES "
-                "(?,?,?,?,?,?,?,?) "
-                "ON CONFLICT (id) DO UPDATE SET status = excluded.status, terms = excluded.terms",
-                (
-                    task.id,
-                    task.name,
-                    task.role,
-                    task.label_holder,
-                    json.dumps(task.terms.model_dump(mode="json"), sort_keys=True),
-                    json.dumps(dict(task.options), sort_keys=True),
-                    task.status,
-                    task.made,
-                ),
-            )
+            terms = json.dumps(task.terms.model_dump(mode="json"), sort_keys=True)
+            about = (terms, json.dumps(dict(task.options), sort_keys=True), task.status, task.made)
+            db.execute(ADD_TASK, (task.id, task.name, task.role, task.label_holder, *about))
             for organization, status in (members or {}).items():
                 db.execute("INSERT OR REPLACE INTO members VALUES (?,?,?)", (task.id, organization, status))
 
@@ -219,34 +216,28 @@ class State:
         """Remove every trace of a task here; its files are the caller's to delete first."""
         with self.transaction() as db:
             db.execute("DELETE FROM tasks WHERE id = ?", (task,))
-            for table in ("members", "versions", "answers", "replies", "closed_steps", "charged"):
+            for table in ("members", "versions", "answers", "replies", "closed_steps"):
                 db.execute(f"DELETE FROM {table} WHERE task = ?", (task,))
 
     # Versions
 
-    def versions(self, task: str) -> dict[int, AssistedVersion]:
-        """All versions of a task in which this organization takes part."""
-        return {
-            row["version"]: assisted_version(row["status"], row["facts"])
-            for row in self._versions(task, "organization")
-        }
+    def versions(self, task: str, only: int | None = None) -> dict[int, AssistedVersion]:
+        """All versions of a task in which this organization takes part, or one of them."""
+        rows = self._versions(task, "organization", only)
+        return {row["version"]: assisted_version(row["status"], row["facts"]) for row in rows}
 
     def version(self, task: str, version: int) -> AssistedVersion | None:
         """One of them; None where it is not known."""
-        found = self._versions(task, "organization", version)
-        return assisted_version(found[0]["status"], found[0]["facts"]) if found else None
+        return self.versions(task, version).get(version)
 
-    def learned_versions(self, task: str) -> dict[int, LearnedVersion]:
-        """All versions of a task of one's own."""
-        return {
-            row["version"]: learned_version(row["status"], row["facts"])
-            for row in self._versions(task, "label holder")
-        }
+    def learned_versions(self, task: str, only: int | None = None) -> dict[int, LearnedVersion]:
+        """All versions of a task of one's own, or one of them."""
+        rows = self._versions(task, "label holder", only)
+        return {row["version"]: learned_version(row["status"], row["facts"]) for row in rows}
 
     def learned_version(self, task: str, version: int) -> LearnedVersion | None:
         """One of them; None where it is not known."""
-        found = self._versions(task, "label holder", version)
-        return learned_version(found[0]["status"], found[0]["facts"]) if found else None
+        return self.learned_versions(task, version).get(version)
 
     def statuses(self, task: str, role: Role) -> dict[int, Status]:
         """What has become of the versions of a task, without reading them."""
@@ -262,14 +253,12 @@ class State:
         """Remember a version, or what has become of it; with ``activate`` it
         predicts from now on: both or neither.
         """
-        role: Role = "organization" if isinstance(version, AssistedVersion) else "label holder"
+        role = "organization" if isinstance(version, AssistedVersion) else "label holder"
         with self.transaction() as db:
-            db.execute(
-                "INSERT OR REPLACE INTO versions VALUES (?,?,?,?,?)",
-                (task, number, role, version.status, version_text(version)),
-            )
+            values = (task, number, role, version.status, version_text(version))
+            db.execute("INSERT OR REPLACE INTO versions VALUES (?,?,?,?,?)", values)
             if activate:
-                db.execute("UPDATE tasks SET active = ? WHERE id = ?", (number, task))
+                self.set_active(task, number)
 
     def replies(self, task: str, version: int) -> ReplyTable:
         """What organizations sent in a version of one's own."""
@@ -286,16 +275,10 @@ class State:
         self, task: str, version: int, where: str = "1", values: tuple[Any, ...] = ()
     ) -> list[Answer]:
         """All answers of a version, by track and round."""
+        query = f"SELECT {ANSWERS} FROM answers WHERE task = ? AND version = ? AND ({where})"
         with self.reading() as db:
-            rows = db.execute(
-                f"SELECT * FROM answers WHERE task = ? AND version = ? AND ({where}) ORDER BY track, round, "
-                "part",
-                (task, version, *values),
-            ).fetchall()
-        return [
-            Answer(**{key: value for key, value in dict(row).items() if key not in {"task", "version"}})
-            for row in rows
-        ]
+            rows = db.execute(f"{query} ORDER BY track, round, part", (task, version, *values))
+            return [Answer(*row) for row in rows]
 
     def models(self, task: str, version: int, track: str) -> list[tuple[int, str, str]]:
         """Round, file and digest of the models that predict; every prediction asks for them."""
@@ -307,25 +290,17 @@ class State:
         track are its business from now on.
         """
         with self.transaction() as db:
-            db.execute(
-                "INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?)",
-                (task, version, *astuple(answer)),
-            )
+            db.execute("INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?)", (task, version, *astuple(answer)))
             if moving and answer.model is not None:
-                db.execute(
-                    "UPDATE answers SET model = ?, model_digest = ? WHERE task = ? AND version = ? AND "
-                    "track = ? "
-                    "AND round < ? AND part = -1",
-                    (answer.model, answer.model_digest, task, version, answer.track, answer.round),
-                )
+                of = (answer.model, answer.model_digest, task, version, answer.track, answer.round)
+                db.execute(MOVED, of)
 
     def drop_answer(self, task: str, version: int, answer: Answer) -> None:
         """Forget an answer whose file is gone or damaged: it will be computed again."""
+        which = "task = ? AND version = ? AND track = ? AND round = ? AND part = ?"
+        key = (task, version, answer.track, answer.round, answer.part)
         with self.transaction() as db:
-            db.execute(
-                "DELETE FROM answers WHERE task = ? AND version = ? AND track = ? AND round = ? AND part = ?",
-                (task, version, answer.track, answer.round, answer.part),
-            )
+            db.execute(f"DELETE FROM answers WHERE {which}", key)
 
     # Budgets
 
@@ -334,12 +309,10 @@ class State:
 
         Where that would be more than ``limit``, nothing is charged.
         """
-        if n_rows == 0:
-            with self.reading() as db:
-                return _spent(db, peer, day)
-        with self.transaction() as db:
-            before = _spent(db, peer, day)
-            if before + n_rows <= limit:
+        with self.reading() if n_rows == 0 else self.transaction() as db:
+            row = db.execute(SPENT, (peer, day)).fetchone()
+            before = 0 if row is None else int(row["n_rows"])
+            if n_rows and before + n_rows <= limit:
                 db.execute(_SPEND, (peer, day, before + n_rows))
         return before
 
@@ -365,7 +338,7 @@ def _make_tables(db: sqlite3.Connection, path: Path) -> None:
         raise NodeError(
             f"{path} has format {found}, this version of gal-learn reads {FORMAT}: {what}. Nothing was changed"
         )
-    for statement in (SCHEMA + charges.SCHEMA).split(";"):
+    for statement in SCHEMA.split(";"):
         db.execute(statement)
     db.execute(f"PRAGMA user_version = {FORMAT}")
 
@@ -373,11 +346,6 @@ def _make_tables(db: sqlite3.Connection, path: Path) -> None:
 @lru_cache(64)
 def _folder(home: Path, task: str, version: int, role: str) -> Path:
     return home / "tasks" / task / str(version) / role.replace(" ", "-")
-
-
-def _spent(db: sqlite3.Connection, peer: str, day: str) -> int:
-    row = db.execute("SELECT n_rows FROM predictions WHERE peer = ? AND day = ?", (peer, day)).fetchone()
-    return 0 if row is None else int(row["n_rows"])
 
 
 @lru_cache(64)

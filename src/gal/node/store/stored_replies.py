@@ -26,9 +26,7 @@ class ReplyTable:
         self._database, self._key = database, (task, version)
 
     def put(self, step: int, reply: StoredReply) -> None:
-        """Remember a reply of a step that is still open; a second one for
-        the same request changes nothing.
-        """
+        """Remember a reply of an open step; a second one for the same request changes nothing."""
         with self._database.transaction() as db:
             db.execute(
                 "INSERT OR IGNORE INTO replies VALUES (?,?,?,?,?,?,?,?,?)",

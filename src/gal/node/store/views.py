@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +25,16 @@ def save_view(view: Any, path: Path) -> None:
 
     The file is there in full or not at all, also when the machine stops in between.
     """
+    import pyarrow as pa
+
     with whole_file(path, f"the view {str(path)!r}", durably=True) as file:
-        _write(view, file)
+        if isinstance(view, np.ndarray):
+            np.save(file, view, allow_pickle=False)
+            return
+        columns = [_arrow_column(name, view[name]) for name in view.columns]
+        batch = pa.record_batch(columns, names=list(view.columns))
+        with pa.ipc.new_file(file, batch.schema) as writer:
+            writer.write_batch(batch)  # also of no rows: it carries the categories
 
 
 def save_parts(columns: Sequence[PartColumn], tables: Iterable[Any], path: Path) -> None:
@@ -47,28 +55,15 @@ def load_view(path: Path) -> Any:
         if start == NUMPY:
             return reread(lambda: np.load(path, mmap_mode="r", allow_pickle=False))
         if start == ARROW:
-            return _read_frame(path)
+            import pyarrow as pa
+
+            with pa.memory_map(str(path)) as mapped:
+                return frame_of(pa.ipc.open_file(mapped).read_all())
         if start == PARTED:
             return open_parts(path)
     except (OSError, ValueError) as error:  # Arrow's errors are ValueErrors, too
         raise InvalidInputError(f"the view in {str(path)!r} cannot be read: {error}") from error
     raise InvalidInputError(f"{str(path)!r} is no view: it begins with {start!r}")
-
-
-def _write(view: Any, file: IO[bytes]) -> None:
-    if isinstance(view, np.ndarray):
-        np.save(file, view, allow_pickle=False)
-    else:
-        _write_frame(view, file)
-
-
-def _write_frame(view: Any, file: IO[bytes]) -> None:
-    import pyarrow as pa
-
-    columns = [_arrow_column(name, view[name]) for name in view.columns]
-    batch = pa.record_batch(columns, names=list(view.columns))
-    with pa.ipc.new_file(file, batch.schema) as writer:
-        writer.write_batch(batch)  # also of no rows: it carries the categories
 
 
 def _arrow_column(name: str, column: Any) -> Any:
@@ -81,13 +76,6 @@ def _arrow_column(name: str, column: Any) -> Any:
     codes = column.cat.codes.to_numpy().astype(np.int32)
     values = pa.array(column.cat.categories.to_numpy(dtype=object), pa.string())
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), values, ordered=column.cat.ordered)
-
-
-def _read_frame(path: Path) -> Any:
-    import pyarrow as pa
-
-    with pa.memory_map(str(path)) as mapped:
-        return frame_of(pa.ipc.open_file(mapped).read_all())
 
 
 def frame_of(table: Any) -> Any:

@@ -35,29 +35,14 @@ class Grant:
         return max(0.0, self.cpu_seconds - (time.clock_gettime(self.clock) - self.cpu_before))
 
 
-class Limit:
-    """A limit of the kernel, which is asked once: predictions of one row end and begin within a second."""
-
-    def __init__(self, which: int) -> None:
-        self._which = which
-        self._now, self._hard = resource.getrlimit(which)
-
-    def set(self, soft: int | None) -> None:
-        """Within what this process may have; None: all of that."""
-        hard = self._hard
-        wanted = hard if soft is None else soft if hard == resource.RLIM_INFINITY else min(soft, hard)
-        if wanted != self._now:
-            resource.setrlimit(self._which, (wanted, hard))
-            self._now = wanted
-
-
 class Allowance:
     """All grants of this process that hold now."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._grants: list[Grant] = []
-        self._limits: dict[int, Limit] = {}
+        self._limits: dict[int, tuple[int, int]] = {}
+        """By the kernel's number: the limit that holds now, and the highest one."""
 
     @contextmanager
     def granted(self, cpu_seconds: float, memory: int) -> Iterator[None]:
@@ -79,28 +64,31 @@ class Allowance:
                 self._hold()
 
     def _hold(self) -> None:
-        """Tell the kernel; called whenever a request begins or ends.
-
-        Its limits are in whole seconds, and would move on with every call: who is over the limit
-        by its own clock ends the process here.
-        """
+        """Tell the kernel; called whenever a request begins or ends."""
+        # Its limits are in whole seconds, and would move on with every call: a request that is over the limit
+        # by its own clock ends the process here.
         if any(one.cpu_seconds and not one.cpu_left for one in self._grants):
             os.kill(os.getpid(), signal.SIGXCPU)
-        free_cpu = not self._grants or any(not one.cpu_seconds for one in self._grants)
-        soft = None if free_cpu else int(time.process_time() + sum(one.cpu_left for one in self._grants)) + 1
-        self._limit(resource.RLIMIT_CPU, soft)
-        free_memory = not self._grants or any(not one.memory for one in self._grants)
-        # From what the first of them found: what it takes is not a new beginning for the next.
-        first = min((one.data_before for one in self._grants), default=0)
-        self._limit(
-            resource.RLIMIT_DATA, None if free_memory else first + sum(one.memory for one in self._grants)
-        )
+        cpu = memory = None
+        if self._grants and all(one.cpu_seconds for one in self._grants):
+            cpu = int(time.process_time() + sum(one.cpu_left for one in self._grants)) + 1
+        if self._grants and all(one.memory for one in self._grants):
+            # From what the first of them found: what it takes is not a new beginning for the next.
+            first = min(one.data_before for one in self._grants)
+            memory = first + sum(one.memory for one in self._grants)
+        self._limit(resource.RLIMIT_CPU, cpu)
+        self._limit(resource.RLIMIT_DATA, memory)
 
-    def _limit(self, which: int, soft: int | None) -> None:
-        """One limit of the kernel; nobody else in this process sets it."""
+    def _limit(self, which: int, wanted: int | None) -> None:
+        """Set a limit of the kernel where it changes; None: all that this process may have."""
         if which not in self._limits:
-            self._limits[which] = Limit(which)
-        self._limits[which].set(soft)
+            self._limits[which] = resource.getrlimit(which)
+        now, hard = self._limits[which]
+        if wanted is None or (wanted > hard != resource.RLIM_INFINITY):
+            wanted = hard
+        if wanted != now:
+            resource.setrlimit(which, (wanted, hard))
+            self._limits[which] = wanted, hard
 
 
 ALLOWANCE = Allowance()

@@ -29,27 +29,20 @@ def noise_facts(configuration: NodeConfiguration) -> dict[str, Any] | None:
     chosen = configuration.privacy
     if chosen.answer_noise == "none":
         return None
-    return {
-        "noise": chosen.answer_noise,
-        "clip": chosen.answer_clip,
-        "epsilon": chosen.answer_epsilon,
-        "delta": chosen.answer_delta,
-    }
+    facts = {"clip": chosen.answer_clip, "epsilon": chosen.answer_epsilon, "delta": chosen.answer_delta}
+    return {"noise": chosen.answer_noise} | facts
 
 
 def answer_noise(facts: Mapping[str, Any], source: NoiseSource | None = None) -> AnswerNoise:
-    """The noise of these facts, from the operating system's entropy; a source
-    that can be repeated is refused.
-    """
+    """The noise of these facts, from the system's entropy; a source that can be repeated is refused."""
     from gal.privacy.mechanisms.answers import AnswerNoise
 
     if source is not None and not source.secure:
         raise PrivacyError(
             f"a node takes no noise from {type(source).__name__}: whoever can repeat the draws can take the "
-            "noise off again. "
-            "Use the operating system's (SystemNoise)"
+            "noise off again. Use the operating system's (SystemNoise)"
         )
-    return AnswerNoise(facts["noise"], facts["clip"], facts["epsilon"], facts["delta"], source)
+    return AnswerNoise(**facts, source=source)
 
 
 def check_noise_installed() -> None:

@@ -1,5 +1,4 @@
-"""What the process that computes may reach: Python, its organization's home and
-data; nothing else on the disk.
+"""What the process that computes may reach: Python, its organization's home and data; no more of the disk.
 
 A local model is code of the organization's own choice, and what it is fitted to comes from others: shut in
 (``sandbox.py``), it cannot read what lies beside the data, nor change anything outside the home folder.
@@ -23,72 +22,61 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.work.sandbox import landlock_version, shut_in
 
 CACHES = ("CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR")
-"""Variables that say where libraries keep what they compile: by default beside the home
-folder, where nothing may be written.
+"""Variables that say where libraries keep what they compile: by default beside the home folder, where nothing
+may be written.
 """
 
 
 def confine(configuration: NodeConfiguration, also_writable: Sequence[Path] = ()) -> str:
     """Shut this process in for good; why it could not be, or an empty text where it is.
 
-    A module with the local model is imported first: it may lie in a folder that holds
-    more than the process may read.
+    A module with the local model is imported first: it may lie in a folder that holds more than the process
+    may read.
     """
-    own_module = _import_model(configuration.model.use)
+    use, own_module = configuration.model.use, list[Path]()
+    if ":" in use:
+        module = use.partition(":")[0]
+        with suppress(Exception):  # what is wrong with it, the first fit says
+            importlib.import_module(module)
+        package = sys.modules.get(module.partition(".")[0])
+        places = list(getattr(package, "__path__", [])) or [getattr(package, "__file__", None)]
+        own_module = [Path(place) for place in places if place is not None]
     if landlock_version() == 0:
         return "this kernel has no Landlock (Linux 5.13 or newer has it, where it is switched on)"
     if threading.active_count() > 1:
-        return f"{configuration.model.use} starts threads when it is imported, and these would not be shut in"
+        return f"{use} starts threads when it is imported, and these would not be shut in"
     for variable in CACHES:
         os.environ.setdefault(variable, str(configuration.home / "tmp" / variable.lower()))
-    there = [path for path in readable_places(configuration) if path.exists()]
-    shut_in([configuration.home, *also_writable], [*there, *own_module])
+    readable = [path for path in (*readable_places(configuration), *own_module) if path.exists()]
+    shut_in([configuration.home, *also_writable], readable)
     return ""
-
-
-def _import_model(use: str) -> list[Path]:
-    """Import the module of ``package.module:Class``; where its package lies. What is
-    wrong with it, the first fit says.
-    """
-    module, colon, _ = use.partition(":")
-    if not colon:
-        return []
-    with suppress(Exception):
-        importlib.import_module(module)
-    package = sys.modules.get(module.partition(".")[0])
-    found = list(getattr(package, "__path__", [])) or [getattr(package, "__file__", None)]
-    return [Path(place) for place in found if place is not None and Path(place).exists()]
 
 
 def readable_places(configuration: NodeConfiguration) -> list[Path]:
     """Where data, secret and other files lie that node.toml names, whether or not they are there."""
-    data, found = configuration.data, list(configuration.model.readable)
-    if data is not None:
-        in_query = [] if data.is_database else _files_in(data.sql or "", configuration.home)
-        named = [data.path, data.database, *in_query]
-        found += [_folder_or_file(path.resolve(), configuration.home) for path in named if path is not None]
-        found += [path for path in (data.secret_file, data.password_file) if path is not None]
-        found += _postgresql_files() if data.is_database else []
+    data, home, found = configuration.data, configuration.home, list(configuration.model.readable)
+    if data is None:
+        return found
+    named = [path for path in (data.path, data.database) if path is not None]
+    for text in data.named_in_query:  # of a pattern, the folder above its first wildcard
+        path = home / Path(re.split(r"[*?\[{]", text)[0]).expanduser()
+        named.append(path if path.exists() else path.parent)
+    found += [_folder_or_file(path.resolve(), home) for path in named]
+    found += [path for path in (data.secret_file, data.password_file) if path is not None]
+    if data.is_database:  # where PostgreSQL's own library looks for passwords and certificates
+        variables = ("PGPASSFILE", "PGSERVICEFILE", "PGSSLROOTCERT", "PGSSLKEY", "PGSSLCERT")
+        usual = [Path.home() / name for name in (".pgpass", ".pg_service.conf", ".postgresql")]
+        chosen = [Path(os.environ[name]) for name in variables if os.environ.get(name)]
+        found += [path for path in (*usual, *chosen) if path.exists()]
     return list(dict.fromkeys(found))
-
-
-def _postgresql_files() -> list[Path]:
-    """Where PostgreSQL's own library looks for passwords and certificates."""
-    named = [
-        os.environ.get(name)
-        for name in ("PGPASSFILE", "PGSERVICEFILE", "PGSSLROOTCERT", "PGSSLKEY", "PGSSLCERT")
-    ]
-    usual = [Path.home() / name for name in (".pgpass", ".pg_service.conf", ".postgresql")]
-    return [path for path in (*usual, *(Path(one) for one in named if one)) if path.exists()]
 
 
 def replaced_files(places: Sequence[Path]) -> Callable[[], bool]:
     """Whether one of the places is a file that has another one in its stead since this was called.
 
-    What a shut-in process may read it knows by the file itself, not by its name: a new export under
-    the same name is out of reach.
+    What a shut-in process may read it knows by the file itself, not by its name: a new export under the same
+    name is out of reach.
     """
-
     before = [_file_id(path) for path in places]
     return lambda: [_file_id(path) for path in places] != before
 
@@ -103,20 +91,10 @@ def _file_id(path: Path) -> tuple[int, int] | None:
 
 
 def _folder_or_file(path: Path, home: Path) -> Path:
-    """The folder of a file, because a new export may replace the file; the file alone,
-    where the folder holds too much.
-    """
+    """The folder of a file, which a new export may replace; the file, where the folder holds too much."""
     folder = path if path.is_dir() else path.parent
     above = (home.resolve(), Path.home(), Path(tempfile.gettempdir()).resolve())
     return path if any(one.is_relative_to(folder) for one in above) else folder
-
-
-def _files_in(sql: str, home: Path) -> Iterator[Path]:
-    """Files and folders that a query names in quotes; of a pattern, the folder above its first wildcard."""
-    for text in re.findall(r"'([^']+)'|\"([^\"]+)\"", sql):
-        fixed = re.split(r"[*?\[{]", text[0] or text[1])[0]
-        path = home / Path(fixed).expanduser()
-        yield path if path.exists() else path.parent
 
 
 def temporary_folder(home: Path) -> Path:
@@ -130,22 +108,19 @@ def empty_temporary_folder(home: Path) -> int:
     """Delete what a process that was killed left there, such as rows to be predicted; how many entries. What
     libraries have compiled stays.
     """
-    n_gone = 0
-    for path in temporary_folder(home).iterdir():
-        if path.name not in {one.lower() for one in CACHES}:
-            n_gone += 1
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-    return n_gone
+    kept = {one.lower() for one in CACHES}
+    gone = [path for path in temporary_folder(home).iterdir() if path.name not in kept]
+    for path in gone:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return len(gone)
 
 
 @contextmanager
 def within_reach(path: Path, home: Path) -> Iterator[Path]:
-    """A file as the process that computes can read it: itself, or a copy in the home
-    folder for as long as it takes.
-    """
+    """A file as the process that computes can read it: itself, or a copy in the home folder meanwhile."""
     if path.resolve().is_relative_to(home.resolve()):
         yield path
         return

@@ -5,7 +5,7 @@ What models have learned from a row stays in them, and is said; with ``drop_vers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,21 +32,6 @@ NOISY_LABELS = "noisy-labels.arrow"
 """A label holder's noisy labels by key of the row: they stay for later versions."""
 
 
-@dataclass(frozen=True)
-class VersionTold:
-    """A version that learned from one of the rows."""
-
-    task: str
-    label_holder: str
-    own: bool
-    """Whether this node is the label holder."""
-    version: int
-    active: bool
-    dropped: bool
-    relearn: str
-    """The command that learns anew without the row."""
-
-
 @dataclass
 class Erased:
     """What was done, for people and programs."""
@@ -55,7 +40,8 @@ class Erased:
     in_source: int
     """How many of the rows the source still has."""
     source_read: bool
-    versions: list[VersionTold] = field(default_factory=list)
+    versions: list[dict[str, Any]] = field(default_factory=list)
+    """Those that learned from one of the rows, with the command that learns anew without it."""
     given_up: list[str] = field(default_factory=list)
     """Versions that were being learned."""
     n_files: int = 0
@@ -70,7 +56,12 @@ def check_erasable(state: State, ids: Sequence[str], *, drop_versions: bool) -> 
     """An error where no row is named, or where a version is being learned that may not be dropped."""
     if not ids or any(not one for one in ids):
         raise InvalidInputError("there is no row to forget: give the id of at least one")
-    learning = _being_learned(state)
+    learning = [
+        f"version {number} of {task.name!r}"
+        for task in state.tasks()
+        for number, statuses in sorted(_statuses(state, task).items())
+        if "begun" in statuses
+    ]
     if learning and not drop_versions:
         raise TaskError(
             f"{', '.join(learning)} is being learned, or was interrupted, and may have this row: wait until "
@@ -84,16 +75,15 @@ def note_erased(audit: AuditLog, hashes: Sequence[str], n_files: int) -> None:
 
 
 def erase_rows(
-    configuration: NodeConfiguration,
-    state: State,
-    ids: Sequence[str],
-    *,
-    drop_versions: bool = False,
+    configuration: NodeConfiguration, state: State, ids: Sequence[str], *, drop_versions: bool = False
 ) -> Erased:
     """Forget these row ids, which may be erased (`check_erasable`); the rows are in this process's memory
     afterwards, as far as the source has them. The audit log is the caller's.
     """
-    table = _whole_source(configuration)
+    try:
+        table = None if configuration.data is None else read_source(configuration, whole=True)
+    except GALError:  # the row is erased all the same
+        table = None
     wanted = _as_in_source(ids, table)
     n_there = 0 if table is None else int(np.isin(table.ids.values.astype(str), wanted).sum())
     index = forgotten_rows(configuration.home)
@@ -101,33 +91,11 @@ def erase_rows(
     done = Erased([f"{one:016x}" for one in index.of(wanted)], n_there, table is not None)
     done.n_files += drop_leftovers(state) + empty_temporary_folder(configuration.home)
     done.n_files += forget_sent(configuration.home, wanted)
-    erasing = _Erasing(state, wanted, drop_versions, done)
     for task in state.tasks():
-        erasing.from_task(task)
+        _erase_from(state, task, wanted, drop_versions, done)
         for path in (state.home / "tasks" / task.id).rglob(NOISY_LABELS):
             done.n_files += _without_keys(path, wanted)
     return done
-
-
-def _being_learned(state: State) -> list[str]:
-    found = []
-    for task in state.tasks():
-        numbers = {
-            number
-            for role in ("label holder", "organization")
-            for number, status in state.statuses(task.id, role).items()
-            if status == "begun"
-        }
-        found += [f"version {number} of {task.name!r}" for number in sorted(numbers)]
-    return found
-
-
-def _whole_source(configuration: NodeConfiguration) -> Table | None:
-    """All rows of today; None where the source cannot be read: the row is erased all the same."""
-    try:
-        return None if configuration.data is None else read_source(configuration, whole=True)
-    except GALError:
-        return None
 
 
 def _as_in_source(ids: Sequence[str], table: Table | None) -> list[str]:
@@ -140,85 +108,62 @@ def _as_in_source(ids: Sequence[str], table: Table | None) -> list[str]:
         raise InvalidInputError(f"ids are whole numbers here: {error}") from error
 
 
-@dataclass
-class _Erasing:
-    """What is to be erased from each version."""
+def _statuses(state: State, task: TaskRecord) -> dict[int, list[str]]:
+    """What has become of the versions of a task, in each role: as label holder comes last."""
+    found: dict[int, list[str]] = {}
+    for role in ("organization", "label holder"):
+        for number, status in state.statuses(task.id, role).items():
+            found.setdefault(number, []).append(status)
+    return found
 
-    state: State
-    ids: Sequence[str]
-    drop_versions: bool
-    done: Erased
 
-    def from_task(self, task: TaskRecord) -> None:
-        """Erase the rows from all versions of a task."""
-        found = _statuses(self.state, task)
-        for path in _unrecorded(self.state, task, found):
-            path.unlink(missing_ok=True)
-            self.done.n_files += 1
-        for number, status in sorted(found.items()):
-            if status == "begun":
-                self.done.n_files += _drop(self.state, task, number)
-                self.done.given_up.append(f"version {number} of {task.name!r}")
-            elif status == "finished":
-                self._from_version(task, number)
-
-    def _from_version(self, task: TaskRecord, number: int) -> None:
-        folder = self.state.folder(task.id, number)
-        for path in folder.glob(KEPT_ANSWERS):
-            path.unlink(missing_ok=True)
-            self.done.n_files += 1
-        self.done.n_files += forget_exchanged(folder, self.ids)
-        if not learned_from(folder, self.ids):
-            return
-        self._note_version(task, number)
-        if self.drop_versions:
-            self.done.n_files += _drop(self.state, task, number)
-        else:
-            self.done.n_files += forget_learned(folder, self.ids)
-
-    def _note_version(self, task: TaskRecord, number: int) -> None:
-        own = task.role == "label holder"
+def _erase_from(
+    state: State, task: TaskRecord, ids: Sequence[str], drop_versions: bool, done: Erased
+) -> None:
+    """Erase the rows from all versions of a task."""
+    found, own = (
+        {number: each[-1] for number, each in _statuses(state, task).items()},
+        task.role == "label holder",
+    )
+    # Labels and the like of an own version that was not begun when it ended, or of one that is over; what is
+    # paid for stays until it is learned.
+    for folder in (state.home / "tasks" / task.id).glob("*/label-holder"):
+        if found.get(int(folder.parent.name)) != "begun":
+            done.n_files += _delete(path for path in folder.iterdir() if path.name != "draw")
+    for number, status in sorted(found.items()):
+        if status == "begun":
+            done.n_files += _drop(state, task, number)
+            done.given_up.append(f"version {number} of {task.name!r}")
+        if status != "finished":
+            continue
+        folder = state.folder(task.id, number)
+        done.n_files += _delete(folder.glob(KEPT_ANSWERS)) + forget_exchanged(folder, ids)
+        if not learned_from(folder, ids):
+            continue
+        about = {"task": task.name, "label_holder": task.label_holder, "own": own, "version": number}
         relearn = f"gal learn {task.name}" + ("" if own else f"   (at {task.label_holder})")
         active = own and task.active == number
-        self.done.versions.append(
-            VersionTold(task.name, task.label_holder, own, number, active, self.drop_versions, relearn)
-        )
+        done.versions.append(about | {"active": active, "dropped": drop_versions, "relearn": relearn})
+        done.n_files += _drop(state, task, number) if drop_versions else forget_learned(folder, ids)
 
 
 def _drop(state: State, task: TaskRecord, number: int) -> int:
     """Give a version up: all of its files go; how many."""
-    assisted, learned = state.version(task.id, number), state.learned_version(task.id, number)
-    for version in (assisted, learned):
+    for version in (state.version(task.id, number), state.learned_version(task.id, number)):
         if version is not None:
             state.put_version(task.id, number, replace(version, status="abandoned"))
     if task.role == "label holder":
         state.replies(task.id, number).drop_all()
         if task.active == number:
             state.set_active(task.id, 0)
-    n_files = 0
-    for path in state.folder(task.id, number).parent.rglob("*"):
-        if path.is_file():
-            path.unlink(missing_ok=True)
-            n_files += 1
-    return n_files
+    return _delete(state.folder(task.id, number).parent.rglob("*"))
 
 
-def _statuses(state: State, task: TaskRecord) -> dict[int, str]:
-    """What has become of the versions of a task, in either role; of her own ones, as their label holder."""
-    return {**state.statuses(task.id, "organization"), **state.statuses(task.id, "label holder")}
-
-
-def _unrecorded(state: State, task: TaskRecord, known: Mapping[int, str]) -> list[Path]:
-    """Labels and the like of an own version that was not begun when it ended, or of one that is over; what
-    is paid for stays until it is learned.
-    """
-    return [
-        path
-        for folder in (state.home / "tasks" / task.id).glob("*/label-holder")
-        if known.get(int(folder.parent.name)) != "begun"
-        for path in folder.iterdir()
-        if path.is_file() and path.name != "draw"
-    ]
+def _delete(paths: Iterable[Path]) -> int:
+    files = [path for path in paths if path.is_file()]
+    for path in files:
+        path.unlink(missing_ok=True)
+    return len(files)
 
 
 def _without_keys(path: Path, ids: Sequence[str]) -> int:
@@ -228,8 +173,7 @@ def _without_keys(path: Path, ids: Sequence[str]) -> int:
     from gal.privacy.ledger import row_keys
 
     table = pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all()
-    gone = row_keys(ids)
-    kept = np.flatnonzero(~np.isin(table.column("keys").to_numpy(), gone))
+    kept = np.flatnonzero(~np.isin(table.column("keys").to_numpy(), row_keys(ids)))
     if len(kept) == len(table):
         return 0
     sink = pa.BufferOutputStream()

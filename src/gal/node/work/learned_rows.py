@@ -63,11 +63,11 @@ class Changes:
         return f"{self.n_changed:,} of {self.n_compared:,} rows that it learned from have other values now"
 
 
-def remember_rows(ids: NDArray[Any], view: Any, names: tuple[str, ...], folder: Path) -> None:
+def remember_rows(table: Table, positions: NDArray[np.intp], folder: Path) -> None:
     """Keep what a version learns from, beside its view; a key is drawn for each."""
     (folder / LEARNED).unlink(missing_ok=True)
     index = RowIndex(folder / LEARNED)
-    index.add(ids, index.of_rows(view, names))
+    index.add(table.ids.values[positions], _values(index, table, positions))
 
 
 def compare_rows(table: Table, folder: Path) -> Changes:
@@ -79,14 +79,18 @@ def compare_rows(table: Table, folder: Path) -> Changes:
 
 
 def _compare(table: Table, positions: NDArray[np.intp], folder: Path) -> Changes:
-    from gal.node.source.data import view_of_table  # only the process that computes reads tables
-
     index = row_index(folder / LEARNED)
     places, learned = index.find(table.ids.values[positions])
     if index.values is None or not learned.any():
         return Changes()
-    now = index.of_rows(view_of_table(table, positions[learned]), table.features)
+    now = _values(index, table, positions[learned])
     return Changes(int(learned.sum()), int((index.values[places[learned]] != now).sum()))
+
+
+def _values(index: RowIndex, table: Table, positions: NDArray[np.intp]) -> Any:
+    from gal.node.source.data import view_of_table  # only the process that computes reads tables
+
+    return index.of_rows(len(positions), lambda some: view_of_table(table, positions[some]), table.features)
 
 
 def learned_from(folder: Path, ids: Sequence[str]) -> bool:
@@ -113,8 +117,19 @@ class LearnedRows:
         self._found: dict[Path, tuple[Table, Changes]] = {}
         self._so_far: dict[Path, Changes] = {}
 
-    def changes(self, table: Table, folder: Path) -> Changes:
-        """How the rows of today differ from those that the version in this folder learned from."""
+    def changes(self, table: Table, folder: Path, *, whole: bool = True) -> Changes:
+        """How the rows of today differ from those that the version in this folder learned from.
+
+        A table that is not ``whole`` has the rows that a prediction asked for: those of all predictions are
+        added up, and a few say nothing, since one that was corrected is no change of the data.
+        """
+        if not whole:
+            now = _compare(table, np.arange(len(table)), folder)
+            with self._lock:
+                before = self._so_far.get(folder, Changes())
+                so_far = Changes(before.n_compared + now.n_compared, before.n_changed + now.n_changed)
+                self._so_far[folder] = so_far
+            return so_far if so_far.n_compared >= FEW else Changes()
         with self._lock:
             found = self._found.get(folder)
         if found is None or found[0] is not table:
@@ -125,25 +140,12 @@ class LearnedRows:
                 self._found[folder] = found
         return found[1]
 
-    def changes_so_far(self, table: Table, folder: Path) -> Changes:
-        """The same from the rows that predictions asked for, added up: a source that is not read as a whole.
-
-        A few rows say nothing: one that was corrected is no change of the data.
-        """
-        now = _compare(table, np.arange(len(table)), folder)
-        with self._lock:
-            before = self._so_far.get(folder, Changes())
-            found = Changes(before.n_compared + now.n_compared, before.n_changed + now.n_changed)
-            self._so_far[folder] = found
-        return found if found.n_compared >= FEW else Changes()
-
     def forget(self, folder: Path) -> None:
         """Let go of everything of a task (its folder)."""
         with self._lock:
-            for path in {*self._found, *self._so_far}:
-                if folder in (path, *path.parents):
-                    self._found.pop(path, None)
-                    self._so_far.pop(path, None)
+            for kept in (self._found, self._so_far):
+                for path in [path for path in kept if folder in (path, *path.parents)]:
+                    del kept[path]
 
 
 class ExchangedRows:

@@ -1,7 +1,7 @@
-"""What an organization computes: aligning rows, fitting residuals, predicting.
-It runs in a process of its own.
+"""What an organization computes, in a process of its own: aligning rows, fitting residuals, predicting.
 
-Requests come as the bytes that arrived, answers go out as the bytes that will be sent.
+Public methods of `LocalWork` are the commands of that process, but for ``version``, ``noise`` and
+``new_model``. A request comes as the bytes that arrived; a result is facts, and the bytes that will be sent.
 Nothing here knows of the network.
 """
 
@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager, closing
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.alignment import check_overlap, row_digest
 from gal.core.requests import FitRequest, Terms
+from gal.core.rows import all_rows
 from gal.engine.organization import Organization, predict_locally
+from gal.errors import InvalidInputError
 from gal.models.adapters import is_moving
 from gal.models.parted import takes_parts
 from gal.models.registry import make_model
@@ -29,20 +33,19 @@ from gal.node.agreement.request_arrays import (
     check_roles,
     fit_request,
     predict_request,
-    shared_rows,
 )
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
-from gal.node.source.data import Table, check_kinds, read_like, view_of_table
-from gal.node.source.told_columns import model_for, remember_columns
-from gal.node.store.files import map_file, write_whole
-from gal.node.store.views import load_view
+from gal.node.source.data import check_kinds, part_columns, read_like, view_in_parts, view_of_table
+from gal.node.source.told_columns import remember_columns, told_model
+from gal.node.store.files import write_whole
+from gal.node.store.views import load_view, save_parts, save_view
+from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
-from gal.node.work.found_rows import save_rows
-from gal.node.work.learned_rows import Changes, LearnedRows, remember_rows
-from gal.node.work.own_rows import OwnRows, alignment_refusals, check_exchanged, give_back_memory
-from gal.node.work.pipe import PredictedRows
-from gal.node.work.stored_models import StoredModels
+from gal.node.work.learned_rows import Changes, ExchangedRows, LearnedRows, remember_rows
+from gal.node.work.open_versions import OpenVersions, StoredModels
+from gal.node.work.own_rows import OwnRows, alignment_refusals
+from gal.node.work.pipe import PredictedRows, Result, pack
 from gal.protocol import Message, decode, digest, encode
 from gal.storage import save_models
 
@@ -50,32 +53,8 @@ if TYPE_CHECKING:
     from gal.privacy.mechanisms.answers import AnswerNoise
     from gal.privacy.noise import NoiseSource
 
-Bools = NDArray[np.bool_]
-Data = bytes
-OwnTable = tuple[Table, NDArray[np.intp], NDArray[Any]]
-KEPT = 4
-"""So many versions stay in memory."""
-
-
-class Aligned(NamedTuple):
-    """The rows of a version that this organization knows."""
-
-    answer: bytes
-    n_rows: int
-    kinds: dict[str, str]
-    """Its columns, and whether each is numbers or text: later rows must have the same."""
-    keys: str | None = None
-    """The digest of the file with the ledger's keys of these rows, where there is one."""
-
-
-class FittedFile(NamedTuple):
-    """What a fit left on the disk."""
-
-    answer_digest: str | None
-    model_digest: str | None
-    moving: bool
-    seconds: float
-    """Of the local fit alone: neither messages nor files."""
+Noise = Mapping[str, Any] | None
+Folder = Path | str
 
 
 class LocalWork:
@@ -87,22 +66,18 @@ class LocalWork:
         self._source, self._noises = source, dict[tuple[Any, ...], "AnswerNoise"]()
         self.limits = PolicyLimits(configuration.name, configuration.policy)
         self._lock = threading.Lock()
-        self.rows = OwnRows(configuration)
-        self._versions: dict[Path, tuple[Organization, Terms]] = {}
+        self.own_rows = OwnRows(configuration)
         self._models = StoredModels(configuration)
+        self.version = OpenVersions(configuration)
         self._learned = LearnedRows()
+        self._exchanged = ExchangedRows(configuration.policy.min_rows)
 
     def new_model(self) -> Any:
         """An unfitted local model, as node.toml names it."""
         chosen = self.configuration.model
         return make_model(self.configuration.name, chosen.use, chosen.options)
 
-    @property
-    def moves(self) -> bool:
-        """Whether the local model is one that moves."""
-        return is_moving(self.new_model())
-
-    def noise(self, facts: Mapping[str, Any] | None) -> AnswerNoise | None:
+    def noise(self, facts: Noise) -> AnswerNoise | None:
         """The noise on answers that the node asks for, and charges; None: none."""
         if facts is None:
             return None
@@ -114,224 +89,237 @@ class LocalWork:
                 self._noises[key] = answer_noise(facts, self._source or SystemNoise())
             return self._noises[key]
 
-    def begin(self, data: Data, folder: Path, peer: str, *, own: bool, keys: bool = False) -> Aligned:
+    def _limited(self, own: bool) -> AbstractContextManager[None]:
+        """What this organization gives one request of others; its own may take what they need."""
+        policy = self.configuration.policy
+        return (
+            ALLOWANCE.granted(0, 0) if own else ALLOWANCE.granted(policy.fit_cpu_seconds, policy.fit_memory)
+        )
+
+    def describe(self, data: bytes) -> Result:  # noqa: ARG002
+        """Whether the local model can be made, and moves."""
+        return {"moving": is_moving(self.new_model())}, b""
+
+    def attempt(self, data: bytes, view: Folder) -> Result:  # noqa: ARG002
+        """Fit the local model to a file of made-up rows: whether its answer is one number for each."""
+        name, rows = self.configuration.name, load_view(Path(view))
+        with self._limited(own=False), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = told_model(self.configuration, rows, (), ())
+            organization = Organization(name, rows, model, local_loss=self.configuration.model.local_loss)
+            residual = np.random.default_rng(0).normal(size=(len(rows), 1)).astype(np.float32)
+            terms = Terms(all_rows(len(rows)), n_outputs=1, rounds=1, seed=0)
+            fitted = organization.fit(FitRequest(1, residual, (name,)), terms)
+        fits = fitted.shape == residual.shape and bool(np.isfinite(fitted).all())
+        return {"fits": fits, "shape": fitted.shape}, b""
+
+    def rows(self, data: bytes) -> Result:  # noqa: ARG002
+        """What features there are, and whether they can be read."""
+        return self.own_rows.facts(), b""
+
+    def intersect(self, data: bytes, peer: str) -> Result:
+        """One step of a private set intersection."""
+        with ALLOWANCE.granted(0, 0):
+            return {}, self.own_rows.intersect(data, peer)
+
+    def begin(self, data: bytes, folder: Folder, peer: str, *, own: bool, keys: bool = False) -> Result:
         """Find the rows, keep a view of those that are known, and answer which they are.
 
-        ``keys``: leave the ledger's keys of these rows in a file, for answers that are charged.
+        ``keys``: leave the ledger's keys of these rows in a file, for answers that are charged; its digest is
+        among the facts.
         """
-        message = decode(data)
-        table, positions, asked = self.rows.rows_to_learn(message, peer)
-        known = positions >= 0
-        with alignment_refusals():
-            check_roles(message.arrays, len(asked), peer)
-            if own:
-                check_overlap(int(known.sum()), len(asked), self.configuration.name, peer)
-        if not own:  # one answer for few known rows and for none: it must not tell who is known here
-            self.limits.check_begin(int(known.sum()), message.version)
-            check_exchanged(message, known, self.configuration.name)
-        saved = save_rows(table, positions, folder / "view", parts=takes_parts(self.new_model()))
-        remember_columns(folder, tuple(saved.kinds), saved.dates)
-        remember_rows(saved.ids, saved.view, tuple(saved.kinds), folder)
-        answer = encode(
-            Message(
-                "begun",
-                message.task,
-                message.version,
-                message.request,
-                {
-                    "answers": digest(data),
-                    "rows": row_digest(
-                        asked if known.all() else asked[known],
-                        message.fields["kind"],
-                        message.fields["method"],
-                    ),
-                    "n_rows": int(known.sum()),
-                },
-                {"known": known.astype(np.uint8)},
-            )
-        )
-        left = write_whole(folder / ROWS, key_bytes(saved.ids)) if keys else None
-        write_whole(folder / "begin.arrow", data)
-        write_whole(folder / "begun.arrow", answer)
-        with self._lock:
-            self._versions.pop(folder, None)
-        self.rows.let_go_of_large()  # rounds need the view only
-        return Aligned(bytes(answer), int(known.sum()), dict(saved.kinds), left)
+        message, folder = decode(data), Path(folder)
+        with ALLOWANCE.granted(0, 0):  # the source is as large as it is
+            table, positions, asked = self.own_rows.rows_to_learn(message, peer)
+            known, there = positions >= 0, positions[positions >= 0]
+            with alignment_refusals():
+                check_roles(message.arrays, len(asked), peer)
+                if own:
+                    check_overlap(len(there), len(asked), self.configuration.name, peer)
+            if not own:  # one answer for few known rows and for none: it must not tell who is known here
+                self.limits.check_begin(len(there), message.version)
+                # After a private set intersection rows are named that both know; others are being tried out.
+                if message.fields["method"] == "psi" and not known.all():
+                    raise self.limits.not_exchanged()
+            if takes_parts(self.new_model()):
+                save_parts(part_columns(table), view_in_parts(table, there), folder / "view")
+            else:
+                save_view(view_of_table(table, there), folder / "view")
+            remember_columns(folder, table.features, table.dates)
+            remember_rows(table, there, folder)
+            kind, method = message.fields["kind"], message.fields["method"]
+            order = row_digest(asked if known.all() else asked[known], kind, method)
+            fields, arrays = {"rows": order, "n_rows": len(there)}, {"known": known.astype(np.uint8)}
+            answer = bytes(_answer("begun", message, digest(data), fields, arrays))
+            left = write_whole(folder / ROWS, key_bytes(table.ids.values[there])) if keys else None
+            write_whole(folder / "begin.arrow", data)
+            write_whole(folder / "begun.arrow", answer)
+        self.version.forget(folder)
+        self.own_rows.let_go_of_large()  # rounds need the view only
+        return {"n_rows": len(there), "kinds": dict(table.kinds), "keys": left}, answer
 
     # Rounds
 
-    def version(self, folder: Path) -> tuple[Organization, Terms]:
-        """The organization as it takes part in a version, from the files of its beginning."""
-        with self._lock:
-            if folder not in self._versions:
-                while len(self._versions) >= KEPT:
-                    self._versions.pop(next(iter(self._versions)))
-                self._versions[folder] = self._open(folder)
-            return self._versions[folder]
-
-    def _open(self, folder: Path) -> tuple[Organization, Terms]:
-        begin, begun = (decode(map_file(folder / f"{name}.arrow")) for name in ("begin", "begun"))
-        known = begun.arrays["known"] == 1
-        rows = shared_rows(begin.arrays, known)
-        rows = replace(rows, search=rows.fit, validation=rows.fit[:0])
-        give_back_memory()  # what aligning the rows took
-        chosen, fields = self.configuration.model, begin.fields
-        view = load_view(folder / "view")
-        model = model_for(self.configuration, view, folder)
-        organization = Organization(fields["organization"], view, model, local_loss=chosen.local_loss)
-        return organization, Terms(rows, fields["n_outputs"], fields["rounds"], fields["seed"])
-
     def fit(
         self,
-        data: Data,
-        folder: Path,
+        data: bytes,
+        folder: Folder,
         answer: str | None,
         model: str | None,
-        previous: tuple[str, str] | None,
-        noise: Mapping[str, Any] | None = None,
-        known: str | None = None,
+        previous: Sequence[str] | None,
         *,
         own: bool = True,
-    ) -> FittedFile:
+        noise: Noise = None,
+        known: str | None = None,
+    ) -> Result:
         """Fit the residual of a request; leaves the answer and the model in files, each unless it is None.
 
-        ``known`` is the digest of the request, if it was taken; ``own``: of this node itself.
+        ``previous``: file and digest of the model of the round before; ``known``: the digest of the request,
+        if it was taken. Facts: digests of both files, whether the model moves, seconds of the fit alone.
         """
-        message = decode(data)
-        organization, terms = self.version(folder)
-        request = fit_request(message, organization.name)
-        if not own:
-            looked_at = request.residual, request.sample_weight, request.round
-            check_folds(self.limits, terms.rows_for(request), *looked_at)
-        self._go_on_from(organization, request, folder, previous)
-        started = time.perf_counter()
-        values = organization.fit(request, terms)
-        seconds = time.perf_counter() - started
-        model_digest, answer_digest = None, None
-        if model is not None:
-            model_digest = _save_models(organization, request, folder / model)
-        if answer is not None:
-            asked = digest(data) if known is None else known
-            answer_digest = write_whole(folder / answer, self._fitted(asked, message, values, noise))
-        return FittedFile(answer_digest, model_digest, organization.moves, seconds)
+        folder = Path(folder)
+        organization, terms = self.version(folder)  # reading and importing is no part of the fit
+        self.noise(noise)
+        with self._limited(own):
+            message = decode(data)
+            request = fit_request(message, organization.name)
+            if not own:
+                looked_at = request.residual, request.sample_weight, request.round
+                check_folds(self.limits, terms.rows_for(request), *looked_at)
+            if organization.moves:  # it goes on from its last stored round, whatever this process remembers
+                stored = {} if previous is None else self._models.read(folder, [(previous[0], previous[1])])
+                for key in [key for key in organization.models if key[0] == request.track]:
+                    del organization.models[key]
+                organization.models.update(
+                    {key: one for key, one in stored.items() if key[0] == request.track}
+                )
+            started = time.perf_counter()
+            values = organization.fit(request, terms)
+            facts: dict[str, Any] = {"seconds": time.perf_counter() - started, "moving": organization.moves}
+            facts |= {"answer_digest": None, "model_digest": None}
+            if model is not None:
+                facts["model_digest"] = _save_models(
+                    organization, request.track, request.round, folder / model
+                )
+            if answer is not None:
+                fields = {name: message.fields[name] for name in ("rows", "round")}
+                arrays = {"fitted": self._for_others(values, noise)}
+                content = _answer("fitted", message, known or digest(data), fields, arrays)
+                facts["answer_digest"] = write_whole(folder / answer, content)
+        return facts, b""
 
-    def _fitted(
-        self, asked: str, message: Message, values: NDArray[Any], noise: Mapping[str, Any] | None
-    ) -> Any:
-        fields = {
-            "answers": asked,
-            "rows": message.fields["rows"],
-            "round": message.fields["round"],
-        }
-        arrays = {"fitted": self._for_others(values, noise)}
-        return encode(Message("fitted", message.task, message.version, message.request, fields, arrays))
-
-    def _for_others(self, values: NDArray[Any], noise: Mapping[str, Any] | None) -> NDArray[np.float32]:
+    def _for_others(self, values: NDArray[Any], noise: Noise) -> NDArray[np.float32]:
         """Values as they leave: with noise, where there is any, and rounded."""
         added = self.noise(noise)
         noisy = values if added is None else added(values)
         return np.ascontiguousarray(self.limits.rounded(noisy), dtype=np.float32)
 
-    def _go_on_from(
-        self, organization: Organization, request: FitRequest, folder: Path, previous: tuple[str, str] | None
-    ) -> None:
-        """A moving model goes on from its last stored round, whatever this process remembers."""
-        if not organization.moves:
-            return
-        for key in [key for key in organization.models if key[0] == request.track]:
-            del organization.models[key]
-        if previous is not None:
-            found = self._models.read(folder, [previous])
-            organization.models.update(
-                {key: models for key, models in found.items() if key[0] == request.track}
-            )
-
     # Prediction
-
-    def _changes(self, table: Table, folder: Path) -> Changes:
-        """How the rows of today differ from those learned from; at least those asked for."""
-        if self.rows.stay_where_they_are:
-            return self._learned.changes_so_far(table, folder)
-        return self._learned.changes(table, folder)
 
     def predict(
         self,
-        message: Message,
-        folder: Path,
+        data: bytes,
+        folder: Folder,
         models: Sequence[tuple[str, str]],
         *,
+        own: bool,
         peer: str,
         rows: str | None,
         n_outputs: int,
         organization: str,
         kinds: Mapping[str, Any],
-        noise: Mapping[str, Any] | None = None,
-        own_rows: OwnTable | None = None,
-    ) -> PredictedRows:
-        """Values of all rounds asked for; ``rows`` is a file of own columns that stand in for the source.
+        noise: Noise = None,
+    ) -> Result:
+        """Values of all rounds asked for, as `pack` has them.
 
-        ``organization`` is what the label holder calls this one, ``own_rows`` what `OwnRows.known_rows` found
-        for the message.
+        ``rows`` is a file of own columns that stand in for the source, ``organization`` what the label holder
+        calls this one.
         """
-        keys, changes = b"", Changes()
+        message, folder, spoken = decode(data), Path(folder), None
+        if message.fields["method"] == "hashed" and not own:
+            spoken = partial(self._exchanged.spoken_of, folder)
         if rows is None:
-            table, positions, asked = own_rows or self.rows.known_rows(message, peer, kinds)
-            known, changes = positions >= 0, self._changes(table, folder)
-            if noise is not None:
-                keys = key_bytes(table.ids.values[positions[known]])
-            check_kinds(table, kinds)
-            view = view_of_table(table, positions[known]) if known.any() else None
-        else:
-            view = view_of_table(read_like(self.configuration, Path(rows), kinds))
-            asked = asked_tokens(message, peer)
-            known = np.ones(len(asked), dtype=np.bool_)
-        request = predict_request(message, organization)
-        values = np.zeros((len(request.rounds), 0, n_outputs), dtype=np.float32)
-        if view is not None:
-            values = predict_locally(
-                organization, view, self._models.read(folder, models), request, n_outputs
-            )
-        order = row_digest(asked[known], message.fields["kind"], message.fields["method"])
-        sent = self._for_others(values, noise)
-        return PredictedRows(sent, known.astype(np.uint8), order, keys, bool(changes), changes.said())
+            with ALLOWANCE.granted(0, 0):  # reading the source is no part of it
+                table, positions, asked = self.own_rows.known_rows(message, peer, kinds, spoken)
+        with self._limited(own):
+            keys, changes = b"", Changes()
+            if rows is None:
+                known = positions >= 0
+                changes = self._learned.changes(table, folder, whole=not self.own_rows.stay_where_they_are)
+                if noise is not None:
+                    keys = key_bytes(table.ids.values[positions[known]])
+                check_kinds(table, kinds)
+                view = view_of_table(table, positions[known]) if known.any() else None
+            else:
+                view = view_of_table(read_like(self.configuration, Path(rows), kinds))
+                asked = asked_tokens(message, peer)
+                known = np.ones(len(asked), dtype=np.bool_)
+            request = predict_request(message, organization)
+            values = np.zeros((len(request.rounds), 0, n_outputs), dtype=np.float32)
+            if view is not None:
+                stored = self._models.read(folder, models)
+                values = predict_locally(organization, view, stored, request, n_outputs)
+            order = row_digest(asked[known], message.fields["kind"], message.fields["method"])
+            sent = self._for_others(values, noise)
+            found = PredictedRows(sent, known.astype(np.uint8), order, keys, bool(changes), changes.said())
+            return pack(found)
 
     def revisit(
         self,
-        data: Data,
-        folder: Path,
+        data: bytes,
+        folder: Folder,
         models: Sequence[tuple[str, str]],
-        noise: Mapping[str, Any] | None = None,
-    ) -> bytes:
+        *,
+        own: bool = True,
+        noise: Noise = None,
+    ) -> Result:
         """What the models say now of the task's own rows."""
-        message = decode(data)
+        folder = Path(folder)
         organization, terms = self.version(folder)
-        organization.models.clear()
-        organization.models.update(self._models.read(folder, models))
-        values = organization.revisit(predict_request(message, organization.name), terms)
-        arrays: dict[str, NDArray[Any]] = {
-            "known": np.ones(values.shape[1], dtype=np.uint8),
-            "values": self._for_others(values, noise),
-        }
-        fields = {"answers": digest(data), "rows": message.fields["rows"]}
-        answer = Message("predicted", message.task, message.version, message.request, fields, arrays)
-        return bytes(encode(answer))
+        with self._limited(own):
+            message = decode(data)
+            organization.models.clear()
+            organization.models.update(self._models.read(folder, models))
+            values = organization.revisit(predict_request(message, organization.name), terms)
+            everybody = np.ones(values.shape[1], dtype=np.uint8)
+            arrays: dict[str, NDArray[Any]] = {"known": everybody, "values": self._for_others(values, noise)}
+            fields = {"rows": message.fields["rows"]}
+            return {}, bytes(_answer("predicted", message, digest(data), fields, arrays))
 
-    def forget(self, folder: Path) -> None:
+    # Forgetting
+
+    def forget(self, data: bytes, folder: Folder) -> Result:  # noqa: ARG002
         """Let go of everything of a task (its folder) that is still in memory."""
-        with self._lock:
-            self._versions = {
-                path: one for path, one in self._versions.items() if folder not in (path, *path.parents)
-            }
-        self._learned.forget(folder)
-        self._models.forget(folder)
+        for kept in (self.version, self._learned, self._models):
+            kept.forget(Path(folder))
+        return {}, b""
+
+    def erase(self, data: bytes, ids: Sequence[str], *, drop_versions: bool) -> Result:  # noqa: ARG002
+        """Forget rows; why not, where it is no fault. Then this process has to end."""
+        from gal.node.store.state import State
+        from gal.node.work.erasing import erase_rows
+
+        with ALLOWANCE.granted(0, 0), closing(State(self.configuration.home)) as state:
+            try:
+                return erase_rows(self.configuration, state, ids, drop_versions=drop_versions).facts(), b""
+            except InvalidInputError as error:
+                return {"refused": str(error)}, b""
 
 
-def _save_models(organization: Organization, request: FitRequest, path: Path) -> str:
+def _answer(
+    kind: str, asked: Message, known: str, fields: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> Any:
+    """The bytes of the message that answers a request (its digest)."""
+    said = {"answers": known, **fields}
+    return encode(Message(kind, asked.task, asked.version, asked.request, said, arrays))
+
+
+def _save_models(organization: Organization, track: Any, round: int, path: Path) -> str:
     """Write the models of this round (of all rounds so far, where the model moves); their digest."""
     wanted = {
         key: models
         for key, models in organization.models.items()
-        if key[0] == request.track and (organization.moves or key[1] == request.round)
+        if key[0] == track and (organization.moves or key[1] == round)
     }
     save_models(path, organization.name, wanted)
     if not organization.moves:  # fitted models of past rounds are on the disk: no need to keep them all

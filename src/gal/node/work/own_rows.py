@@ -1,6 +1,4 @@
-"""An organization's own rows: read from its source, found by their tokens or
-in a private set intersection.
-"""
+"""An organization's own rows: read from its source, found by tokens or in a private set intersection."""
 
 from __future__ import annotations
 
@@ -38,16 +36,18 @@ LARGE = 100_000_000
 EXCHANGES_KEPT = 4
 """So many private set intersections can be under way."""
 
-
 SpokenOf = Callable[[NDArray[Any], NDArray[np.bool_]], NDArray[np.bool_]]
 """From ids, and which of them are known here, to which of them may be spoken of."""
+
+Found = tuple[Table, NDArray[np.intp], NDArray[Any]]
+"""A table, where each row asked for is in it (-1: unknown), and the tokens asked for."""
 
 
 class OwnRows:
     """All rows of this organization, and where each is."""
 
     def __init__(self, configuration: NodeConfiguration) -> None:
-        self._configuration = configuration
+        self._configuration, self._name = configuration, configuration.name
         data = configuration.data
         self._file = None if data is None or data.is_database or data.file is None else str(data.file)
         """The source, where it is one file by its name: every prediction asks whether it is."""
@@ -88,101 +88,8 @@ class OwnRows:
         with self._lock:
             key = id(table), method
             if key not in self._indices:
-                self._indices[key] = Index(tokens(table.ids, method, self._secret(method)))
+                self._indices[key] = Index(self._tokens(table.ids, method))
             return table, self._indices[key]
-
-    def _secret(self, method: str) -> bytes | None:
-        """The secret for keyed hashes; None for other methods."""
-        return secret_of(self._configuration) if method == "hashed" else None
-
-    def known_rows(
-        self,
-        message: Message,
-        peer: str,
-        kinds: Mapping[str, Kind] | None = None,
-        spoken: SpokenOf | None = None,
-    ) -> tuple[Table, NDArray[np.intp], NDArray[Any]]:
-        """A table, where each row asked for is in it (-1: unknown), and the tokens asked for.
-
-        Of a source that stays where it is, the table has the rows asked for alone; ``kinds`` of its features.
-        Rows that are not ``spoken`` of are as if they were not known, from the moment when they are found.
-        """
-        fields = message.fields
-        asked = asked_tokens(message, peer)
-        self._check_secret(fields, peer)
-        if self.stay_where_they_are:
-            return self._asked_for(fields, asked, peer, kinds, spoken)
-        table, index = self._index(fields["method"])
-        with alignment_refusals():
-            check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
-        return table, _spoken(table.ids, index.positions(asked), spoken), asked
-
-    def rows_to_learn(self, message: Message, peer: str) -> tuple[Table, NDArray[np.intp], NDArray[Any]]:
-        """As `known_rows`, each row asked for once; a source that stays where it is streams by."""
-        if not self.stay_where_they_are:
-            table, positions, asked = self.known_rows(message, peer)
-            with alignment_refusals():
-                check_distinct(asked)
-            return table, positions, asked
-        fields = message.fields
-        asked = asked_tokens(message, peer)
-        self._check_secret(fields, peer)
-        secret = self._secret(fields["method"])
-
-        def check(ids: RowIds) -> None:
-            with alignment_refusals():
-                check_same_kind(ids, fields["kind"], self._configuration.name, peer)
-
-        with alignment_refusals():
-            index = Index(asked)  # refuses a row that is there twice
-        # What is wrong with our own rows is not told outside: it may name one.
-        table, positions = join_source(
-            self._configuration, index, check, lambda ids: tokens(ids, fields["method"], secret)
-        )
-        return table, positions, asked
-
-    def _asked_for(
-        self,
-        fields: Mapping[str, Any],
-        asked: NDArray[Any],
-        peer: str,
-        kinds: Mapping[str, Kind] | None,
-        spoken: SpokenOf | None,
-    ) -> tuple[Table, NDArray[np.intp], NDArray[Any]]:
-        """The rows with these tokens, and where each is; the source is asked for these ids alone."""
-        if fields["method"] == "hashed":  # ids cannot be told from their hashes, but for those that we have
-            ids, index = self._hashed_ids()
-            found = _spoken(ids, index.positions(asked), spoken)
-            wanted = ids.take(found[found >= 0])
-        else:
-            wanted = RowIds(fields["kind"], asked)
-        table = read_rows(self._configuration, wanted, kinds)
-        with alignment_refusals():
-            check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
-        if len(table) == 0:
-            return table, np.full(len(asked), -1, dtype=np.intp), asked
-        index = Index(tokens(table.ids, fields["method"], self._secret(fields["method"])))
-        return table, index.positions(asked), asked
-
-    def _hashed_ids(self) -> tuple[RowIds, Index]:
-        """All ids, found by their keyed hashes; they are read again when the source has changed."""
-        with self._lock:
-            stamp = source_stamp(self._configuration), forgotten_stamp(self._configuration.home)
-            if self._ids is None or stamp[0] is None or self._ids[0] != stamp:
-                ids = source_ids(self._configuration).ids
-                self._ids = stamp, ids, Index(tokens(ids, "hashed", self._secret("hashed")))
-            return self._ids[1:]
-
-    def _check_secret(self, fields: Mapping[str, Any], peer: str) -> None:
-        """A refusal where both have secrets for keyed hashes that differ."""
-        secret = self._secret(fields["method"])
-        if secret is not None and secret_digest(secret) != fields["secret"]:
-            raise RefusedError(
-                "alignment",
-                f"{peer!r} and organization {self._configuration.name!r} have different secrets for keyed "
-                "hashes: compare "
-                "the files named by data.secret_file",
-            )
 
     def let_go_of_large(self) -> None:
         """Rounds need the view only: a large table is read again when somebody asks for a prediction."""
@@ -191,6 +98,81 @@ class OwnRows:
                 self._table = None
                 self._indices.clear()
 
+    def known_rows(
+        self,
+        message: Message,
+        peer: str,
+        kinds: Mapping[str, Kind] | None = None,
+        spoken: SpokenOf | None = None,
+    ) -> Found:
+        """Where each row asked for is.
+
+        Of a source that stays where it is, the table has the rows asked for alone; ``kinds`` of its features.
+        Rows that are not ``spoken`` of are as if they were not known, from the moment when they are found.
+        """
+        method, asked = message.fields["method"], self._asked(message, peer)
+        if not self.stay_where_they_are:
+            table, index = self._index(method)
+            self._check_kind(table.ids, message, peer)
+            return table, _spoken(table.ids, index.positions(asked), spoken), asked
+        wanted = RowIds(message.fields["kind"], asked)
+        if method == "hashed":  # ids cannot be told from their hashes, but for those that we have
+            ids, index = self._hashed_ids()
+            found = _spoken(ids, index.positions(asked), spoken)
+            wanted = ids.take(found[found >= 0])
+        table = read_rows(self._configuration, wanted, kinds)
+        self._check_kind(table.ids, message, peer)
+        if len(table) == 0:
+            return table, np.full(len(asked), -1, dtype=np.intp), asked
+        return table, Index(self._tokens(table.ids, method)).positions(asked), asked
+
+    def rows_to_learn(self, message: Message, peer: str) -> Found:
+        """As `known_rows`, each row asked for once; a source that stays where it is streams by."""
+        if not self.stay_where_they_are:
+            table, positions, asked = self.known_rows(message, peer)
+            with alignment_refusals():
+                check_distinct(asked)
+            return table, positions, asked
+        asked = self._asked(message, peer)
+        with alignment_refusals():
+            index = Index(asked)  # refuses a row that is there twice
+        # What is wrong with our own rows is not told outside: it may name one.
+        table, positions = join_source(
+            self._configuration,
+            index,
+            lambda ids: self._check_kind(ids, message, peer),
+            lambda ids: self._tokens(ids, message.fields["method"]),
+        )
+        return table, positions, asked
+
+    def _asked(self, message: Message, peer: str) -> NDArray[Any]:
+        """The tokens in a message; a refusal where both have secrets for keyed hashes that differ."""
+        asked = asked_tokens(message, peer)
+        hashed = message.fields["method"] == "hashed"
+        if hashed and secret_digest(secret_of(self._configuration)) != message.fields["secret"]:
+            raise RefusedError(
+                "alignment",
+                f"{peer!r} and organization {self._name!r} have different secrets for keyed hashes: compare "
+                "the files named by data.secret_file",
+            )
+        return asked
+
+    def _tokens(self, ids: RowIds, method: str) -> NDArray[Any]:
+        return tokens(ids, method, secret_of(self._configuration) if method == "hashed" else None)
+
+    def _check_kind(self, ids: RowIds, message: Message, peer: str) -> None:
+        with alignment_refusals():
+            check_same_kind(ids, message.fields["kind"], self._name, peer)
+
+    def _hashed_ids(self) -> tuple[RowIds, Index]:
+        """All ids, found by their keyed hashes; they are read again when the source has changed."""
+        with self._lock:
+            stamp = source_stamp(self._configuration), forgotten_stamp(self._configuration.home)
+            if self._ids is None or stamp[0] is None or self._ids[0] != stamp:
+                ids = source_ids(self._configuration).ids
+                self._ids = stamp, ids, Index(self._tokens(ids, "hashed"))
+            return self._ids[1:]
+
     def intersect(self, data: bytes, peer: str) -> bytes:
         """One step of a private set intersection; each exchange has a key of its own, and answers once."""
         from gal.alignment.psi import Holder
@@ -198,8 +180,7 @@ class OwnRows:
         message = decode(data)
         fields = message.fields
         table = source_ids(self._configuration) if self.stay_where_they_are else self.table()
-        with alignment_refusals():
-            check_same_kind(table.ids, fields["kind"], self._configuration.name, peer)
+        self._check_kind(table.ids, message, peer)
         key = peer, message.task, fields["exchange"]
         if fields["step"] == "setup":
             holder = Holder(table.ids)
@@ -214,12 +195,12 @@ class OwnRows:
             with self._lock:
                 known: Holder | None = self._holders.get(key)
             if known is None or "bytes" not in message.arrays:
-                raise RefusedError(
-                    "alignment", "no such private set intersection was begun here: begin it again"
-                )
+                said = "no such private set intersection was begun here: begin it again"
+                raise RefusedError("alignment", said)
             made = known.respond(message.arrays["bytes"].tobytes())
-        said, arrays = {"answers": digest(data)}, {"bytes": np.frombuffer(made, dtype=np.uint8)}
-        return bytes(encode(Message("blinded", message.task, message.version, message.request, said, arrays)))
+        answers, arrays = {"answers": digest(data)}, {"bytes": np.frombuffer(made, dtype=np.uint8)}
+        about = message.task, message.version, message.request
+        return bytes(encode(Message("blinded", *about, answers, arrays)))
 
 
 def _spoken(ids: RowIds, found: NDArray[np.intp], spoken: SpokenOf | None) -> NDArray[np.intp]:
@@ -241,12 +222,3 @@ def alignment_refusals() -> Iterator[None]:
         yield
     except AlignmentError as error:
         raise RefusedError("alignment", str(error)) from error
-
-
-def check_exchanged(message: Message, known: NDArray[np.bool_], organization: str) -> None:
-    """After a private set intersection only rows are named that both know; other ids are being tried out."""
-    if message.fields["method"] == "psi" and not known.all():
-        raise RefusedError(
-            "alignment",
-            f"{organization} speaks only of rows that a private set intersection has found: do one first",
-        )

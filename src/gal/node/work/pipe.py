@@ -22,6 +22,9 @@ SMALL = 2000
 """Bytes of a request to predict a few rows."""
 _LENGTH = struct.Struct(">I?")
 
+Result = tuple[dict[str, Any], bytes]
+"""Of a command: facts, and bytes."""
+
 
 def send_piece(connection: Connection, facts: Mapping[str, Any], data: Any) -> None:
     """Send facts and bytes; one sender at a time. After an OSError nothing more can be sent: half of it may
@@ -54,23 +57,17 @@ class PredictedRows(NamedTuple):
     order: str
     """The digest of the known rows, in the order asked for."""
     keys: bytes = b""
-    """The ledger's keys of the known rows, as a file; empty where there is
-    no noise, and nothing to charge.
-    """
+    """The ledger's keys of the known rows, as a file; empty where there is nothing to charge."""
     changed: bool = False
     """Whether the rows of today differ from those that were learned from."""
     changes: str = ""
     """How they differ, for the operator alone."""
 
 
-def pack(found: PredictedRows) -> tuple[dict[str, Any], bytes]:
+def pack(found: PredictedRows) -> Result:
     """Facts and bytes for `send_piece`."""
-    facts = found._asdict() | {
-        "values": found.values.shape,
-        "known": len(found.known),
-        "keys": len(found.keys),
-    }
-    return facts, b"".join([found.values.tobytes(), found.known.tobytes(), found.keys])
+    sizes = {"values": found.values.shape, "known": len(found.known), "keys": len(found.keys)}
+    return found._asdict() | sizes, b"".join([found.values.tobytes(), found.known.tobytes(), found.keys])
 
 
 def unpack(facts: Mapping[str, Any], content: bytes) -> PredictedRows:

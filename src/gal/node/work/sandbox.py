@@ -33,8 +33,7 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _READ = _READ_FILE | _READ_DIR
 _RUN = _READ | _EXECUTE
 _DEVICE = _READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
-_ALL = _FIRST_RIGHTS | _REFER | _TRUNCATE
-_WRITE = _ALL & ~(_EXECUTE | _MAKE_CHAR | _MAKE_BLOCK)
+_WRITE = (_FIRST_RIGHTS | _REFER | _TRUNCATE) & ~(_EXECUTE | _MAKE_CHAR | _MAKE_BLOCK)
 
 # Programs, shared libraries, settings, certificates and name servers of the system.
 _SYSTEM = (
@@ -73,8 +72,7 @@ def shut_in(allowed_write: Sequence[Path], allowed_read: Sequence[Path] = ()) ->
     that this one starts later, not those that run already. (Threads that a numerical library started for its
     own loops are not harmful: they open no files.)
     """
-    version = landlock_version()
-    if version == 0:
+    if (version := landlock_version()) == 0:
         return False
     missing = [str(path) for path in (*allowed_write, *allowed_read) if not path.exists()]
     if missing:
@@ -82,8 +80,19 @@ def shut_in(allowed_write: Sequence[Path], allowed_read: Sequence[Path] = ()) ->
     if threading.active_count() > 1:
         raise NodeError("a process has to be shut in before it starts threads; this one has some already.")
     if allowed_write:
-        _keep_temporary_files_in(allowed_write[0])
-    _restrict(_rights_of(version), _rules(allowed_write, allowed_read))
+        place = allowed_write[0].resolve() / "tmp"
+        place.mkdir(mode=0o700, exist_ok=True)
+        os.environ["TMPDIR"], tempfile.tempdir = str(place), None
+    handled = _rights_of(version)  # all are taken away, except those that rules give
+    attributes = _Ruleset(handled_access_fs=handled)
+    ruleset = _checked(_syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0))
+    try:
+        for path, rights in _rules(allowed_write, allowed_read):
+            _allow(ruleset, path, rights & handled)
+        _checked(_libc().prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _checked(_syscall(_RESTRICT_SELF, ruleset, 0))
+    finally:
+        os.close(ruleset)
     return True
 
 
@@ -98,12 +107,7 @@ def _rules(allowed_write: Sequence[Path], allowed_read: Sequence[Path]) -> Itera
 
 
 def _python_places(allowed: Iterable[Path]) -> list[Path]:
-    """Where Python and the installed packages are.
-
-    An entry of ``sys.path`` above an allowed path is left out, such as the current folder with the folders
-    of several organizations in it: it would open all that lies beside the allowed path.
-    """
-    ours = [path.resolve() for path in allowed]
+    """Where Python and the installed packages are."""
     fixed = [
         sys.prefix,
         sys.exec_prefix,
@@ -112,40 +116,20 @@ def _python_places(allowed: Iterable[Path]) -> list[Path]:
         *sysconfig.get_paths().values(),
     ]
     fixed += [str(Path(__file__).parents[2]), str(Path(sys.executable).resolve())]
-    found = [entry for entry in sys.path if entry] + os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    entries = [Path(entry).resolve() for entry in found if entry]
-    return [Path(entry) for entry in fixed] + [
-        entry for entry in entries if not any(path.is_relative_to(entry) for path in ours)
+    entries = [
+        Path(one).resolve() for one in (*sys.path, *os.environ.get("LD_LIBRARY_PATH", "").split(":")) if one
     ]
-
-
-def _keep_temporary_files_in(folder: Path) -> None:
-    """Make ``tmp`` in this folder the place of temporary files, here and in processes started later."""
-    place = folder.resolve() / "tmp"
-    place.mkdir(mode=0o700, exist_ok=True)
-    os.environ["TMPDIR"] = str(place)
-    tempfile.tempdir = None
+    # An entry above an allowed path, such as the current folder with the folders of several organizations in
+    # it, would open all that lies beside the allowed path.
+    ours = [path.resolve() for path in allowed]
+    beside = [entry for entry in entries if not any(path.is_relative_to(entry) for path in ours)]
+    return [*map(Path, fixed), *beside]
 
 
 def _rights_of(version: int) -> int:
-    """The rights to files that this version of Landlock knows, all of which are taken away."""
-    rights = _FIRST_RIGHTS
-    for since, right in ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV)):
-        rights |= right if version >= since else 0
-    return rights
-
-
-def _restrict(handled: int, rules: Iterable[tuple[Path, int]]) -> None:
-    """Take away the handled rights from this thread, except those that the rules give."""
-    attributes = _Ruleset(handled_access_fs=handled)
-    ruleset = _checked(_syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0))
-    try:
-        for path, rights in rules:
-            _allow(ruleset, path, rights & handled)
-        _checked(_libc().prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-        _checked(_syscall(_RESTRICT_SELF, ruleset, 0))
-    finally:
-        os.close(ruleset)
+    """The rights to files that this version of Landlock knows."""
+    further = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))
+    return _FIRST_RIGHTS | sum(right for since, right in further if version >= since)
 
 
 def _allow(ruleset: int, path: Path, rights: int) -> None:

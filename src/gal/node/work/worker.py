@@ -16,16 +16,13 @@ from typing import Any
 from gal.errors import NodeError
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.failures import Failure
-from gal.node.work.pipe import receive_piece, send_piece
-
-Result = tuple[dict[str, Any], bytes]
+from gal.node.work.pipe import Result, receive_piece, send_piece
 
 FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-"""So that what was used can be given back: a table that was read once would
-otherwise stay beside the view.
+"""So that what was used can be given back: a table that was read once would otherwise stay beside the view.
 """
 
-LIMITED = frozenset({"fit", "predict", "revisit"})
+LIMITED = frozenset({"attempt", "fit", "predict", "revisit"})
 """Commands that have a limit of CPU time and memory where others ask for them."""
 
 ENDING = 10.0
@@ -127,17 +124,16 @@ class Worker:
         self._rests = False
         if self._connection is None:
             ours, theirs = socket.socketpair()
+            command = [sys.executable, "-m", "gal.node.work.worker_process", str(self._configuration.home)]
+            try:  # in tests it is replaced
+                words = sys.stderr.fileno()
+            except (OSError, ValueError, AttributeError):
+                words = subprocess.DEVNULL
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "gal.node.work.worker_process",
-                    str(self._configuration.home),
-                    str(theirs.fileno()),
-                ],
+                [*command, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr.fileno() if _has_descriptor(sys.stderr) else subprocess.DEVNULL,
+                stdout=words,
                 env=FRUGAL | os.environ | {"PYTHONUNBUFFERED": "1"},
             )
             theirs.close()
@@ -210,10 +206,3 @@ def why_ended(code: int, configuration: NodeConfiguration) -> Failure:
         f"{name} could not compute this: its own log says why",
         f"the process that computes ended with {how}; it is started again for the next request",
     )
-
-
-def _has_descriptor(stream: Any) -> bool:
-    try:
-        return isinstance(stream.fileno(), int)
-    except (OSError, ValueError, AttributeError):  # replaced, as in tests
-        return False
