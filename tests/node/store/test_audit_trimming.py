@@ -12,7 +12,7 @@ import pytest
 
 from gal.errors import AuditError
 from gal.node.config.configuration import AuditSection
-from gal.node.journal.retention import Retention
+from gal.node.journal.records import keep_no_longer, trim_audit
 from gal.node.store.audit import TRIMMED, AuditLog, export_entries, read_archives
 from small_network import quiet
 
@@ -165,12 +165,10 @@ def test_a_file_that_is_no_archive_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_a_node_keeps_as_many_days_as_it_is_told(log: AuditLog, tmp_path: Path) -> None:
-    everything = Retention(AuditSection(), log, quiet(), lambda: day(10))
-    everything.start()
-    everything.close()
+    keep_no_longer(AuditSection(), log, quiet(), lambda: day(10)).set()
     assert len(log.entries()) == 10
     wanted = AuditSection(keep_days=3, archive=str(tmp_path / "archive"))  # type: ignore[arg-type]
-    Retention(wanted, log, quiet(), lambda: day(10)).look()
+    trim_audit(wanted, log, quiet(), day(10))
     assert [one.seq for one in log.entries()] == [8, 9, 10, 11]
     [archive] = (tmp_path / "archive").iterdir()
     assert log.verify(archived=read_archives([archive])).n_trimmed == 0
@@ -178,5 +176,5 @@ def test_a_node_keeps_as_many_days_as_it_is_told(log: AuditLog, tmp_path: Path) 
 
 def test_a_log_that_was_altered_is_said_and_not_cut(log: AuditLog) -> None:
     change(log, "update audit set peer = 'nobody' where seq = 2")
-    Retention(AuditSection(keep_days=3), log, quiet(), lambda: day(10)).look()
+    trim_audit(AuditSection(keep_days=3), log, quiet(), day(10))
     assert len(log.entries()) == 10

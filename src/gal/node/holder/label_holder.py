@@ -21,12 +21,11 @@ from gal.errors import InvalidInputError, TaskError
 from gal.node.config.data_source import FILES
 from gal.node.holder.doing import learning_sentence, members_now, waited_for
 from gal.node.holder.holder_node import HOLDER, HolderNode, tidy
-from gal.node.holder.learning.gathering import Event, Gathering, Patience, patience_for
+from gal.node.holder.learning.gathering import Event, OpenVersion, Patience, patience_for
 
 if TYPE_CHECKING:
     from gal.alignment import RowIds
     from gal.node.holder.labels.label_guard import LabelGuard
-    from gal.node.holder.learning.acceptance import Acceptance
     from gal.node.holder.learning.versions import Versions
     from gal.node.holder.predicting import NodePrediction, Predictor
 
@@ -78,7 +77,7 @@ class LabelHolder:
         resume: bool = False,
         anew: bool = False,
         patience: Patience | None = None,
-        acceptance: Acceptance | None = None,
+        activate: bool = False,
         measure_leak: bool = False,
         no_closing: bool = False,
         on_event: Event,
@@ -86,43 +85,32 @@ class LabelHolder:
     ) -> dict[str, Any]:
         """Learn a new version of a task, or go on with one that was interrupted; what was found.
 
-        ``acceptance``: what is asked of it before it predicts. ``measure_leak``: attack what was sent when it
-        is over, and report how much that gave away. ``no_closing``: learn no closing model after the rounds,
-        whose requests and replies are the same with it and without.
+        ``activate``: predict with it even if it is validated worse than the active one. ``measure_leak``:
+        attack what was sent when it is over, and report how much that gave away. ``no_closing``: learn no
+        stacker after the rounds, whose requests and replies are the same with it and without.
         """
         from gal.node.holder.labels.label_guard import transcript_of
-        from gal.node.holder.learning.acceptance import Acceptance
         from gal.node.holder.learning.learning import Learning
         from gal.node.holder.learning.rounds import RowsDifferError
 
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
         activity = self.node.records.metrics.activity
-
         with self.not_learning(), activity.learning(record.name, record.terms.rounds):
-            accepting = acceptance or Acceptance()
-            gathering = Gathering(
-                self.node,
-                record,
-                0,
-                patience_for(record.terms, patience),
-                on_event,
-                stopping,
-                watcher=activity,
-            )
-            accepting.check(gathering.n_organizations)
-            gathering.number = versions.interrupted(record) if resume else versions.next(record, anew=anew)
-            version = versions.reopen(gathering) if resume else versions.open(gathering)
-            if no_closing:
-                version = replace(version, task=replace(version.task, closing=None, own_closing=None))
+            chosen = patience_for(record.terms, patience)
+            version = OpenVersion(self.node, record, 0, chosen, on_event, stopping, watcher=activity)
+            version.number = versions.interrupted(record) if resume else versions.next(record, anew=anew)
+            (versions.reopen if resume else versions.open)(version)
             started = time.perf_counter()
-            learning = Learning(version, transcript_of(version.task) if measure_leak else None)
-            try:
-                ensemble = learning.run()
-            except RowsDifferError as error:
-                version = versions.narrowed(version, error.common)
+            while True:
+                if no_closing:
+                    version.task = replace(version.task, closing=None, own_closing=None)
                 learning = Learning(version, transcript_of(version.task) if measure_leak else None)
-                ensemble = learning.run()
-            facts = versions.finish(learning, ensemble, time.perf_counter() - started, accepting)
+                try:
+                    ensemble = learning.run()
+                    break
+                except RowsDifferError as error:
+                    versions.narrow(version, error.common)
+            facts = versions.finish(learning, ensemble, time.perf_counter() - started, activate=activate)
             return facts | versions.measure_leak(learning)
 
     @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from uuid import uuid4
 
@@ -17,26 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.alignment import RowIds, row_digest
-from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble
-from gal.core.task import Task
 from gal.errors import InvalidMessageError, InvalidReplyError, NodeError, RefusedError
 from gal.node.agreement.circles import circle_of
-from gal.node.agreement.sum_messages import (
-    fit_sum_content,
-    learning_content,
-    message_to_member,
-    prediction_content,
-    read_member,
-    residual_content,
-)
+from gal.node.agreement.sum_messages import message_to_member, prediction_content, read_member
 from gal.node.holder.assistants import Pending, Requests
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking
 from gal.node.store.state import TaskRecord
 from gal.protocol import Encoded, Message, prepare
 from gal.secrecy.collector import Collector
-from gal.secrecy.contents import fit_unit
 from gal.secrecy.messages import SumReply, SumRequest
 from gal.secrecy.terms import SUM
 from gal.transport import CardFolder
@@ -46,9 +36,8 @@ Bools = NDArray[np.bool_]
 
 LOST_KEYS = frozenset({"number", "order"})
 """Codes of refusals of who has lost its keys, as after a restart: a new sum is all that it takes."""
-AGAIN, TRIES = 0.5, 20
-"""Seconds before a sum is begun anew, because somebody has lost its keys; and how often that is done."""
-PREDICTION_TRIES = 3
+TRIES = 3
+"""So often a sum of predictions is begun."""
 
 Wait = Callable[[Callable[[], set[str]], float], None]
 """Waits until nobody of those that the function names is waited for any more, or the seconds are over."""
@@ -111,7 +100,6 @@ class CircleCalls:
         questions: Sequence[SumQuestion],
         members: Sequence[str],
         seconds: float,
-        *,
         everybody: bool = False,
     ) -> list[OpenedSum]:
         """One sum for each question, of these members' answers; SumFailedError where one cannot be opened.
@@ -192,47 +180,6 @@ def refused_words(pending: Pending, kind: str, seconds: float) -> str:
     return "" if message.kind == kind else f"answered with {message.kind}"
 
 
-# Learning
-
-
-def fit_question(asked: Encoded, request: Request, task: Task, began: str) -> SumQuestion:
-    """What the sum of the fits to a request is of; ``began`` is how the version began."""
-    assert isinstance(request, FitRequest)  # no model in a sum moves, so that nobody is asked again
-    arrays = asked.message.arrays
-    sent = replace(request, residual=arrays["residual"], sample_weight=arrays.get("sample_weight"))
-    residual = residual_content(asked.message.fields["rows"], sent)
-    content = fit_sum_content(residual, learning_content(began, [asked.digest]))
-    return SumQuestion(
-        asked.digest, content, fit_unit(sent), (task.rows.n, task.loss.n_outputs), request.round
-    )
-
-
-def summed_fits(
-    calls: CircleCalls,
-    asked: Sequence[Encoded],
-    questions: Sequence[SumQuestion],
-    members: Sequence[str],
-    seconds: float,
-    pause: Callable[[float], object],
-) -> list[OpenedSum]:
-    """Have everybody fit, and add up; begun anew where somebody comes back from a restart."""
-    for _ in range(TRIES):
-        failed = {
-            name: problem
-            for by in calls.ask([dict.fromkeys(members, one) for one in asked], seconds)
-            for name, one in by.items()
-            if (problem := refused_words(one, "done", seconds))
-        }
-        try:
-            return calls.add_up(questions, [name for name in members if name not in failed], seconds)
-        except SumFailedError as error:
-            last = SumFailedError(str(error), failed) if failed else error
-            if not error.again:
-                break
-            pause(AGAIN)
-    raise last
-
-
 # Prediction
 
 
@@ -275,7 +222,7 @@ class SummedPredictions:
             missing = dict.fromkeys(away, "is not connected, and without it there is no sum")
             return SummedRows(*nothing, len(members), {}, (), missing)
         until = time.monotonic() + seconds
-        for _ in range(PREDICTION_TRIES):
+        for _ in range(TRIES):
             try:
                 return self._summed(record, version, ensemble, ids, members, until - time.monotonic())
             except SumFailedError as error:

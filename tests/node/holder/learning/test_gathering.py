@@ -12,7 +12,7 @@ import pytest
 
 from gal.errors import LearningInterruptedError, TaskError
 from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.learning.gathering import Gathering, Patience
+from gal.node.holder.learning.gathering import OpenVersion, Patience
 from gal.node.store.state import TaskRecord
 from small_terms import small_terms
 
@@ -53,9 +53,9 @@ INVITED = {"lab": "invited", "ward": "invited", "shop": "left of its own accord"
 
 def gathering(
     node: FakeNode, events: list[Any] | None = None, record: TaskRecord = RECORD, **patience: Any
-) -> Gathering:
+) -> OpenVersion:
     seen = [] if events is None else events
-    return Gathering(
+    return OpenVersion(
         cast(HolderNode, node), record, 1, Patience(join=5.0, **patience), seen.append, threading.Event()
     )
 

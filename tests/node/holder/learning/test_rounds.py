@@ -18,7 +18,6 @@ import pytest
 import gal
 from gal.errors import LearningInterruptedError, TaskError
 from gal.node.admin.membership import forget
-from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.holder.learning.gathering import Patience
 from gal.node.store.state import TaskRecord
 from patience import LONGEST, patient
@@ -264,7 +263,7 @@ def test_a_new_version_of_new_rows(pair: Network) -> None:
     pair.learn("grows")
     for name, table in numbers(90).items():
         pair.write(name, table)
-    facts = pair.learn("grows", acceptance=Acceptance(activate=True))
+    facts = pair.learn("grows", activate=True)
     assert (facts["version"], facts["n_rows"]) == (2, 90)
     assert pair.nodes["clinic"].state.find_task("grows").active == 2
     assert exact(pair.ensemble(record, 2)) == exact(pair.in_process(rounds=2)[0])

@@ -12,7 +12,7 @@ from gal.core.replies import Reply
 from gal.core.requests import PredictRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.node.holder.learning.beginning import Beginning
-from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.learning.gathering import OpenVersion
 from gal.node.holder.learning.replies import read_values
 from gal.node.holder.learning.rounds import Rounds
 from gal.node.holder.shared_rows import SharedRows
