@@ -10,8 +10,7 @@ import threading
 import time
 
 from gal.errors import LinkLostError, NodeError, RefusedError
-from gal.node.carrier.mailbox import MOST_UNREAD, Mailbox
-from gal.node.carrier.parcels import Header, Parcel, parcel_of
+from gal.node.carrier.parcels import MOST_UNREAD, Header, Mailbox, Parcel, parcel_of
 from gal.transport import Card, CardFolder, Identity, Stream
 from gal.transport.handshake import greet
 

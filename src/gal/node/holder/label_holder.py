@@ -19,7 +19,7 @@ import numpy as np
 
 from gal.errors import InvalidInputError, TaskError
 from gal.node.config.data_source import FILES
-from gal.node.holder.doing import learning_sentence, members_now, waited_for
+from gal.node.holder.doing import members_now, waited_for
 from gal.node.holder.holder_node import HOLDER, HolderNode, tidy
 from gal.node.holder.learning.gathering import Event, OpenVersion, Patience, patience_for
 
@@ -117,7 +117,9 @@ class LabelHolder:
     def not_learning(self) -> Iterator[None]:
         """Nothing is learned inside this block; an error where something is."""
         if not self._learning.acquire(blocking=False):
-            raise TaskError(f"{learning_sentence(self._goes_on())}: wait until it is done (gal status)")
+            raise TaskError(
+                f"this node is learning{self._what_goes_on()}: wait until it is done (gal status)"
+            )
         try:
             yield
         finally:
@@ -129,6 +131,13 @@ class LabelHolder:
         if found is None or found["state"] != "learning":
             return None
         return {key: found[key] for key in ("task", "version", "round", "rounds", "since")}
+
+    def _what_goes_on(self) -> str:
+        now = self._goes_on()
+        if now is None:
+            return " already"
+        done = f", {now['round']} of at most {now['rounds']} rounds are done" if now["round"] else ""
+        return f" {now['task']!r} already (version {now['version']}{done})"
 
     def status(self) -> dict[str, Any]:
         """What she learns now, for whom she waits, and what the organizations of each open task do."""

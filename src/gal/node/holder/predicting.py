@@ -62,9 +62,7 @@ class NodePrediction:
     """What the label holder gets for some rows."""
 
     output: Floats
-    """In link space, shape (n, K): F^T, moved by the closing model or the
-    private refit where there is one.
-    """
+    """In link space, shape (n, K): F^T, moved by the stacker or the private refit where there is one."""
     prediction: Floats
     """Numbers of shape (n, K), or class probabilities of shape (n, C)."""
     classes: Sequence[Any] | None
@@ -78,9 +76,7 @@ class NodePrediction:
     outside: Mapping[str, int] = field(default_factory=dict)
     """By organization: of how many rows it said what it never said in learning."""
     drifted: Mapping[str, float] = field(default_factory=dict)
-    """By organization whose answers are distributed otherwise than in
-    learning: how far apart, from 0 to 1.
-    """
+    """By organization whose answers are distributed otherwise than in learning: how far apart, 0 to 1."""
     changed: Sequence[str] = ()
     """Organizations that say that their data differ from what they learned from."""
 
@@ -106,31 +102,36 @@ class NodePrediction:
         """Predictions of some rows each (at these positions) as one of all; why somebody did not answer is
         said with of how many rows, where it has answered about others.
         """
-        n_rows, like = sum(len(positions) for positions, _ in lots), lots[-1][1]
-        output, prediction = (np.empty((n_rows, one.shape[1])) for one in (like.output, like.prediction))
-        degraded = np.empty(n_rows, dtype=np.bool_)
-        unknown, outside, drifted = dict[str, Bools](), dict[str, int](), dict[str, float]()
-        missed: dict[str, list[tuple[str, int]]] = {}
-        for positions, one in lots:
-            output[positions], prediction[positions] = one.output, one.prediction
-            degraded[positions] = one.degraded
-            for name, rows in one.unknown_rows.items():
-                unknown.setdefault(name, np.zeros(n_rows, dtype=np.bool_))[positions] = rows
-            for name, number in one.outside.items():
-                outside[name] = outside.get(name, 0) + number
-            for name, apart in one.drifted.items():
-                drifted[name] = max(apart, drifted.get(name, 0.0))
-            for name, why in one.missing.items():
-                missed.setdefault(name, []).append((why, len(positions)))
-        missing = {
-            name: said[0][0]
-            if len(said) == len(lots)
-            else f"{said[0][0]}, for {sum(number for _, number in said):,} of the rows"
-            for name, said in missed.items()
-        }
-        changed = sorted({name for _, one in lots for name in one.changed})
-        rest = missing, unknown, like.version, outside, drifted, changed
-        return NodePrediction(output, prediction, like.classes, degraded, *rest)
+        back, found = np.argsort(np.concatenate([at for at, _ in lots])), [one for _, one in lots]
+
+        def together(values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+            return np.concatenate(values)[back]
+
+        def missed(name: str) -> str:
+            without = [one for one in found if name in one.missing]
+            n_rows = sum(len(one.degraded) for one in without)
+            said = without[0].missing[name]
+            return said if len(without) == len(found) else f"{said}, for {n_rows:,} of the rows"
+
+        def unknown_to(name: str, one: NodePrediction) -> Bools:
+            return one.unknown_rows.get(name, np.zeros(len(one.degraded), dtype=np.bool_))
+
+        def names(of: str) -> list[str]:
+            return list(dict.fromkeys(name for one in found for name in getattr(one, of)))
+
+        return replace(
+            found[-1],
+            output=together([one.output for one in found]),
+            prediction=together([one.prediction for one in found]),
+            degraded=together([one.degraded for one in found]),
+            missing={name: missed(name) for name in names("missing")},
+            unknown_rows={
+                name: together([unknown_to(name, one) for one in found]) for name in names("unknown_rows")
+            },
+            outside={name: sum(one.outside.get(name, 0) for one in found) for name in names("outside")},
+            drifted={name: max(one.drifted.get(name, 0.0) for one in found) for name in names("drifted")},
+            changed=sorted(names("changed")),
+        )
 
     def most_probable(self) -> list[Any]:
         """The class of each row; for regression the numbers themselves."""
@@ -208,19 +209,16 @@ class Predictor:
             own = _own_output(refit, len(ids), partial(self._ask_own, asked))
             output = refit.output(answers_by_round(ensemble, answers), own)
         prediction, classes = _prediction(output, outcome)
-        screened = found.screened
+        screened, unknown = found.screened, found.unknown
+        # Who knows none of the rows has answered all the same.
+        knows_none = {name for name, rows in unknown.items() if len(ids) and rows.all()}
         return NodePrediction(
             output,
             prediction,
             classes,
             answers.degraded if screened is None else answers.degraded | screened.rows,
-            # Who knows none of the rows has answered all the same.
-            {
-                name: why
-                for name, why in answers.missing.items()
-                if not (name in found.unknown and len(ids) and found.unknown[name].all())
-            },
-            found.unknown,
+            {name: why for name, why in answers.missing.items() if name not in knows_none},
+            unknown,
             asked.version,
             {} if screened is None else screened.outside,
             {} if screened is None else screened.drifted,
@@ -258,9 +256,7 @@ class Predictor:
     def _screen(
         self, asked: _Question, ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Any]
     ) -> Screened:
-        """What may be used of the replies, by what each organization said in
-        learning; the operator is told.
-        """
+        """What may be used of the replies, by what each said in learning; the operator is told."""
         recent = self._recent.setdefault((asked.record.id, asked.version), {})
         policy, log, n_rows = self._node.configuration.predictions.outside, self._node.log, len(asked.ids)
         metrics, task = self._node.records.metrics, asked.record.name
@@ -299,22 +295,17 @@ class Predictor:
         awaited = {name for name in others if members.get(name) == "invited"}  # not those who left for good
         self._assistants.wait_for(lambda: awaited <= set(present(record.id)), asked.join)
         here = present(record.id)
-        everything = Asking(np.arange(len(ids))).in_order_of_tokens(
-            ids, record.terms.alignment, self._node.configuration
-        )
-        replies: dict[str, Any] = {}
-        askings: dict[str, Asking] = {}
-        for name in others:
-            found = self._asking(asked, name, everything) if name in here else _absent(members, name)
-            if isinstance(found, Asking):
-                askings[name] = found
-            else:
-                replies[name] = found
-        made: dict[int, Encoded] = {}
-        for one in askings.values():
-            if id(one) not in made:  # most are asked the same
-                made[id(one)] = self._message(asked, request, one)
-        pendings = self._assistants.post_together({name: made[id(one)] for name, one in askings.items()})
+        method = record.terms.alignment
+        everything = Asking(np.arange(len(ids))).in_order_of_tokens(ids, method, self._node.configuration)
+        found = {
+            name: self._asking(asked, name, everything) if name in here else _absent(members, name)
+            for name in others
+        }
+        replies: dict[str, Any] = {name: one for name, one in found.items() if not isinstance(one, Asking)}
+        askings = {name: one for name, one in found.items() if isinstance(one, Asking)}
+        made = {id(one): one for one in askings.values()}  # most are asked the same
+        encoded = {key: self._message(asked, request, one) for key, one in made.items()}
+        pendings = self._assistants.post_together({name: encoded[id(one)] for name, one in askings.items()})
         until = time.monotonic() + asked.seconds
         if own in request.organizations:  # while the others compute
             replies |= self._ask_own(asked, request)
@@ -337,14 +328,14 @@ class Predictor:
         method = asked.record.terms.alignment
         if method != "psi":
             return everything
-        about = asked.record.id, asked.version, asked.ids, asked.seconds
+        ids, about = asked.ids, (asked.record.id, asked.version, asked.ids, asked.seconds)
         try:
             positions = shared_positions(self._assistants, name, *about)
         except (RefusedError, InvalidMessageError) as error:
             return error
         if positions is None:
             return NoAnswerError(f"did not answer within {asked.seconds:g} s, or went away")
-        return Asking(positions).in_order_of_tokens(asked.ids, method, self._node.configuration)
+        return Asking(positions).in_order_of_tokens(ids, method, self._node.configuration)
 
     def _message(self, asked: _Question, request: PredictRequest, asking: Asking) -> Encoded:
         record = asked.record

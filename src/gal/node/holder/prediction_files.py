@@ -48,9 +48,7 @@ def prediction_facts(found: NodePrediction) -> dict[str, Any]:
 
 
 def prediction_rows(ids: list[Any], found: NodePrediction) -> list[dict[str, Any]]:
-    """One mapping per row: id, prediction, probabilities where there are
-    classes, and whether it is degraded.
-    """
+    """One mapping per row: id, prediction, probabilities of classes, and whether it is degraded."""
     said = found.most_probable()
     rows: list[dict[str, Any]] = [
         {"id": one, "prediction": value, "degraded": bool(weak)}

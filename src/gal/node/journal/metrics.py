@@ -23,9 +23,7 @@ _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 
 
 class Metrics:
-    """What a node counts, on a registry of its own that nobody may be served;
-    ``peers`` says who is known now.
-    """
+    """What a node counts, on a registry of its own; ``peers`` says who is known now."""
 
     def __init__(self, peers: Callable[[], Container[str]]) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram

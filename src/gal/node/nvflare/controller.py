@@ -77,9 +77,9 @@ class LabelHolderController(Controller):  # type: ignore[misc]
         """Do the work; what goes wrong ends the job with a sentence."""
         engine: Any = fl_ctx.get_engine()
         try:
-            settings = read_settings(Path(engine.get_workspace().get_site_config_dir()), None)
+            home, _ = read_settings(Path(engine.get_workspace().get_site_config_dir()), None)
             carrier = NVFlareCarrier(self, engine)
-            with Node(settings.home, carrier=carrier, dials=False, pace=PACE) as node:
+            with Node(home, carrier=carrier, dials=False, pace=PACE) as node:
                 holder = LabelHolder(node)
                 try:
                     self._work(holder, abort_signal, fl_ctx)

@@ -44,9 +44,10 @@ class OrganizationExecutor(Executor):  # type: ignore[misc]
 
     def _start(self, fl_ctx: FLContext) -> None:
         site = fl_ctx.get_identity_name()
-        settings = read_settings(_local(fl_ctx), site)
-        called = Called(settings.label_holder)
-        node = Node(settings.home, called=called)
+        engine: Any = fl_ctx.get_engine()
+        home, label_holder = read_settings(Path(engine.get_workspace().get_site_config_dir()), site)
+        called = Called(label_holder)
+        node = Node(home, called=called)
         node.__enter__()
         with self._lock:
             self._node, self._called = node, called
@@ -80,9 +81,3 @@ class OrganizationExecutor(Executor):  # type: ignore[misc]
         reply = make_reply(ReturnCode.OK)
         reply[PARCEL] = answer
         return reply
-
-
-def _local(fl_ctx: FLContext) -> Path:
-    """The site's folder ``local``, which belongs to its operator and not to a job."""
-    engine: Any = fl_ctx.get_engine()
-    return Path(engine.get_workspace().get_site_config_dir())

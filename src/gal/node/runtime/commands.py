@@ -121,10 +121,7 @@ def do(
     stopping: threading.Event,
     log: Log,
 ) -> Any:
-    """Have the running node do something, or start one for as long as it takes.
-
-    A node that has just been started takes a few seconds until it listens to commands.
-    """
+    """Have the running node do something, or start one for as long as it takes."""
     until = time.monotonic() + STARTING
     while True:
         with running_node(home) as connection:

@@ -208,9 +208,7 @@ class OnlineTask:
 
     @contextmanager
     def _own_columns(self, rows: list[dict[str, Any]]) -> Iterator[Path]:
-        """A file with the own columns of these rows, which are known by their place there: ids may look like
-        something else in a file.
-        """
+        """A file with the own columns of these rows, known by their place: ids may look otherwise there."""
         lacking = [name for name in self._features if not any(name in row for row in rows)]
         if lacking:
             raise InvalidInputError(f"rows lack the own columns {', '.join(lacking)}: give them, or only ids")

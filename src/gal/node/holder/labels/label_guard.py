@@ -170,10 +170,7 @@ class KeptRelease:
 def fitted_values(
     reached: Progress | None, moved: Mapping[str, Any], ensemble: Ensemble
 ) -> list[dict[str, Floats32]]:
-    """What was said of all rows in each round that is used, by those who are asked again in prediction.
-
-    Of models that move, what they say after the last round (``moved``).
-    """
+    """What was predicted of all rows in each round that is used; ``moved``: by shared-body models."""
     if reached is None:
         return []
     asked = set(ensemble.asked())
@@ -197,9 +194,7 @@ def refit_facts(
     ensemble: Ensemble,
     own: OwnModel | None = None,
 ) -> dict[str, Any]:
-    """The private track: what counts, refitted to the true labels (n, 1), with the label holder's own model
-    where there is one; for the version's own facts, never sent.
-    """
+    """What counts, refitted to the true labels (n, 1): for the version's own facts, never sent."""
     fitted = fitted_values(reached, moved, ensemble)
     if not any(fitted):
         return {"private_refit": None}
@@ -257,9 +252,7 @@ def leak_facts(transcript: Transcript, task: Task, labels: Labels, privacy: Labe
 
 
 def _as_seen_from_here(facts: dict[str, Any]) -> dict[str, Any]:
-    """The same without what was not measured: she has none of the others' columns,
-    so nothing says what these tell.
-    """
+    """The same without what was not measured: the label holder has none of the others' columns."""
     attacks = [one for one in facts.get("attacks", []) if not one["name"].startswith("own features")]
     for one in attacks:
         one["ordinary"]["without"] = one["canaries"]["without"] = None
@@ -302,9 +295,7 @@ class LabelGuard:
         labels: Labels,
         peers: Sequence[str],
     ) -> Protected:
-        """What learning may see of these true labels; charged when this returns, and the
-        same however often it is called.
-        """
+        """What learning may see of these labels; charged when this returns, however often it is called."""
         privacy, options = privacy_of(record.options), Options(**record.options["options"])
         disclosure = _Disclosure(self.node, record, version, tuple(sorted(peers)), row_keys(ids.values))
         made = privacy.made()
@@ -332,9 +323,7 @@ class LabelGuard:
         return replace(seen, release=KeptRelease(disclosure.folder, seen.release, parts))
 
     def _noisy(self, made: LabelMechanism, disclosure: _Disclosure, labels: Labels) -> Floats:
-        """The noisy copy (n,) of the labels: as drawn before for rows that were there,
-        drawn now and kept for others.
-        """
+        """The noisy copy (n,): as drawn before for rows that were there, drawn now and kept for others."""
         noisy, since = np.empty(len(labels.y)), np.zeros(len(labels.y), dtype=np.int64)
         earlier = disclosure.drawn()
         draws = {version: drawn.draw for version, drawn in earlier.items()}
@@ -392,18 +381,14 @@ class _Disclosure:
         return {version: Drawn.read(path) for version, path in found.items() if version <= self.version}
 
     def releases(self) -> str:
-        """Names the releases of this version, beside which it lies: if they are lost,
-        and drawn again, they cost again.
-        """
+        """Names the releases of this version: if they are lost, and drawn again, they cost again."""
         path = self.folder / "draw"
         if not path.exists():
             write_whole(path, uuid4().hex.encode(), durably=True)
         return path.read_text(encoding="ascii")
 
     def charge(self, version: int, draw: str, event: Event, keys: Integers) -> None:
-        """Charge these rows with what was drawn for a version of this task; the
-        same draw again costs nothing.
-        """
+        """Charge these rows with what was drawn for a version; the same draw again costs nothing."""
         configuration = self.node.configuration
         charge = Charge(
             f"{self.record.id}/version {version}/{draw}",

@@ -121,17 +121,13 @@ class LabelPrivacy:
         return regression_labels(y, options) if made is None else made.read(self.as_classes(y), options)
 
     def as_classes(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Labels as the public classes of the same name: 1, 1.0 and "1" are one
-        class; others stay what they are.
-        """
+        """Labels as the public classes of the same name: 1, 1.0 and "1" are one class."""
         if self.classes is None:
             return y
         return named_classes(y, self.classes)
 
     def stand_in(self, n_rows: int) -> NDArray[Any]:
-        """Labels (n,) that could be, and tell nothing: for what must be known of a
-        task before any noise is drawn.
-        """
+        """Labels (n,) that could be, and tell nothing: for what must be known before noise is drawn."""
         could_be: Sequence[Any] = self.classes or (
             self.lower or 0.0,
             1.0 if self.upper is None else self.upper,
@@ -245,9 +241,7 @@ def check_affordable(
 
 
 def standing(ledger: Ledger, configuration: NodeConfiguration, privacy: LabelPrivacy) -> dict[str, Any]:
-    """What the row that lost most has lost, all tasks and organizations together, and
-    what is left; None: without limit.
-    """
+    """What the row that lost most has lost over all tasks, and what is left; None: without limit."""
     subject, budget, made = subject_of(configuration), label_budget(configuration), privacy.made()
     delta = 0.0 if budget is None else budget.delta
     if delta == 0 and made is not None:

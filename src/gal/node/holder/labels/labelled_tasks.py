@@ -48,9 +48,7 @@ class LabelledRows:
 
 
 def in_order_of_ids(rows: LabelledRows) -> LabelledRows:
-    """The same rows by their ids: the order of a source can tell labels, as
-    where cases come before controls.
-    """
+    """The same rows by their ids: the order of a source can tell labels."""
     order = np.argsort(rows.ids.values, kind="stable")
     return LabelledRows(rows.ids.take(order), rows.y[order], rows.n_without)
 
@@ -317,9 +315,7 @@ def check_terms(
 
 @dataclass(frozen=True)
 class VersionFiles:
-    """The labels of a version as they were when it began: what resumes does not
-    depend on a source that changes.
-    """
+    """The labels of a version as they were when it began: a source may change."""
 
     folder: Path
 

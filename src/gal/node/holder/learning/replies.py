@@ -35,9 +35,7 @@ class Replies:
     # What is asked
 
     def request(self, step: int, place: int, request: Request, name: str) -> Encoded:
-        """The request for one organization: only the rows that it knows. The
-        same rows make the same message.
-        """
+        """The request for one organization: the rows that it knows. The same rows make the same message."""
         shared, version = self._shared[name], self._version
         key = place, shared.digest
         if key not in self._requests:
