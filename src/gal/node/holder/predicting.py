@@ -40,7 +40,7 @@ from gal.node.agreement.incoming import IncomingRequest
 from gal.node.holder.assistants import Pending
 from gal.node.holder.closing_files import read_learned, read_refit
 from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.shared_rows import Asking, shared_positions
+from gal.node.holder.shared_rows import Asking, Question, shared_positions
 from gal.node.holder.sums import SummedPredictions
 from gal.node.journal.failures import describe_failure
 from gal.node.store.state import State, TaskRecord
@@ -53,8 +53,6 @@ from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Shape = tuple[int, int, int]
-"""Rounds, rows, outputs."""
 
 
 @dataclass(frozen=True)
@@ -141,23 +139,6 @@ class NodePrediction:
 
 
 @dataclass(frozen=True)
-class _Question:
-    """Which rows are to be predicted by what, and how long organizations are waited for."""
-
-    record: TaskRecord
-    version: int
-    ids: RowIds
-    own_rows: Path | None
-    """A file with the label holder's own columns of them, if they are not in her source."""
-    seconds: float
-    join: float
-
-    def shape(self, request: PredictRequest) -> Shape:
-        """Of an answer about all rows."""
-        return len(request.rounds), len(self.ids), self.record.terms.outputs
-
-
-@dataclass(frozen=True)
 class _Found:
     """What was answered, for the model that it is of."""
 
@@ -198,7 +179,7 @@ class Predictor:
 
         Organizations that are not connected are waited for ``join`` seconds, answers ``seconds``.
         """
-        asked = _Question(record, record.active if version is None else version, ids, own_rows, seconds, join)
+        asked = Question(record, record.active if version is None else version, ids, own_rows, seconds, join)
         learned, outcome = _finished(self._state, record, asked.version)
         ensemble, refit = self._what_was_learned(asked, outcome, learned.refit)
         found = (self._of_sum if SUM in ensemble.asked() else self._of_all)(asked, ensemble)
@@ -225,7 +206,7 @@ class Predictor:
             sorted(found.changed),
         )
 
-    def _of_all(self, asked: _Question, ensemble: Ensemble) -> _Found:
+    def _of_all(self, asked: Question, ensemble: Ensemble) -> _Found:
         """Every organization answers by itself, and what it never said in learning is not used."""
         unknown, changed = dict[str, Bools](), list[str]()
         screened = None
@@ -240,9 +221,9 @@ class Predictor:
             answers: Answers = end.value
         return _Found(ensemble, answers, unknown, changed, screened)
 
-    def _of_sum(self, asked: _Question, ensemble: Ensemble) -> _Found:
+    def _of_sum(self, asked: Question, ensemble: Ensemble) -> _Found:
         """All others answer together, without a guard: there are no single answers to look at."""
-        others = self._sums.ask(asked.record, asked.version, ensemble, asked.ids, asked.seconds, asked.join)
+        others = self._sums.ask(asked, ensemble)
         name, said, unknown, missing = self._node.name, None, dict(others.unknown), dict(others.missing)
         if name in ensemble.asked():
             said = self._ask_own(asked, PredictRequest(ensemble.asked_rounds, (name,), ensemble.track))[name]
@@ -254,7 +235,7 @@ class Predictor:
         return _Found(added_up(ensemble), replace(answers, missing=missing), unknown, others.changed)
 
     def _screen(
-        self, asked: _Question, ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Any]
+        self, asked: Question, ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Any]
     ) -> Screened:
         """What may be used of the replies, by what each said in learning; the operator is told."""
         recent = self._recent.setdefault((asked.record.id, asked.version), {})
@@ -273,7 +254,7 @@ class Predictor:
         return screened
 
     def _what_was_learned(
-        self, asked: _Question, outcome: LearningOutcome, refitted: Mapping[str, Any]
+        self, asked: Question, outcome: LearningOutcome, refitted: Mapping[str, Any]
     ) -> tuple[Ensemble, PrivateRefit | None]:
         """The ensemble of a finished version and, with privacy, its private refit; neither ever changes."""
         key = asked.record.id, asked.version
@@ -284,7 +265,7 @@ class Predictor:
             self._learned = {key: found}  # one is enough: mostly the active version is asked for
         return found
 
-    def _ask(self, asked: _Question, request: PredictRequest, changed: list[str]) -> dict[str, Any]:
+    def _ask(self, asked: Question, request: PredictRequest, changed: list[str]) -> dict[str, Any]:
         """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none.
 
         Who says that its data have changed is added to ``changed``.
@@ -323,7 +304,7 @@ class Predictor:
                 self._node.log.warning("data changed since learning", peer=name, task=record.name)
         return replies
 
-    def _asking(self, asked: _Question, name: str, everything: Asking) -> Asking | Exception:
+    def _asking(self, asked: Question, name: str, everything: Asking) -> Asking | Exception:
         """Which rows an organization is asked about: all, or those of a private set intersection."""
         method = asked.record.terms.alignment
         if method != "psi":
@@ -337,14 +318,14 @@ class Predictor:
             return NoAnswerError(f"did not answer within {asked.seconds:g} s, or went away")
         return Asking(positions).in_order_of_tokens(ids, method, self._node.configuration)
 
-    def _message(self, asked: _Question, request: PredictRequest, asking: Asking) -> Encoded:
+    def _message(self, asked: Question, request: PredictRequest, asking: Asking) -> Encoded:
         record = asked.record
         fields, arrays = asking.ids(asked.ids, record.terms.alignment, self._node.configuration)
         fields |= {"track": request.track, "rounds": list(request.rounds)}
         name = f"predict {self._session} {next(self._numbers)}"
         return prepare(Message("predict", record.id, asked.version, name, fields, arrays))
 
-    def _ask_own(self, asked: _Question, request: PredictRequest) -> dict[str, Any]:
+    def _ask_own(self, asked: Question, request: PredictRequest) -> dict[str, Any]:
         """What her own organization says of these rows; nobody else is asked."""
         asking = Asking(np.arange(len(asked.ids)))  # a file of her rows is in this order
         encoded = self._message(asked, request, asking)
@@ -379,7 +360,7 @@ def _absent(members: Mapping[str, str], name: str) -> NoAnswerError:
     return NoAnswerError("is not connected" if status == "invited" else f"has {status}")
 
 
-def _values(pending: Pending, asking: Asking, shape: Shape, seconds: float) -> Any:
+def _values(pending: Pending, asking: Asking, shape: tuple[int, int, int], seconds: float) -> Any:
     if pending.answer is None:
         return NoAnswerError(f"did not answer within {seconds:g} s, or went away")
     message = pending.answer.message
@@ -395,7 +376,7 @@ def _values(pending: Pending, asking: Asking, shape: Shape, seconds: float) -> A
     return _spread(message, asking, shape)
 
 
-def _spread(message: Message, asking: Asking, shape: Shape) -> Any:
+def _spread(message: Message, asking: Asking, shape: tuple[int, int, int]) -> Any:
     """Values of all rows, of this shape, NaN where the organization does not know one."""
     if message.kind != "predicted":
         return InvalidReplyError(f"answered with {message.kind}")
