@@ -31,10 +31,10 @@ from hostile import (
     Twist,
     assisting,
     dialed,
-    eventually,
     joined,
     network,
 )
+from live_nodes import eventually
 from patience import patient
 
 SOON = Patience(join=patient(20.0), deadline=patient(30.0))
