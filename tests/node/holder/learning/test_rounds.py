@@ -277,26 +277,6 @@ def test_a_new_version_of_new_rows(pair: Network) -> None:
     assert pair.holder.predict_file("grows", pair.root / "labelled.csv")["version"] == 1
 
 
-def test_one_leaves_during_learning(pair: Network) -> None:
-    record = pair.invite("leaves", rounds=3, **PLAIN)
-
-    def leave(event: Any) -> None:
-        if event["event"] == "round" and event["round"] == 1:
-            pair.nodes["lab"].state.set_status(record.id, "left")
-            pair.nodes["clinic"].assistants.wait_for(
-                lambda: "lab" not in pair.nodes["clinic"].assistants.present(record.id), 10
-            )
-
-    facts = pair.learn("leaves", on_event=leave, patience=QUICKLY)
-    assert facts["missed"] == {"lab": [2, 3]}
-    assert pair.nodes["clinic"].state.members(record.id)["lab"] == "left of its own accord"
-    pair.tables["clinic"][[ROW_ID]].to_csv(pair.root / "ids.csv", index=False)
-    found = pair.holder.predict_file("leaves", pair.root / "ids.csv", join=0.0)
-    assert set(found["missing"]) == {"lab"}
-    assert "left of its own accord" in found["missing"]["lab"]
-    assert found["degraded"] == found["n_rows"]
-
-
 def test_one_forgets_during_learning(pair: Network) -> None:
     """What it held is gone at once and stays gone; the others go on, and so does its node."""
     record = pair.invite("forgets", rounds=3, **PLAIN)
