@@ -48,7 +48,6 @@ class Called:
         self._closed = False
 
     def close(self) -> None:
-        """Answer no more."""
         with self._changed:
             self._closed = True
             session, self._session, self._fresh = self._session, None, None

@@ -163,11 +163,9 @@ class Calls:
         self._thread = threading.Thread(target=self._watch, name="calls", daemon=True)
 
     def start(self) -> None:
-        """Call whoever is present, now and later."""
         self._thread.start()
 
     def close(self) -> None:
-        """End all calls."""
         self._ending.set()
         self._thread.join(5)
         with self._lock:

@@ -61,7 +61,6 @@ class Parcel:
     frames: Sequence[bytes] = ()
 
     def to_bytes(self) -> bytes:
-        """As it travels."""
         header = json.dumps(self.header.model_dump(), sort_keys=True, allow_nan=False).encode()
         pieces = [header, *self.frames]
         return b"".join(part for piece in pieces for part in (LENGTH.pack(len(piece)), piece))
@@ -103,7 +102,6 @@ class Mailbox(Outgoing):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left and nothing more will come."""
         with self._changed:
             return self._finished and not self._frames
 
@@ -117,7 +115,6 @@ class Mailbox(Outgoing):
 
     @property
     def n_bytes(self) -> int:
-        """What waits here takes so many bytes."""
         return sum(len(frame) + APIECE for frame in self._frames)
 
     def take(self, seconds: float) -> list[bytes]:

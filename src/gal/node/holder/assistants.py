@@ -73,7 +73,6 @@ class Assistants:
         self._since, self._last_there = time.monotonic(), dict[str, float]()
 
     def close(self) -> None:
-        """Send nothing more."""
         for sender in list(self._senders.values()):
             sender.shutdown(wait=False, cancel_futures=True)
 
@@ -91,7 +90,6 @@ class Assistants:
             return {name for name in self._streams if task not in self._joined.get(name, {task: False})}
 
     def connected(self) -> list[str]:
-        """Organizations that have a stream."""
         return sorted(self._streams.copy())  # copied at once: no lock is needed
 
     def greeting(self) -> set[str]:
@@ -172,7 +170,6 @@ class Assistants:
                 self._fail([pending], str(error))
 
     def unanswered(self) -> list[Pending]:
-        """Requests whose answers are waited for."""
         with self._changed:
             return list(self._pending.values())
 

@@ -54,7 +54,6 @@ class LabelHolder:
 
     @cached_property
     def guard(self) -> LabelGuard:
-        """What protects her labels."""
         from gal.node.holder.labels.label_guard import LabelGuard
 
         return LabelGuard(self.node)
@@ -66,7 +65,6 @@ class LabelHolder:
         return Versions(self.node, self.guard)
 
     def close(self) -> None:
-        """Predict no more."""
         if "predictor" in vars(self):
             self.predictor.close()
 

@@ -39,12 +39,10 @@ class SharedRows:
 
     @cached_property
     def n_known(self) -> int:
-        """How many it knows."""
         return int(np.count_nonzero(self.known))
 
     @property
     def n_unknown(self) -> int:
-        """How many it does not know."""
         return len(self.known) - self.n_known
 
     def about(self, request: Request, rows: Rows) -> SharedRows:
@@ -126,12 +124,10 @@ class Asking:
             )
 
     def save(self, path: Path) -> None:
-        """Keep the positions."""
         write_whole(path, np.ascontiguousarray(self.positions, dtype=np.int64))
 
     @staticmethod
     def load(path: Path) -> Asking:
-        """Read them back."""
         return Asking(np.fromfile(path, dtype=np.int64).astype(np.intp))
 
 
@@ -153,7 +149,6 @@ class Question:
 
 
 def expected_shape(request: Request, n_rows: int, n_outputs: int) -> tuple[int, ...]:
-    """The shape of an answer about so many rows."""
     return (
         (n_rows, n_outputs) if isinstance(request, FitRequest) else (len(request.rounds), n_rows, n_outputs)
     )

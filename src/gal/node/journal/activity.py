@@ -119,7 +119,6 @@ class Activity:
             self._peer(peer)["seen"] = time.time()
 
     def answered(self, peer: str) -> None:
-        """An organization has answered what it was asked."""
         with self._changing():
             self._peer(peer)["answered"] = time.time()
 
@@ -136,14 +135,12 @@ class Activity:
     # Predictions
 
     def predicted(self, seconds: float, n_rows: int, degraded: int) -> None:
-        """An application got an answer."""
         with self._changing():
             self._last.append((time.time(), seconds))
             self._predicted["rows"] += n_rows
             self._predicted["degraded"] += degraded
 
     def not_predicted(self) -> None:
-        """An application got an error of ours."""
         with self._changing():
             self._predicted["failed"] += 1
 

@@ -77,15 +77,12 @@ class Metrics:
         self._bytes.labels(*labels).inc(n_bytes)
 
     def answered(self, peer: str) -> None:
-        """A round of this label holder was answered."""
         self._rounds.labels(self._peer(peer)).inc()
 
     def fitted(self, seconds: float) -> None:
-        """A local fit took so many seconds."""
         self._fits.observe(seconds)
 
     def refused(self, code: str) -> None:
-        """A request was refused."""
         self._refusals.labels(self._codes.value(code)).inc()
 
     def limited(self, peer: str, limit: str) -> None:
@@ -104,7 +101,6 @@ class Metrics:
         self.activity.seen(peer)
 
     def predicted(self, peer: str, n_rows: int) -> None:
-        """So many rows were predicted for this label holder."""
         self._rows.labels(self._peer(peer)).inc(n_rows)
 
     def changed(self, task: str, now: bool) -> None:

@@ -33,7 +33,6 @@ class OrganizationExecutor(Executor):  # type: ignore[misc]
         self._called: Called | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Start the node with the job, and end it with the job."""
         if event_type == EventType.START_RUN:
             try:
                 self._start(fl_ctx)
@@ -65,7 +64,6 @@ class OrganizationExecutor(Executor):  # type: ignore[misc]
         fl_ctx: FLContext,
         abort_signal: Signal,  # noqa: ARG002
     ) -> Shareable:
-        """The answer to one parcel."""
         with self._lock:
             called = self._called
         if task_name != TASK or called is None:

@@ -35,7 +35,6 @@ class Alerts:
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """All of them, as they are now."""
         node, now = self._node, time.time()
         facts, known = node.records.metrics.activity.facts(), node.cards.all()
         learning, online = facts["learning"], facts["predictions"]

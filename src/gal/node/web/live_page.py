@@ -94,7 +94,6 @@ def _answered(found: Callable[[], dict[str, Any]]) -> Response:
 
 
 def _add_health(app: FastAPI, node: WatchedNode, health: Health) -> None:
-    """What orchestrators and Prometheus ask."""
 
     @app.get("/livez", summary="The process is alive, and the one that computes")
     def livez() -> Response:

@@ -46,7 +46,6 @@ class WatchedNode(HolderNode, Protocol):
 
 
 def node_facts(node: WatchedNode, checks: list[Check]) -> dict[str, Any]:
-    """What this node is doing now."""
     activity = node.records.metrics.activity.facts()
     home = node.configuration.home
     disk = shutil.disk_usage(home)

@@ -100,7 +100,6 @@ class SharedExchanges:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def ask(self, ids: RowIds) -> NodePrediction:
-        """The prediction of these rows."""
         found: asyncio.Future[NodePrediction] = asyncio.get_running_loop().create_future()
         self._waiting.append((ids, found))
         self._begin()
@@ -280,7 +279,6 @@ class OnlinePredictions:
 
 
 def add_predictions(app: FastAPI, predictions: OnlinePredictions) -> None:
-    """``POST /v1/predict``."""
 
     @app.post("/v1/predict", summary="Predictions of rows by id, or with own columns", openapi_extra=BODY)
     async def predict_rows(request: Request, task: str | None = None) -> Response:

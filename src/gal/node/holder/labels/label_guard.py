@@ -68,7 +68,6 @@ def write_arrow(path: Path, table: pa.Table, *, durably: bool = False) -> None:
 
 
 def read_arrow(path: Path) -> pa.Table:
-    """Read it back."""
     return pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all()
 
 
@@ -81,11 +80,9 @@ class Recalled:
         self._noisy = noisy
 
     def randomised_response(self, codes: Any, n_classes: int, keep: float) -> NDArray[np.intp]:  # noqa: ARG002
-        """The noisy codes (n,)."""
         return self._noisy.astype(np.intp)
 
     def laplace(self, values: Floats, scale: float) -> Floats:  # noqa: ARG002
-        """The noisy values, shape (n, 1)."""
         return self._noisy.reshape(values.shape)
 
     gaussian = laplace
@@ -111,7 +108,6 @@ class Drawn:
 
     @staticmethod
     def read(path: Path) -> Drawn:
-        """Read them back."""
         try:
             table = read_arrow(path)
             keys, noisy = (table.column(name).to_numpy() for name in ("keys", "noisy"))
@@ -353,12 +349,10 @@ class _Disclosure:
 
     @property
     def folder(self) -> Path:
-        """Where the files of this version lie until it is finished."""
         return self.node.state.folder(self.record.id, self.version, "label holder")
 
     @property
     def home(self) -> Path:
-        """Where the files of the task lie."""
         return self.folder.parents[1]
 
     def drawn(self) -> dict[int, Drawn]:
@@ -393,6 +387,5 @@ class _Disclosure:
         self.note("charged", f"{what} for {len(keys)} rows, to {', '.join(self.peers)}{more}", subject)
 
     def note(self, kind: str, said: str, subject: str) -> None:
-        """Write down what was charged, or that nothing was sent."""
         about, audit = f"{subject}: {said}", self.node.records.audit
         audit.append("own", kind, task=self.record.id, version=self.version, note=about)

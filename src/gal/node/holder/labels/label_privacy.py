@@ -77,7 +77,6 @@ class LabelPrivacy:
 
     @property
     def promised(self) -> Literal["none"] | PromisedPrivacy:
-        """What the organizations are told."""
         made = self.made()
         if made is None:
             return "none"
@@ -101,7 +100,6 @@ class LabelPrivacy:
 
     @staticmethod
     def from_json(facts: Mapping[str, Any]) -> LabelPrivacy:
-        """Read back."""
         known = {name: facts[name] for name in LabelPrivacy.__dataclass_fields__ if name in facts}
         classes = facts.get("classes")
         return LabelPrivacy(**{**known, "classes": None if classes is None else tuple(classes)})
@@ -170,7 +168,6 @@ def columns_hint(configuration: NodeConfiguration, privacy: LabelPrivacy) -> str
 
 
 def label_budget(configuration: NodeConfiguration) -> Budget | None:
-    """The most that may be known of a label here."""
     return configuration.privacy.label_budget
 
 
@@ -261,7 +258,6 @@ def standing(ledger: Ledger, configuration: NodeConfiguration, privacy: LabelPri
 
 
 def in_words(facts: Mapping[str, Any]) -> str:
-    """Spent and left as a sentence."""
     at_delta = f" at delta {facts['at_delta']:g}" if facts["at_delta"] else ""
     if facts["spent"] is None:
         return (

@@ -213,7 +213,6 @@ def invited(own: str, cards: CardFolder, organizations: Sequence[str]) -> tuple[
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Whether there are such options at all."""
     known = [one.name for one in fields(Options)]
     unknown = sorted(set(options) - set(known))
     if unknown:
@@ -315,7 +314,6 @@ class VersionFiles:
         write_arrow(self.folder / "labels.arrow", table)
 
     def read(self) -> tuple[LabelledRows, list[str], list[str]]:
-        """Read them back: rows, organizations, and whose models move."""
         try:
             table = read_arrow(self.folder / "labels.arrow")
         except (OSError, pa.ArrowException) as error:

@@ -43,7 +43,6 @@ class Patience:
     """At the end all that were invited have to be there, else the version does not predict."""
 
     def enough(self, organizations: int) -> int:
-        """The quorum among so many."""
         return self.quorum or organizations // 2 + 1
 
 
@@ -106,12 +105,10 @@ class OpenVersion:
 
     @property
     def n_organizations(self) -> int:
-        """How many take part, the label holder's own included."""
         return len(self.invited) + 1
 
     @property
     def quorum(self) -> int:
-        """How many of them have to answer."""
         return self.patience.enough(self.n_organizations)
 
     def present(self) -> dict[str, bool]:
@@ -130,12 +127,10 @@ class OpenVersion:
 
     @property
     def terms(self) -> TaskTerms:
-        """What everybody agreed to."""
         return self.record.terms
 
     @property
     def own_name(self) -> str:
-        """The label holder's own organization."""
         return self.node.name
 
     @property
@@ -148,16 +143,13 @@ class OpenVersion:
 
     @property
     def folder(self) -> Path:
-        """Where the files of this version lie."""
         return self.node.state.folder(self.record.id, self.number, HOLDER)
 
     @property
     def replies(self) -> ReplyTable:
-        """What came, by step."""
         return self.node.state.replies(self.record.id, self.number)
 
     def ask_own(self, encoded: Encoded) -> Encoded:
-        """The answer of the label holder's own organization."""
         return self.node.service.answer(IncomingRequest.to_oneself(self.own_name, encoded))
 
     # Waiting
@@ -209,11 +201,9 @@ class OpenVersion:
     # What happens
 
     def report(self, event: str, **facts: Any) -> None:
-        """Say what happens to whoever watches."""
         said = {"event": event, "task": self.record.name, "version": self.number} | facts
         self.watcher.note(said)
         self.on_event(said)
 
     def report_waiting(self, what: str, organizations: Sequence[str], seconds: float) -> None:
-        """Say for whom and what is waited."""
         self.report("waiting", what=what, organizations=list(organizations), seconds=seconds)

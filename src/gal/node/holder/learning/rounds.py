@@ -67,12 +67,10 @@ class Rounds:
         self._own, self._summing = (ThreadPoolExecutor(1, f"own {what}") for what in ("fits", "sums"))
 
     def close(self) -> None:
-        """Ask nobody any more."""
         self._own.shutdown(wait=False, cancel_futures=True)
         self._summing.shutdown(wait=False, cancel_futures=True)
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
-        """What was learned, with what only sums know of it."""
         return ensemble if self._sums is None else self._sums.concluded(ensemble)
 
     def step(self, step: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
@@ -314,5 +312,4 @@ class SummedReplies:
                 self.units[request.round] = fit_unit(request)
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
-        """What was learned, with the names of those in the sum, and who dropped out when."""
         return concluded(ensemble, self.calls.circle.names, self.left_out, self.units)
