@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
@@ -13,7 +12,7 @@ from gal.errors import InvalidReplyError, NoAnswerError, TaskError
 from gal.node.holder.learning.gathering import OpenVersion
 from gal.node.holder.shared_rows import SharedRows, expected_shape, fill_unknown, is_probe
 from gal.node.journal.failures import describe_failure
-from gal.node.store.files import link_whole, read_whole, write_whole
+from gal.node.store.files import read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, prepare, restore
 from gal.secrecy.terms import SUM
@@ -106,23 +105,9 @@ class Replies:
     def keep(self, step: int, place: int, name: str, asked: Encoded, reply: Encoded | Received) -> None:
         """Have a reply on the disk, and remember it."""
         file = f"reply-{step}-{place}-{'sum' if name == SUM else name}.arrow"
-        source = self._own_file(asked, reply.digest) if name == self._version.own_name else None
-        if source is None or not link_whole(source, self._version.folder / file):
-            write_whole(self._version.folder / file, reply.data, reply.digest)
+        write_whole(self._version.folder / file, reply.data, reply.digest)
         self._came[step, place, name] = reply.message
         self._version.replies.put(step, StoredReply(place, name, asked.digest, file, reply.digest, None))
-
-    def _own_file(self, asked: Encoded, digest: str) -> Path | None:
-        """Where her own organization has left this answer, if it is one to a round."""
-        version, fields = self._version, asked.message.fields
-        if asked.message.kind != "fit":
-            return None
-        part = -1 if fields["part"] is None else fields["part"]
-        task = version.record.id
-        kept = version.node.state.answer(task, version.number, fields["track"], fields["round"], part)
-        if kept is None or kept.answer_digest != digest:
-            return None
-        return version.node.state.folder(task, version.number) / kept.answer
 
     def lacks(self, step: int, name: str) -> bool:
         """Whether the file of a reply of this step is gone or damaged."""
