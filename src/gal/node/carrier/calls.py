@@ -179,22 +179,19 @@ class Calls:
     def _watch(self) -> None:
         while not self._ending.wait(self._pace.look):
             try:
-                self._look()
+                for name in self._carrier.present():
+                    self._begin(name)
             except Exception:  # of a carrier: the next look may find it well again
                 LOGGER.exception("looking for who is present failed")
 
-    def _look(self) -> None:
+    def _begin(self, name: str) -> None:
         now = time.monotonic()
-        for name in self._carrier.present():
-            with self._lock:
-                if (
-                    name in self._open
-                    or now < self._not_before.get(name, now)
-                    or self._cards.get(name) is None
-                ):
-                    continue
-                self._open[name] = None
-            threading.Thread(target=self._call, args=(name,), name=f"gal {name}", daemon=True).start()
+        with self._lock:
+            waits = name in self._open or now < self._not_before.get(name, now)
+            if waits or self._cards.get(name) is None:
+                return
+            self._open[name] = None
+        threading.Thread(target=self._call, args=(name,), name=f"gal {name}", daemon=True).start()
 
     def _call(self, name: str) -> None:
         """The life of one call: greeting, then whatever the node does with its stream."""
@@ -212,8 +209,12 @@ class Calls:
 
     def _serve(self, call: Call) -> None:
         stream = call.stream
+        timer = threading.Timer(self._pace.hello, stream.abandon)
+        timer.daemon = True
+        timer.start()
         try:
-            self._welcome(stream)
+            welcome(stream, self._identity, software=self._software, largest=self._largest)
+            timer.cancel()
             call.greeted = True
             self._on_stream(stream)
         except LinkLostError as error:
@@ -225,13 +226,5 @@ class Calls:
             LOGGER.exception("the stream of %s failed", stream.peer)
             stream.refuse("failed", f"{self._identity.name} failed to go on; its log says why")
         finally:
-            stream.close()
-
-    def _welcome(self, stream: Stream) -> None:
-        timer = threading.Timer(self._pace.hello, stream.abandon)
-        timer.daemon = True
-        timer.start()
-        try:
-            welcome(stream, self._identity, software=self._software, largest=self._largest)
-        finally:
             timer.cancel()
+            stream.close()

@@ -6,6 +6,7 @@ The same whether she is asked on the command line, or by one that speaks to the 
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Iterator
@@ -184,8 +185,9 @@ class LabelHolder:
             found = files.predict_in_lots(row_ids, ask, np.random.default_rng(), go_on=go_on)
         facts, ids = files.prediction_facts(found), row_ids.values.tolist()
         if out is None:
-            text = files.prediction_text(row_id, ids, found)
-            return facts | {"rows": files.prediction_rows(ids, found), "csv": text}
+            text = io.StringIO()
+            files.write_predictions(text, row_id, ids, found)
+            return facts | {"rows": files.prediction_rows(ids, found), "csv": text.getvalue()}
         with files.whole_csv(out) as file:
             files.write_predictions(file, row_id, ids, found)
         return facts | {"written": str(out)}

@@ -28,21 +28,11 @@ SELDOM = 20
 class WatchedNode(HolderNode, Protocol):
     """A running node, as who watches it sees it."""
 
-    @property
-    def identity(self) -> Identity:
-        """Its key."""
-
-    @property
-    def cards(self) -> CardFolder:
-        """Whom it knows."""
-
-    @property
-    def links(self) -> Links:
-        """Streams to label holders."""
-
-    @property
-    def port(self) -> int | None:
-        """Where it listens."""
+    identity: Identity
+    cards: CardFolder
+    links: Links
+    """Streams to label holders."""
+    port: int | None
 
 
 def node_facts(node: WatchedNode, checks: list[Check]) -> dict[str, Any]:

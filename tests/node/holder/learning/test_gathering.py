@@ -109,7 +109,7 @@ def test_a_quorum_is_more_than_half_what_was_asked_or_with_sums_all_but_who_may_
     assert patience_for(SUMMED.terms, QUICK) == replace(QUICK, quorum=n + 1 - 1)
 
 
-QUICK = Patience(join=1.0, deadline=2.0, quorum=5)
+QUICK = Patience(quorum=5)
 
 
 def test_a_quorum_that_can_never_be_is_refused() -> None:
