@@ -131,6 +131,7 @@ def test_a_learning_is_seen_while_it_goes_on(network: Network, site: Site) -> No
 
 
 def test_who_is_waited_for(network: Network, site: Site) -> None:
+    network.wait_until_joined(network.nodes["clinic"].state.find_task("other"), "lab")
     network.stop("ward")
     seen: list[dict[str, Any]] = []
 

@@ -43,8 +43,8 @@ from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking, Question, shared_positions
 from gal.node.holder.sums import SummedPredictions
 from gal.node.journal.failures import describe_failure
-from gal.node.store.state import State, TaskRecord
-from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
+from gal.node.store.state import TaskRecord
+from gal.node.store.stored_versions import LearningOutcome
 from gal.node.work.confinement import within_reach
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
@@ -180,7 +180,13 @@ class Predictor:
         Organizations that are not connected are waited for ``join`` seconds, answers ``seconds``.
         """
         asked = Question(record, record.active if version is None else version, ids, own_rows, seconds, join)
-        learned, outcome = _finished(self._state, record, asked.version)
+        learned = self._state.learned_version(record.id, asked.version)
+        if learned is None or learned.status != "finished" or learned.outcome is None:
+            which = f" {asked.version}" if asked.version else ""
+            raise TaskError(
+                f"the task {record.name!r} has no finished version{which}: gal learn {record.name}"
+            )
+        outcome = learned.outcome
         ensemble, refit = self._what_was_learned(asked, outcome, learned.refit)
         found = (self._of_sum if SUM in ensemble.asked() else self._of_all)(asked, ensemble)
         ensemble, answers = found.ensemble, found.answers
@@ -278,8 +284,11 @@ class Predictor:
         here = present(record.id)
         method = record.terms.alignment
         everything = Asking(np.arange(len(ids))).in_order_of_tokens(ids, method, self._node.configuration)
+        away = {name: f"has {status}" for name, status in members.items() if status != "invited"}
         found = {
-            name: self._asking(asked, name, everything) if name in here else _absent(members, name)
+            name: self._asking(asked, name, everything)
+            if name in here
+            else NoAnswerError(away.get(name, "is not connected"))
             for name in others
         }
         replies: dict[str, Any] = {name: one for name, one in found.items() if not isinstance(one, Asking)}
@@ -342,22 +351,6 @@ class Predictor:
 def _gaps(values: NDArray[Any]) -> Bools:
     """Rows that an organization does not know."""
     return np.asarray(np.isnan(values).all(axis=(0, 2)))
-
-
-def _finished(state: State, record: TaskRecord, version: int) -> tuple[LearnedVersion, LearningOutcome]:
-    """A version that predicts, and what was learned in it."""
-    learned = state.learned_version(record.id, version)
-    if learned is None or learned.status != "finished" or learned.outcome is None:
-        raise TaskError(
-            f"the task {record.name!r} has no finished version{f' {version}' if version else ''}: gal "
-            f"learn {record.name}"
-        )
-    return learned, learned.outcome
-
-
-def _absent(members: Mapping[str, str], name: str) -> NoAnswerError:
-    status = members.get(name, "invited")
-    return NoAnswerError("is not connected" if status == "invited" else f"has {status}")
 
 
 def _values(pending: Pending, asking: Asking, shape: tuple[int, int, int], seconds: float) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
@@ -34,28 +33,22 @@ class OrganizationExecutor(Executor):  # type: ignore[misc]
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.START_RUN:
+            site, engine = fl_ctx.get_identity_name(), fl_ctx.get_engine()
             try:
-                self._start(fl_ctx)
+                local = Path(engine.get_workspace().get_site_config_dir())  # its operator's, not a job's
+                home, label_holder = read_settings(local, site)
+                called = Called(label_holder)
+                node = Node(home, called=called)
+                node.__enter__()
+                with self._lock:
+                    self._node, self._called = node, called
             except GALError as error:
-                self.system_panic(f"{fl_ctx.get_identity_name()}: {error}", fl_ctx)
+                self.system_panic(f"{site}: {error}", fl_ctx)
         elif event_type == EventType.END_RUN:
-            self._stop()
-
-    def _start(self, fl_ctx: FLContext) -> None:
-        site = fl_ctx.get_identity_name()
-        engine: Any = fl_ctx.get_engine()
-        home, label_holder = read_settings(Path(engine.get_workspace().get_site_config_dir()), site)
-        called = Called(label_holder)
-        node = Node(home, called=called)
-        node.__enter__()
-        with self._lock:
-            self._node, self._called = node, called
-
-    def _stop(self) -> None:
-        with self._lock:
-            node, self._node, self._called = self._node, None, None
-        if node is not None:
-            node.__exit__(None, None, None)
+            with self._lock:
+                ended, self._node, self._called = self._node, None, None
+            if ended is not None:
+                ended.__exit__(None, None, None)
 
     def execute(
         self,

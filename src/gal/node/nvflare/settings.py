@@ -99,8 +99,8 @@ def prepare_site(
             | {"byoc": "none"}
             for role, given in rights.get("permissions", {}).items()
         }
-        _write(local / "authorization.json", rights)
-    _write(local / "resources.json", resources)
+        write_json(local / "authorization.json", rights)
+    write_json(local / "resources.json", resources)
     where = f"home = {json.dumps(str(home))}" if homes is None else f"homes = {json.dumps(str(homes))}"
     text = f"label_holder = {json.dumps(label_holder)}\n{where}\n"
     (local / FILE).write_text(text, encoding="utf-8")
@@ -116,5 +116,7 @@ def _read(local: Path, name: str) -> dict[str, Any]:
     return {}
 
 
-def _write(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """A file as NVFlare reads it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -7,8 +7,8 @@ import fcntl
 import os
 import resource
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -216,29 +216,20 @@ class Node:
         }
 
 
-class held_lock:
+@contextmanager
+def held_lock(home: Path, name: str) -> Iterator[None]:
     """Only one process at a time runs a home."""
-
-    def __init__(self, home: Path, name: str) -> None:
-        self._path, self._name = home / "node.lock", name
-
-    def __enter__(self) -> Self:
-        self._file = open(self._path, "a+", encoding="ascii")
+    with open(home / "node.lock", "a+", encoding="ascii") as file:
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            self._file.close()
             raise NodeRunsError(
-                f"a node of {self._name} already runs in {self._path.parent}: end it first (gal status "
-                "shows it)"
+                f"a node of {name} already runs in {home}: end it first (gal status shows it)"
             ) from error
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
 
 
 def raise_descriptor_limit(wanted: int = DESCRIPTORS) -> None:
