@@ -10,7 +10,7 @@ learned from them is rounds alone: neither interaction probes nor a stacker.
 
 - rounds: seconds of a learning round, of the slowest local fit in it (where it ran), and what is left;
 - bytes: on the wire, per round, organization and direction, counted by a relay between the two;
-- predict: milliseconds of one row, through the JSON endpoint (HTTP, one connection) and without it;
+- predict: milliseconds of one row, through the page (JSON over HTTP, one connection) and without it;
 - sums: what a round with ``secrecy = "sums"`` takes beside one with answers and the same weights: seconds,
   bytes of messages, and milliseconds of one row;
 - memory: the most that node and worker of an organization held together, as a multiple of its view.
@@ -35,9 +35,9 @@ import numpy as np
 
 from gal.alignment import RowIds
 from gal.core.pipeline import learn
+from gal.node.admin.page_serving import node_page
 from gal.node.holder.learning import learning
 from gal.node.runtime.node import Node
-from gal.node.web.endpoint import Endpoint
 from gal.node.web.token import ensure_token
 from node_parts.memory import Watch, held, kilobytes, with_children
 from node_parts.network import LEAN, OTHERS, TASK, Scene, network
@@ -226,9 +226,10 @@ def predict_report(scene: Scene, requests: int = 300) -> dict[str, Any]:
             assert not found.degraded.any(), found.missing
 
         alone = _times(straight, ids)
-        with Endpoint(net.holder, TASK, "127.0.0.1:0") as endpoint:
+        said = list[str]()
+        with node_page(net.node, net.holder, "127.0.0.1:0", said.append):
             token = ensure_token(net.node.configuration.home)
-            with _client(endpoint.port, token) as one:
+            with _client(int(said[0].rpartition(":")[2].strip("/")), token) as one:
                 through = _times(one, ids)
     return {
         "model": scene.model["use"],
@@ -247,7 +248,7 @@ def _client(port: int, token: str) -> Iterator[Callable[[int], None]]:
     headers = {"Authorization": f"Bearer {token}"}
 
     def ask(row: int) -> None:
-        connection.request("POST", "/predict", json.dumps({"ids": [row]}), headers)
+        connection.request("POST", "/v1/predict", json.dumps({"ids": [row]}), headers)
         said = json.loads(connection.getresponse().read())
         assert said["degraded"] == 0, said
 

@@ -87,5 +87,4 @@ def test_too_few_is_an_exit_code(
         assert ended.value.exit_code == EXIT_TOO_FEW == 5
     else:
         learn_command("risk", quorum=quorum, home=tmp_path)
-    assert asked["acceptance"] == {"require_all": everybody, "at_least": least, "activate": False}
-    assert asked["patience"]["quorum"] == least
+    assert (asked["patience"]["quorum"], asked["patience"]["everybody"]) == (least, everybody)

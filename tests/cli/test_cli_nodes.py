@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -398,12 +397,8 @@ def test_who_does_not_listen_learns_nothing(town: Town) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["risk"], 2, "--listen"),
-        (["risk", "x.csv", "--listen", "127.0.0.1:0"], 2, "not both"),
         (["risk", "gone.csv"], 2, "there is no file"),
         (["rsk", "gone.csv"], 3, "no own task"),
-        (["risk", "--listen", "nonsense"], 2, "host:port"),
-        (["rsk", "--listen", "127.0.0.1:0"], 3, "no own task"),
     ],
 )
 def test_predictions_that_cannot_be(town: Town, words: list[str], code: int, said: str) -> None:
@@ -517,29 +512,6 @@ def test_predicting_to_a_file_and_to_the_screen(running: Town, tmp_path: Path) -
     (tmp_path / "stranger.csv").write_text(f"{rows[0]}\n{re.sub('^[^,]*', '987654', rows[1])}\n")
     stranger = gal("predict", "risk", tmp_path / "stranger.csv", "--home", running.clinic)
     assert "\n1 prediction, version 1; 1 is degraded." in f"\n{stranger.err}"
-
-
-def test_online(running: Town) -> None:
-    """A small JSON endpoint until Ctrl-C."""
-    words = [*PROGRAM, "predict", "risk", "--listen", "127.0.0.1:0", "--home", str(running.clinic)]
-    with Forked(words, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            line = process.stderr.readline()
-            address = next(word for word in line.split() if word.startswith("http://"))
-            assert str(running.clinic / "http.token") in line
-            token = (running.clinic / "http.token").read_text().strip()
-            assert token not in line, "it is never printed"
-            request = urllib.request.Request(
-                address, json.dumps({"ids": [503, 504]}).encode(), {"Authorization": f"Bearer {token}"}
-            )
-            with urllib.request.urlopen(request, timeout=patient(30)) as answer:
-                said = json.load(answer)
-            assert [row["id"] for row in said["predictions"]] == [503, 504]
-            process.send_signal(signal.SIGINT)
-            assert process.wait(patient(30)) == 0
-        finally:
-            process.kill()
 
 
 def test_forgetting_beside_a_running_node(running: Town) -> None:

@@ -4,11 +4,7 @@ organizations then see: one scenario each.
 
 from __future__ import annotations
 
-import contextlib
-import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,7 @@ pytest.importorskip("grpc")
 
 from gal.errors import NodeError
 from gal.node.admin.membership import leave
-from patience import LONGEST, patient
+from patience import patient
 from real_nodes import HOLDER, TASK, Network, Running, until
 
 ONE_FIT = {"cross_validation": 0, "validation_fraction": 0.0, "patience": None}
@@ -129,10 +125,7 @@ def test_with_too_few_answers_learning_stops_and_goes_on_when_they_are_back(
     network.check_same()
 
 
-# Messages that come twice, or late
-
-
-# Clocks, disks, rows
+# Disks
 
 
 def test_a_full_disk_at_an_organization_is_named_and_it_takes_part_again(
@@ -175,101 +168,3 @@ def test_a_full_disk_at_the_label_holder_stops_learning_and_it_can_be_resumed(
     flag.unlink()
     network.learn(resume=True)
     network.check_same()
-
-
-def may_mount() -> bool:
-    """Whether this process may make a small disk; where not, full disks are only simulated."""
-    found = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text("ascii"), re.M)
-    return found is not None and bool(int(found[1], 16) >> 21 & 1)
-
-
-class SmallDisk:
-    """A disk of 16 megabytes that can be filled to the last byte, and emptied again."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.mkdir(parents=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(path)], check=True)
-
-    def fill(self) -> None:
-        with (self.path / "ballast").open("ab", buffering=0) as file, contextlib.suppress(OSError):
-            while file.write(b"0" * 4096):
-                pass
-
-    def make_room(self) -> None:
-        (self.path / "ballast").unlink()
-
-    def close(self) -> None:
-        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
-
-
-if sys.platform == "linux" and may_mount():
-
-    @pytest.fixture
-    def small_disks(tmp_path: Path) -> Iterator[Callable[[str], SmallDisk]]:
-        """Makes somebody's home in the first network of the test a small disk."""
-        made: list[SmallDisk] = []
-
-        def one(name: str) -> SmallDisk:
-            made.append(SmallDisk(tmp_path / "0" / name))
-            return made[-1]
-
-        yield one
-        for disk in made:
-            disk.close()
-
-    @pytest.mark.slow
-    def test_a_disk_that_is_really_full_at_an_organization(
-        small_disks: Callable[[str], SmallDisk], make: Callable[..., Network]
-    ) -> None:
-        disk = small_disks("lab")
-        network = serving(make(paced=[HOLDER], rounds=8))
-        network.allow(HOLDER, 1)
-        learning = network.beside(lambda: network.learn(deadline=patient(2.0)))
-        network.until_round(1)
-        until(lambda: network.answered("lab") == [1, 2], "round 2")
-        disk.fill()
-        network.allow(HOLDER, 5)
-        network.until_round(5)
-        assert "lab" in network.missed()[5]
-        disk.make_room()
-        until(lambda: "lab" in network.ask("status")["connected"], "the lab")
-        until(lambda: 6 in network.answered("lab") or 7 in network.answered("lab"), "the lab to go on")
-        network.allow(HOLDER)
-        learning.result()
-        assert network.missed()[8] == {}
-        network.check_audits()
-
-    @pytest.mark.slow
-    def test_a_disk_that_is_really_full_at_the_label_holder(
-        small_disks: Callable[[str], SmallDisk], make: Callable[..., Network]
-    ) -> None:
-        disk = small_disks(HOLDER)
-        network = serving(make(paced=["lab"], rounds=8))
-        network.allow("lab", 2)
-        learning = network.beside(lambda: network.learn(deadline=patient(20.0)))
-        network.until_round(2)
-        disk.fill()
-        network.allow("lab")
-        with pytest.raises(NodeError, match=r"(?i)no space|disk"):
-            learning.result()
-        disk.make_room()
-        network.learn(resume=True)
-        network.check_same()
-
-
-def test_a_task_is_learned_again_on_new_rows_compared_and_rolled_back(make: Callable[..., Network]) -> None:
-    network = serving(make(n_rows=60))
-    network.learn()
-    before = network.predictions()
-    network.n_rows = 90
-    network.write_rows()
-    network.learn()
-    network.check_same(2)
-    rows = network.root / f"{HOLDER}.csv"
-    scores = network.ask("compare", versions=[1, 2], rows=str(rows), seconds=LONGEST, join=LONGEST)["scores"]
-    assert float(scores["2"]["r2"]) > float(scores["1"]["r2"]) > 0.5
-    assert network.start(HOLDER, "versions", TASK, "--activate", "1").end() == 0
-    now = network.predictions()
-    assert now["version"] == 1
-    assert now["rows"][:60] == before["rows"]

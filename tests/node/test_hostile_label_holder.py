@@ -29,12 +29,12 @@ from hostile import (
     Network,
     Peer,
     asker,
-    eventually,
     listening,
     network,
     opened,
     raw,
 )
+from live_nodes import eventually
 from patience import LONGEST, patient
 
 POLICY = (
@@ -45,7 +45,7 @@ POLICY = (
 
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    with network(tmp_path_factory.mktemp("label holder"), lab={"more": POLICY}) as made:
+    with network(tmp_path_factory.mktemp("label holder"), lab=POLICY) as made:
         yield made
 
 
@@ -292,7 +292,7 @@ def test_what_there_is_no_room_for_is_not_held_against_who_sent_it(
             super().extend(piece)
 
     with (
-        network(tmp_path, lab={"more": "[policy]\nrefusals_per_day = 2\n"}) as net,
+        network(tmp_path, lab="[policy]\nrefusals_per_day = 2\n") as net,
         listening(net.mallory) as came,
     ):
         task = asker(net, "crowded")
@@ -368,7 +368,8 @@ def test_an_endless_flood_of_requests_is_not_kept(net: Network, task: Asker) -> 
         moves=lambda: False,
         answer=answer,
     )
-    records = replace(lab.records, audit=SimpleNamespace(append=lambda *all, **more: None))  # type: ignore[arg-type]
+    written = SimpleNamespace(append=lambda *_, **__: None, append_each=lambda *_, **__: None)
+    records = replace(lab.records, audit=written)  # type: ignore[arg-type]
     link = Link("mallory", service, records, lambda peer: flood)  # type: ignore[arg-type, return-value]
     try:
         eventually(lambda: flood.taken >= 10, "ten requests of a megabyte wait")
@@ -412,7 +413,7 @@ def test_no_failure_tells_what_the_data_say(
     (tmp_path / "leaky.py").write_text(LEAKY, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with (
-        network(tmp_path / "net", lab={"model": 'use = "leaky:Model"'}) as net,
+        network(tmp_path / "net", lab_model='use = "leaky:Model"') as net,
         listening(net.mallory) as came,
     ):
         rows = net.lab.home / "rows.csv"

@@ -250,7 +250,7 @@ def _copy(value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    without_end = {"more": "[policy]\nrefusals_per_day = 1_000_000_000\n"}
+    without_end = "[policy]\nrefusals_per_day = 1_000_000_000\n"
     with network(tmp_path_factory.mktemp("mutations"), clinic=without_end, lab=without_end) as made:
         yield made
 

@@ -158,13 +158,6 @@ def test_the_same_as_in_one_process_in_bulk_and_row_by_row_and_paid_once(
     assert [(one.n_rows, one.most) for one in charged(net, "first")] == [(N, 1)]
 
 
-def test_nobodys_answer_comes_to_her(net: Network, first: Learned) -> None:
-    entries = net.nodes["clinic"].records.audit.entries()
-    came = {one.kind for one in entries if one.direction == "in" and one.task == first.record.id}
-    assert came >= {"masked", "opened", "done", "found"}
-    assert not {"fitted", "predicted"} & came
-
-
 def test_what_resumes_sends_the_same_and_draws_once(net: Network, in_one_process: tuple[Any, Any]) -> None:
     net.invite("parts", **OPTIONS, seed=4, privacy=RESPONSE, secrecy="sums")
     noise, stopping = Noisy(), threading.Event()

@@ -3,21 +3,67 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gal.errors import LinkLostError
 from gal.node.carrier.called import Called
 from gal.node.carrier.calls import Pace
-from gal.node.carrier.carrier import MemoryCarrier
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.logs import open_log
 from gal.node.runtime.node import Node
 from patience import LONGEST, patient
 from real_nodes import HOLDER, TASK, Network
+
+
+class MemoryCarrier:
+    """A carrier within one process: organizations can be connected to it and disconnected at any time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._answers: dict[str, Callable[[bytes], bytes]] = {}
+        self._pool = ThreadPoolExecutor(thread_name_prefix="memory carrier")
+
+    def connect(self, name: str, answer: Callable[[bytes], bytes]) -> None:
+        """From now on an organization can be asked."""
+        with self._lock:
+            self._answers[name] = answer
+
+    def disconnect(self, name: str) -> None:
+        """An organization is gone: whoever waits for its answer waits in vain."""
+        with self._lock:
+            self._answers.pop(name, None)
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        with self._lock:
+            self._answers.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def present(self) -> Collection[str]:
+        """Names of those that are connected."""
+        with self._lock:
+            return sorted(self._answers)
+
+    def ask(self, name: str, data: bytes, deadline: float) -> bytes:
+        """What an organization answers; LinkLostError where it is gone or late."""
+        with self._lock:
+            answer = self._answers.get(name)
+        if answer is None:
+            raise LinkLostError(f"{name} is not connected")
+        try:
+            found = self._pool.submit(answer, data).result(deadline)
+        except TimeoutError:
+            raise LinkLostError(f"{name} did not answer within {deadline:g} s") from None
+        if name not in self.present():
+            raise LinkLostError(f"{name} went away before it had answered")
+        return found
+
 
 QUICK = Pace(look=0.02, idle=0.1, hold=patient(2.0), grace=patient(5.0), hello=patient(5.0), again=0.1)
 

@@ -300,8 +300,7 @@ def import_everything() -> None:
     import_storage()  # without torch, which is not made to be forked
     for name in ("cli.app", "cli.demo", "cli.learning", "cli.nodes", "node.admin.doctor"):
         importlib.import_module(f"gal.{name}")
-    for name in ("commands", "process"):
-        importlib.import_module(f"gal.node.runtime.{name}")
+    importlib.import_module("gal.node.runtime.commands")
     importlib.import_module("gal.node.holder.label_holder")  # a node does when it is asked to learn
     for name in ("duckdb", "prometheus_client", "sklearn.datasets", "gal_bench.demo.four_nodes"):
         importlib.import_module(name)

@@ -8,14 +8,13 @@ as a label holder for the lab (:func:`listening`).
 from __future__ import annotations
 
 import json
-import logging
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import gal
-from gal import Organization
+import small_network
 from gal.alignment import row_digest
-from gal.core.state import Ensemble, ensemble_of
+from gal.core.state import Ensemble
 from gal.errors import InvalidMessageError, NodeError
-from gal.models import LinearModel
 from gal.node.admin import membership as registering
 from gal.node.agreement.invitations import Invited, TaskTerms, write_invitation
 from gal.node.holder.label_holder import LabelHolder
-from gal.node.holder.learning.gathering import Patience
-from gal.node.journal.logs import Log
-from gal.node.runtime.node import Node
 from gal.node.store.audit import AuditEntry
 from gal.protocol import Message, encode, prepare, split
 from gal.protocol.codec import HEADER
@@ -48,19 +43,14 @@ from gal.transport import (
     Stream,
     card_of,
     dial,
-    make_identity,
-    save_identity,
+    load_identity,
 )
 from patience import LONGEST, patient
-from ports import free_port
 
 USED: dict[str, Any] = {"cross_validation": 0}
 """With which mallory is used: it gives back half of what it is sent, and a cross-validation finds that."""
 N_ROWS = 60
-LARGEST = 4_000_000
-QUICKLY = Patience(join=patient(20.0), deadline=patient(20.0))
 NOBODY = "sha256:" + "0" * 64
-TOKENS = {"integers", "texts", "hashes"}
 
 
 @dataclass(frozen=True)
@@ -70,51 +60,17 @@ class House:
     name: str
     home: Path
     identity: Identity
-    port: int
+    address: str | None
 
     @property
     def card(self) -> Card:
         """What others know of it."""
-        return card_of(self.identity, f"127.0.0.1:{self.port}")
+        return card_of(self.identity, self.address)
 
     @property
     def cards(self) -> CardFolder:
         """Whom it knows."""
         return CardFolder(self.home / "cards")
-
-
-def house(
-    root: Path,
-    name: str,
-    table: pd.DataFrame,
-    *,
-    more: str = "",
-    data: str = "",
-    model: str = 'use = "linear"',
-) -> House:
-    """Found an organization; ``more`` are lines at the end of node.toml, ``data``
-    and ``model`` of these sections.
-    """
-    home, identity, port = root / name, make_identity(name), free_port()
-    (home / "cards").mkdir(parents=True, mode=0o700)
-    save_identity(identity, home)
-    table.to_csv(home / "rows.csv", index=False)
-    label = 'label = "y"\n' if "y" in table else ""
-    address = f"127.0.0.1:{port}"
-    (home / "node.toml").write_text(
-        f'name = "{name}"\n[data]\nsource = "rows.csv"\nrow_id = "id"\n{label}{data}[model]\n{model}\n'
-        f'[listen]\nbind = "{address}"\naddress = "{address}"\n{more}',
-        encoding="utf-8",
-    )
-    return House(name, home, identity, port)
-
-
-def acquaint(*houses: House) -> None:
-    """Everybody gets everybody's card."""
-    for one in houses:
-        for other in houses:
-            if other is not one:
-                one.cards.add(other.card)
 
 
 def tables(seed: int = 0) -> dict[str, pd.DataFrame]:
@@ -237,7 +193,7 @@ def listening(who: House) -> Iterator[queue.Queue[Peer]]:
         peer.read()
 
     with Listener(
-        f"127.0.0.1:{who.port}",
+        str(who.address),
         who.identity,
         who.cards,
         on_stream=on_stream,
@@ -248,31 +204,25 @@ def listening(who: House) -> Iterator[queue.Queue[Peer]]:
         yield came
 
 
-@dataclass
 class Network:
-    """The houses, and the two nodes that run; ``holder`` is what the clinic does as a label holder."""
+    """Nodes of the clinic and the lab, and mallory's folder; ``holder`` is the clinic as a label holder."""
 
-    root: Path
-    clinic: House
-    lab: House
-    mallory: House
-    data: Mapping[str, pd.DataFrame]
-    nodes: dict[str, Node] = field(default_factory=dict)
-    stacks: dict[str, ExitStack] = field(default_factory=dict)
+    def __init__(self, inner: small_network.Network) -> None:
+        self.inner, self.root, self.data, self.nodes = inner, inner.root, inner.tables, inner.nodes
+        self.clinic, self.lab, self.mallory = (
+            House(name, inner.root / name, load_identity(inner.root / name, name), inner.address(name))
+            for name in ("clinic", "lab", "mallory")
+        )
 
-    def start(self, *houses: House) -> None:
-        """Start nodes."""
-        for one in houses:
-            stack = self.stacks[one.name] = ExitStack()
-            self.nodes[one.name] = stack.enter_context(Node(one.home, log=quiet()))
-            if one is self.clinic:
-                self.holder = LabelHolder(self.nodes["clinic"])
-                stack.callback(self.holder.close)
+    @property
+    def holder(self) -> LabelHolder:
+        return self.inner.holder
 
-    def stop(self, *houses: House) -> None:
-        """End nodes."""
-        for one in houses:
-            self.stacks.pop(one.name).close()
+    def start(self, house: House) -> None:
+        self.inner.start(house.name)
+
+    def stop(self, house: House) -> None:
+        self.inner.stop(house.name)
 
     def invite(self, task: str, *organizations: House, join: bool = True, **options: Any) -> TaskTerms:
         """The clinic opens a task; the lab joins it if it is invited, mallory never by itself."""
@@ -285,31 +235,14 @@ class Network:
 
     def learn(self, task: str, **how: Any) -> Ensemble:
         """Learn a version of a task of the clinic's to its end."""
-        told: dict[str, Any] = {
-            "patience": QUICKLY,
-            "on_event": lambda event: None,
-            "stopping": threading.Event(),
-        }
-        facts = self.holder.learn(task, **told | how)
-        return self.ensemble(task, int(facts["version"]))
+        version = int(self.inner.learn(task, **how)["version"])
+        return self.inner.ensemble(self.nodes["clinic"].state.find_task(task), version)
 
-    def ensemble(self, task: str, version: int = 1) -> Ensemble:
-        """What was learned in a version."""
-        state = self.nodes["clinic"].state
-        learned = state.learned_version(state.find_task(task).id, version)
-        assert learned is not None
-        assert learned.outcome is not None
-        return ensemble_of(learned.outcome.ensemble)
-
-    def in_process(self, *names: str, rounds: int = 2) -> Ensemble:
+    def in_process(self, *names: str) -> Ensemble:
         """The same learning without a network."""
-        order = self.data["clinic"]["id"]
-        members = []
-        for name in names:
-            view = self.data[name].set_index("id").loc[order].drop(columns="y", errors="ignore")
-            members.append(Organization(name, np.ascontiguousarray(view.to_numpy()), LinearModel()))
+        members = [one for one in self.inner.members() if one.name in names]
         y = self.data["clinic"]["y"].to_numpy()
-        return gal.learn(y, members, rounds=rounds, kind="regression", label_holder="clinic")
+        return gal.learn(y, members, rounds=2, kind="regression", label_holder="clinic")
 
     def audited(self, node: str) -> list[AuditEntry]:
         """The audit log of a node, verified."""
@@ -334,17 +267,16 @@ class Network:
 
 
 @contextmanager
-def network(root: Path, **more: Any) -> Iterator[Network]:
-    """A running clinic and lab, and mallory, whom both know; ``more``: by house, options of :func:`house`."""
-    data = tables()
-    houses = {name: house(root, name, table, **more.get(name, {})) for name, table in data.items()}
-    acquaint(*houses.values())
-    made = Network(root, houses["clinic"], houses["lab"], houses["mallory"], data)
+def network(root: Path, *, lab_model: str = small_network.LINEAR, **more: str) -> Iterator[Network]:
+    """A running clinic and lab, and mallory, whom both know; ``more``: by name, lines of node.toml."""
+    made = small_network.Network(
+        root, tables(), holders=("clinic", "mallory"), models={"lab": lab_model}, more=more
+    )
     try:
-        made.start(made.clinic, made.lab)
-        yield made
+        made.start("clinic", "lab")
+        yield Network(made)
     finally:
-        made.stop(*(one for one in (made.lab, made.clinic) if one.name in made.stacks))
+        made.stop()
 
 
 # An organization that answers by hand
@@ -539,18 +471,3 @@ def opened(message: Message) -> tuple[dict[str, Any], dict[str, pa.Array]]:
 def files_below(folder: Path) -> set[str]:
     """All files of a folder tree, relative to it."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
-
-
-def eventually(condition: Callable[[], bool], what: str, seconds: float = LONGEST) -> None:
-    """Wait until this is so."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"did not happen: {what}"
-        time.sleep(0.02)
-
-
-def quiet() -> Log:
-    """A log that keeps to itself."""
-    logger = logging.Logger("quiet")
-    logger.addHandler(logging.NullHandler())
-    return Log(logger)

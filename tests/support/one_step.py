@@ -19,8 +19,7 @@ from gal.engine.options import Options
 from gal.engine.task_making import make_task
 from gal.errors import NodeError
 from gal.node.holder.assistants import Pending
-from gal.node.holder.learning.gathering import Gathering, Patience
-from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.learning.gathering import OpenVersion, Patience
 from gal.node.holder.learning.replies import Replies
 from gal.node.holder.learning.rounds import Rounds
 from gal.node.holder.shared_rows import SharedRows
@@ -62,6 +61,8 @@ class FakeNode:
     """A label holder's node among organizations that answer as they are told
     to, as soon as they are asked.
     """
+
+    name = "clinic"
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -148,13 +149,13 @@ class Step:
         self.node, self.events = FakeNode(self.state), list[Any]()
         self.stopping = threading.Event()
         patience = Patience(join=5.0, deadline=deadline, quorum=quorum)
-        gathering = Gathering(
+        self.version = OpenVersion(
             cast(Any, self.node), record, 1, patience, self.events.append, self.stopping, frozenset(DIGEST)
         )
         chosen = Options(closing=False, cross_validation=0, validation_fraction=0.0)
         labels = regression_labels(np.arange(ROWS, dtype=np.float64), chosen)
-        task = make_task(labels, list(DIGEST), chosen, label_holder="clinic", seed=3)
-        self.version = self.gathering = OpenVersion.of(gathering, task, cast(Any, None), labels)
+        self.version.task = make_task(labels, list(DIGEST), chosen, label_holder="clinic", seed=3)
+        self.version.labels = labels
         self.shared = {name: SharedRows(np.ones(ROWS, dtype=np.bool_), one) for name, one in DIGEST.items()}
         self.late = 0
         self.refused: dict[str, str] = {}

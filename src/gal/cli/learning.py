@@ -75,8 +75,8 @@ def learn_command(
         "anew": anew,
         "measure_leak": leakage,
         "no_closing": no_closing,
-        "patience": {"join": wait, "deadline": deadline, "quorum": least},
-        "acceptance": {"activate": activate, "require_all": quorum == "all", "at_least": least},
+        "activate": activate,
+        "patience": {"join": wait, "deadline": deadline, "quorum": least, "everybody": quorum == "all"},
     }
     screen = Screen(stderr=True)
     watcher = Watcher(screen)

@@ -1,4 +1,4 @@
-"""``gal predict``: predictions for a file of rows, or for applications that ask over HTTP."""
+"""``gal predict``: predictions for a file of rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from rich.markup import escape
 
 from gal.cli.options import AsJson, Home, TaskName, Wait
 from gal.cli.screen import Screen
-from gal.errors import InvalidInputError
 
 GoOn = Annotated[
     bool,
@@ -24,26 +23,16 @@ GoOn = Annotated[
 def predict_command(
     task: TaskName,
     rows: Annotated[
-        Path | None,
+        Path,
         typer.Argument(
-            help="CSV, Parquet or Excel file with row ids, and own columns if the source lacks them.",
-            show_default=False,
+            help="CSV, Parquet or Excel file with row ids, and own columns if the source lacks them."
         ),
-    ] = None,
+    ],
     out: Annotated[
         Path | None, typer.Option(help="Write a CSV file; default: print the same.", show_default=False)
     ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(help="Instead of a file: answer JSON requests at this host:port.", show_default=False),
-    ] = None,
     version: Annotated[int | None, typer.Option(help="Not the active version.", show_default=False)] = None,
-    deadline: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds to wait for answers; default: 60, with --listen 5.", min=0.1, show_default=False
-        ),
-    ] = None,
+    deadline: Annotated[float, typer.Option(help="Seconds to wait for answers.", min=0.1)] = 60,
     wait: Wait = 30,
     go_on: GoOn = False,
     home: Home = None,
@@ -55,13 +44,6 @@ def predict_command(
     from gal.node.config.configuration import home_of
 
     folder = home_of(home)
-    if (rows is None) == (listen is None):
-        raise InvalidInputError("give a file of rows, or --listen host:port, and not both")
-    if listen is not None:
-        _listen(folder, task, listen, 5.0 if deadline is None else deadline)
-        return
-    assert rows is not None
-    deadline = 60.0 if deadline is None else deadline
     arguments = {
         "task": task,
         "rows": str(rows.absolute()),
@@ -93,33 +75,6 @@ def do_with_spinner(folder: Path, what: str, arguments: Mapping[str, Any], waiti
             what,
             arguments,
             on_event=lambda event: None,  # noqa: ARG005
-            stopping=stopping,
-            log=open_log(folder, "error"),
-        )
-
-
-def _listen(folder: Path, task: str, listen: str, seconds: float) -> None:
-    from gal.cli.nodes import ended_by_signals
-    from gal.node.journal.logs import open_log
-    from gal.node.runtime.commands import do
-
-    screen = Screen(stderr=True)
-    host = listen.rpartition(":")[0]
-
-    def print_event(event: Mapping[str, Any]) -> None:
-        screen.print(
-            f"predictions of [bold]{escape(task)}[/] at {event['scheme']}://{host}:{event['port']}/predict "
-            "(Ctrl-C ends it). "
-            f"Requests show the token in {escape(event['token'])}: Authorization: Bearer TOKEN"
-        )
-
-    arguments = {"task": task, "listen": listen, "seconds": seconds}
-    with ended_by_signals() as stopping:
-        do(
-            folder,
-            "endpoint",
-            arguments,
-            on_event=print_event,
             stopping=stopping,
             log=open_log(folder, "error"),
         )

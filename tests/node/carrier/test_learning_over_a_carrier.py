@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from carried import Holder, label_holder, site
+from carried import Holder, MemoryCarrier, label_holder, site
 from gal.errors import LearningInterruptedError
-from gal.node.carrier.carrier import MemoryCarrier
 from patience import patient
 from real_nodes import HOLDER, Network, text_of, until
 

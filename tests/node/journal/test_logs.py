@@ -133,16 +133,6 @@ def test_levels(level: Level, n_lines: int) -> None:
     assert len(to.getvalue().splitlines()) == n_lines
 
 
-def test_bound_fields_stand_in_every_line() -> None:
-    to = io.StringIO()
-    log = open_log(None, to=to).bind(task="risk")
-    log.info("begun")
-    log.bind(round=1).warning("late", task="other")
-    first, second = to.getvalue().splitlines()
-    assert first.endswith("begun task=risk")
-    assert second.endswith("late task=other round=1")
-
-
 def test_the_root_logger_and_other_logs_are_left_alone() -> None:
     before = (list(logging.root.handlers), logging.root.level, dict(logging.root.manager.loggerDict))
     one, two = io.StringIO(), io.StringIO()

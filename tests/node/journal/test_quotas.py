@@ -427,14 +427,6 @@ def test_what_is_no_message_counts_as_refused_at_a_label_holder(house: Callable[
     state.close()
 
 
-def test_what_is_no_message_counts_as_refused_at_an_organization(house: Callable[..., House]) -> None:
-    lab = house(refusals_per_day=5)
-    stream = FakeStream("clinic", *[GARBAGE] * 50)
-    link = Link("clinic", cast(Any, FakeService(lab.policy)), lab.records(), lambda peer: cast(Any, stream))
-    end_when_spent(link)
-    assert stream.n_left == 45
-
-
 def garbled(*frames: bytes) -> Stream:
     """A stream of these frames."""
     return Stream(
@@ -493,8 +485,11 @@ def test_a_message_that_breaks_off_with_the_line_counts(house: Callable[..., Hou
     state.close()
 
 
-def test_what_is_no_message_uses_up_bytes_at_an_organization(house: Callable[..., House]) -> None:
-    lab = house(bytes_per_day=ByteSize(5_000))
+@pytest.mark.parametrize("policy", [{"refusals_per_day": 5}, {"bytes_per_day": ByteSize(5_000)}], ids=str)
+def test_what_is_no_message_counts_at_an_organization(
+    house: Callable[..., House], policy: dict[str, Any]
+) -> None:
+    lab = house(**policy)
     stream = FakeStream("clinic", *[GARBAGE] * 50)
     link = Link("clinic", cast(Any, FakeService(lab.policy)), lab.records(), lambda peer: cast(Any, stream))
     end_when_spent(link)
@@ -503,14 +498,8 @@ def test_what_is_no_message_uses_up_bytes_at_an_organization(house: Callable[...
 
 def test_and_so_do_frames_that_make_no_message(house: Callable[..., House]) -> None:
     lab = house(bytes_per_day=ByteSize(20_000))
-    records, dialed = lab.records(), list[Stream]()
-
-    def dial(peer: str) -> Stream:
-        dialed.append(garbled(TOO_LARGE, *[REST] * 99))
-        dialed[-1].peer = peer
-        dialed[-1].agree(2, "gal", 10**9)
-        return dialed[-1]
-
-    end_when_spent(Link("clinic", cast(Any, FakeService(lab.policy)), records, dial))
-    assert len(dialed) == 1
-    assert len(list(dialed[0]._incoming)) == 80
+    stream = garbled(TOO_LARGE, *[REST] * 99)
+    stream.peer = "clinic"
+    stream.agree(2, "gal", 10**9)
+    end_when_spent(Link("clinic", cast(Any, FakeService(lab.policy)), lab.records(), lambda peer: stream))
+    assert len(list(stream._incoming)) == 80

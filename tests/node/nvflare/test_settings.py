@@ -36,14 +36,13 @@ def test_a_prepared_site_runs_our_classes_and_no_code_of_a_job(tmp_path: Path) -
     permissions = read(tmp_path / "authorization.json")["permissions"]
     assert {role: given["byoc"] for role, given in permissions.items()} == dict.fromkeys(rights, "none")
     assert permissions["project_admin"]["submit_job"] == "any"
-    settings = read_settings(tmp_path, "lab")
-    assert (settings.home, settings.label_holder) == (Path("/srv/gal/lab"), "clinic")
+    assert read_settings(tmp_path, "lab") == (Path("/srv/gal/lab"), "clinic")
 
 
 def test_sites_of_a_simulator_share_a_folder(tmp_path: Path) -> None:
     prepare_site(tmp_path, label_holder="clinic", homes=Path("/srv/gal"))
-    assert read_settings(tmp_path, "lab").home == Path("/srv/gal/lab")
-    assert read_settings(tmp_path, None).home == Path("/srv/gal/clinic")
+    assert read_settings(tmp_path, "lab")[0] == Path("/srv/gal/lab")
+    assert read_settings(tmp_path, None)[0] == Path("/srv/gal/clinic")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +19,7 @@ from forked import Forked
 from gal.node.admin.init import init_node
 from gal.node.runtime.commands import serving
 from gal.node.runtime.control import ask_node, running_node
-from gal.node.runtime.node import Node
-from gal.node.runtime.process import CRASH_LOG
+from gal.node.runtime.node import CRASH_LOG, Node
 from patience import LONGEST
 from ports import free_port
 from real_nodes import until
@@ -53,6 +53,19 @@ def test_a_native_crash_leaves_a_trace(home: Path, tmp_path: Path) -> None:
         process.send_signal(signal.SIGSEGV)
         assert process.wait(LONGEST) == -signal.SIGSEGV
     assert "Segmentation fault" in (home / CRASH_LOG).read_text()
+
+
+def test_the_page_beside_a_node(home: Path, tmp_path: Path) -> None:
+    output = tmp_path / "page.log"
+    with served(home, output, "--page", "--page-at", "127.0.0.1:0") as process:
+        until(lambda: "page: " in output.read_text(), "the page")
+        said = output.read_text()
+        address = said.partition("page: ")[2].split()[0]
+        with urllib.request.urlopen(f"{address}livez", timeout=LONGEST) as answer:
+            assert answer.status == 200
+        assert (home / "http.token").read_text().strip() not in said, "it is never in a log"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LONGEST) == 0
 
 
 RAISED = """

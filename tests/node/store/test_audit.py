@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from forked import Forked
 from gal.errors import AuditError, NodeError
 from gal.node.config.configuration import AuditSection
-from gal.node.journal.retention import Retention
+from gal.node.journal.records import keep_no_longer, trim_audit
 from gal.node.store.audit import (
     FIRST,
     TRIMMED,
@@ -423,12 +423,10 @@ def test_a_file_that_is_no_archive_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_a_node_keeps_as_many_days_as_it_is_told(old: AuditLog, tmp_path: Path) -> None:
-    everything = Retention(AuditSection(), old, quiet(), lambda: day(10))
-    everything.start()
-    everything.close()
+    keep_no_longer(AuditSection(), old, quiet(), lambda: day(10)).set()
     assert len(old.entries()) == 10
     wanted = AuditSection(keep_days=3, archive=str(tmp_path / "archive"))  # type: ignore[arg-type]
-    Retention(wanted, old, quiet(), lambda: day(10)).look()
+    trim_audit(wanted, old, quiet(), day(10))
     assert [one.seq for one in old.entries()] == [8, 9, 10, 11]
     [archive] = (tmp_path / "archive").iterdir()
     assert old.verify(archived=read_archives([archive])).n_trimmed == 0
@@ -436,5 +434,5 @@ def test_a_node_keeps_as_many_days_as_it_is_told(old: AuditLog, tmp_path: Path) 
 
 def test_a_log_that_was_altered_is_said_and_not_cut(old: AuditLog) -> None:
     tamper(old.path, "update audit set peer = 'nobody' where seq = 2")
-    Retention(AuditSection(keep_days=3), old, quiet(), lambda: day(10)).look()
+    trim_audit(AuditSection(keep_days=3), old, quiet(), day(10))
     assert len(old.entries()) == 10

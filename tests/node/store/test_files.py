@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gal.errors import NodeError
-from gal.node.store.files import link_whole, read_whole, remove_drafts, write_whole
+from gal.node.store.files import read_whole, remove_drafts, write_whole
 from gal.protocol import digest
 
 
@@ -40,29 +40,6 @@ def test_a_damaged_file_is_a_missing_one(tmp_path: Path) -> None:
     path.unlink()
     path.mkdir()
     assert read_whole(path, known) is None
-
-
-def test_a_second_name_is_no_second_copy(tmp_path: Path) -> None:
-    known = write_whole(tmp_path / "answer", b"content")
-    write_whole(tmp_path / "reply", b"what was there before")
-    for _ in range(2):  # also where it has that name already
-        assert link_whole(tmp_path / "answer", tmp_path / "reply")
-        assert (tmp_path / "reply").samefile(tmp_path / "answer")
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["answer", "reply"]
-    write_whole(tmp_path / "answer", b"another one")
-    assert read_whole(tmp_path / "reply", known) == b"content"
-
-
-def test_what_cannot_have_a_second_name_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not link_whole(tmp_path / "answer", tmp_path / "reply")
-    write_whole(tmp_path / "answer", b"content")
-
-    def refused(self: Path, target: Path) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(Path, "hardlink_to", refused)
-    assert not link_whole(tmp_path / "answer", tmp_path / "reply")
-    assert [path.name for path in tmp_path.iterdir()] == ["answer"]
 
 
 def test_a_new_file_replaces_the_old(tmp_path: Path) -> None:

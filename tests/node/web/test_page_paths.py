@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
@@ -18,46 +17,18 @@ from urllib.error import HTTPError
 
 import pytest
 
-from gal.node.admin.page_serving import node_page
 from gal.node.config.configuration import LEDGER
 from gal.node.holder.doing import CONNECTED, waited_for
 from gal.node.runtime.alerts import Alerts
 from gal.node.web import health
 from gal.node.web.app import HEADERS
-from gal.node.web.token import ensure_token
 from gal.privacy.ledger import Budget
 from live_nodes import eventually
 from patience import LONGEST, patient
+from sites import Site, site_of
 from small_network import Network, numbers, running
 
 OPTIONS: dict[str, Any] = {"rounds": 3, "cross_validation": 0, "validation_fraction": 0.25}
-
-
-@dataclass
-class Site:
-    """The page of one node, and how it is asked."""
-
-    port: int
-    token: str
-
-    def raw(
-        self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None, token: bool = True
-    ) -> tuple[int, bytes, http.client.HTTPMessage]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=patient(60))
-        shown = {"Authorization": f"Bearer {self.token}"} if token else {}
-        try:
-            connection.request("GET" if body is None else "POST", path, body, shown | (headers or {}))
-            answer = connection.getresponse()
-            return answer.status, answer.read(), answer.headers
-        finally:
-            connection.close()
-
-    def json(self, path: str, body: Any = None, **how: Any) -> tuple[int, Any]:
-        status, content, _ = self.raw(path, None if body is None else json.dumps(body).encode(), **how)
-        return status, json.loads(content)
-
-    def metrics(self) -> str:
-        return self.raw("/metrics")[1].decode()
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +51,7 @@ def _other_learned(network: Network) -> None:
 @pytest.fixture(scope="module")
 def sites(network: Network) -> Iterator[dict[str, Site]]:
     with ExitStack() as stack:
-        made = {}
-        for name in ("clinic", "lab"):
-            node, said = network.nodes[name], list[str]()
-            stack.enter_context(node_page(node, network.label_holders.get(name), "127.0.0.1:0", said.append))
-            made[name] = Site(int(said[0].rpartition(":")[2].strip("/")), ensure_token(node.home))
-        yield made
+        yield {name: stack.enter_context(site_of(network, name)) for name in ("clinic", "lab")}
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +131,7 @@ def test_a_learning_is_seen_while_it_goes_on(network: Network, site: Site) -> No
 
 
 def test_who_is_waited_for(network: Network, site: Site) -> None:
+    network.wait_until_joined(network.nodes["clinic"].state.find_task("other"), "lab")
     network.stop("ward")
     seen: list[dict[str, Any]] = []
 
@@ -177,7 +144,7 @@ def test_who_is_waited_for(network: Network, site: Site) -> None:
     [waiting] = seen[0]["waiting"]
     assert (waiting["organization"], waiting["what"], waiting["connected"]) == ("ward", "connect", False)
     assert 0 < waiting["seconds_left"] <= patient(20.0)
-    assert "gal_waited_for_seconds" in site.metrics()
+    assert "gal_waited_for_seconds" in site.raw("/metrics")[1].decode()
     learning = seen[0]["learning"]
     assert (learning["round"], learning["rounds"]) == (0, 3), "known before the first round is done"
 
@@ -202,7 +169,7 @@ def test_who_went_before_it_was_asked_is_waited_for(network: Network) -> None:
 
 def test_events_come_as_they_happen(network: Network, site: Site) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=patient(60))
-    connection.request("GET", "/v1/events", headers={"Authorization": f"Bearer {site.token}"})
+    connection.request("GET", "/v1/events", headers=site.bearer)
     answer = connection.getresponse()
     assert answer.headers["content-type"].startswith("text/event-stream")
     first = json.loads(answer.readline().removeprefix(b"data: "))
@@ -333,7 +300,7 @@ def test_not_ready_without_a_source_or_a_quorum(network: Network, sites: dict[st
 @pytest.mark.usefixtures("_other_learned")
 def test_metrics_that_one_alerts_on(network: Network, site: Site) -> None:
     assert site.json("/v1/predict", {"task": "risk", "ids": [1003]})[0] == 200
-    text = site.metrics()
+    text = site.raw("/metrics")[1].decode()
     for line in (
         "gal_learning 0.0",
         'gal_round{task="other"} 3.0',

@@ -10,11 +10,10 @@ from gal.node.admin.status import spent_privacy
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.runtime.node import Node
 from gal.node.web.app import make_app
-from gal.node.web.live_page import Page, add_page
+from gal.node.web.live_page import add_page
 from gal.node.web.predictions import OnlinePredictions, add_predictions
 from gal.node.web.server import LOCAL_NAMES, HttpServer, is_loopback, listening_socket
 from gal.node.web.token import ensure_token
-from gal.node.web.watching import add_watching
 
 PREDICTION_SECONDS = 5.0
 """For which organizations are waited for, of one prediction."""
@@ -31,9 +30,7 @@ def node_page(
         host, port = socket.getsockname()[:2]
         local = is_loopback(str(host))
         app = make_app(ensure_token(node.home), LOCAL_NAMES if local else None)
-        page = Page(node, partial(spent_privacy, node.home))
-        add_page(app, page)
-        add_watching(app, page.watching)
+        add_page(app, node, partial(spent_privacy, node.home))
         if holder is not None:
             predictions = OnlinePredictions(holder, PREDICTION_SECONDS)
             stack.callback(predictions.close)

@@ -10,8 +10,7 @@ import threading
 import time
 
 from gal.errors import LinkLostError, NodeError, RefusedError
-from gal.node.carrier.mailbox import MOST_UNREAD, Mailbox
-from gal.node.carrier.parcels import Header, Parcel, parcel_of
+from gal.node.carrier.parcels import MOST_UNREAD, Header, Mailbox, Parcel, parcel_of
 from gal.transport import Card, CardFolder, Identity, Stream
 from gal.transport.handshake import greet
 
@@ -49,7 +48,6 @@ class Called:
         self._closed = False
 
     def close(self) -> None:
-        """Answer no more."""
         with self._changed:
             self._closed = True
             session, self._session, self._fresh = self._session, None, None

@@ -1,5 +1,8 @@
 """The label holder's side of a carrier: one stream to each organization that is present.
 
+A carrier is whatever connects the organizations. Above it everything is the same as between nodes: gathering,
+quorum, deadlines, drop-outs, resuming, policy, audit and privacy do not know what they travel on.
+
 A question takes along what waits to be sent, and its answer what came of it. While an answer is awaited, the
 organization keeps the question open for some seconds; who does not come back then is lost, and called again
 when it is there.
@@ -10,18 +13,31 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Protocol
 from uuid import uuid4
 
 from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
-from gal.node.carrier.carrier import Carrier
-from gal.node.carrier.mailbox import MOMENT, MOST_UNREAD, Mailbox
-from gal.node.carrier.parcels import Header, Parcel, parcel_of
+from gal.node.carrier.parcels import MOMENT, MOST_UNREAD, Header, Mailbox, Parcel, parcel_of
 from gal.transport import CardFolder, Identity, Stream
 from gal.transport.handshake import welcome
 
 LOGGER = logging.getLogger(__name__)
+
+
+class Carrier(Protocol):
+    """Takes bytes to an organization and brings its answer; safe to call from several threads.
+
+    One question at a time is asked of each organization. Who an organization is, the carrier knows: the
+    names are those of the cards.
+    """
+
+    def present(self) -> Collection[str]:
+        """Names of the organizations that can be asked now."""
+
+    def ask(self, name: str, data: bytes, deadline: float) -> bytes:
+        """What an organization answers; LinkLostError where nothing came within ``deadline`` seconds."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +68,9 @@ class Call:
         self._session, self._number = uuid4().hex, 0
         self._incoming = Mailbox(MOST_UNREAD)
         self._lost: NodeError = LinkLostError(f"{name} ended the stream")
-        self._greeted = self._cancelled = False
+        self._cancelled = False
+        self.greeted = False
+        """From then on questions are kept open only for answers."""
         self._outgoing = Mailbox()
         card = cards.get(name)
         if card is None:
@@ -69,10 +87,6 @@ class Call:
         )
         threading.Thread(target=self._carry, name=f"calling {name}", daemon=True).start()
 
-    def greeted(self) -> None:
-        """The greeting is over: from now on questions are kept open only for answers."""
-        self._greeted = True
-
     def _cancel(self) -> None:
         self._cancelled = True
         self._incoming.finish(drop=True)
@@ -80,9 +94,9 @@ class Call:
     def _carry(self) -> None:
         try:
             while not self._cancelled and not self._outgoing.is_over:
-                awaited = not self._greeted or self._awaits(self._name)
+                awaited = not self.greeted or self._awaits(self._name)
                 frames = self._outgoing.take(0.0 if awaited else self._pace.idle)
-                hold = self._pace.hold if self._greeted else min(1.0, self._pace.hold)
+                hold = self._pace.hold if self.greeted else min(1.0, self._pace.hold)
                 if self._ask(frames, hold if awaited or self._awaits(self._name) else 0.0).ended:
                     break
             else:
@@ -149,11 +163,9 @@ class Calls:
         self._thread = threading.Thread(target=self._watch, name="calls", daemon=True)
 
     def start(self) -> None:
-        """Call whoever is present, now and later."""
         self._thread.start()
 
     def close(self) -> None:
-        """End all calls."""
         self._ending.set()
         self._thread.join(5)
         with self._lock:
@@ -167,22 +179,19 @@ class Calls:
     def _watch(self) -> None:
         while not self._ending.wait(self._pace.look):
             try:
-                self._look()
+                for name in self._carrier.present():
+                    self._begin(name)
             except Exception:  # of a carrier: the next look may find it well again
                 LOGGER.exception("looking for who is present failed")
 
-    def _look(self) -> None:
+    def _begin(self, name: str) -> None:
         now = time.monotonic()
-        for name in self._carrier.present():
-            with self._lock:
-                if (
-                    name in self._open
-                    or now < self._not_before.get(name, now)
-                    or self._cards.get(name) is None
-                ):
-                    continue
-                self._open[name] = None
-            threading.Thread(target=self._call, args=(name,), name=f"gal {name}", daemon=True).start()
+        with self._lock:
+            waits = name in self._open or now < self._not_before.get(name, now)
+            if waits or self._cards.get(name) is None:
+                return
+            self._open[name] = None
+        threading.Thread(target=self._call, args=(name,), name=f"gal {name}", daemon=True).start()
 
     def _call(self, name: str) -> None:
         """The life of one call: greeting, then whatever the node does with its stream."""
@@ -200,9 +209,13 @@ class Calls:
 
     def _serve(self, call: Call) -> None:
         stream = call.stream
+        timer = threading.Timer(self._pace.hello, stream.abandon)
+        timer.daemon = True
+        timer.start()
         try:
-            self._welcome(stream)
-            call.greeted()
+            welcome(stream, self._identity, software=self._software, largest=self._largest)
+            timer.cancel()
+            call.greeted = True
             self._on_stream(stream)
         except LinkLostError as error:
             LOGGER.debug("%s", error)
@@ -213,13 +226,5 @@ class Calls:
             LOGGER.exception("the stream of %s failed", stream.peer)
             stream.refuse("failed", f"{self._identity.name} failed to go on; its log says why")
         finally:
-            stream.close()
-
-    def _welcome(self, stream: Stream) -> None:
-        timer = threading.Timer(self._pace.hello, stream.abandon)
-        timer.daemon = True
-        timer.start()
-        try:
-            welcome(stream, self._identity, software=self._software, largest=self._largest)
-        finally:
             timer.cancel()
+            stream.close()

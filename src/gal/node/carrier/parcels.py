@@ -1,14 +1,16 @@
 """Parcels: what one question over a carrier holds, and what its answer does.
 
 A carrier asks and answers; a stream speaks whenever it wants. So a parcel has all frames that wait at one
-side, and the answer all that wait at the other. It belongs to a session, which is the life of one stream.
+side, and the answer all that wait at the other. It belongs to a session, which is the life of one stream. A
+mailbox has the frames that wait at one side.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,7 +18,16 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from gal.errors import InvalidMessageError
 from gal.protocol.frames import FRAME
+from gal.transport.stream import Outgoing
 
+AT_ONCE = 1 << 16
+"""So many frames of a stream may wait here; a carrier takes whole messages along."""
+MOMENT = 0.02
+"""Seconds after which nothing more comes that could be taken along."""
+MOST_UNREAD = 64 << 20
+"""Bytes of frames that came and wait to be read; then no more are taken in."""
+APIECE = 100
+"""Bytes that a frame takes besides its own."""
 LENGTH = struct.Struct(">I")
 LARGEST_HEADER = 8192
 LARGEST_FRAME = FRAME + 64
@@ -50,7 +61,6 @@ class Parcel:
     frames: Sequence[bytes] = ()
 
     def to_bytes(self) -> bytes:
-        """As it travels."""
         header = json.dumps(self.header.model_dump(), sort_keys=True, allow_nan=False).encode()
         pieces = [header, *self.frames]
         return b"".join(part for piece in pieces for part in (LENGTH.pack(len(piece)), piece))
@@ -80,3 +90,47 @@ def parcel_of(data: bytes) -> Parcel:
     except ValidationError as error:
         raise InvalidMessageError(f"no header of a parcel: {error.errors()[0]['msg']!s:.200}") from error
     return Parcel(header, pieces[1:])
+
+
+class Mailbox(Outgoing):
+    """Frames in order; as an iterator it waits for each, until it is finished and empty."""
+
+    def __init__(self, most: int = MOST_UNREAD) -> None:
+        """Where ``most`` bytes wait, who puts all frames of a parcel waits itself."""
+        super().__init__(AT_ONCE)
+        self._most = most
+
+    @property
+    def is_over(self) -> bool:
+        with self._changed:
+            return self._finished and not self._frames
+
+    def put_all(self, frames: Iterable[bytes]) -> None:
+        """Add frames, all at once, as soon as there is room for one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._finished or self.n_bytes < self._most)
+            if not self._finished:
+                self._frames.extend(frames)
+                self._changed.notify_all()
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(len(frame) + APIECE for frame in self._frames)
+
+    def take(self, seconds: float) -> list[bytes]:
+        """All frames that are there, once there are any; none where time is up or it is finished.
+
+        What comes a moment after the first is waited for: requests of a step are posted one by one.
+        """
+        until = time.monotonic() + seconds
+        with self._changed:
+            while not self._frames and not self._finished and (left := until - time.monotonic()) > 0:
+                self._changed.wait(left)
+            n_frames = 0
+            while not self._finished and len(self._frames) > n_frames:
+                n_frames = len(self._frames)
+                self._changed.wait_for(lambda: self._finished, MOMENT)
+            frames = list(self._frames)
+            self._frames.clear()
+            self._changed.notify_all()
+            return frames

@@ -40,9 +40,7 @@ class Pending:
     encoded: Encoded
     answer: Received | None = None
     on_answer: OnAnswer | None = None
-    """Called with the answer before it counts, in the thread of the stream; what it
-    raises is the answer's problem.
-    """
+    """Called with the answer before it counts; what it raises is the answer's problem."""
     problem: str = ""
     sent: int = 0
     """How often it was sent."""
@@ -75,7 +73,6 @@ class Assistants:
         self._since, self._last_there = time.monotonic(), dict[str, float]()
 
     def close(self) -> None:
-        """Send nothing more."""
         for sender in list(self._senders.values()):
             sender.shutdown(wait=False, cancel_futures=True)
 
@@ -93,7 +90,6 @@ class Assistants:
             return {name for name in self._streams if task not in self._joined.get(name, {task: False})}
 
     def connected(self) -> list[str]:
-        """Organizations that have a stream."""
         return sorted(self._streams.copy())  # copied at once: no lock is needed
 
     def greeting(self) -> set[str]:
@@ -174,7 +170,6 @@ class Assistants:
                 self._fail([pending], str(error))
 
     def unanswered(self) -> list[Pending]:
-        """Requests whose answers are waited for."""
         with self._changed:
             return list(self._pending.values())
 
@@ -195,8 +190,8 @@ class Assistants:
             self._joined.pop(stream.peer, None)
             self._changed.notify_all()
         stream.on_waste = partial(self._records.wasted, stream.peer)
-        said = {"software": stream.software, "protocol": stream.version}
-        self._records.log.info("connected", peer=stream.peer, **said)
+        about = {"software": stream.software, "protocol": stream.version}
+        self._records.log.info("connected", peer=stream.peer, **about)
         self._records.metrics.connected(stream.peer, True)
         try:
             while (limited := self._records.is_limited(stream.peer)) is None:
@@ -214,21 +209,27 @@ class Assistants:
             self._records.metrics.connected(stream.peer, False)
 
     def _take(self, stream: Stream) -> None:
+        records = self._records
         try:
             received = stream.receive()
-        except (InvalidMessageError, LimitedError) as error:
-            if isinstance(error, InvalidMessageError):  # the other is told when it is let go
-                _refuse_invalid(self._records, stream, error)
+        except InvalidMessageError as error:
+            records.refused(stream.peer, code_of(error), str(error), n_bytes=error.n_bytes)
+            records.send(stream, _refusal(Message("refusal"), "invalid-message", str(error)))
+            return
+        except LimitedError:  # it is told when it is let go
             return
         with self._changed:
             awaited = self._asked_for(stream, received.message) is not None
         try:
-            pause = self._records.entered(stream.peer, received, awaited=awaited)
+            pause = records.entered(stream.peer, received, awaited=awaited)
         except NodeError as error:  # nothing enters without a record: whoever waits for it is told why
             self._fail([one for one in self.unanswered() if one.organization == stream.peer], str(error))
             raise
-        received = _printable(received) if received.message.kind == "refusal" else received
         message = received.message
+        if message.kind == "refusal":  # people will read its words; a terminal would obey some characters
+            words = "".join(one if one.isprintable() else "?" for one in message.fields["message"])
+            message = replace(message, fields={**message.fields, "message": words})
+            received = replace(received, message=message)
         if message.kind == "joined":
             self._join(stream, message)
         elif message.kind == "leave":
@@ -237,7 +238,8 @@ class Assistants:
             self._resolve(stream, received)
         else:
             self._refuse(stream, message, "not-an-answer", f"an organization does not send {message.kind}")
-        _rest(pause)  # where it sends too fast, what comes next waits at its side
+        if pause:  # where it sends too fast, what comes next waits at its side
+            time.sleep(pause)
 
     def _asked_for(self, stream: Stream, message: Message) -> Pending | None:
         """The request that this very organization answers with this. Holds the lock."""
@@ -276,24 +278,19 @@ class Assistants:
             pending = self._asked_for(stream, message)
             if pending is not None:
                 del self._pending[pending.key]
-        if pending is None:
-            if message.kind == "refusal" and not message.fields.get("answers"):
-                code, said = message.fields["code"], message.fields["message"]
-                self._records.log.warning("told", peer=stream.peer, code=code, why=said)
-                if code == "invalid-message":
-                    self._fail_open(stream, received)
-            else:
-                why = f"{message.kind} {message.request} answers nothing that is open"
-                self._records.refused(stream.peer, "not-asked", why)
-            return
-        self._settle(pending, stream, received)
-
-    def _fail_open(self, stream: Stream, received: Received) -> None:
-        """An organization could not take what it was sent (too large a message), and cannot say which."""
-        open_ones = [one for one in self.unanswered() if one.through is stream]
-        self.give_up(open_ones)
-        for pending in open_ones:
+        if pending is not None:
             self._settle(pending, stream, received)
+        elif message.kind != "refusal" or message.fields.get("answers"):
+            why = f"{message.kind} {message.request} answers nothing that is open"
+            self._records.refused(stream.peer, "not-asked", why)
+        else:
+            code, said = message.fields["code"], message.fields["message"]
+            self._records.log.warning("told", peer=stream.peer, code=code, why=said)
+            if code == "invalid-message":  # it could not take what it was sent, and cannot say which
+                open_ones = [one for one in self.unanswered() if one.through is stream]
+                self.give_up(open_ones)
+                for one in open_ones:
+                    self._settle(one, stream, received)
 
     def _settle(self, pending: Pending, stream: Stream, received: Received) -> None:
         try:
@@ -311,17 +308,6 @@ class Assistants:
     def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
         self._records.refused(stream.peer, code, why)
         self._records.send(stream, _refusal(message, code, why))
-
-
-def _rest(seconds: float) -> None:
-    if seconds:  # to sleep for no time lets other threads go first
-        time.sleep(seconds)
-
-
-def _refuse_invalid(records: Records, stream: Stream, error: InvalidMessageError) -> None:
-    """Something came that was no message, or that there was no room for."""
-    records.refused(stream.peer, code_of(error), str(error), n_bytes=error.n_bytes)
-    records.send(stream, _refusal(Message("refusal"), "invalid-message", str(error)))
 
 
 def _refusal(message: Message, code: str, why: str) -> Encoded:
@@ -351,10 +337,3 @@ def _checked_tasks(state: State, peer: str, message: Message) -> tuple[dict[str,
         code: f" (and so for {len(all_of) - 1} more tasks)" for code, all_of in refused.items() if all_of[1:]
     }
     return joined, {code: all_of[0] + more.get(code, "") for code, all_of in refused.items()}
-
-
-def _printable(received: Received) -> Received:
-    """A refusal in words that people will read; a terminal would obey some characters."""
-    message = received.message
-    words = "".join(one if one.isprintable() else "?" for one in message.fields["message"])
-    return replace(received, message=replace(message, fields={**message.fields, "message": words}))

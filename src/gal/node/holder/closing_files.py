@@ -37,9 +37,7 @@ def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> 
 
 
 def read_learned(state: State, task: str, version: int, outcome: LearningOutcome) -> Ensemble:
-    """What was learned in a finished version, with its closing model; an error where
-    the file is not what was written.
-    """
+    """What was learned in a finished version, with its stacker."""
     ensemble = ensemble_of(outcome.ensemble)
     if outcome.closing is None:
         return ensemble
@@ -73,8 +71,8 @@ def _write(state: State, task: str, version: int, ensemble: Ensemble, file: str)
 
 
 def _read(state: State, task: str, version: int, file: str, expected: str) -> Ensemble:
-    """What is in a file of this node. Its forests predict in this process, and not in the one that is shut
-    in: one that somebody made up, such as for a backup, would end the node.
+    """What is in a file of this node. Its forests predict in this process, which is not sandboxed: one that
+    somebody made up, such as for a backup, would end the node.
     """
     path, whose = _path(state, task, version, file), " of your own model in" if file == OWN_FILE else " of"
     if read_whole(path, expected) is None:
@@ -84,16 +82,12 @@ def _read(state: State, task: str, version: int, file: str, expected: str) -> En
         )
     try:
         stored = load_ensemble(path)
-        for forest in _forests(stored):
+        stackers: list[Any] = [stored.closing, None if stored.probes is None else stored.probes.stacker]
+        for forest in (model for one in stackers for model in getattr(one, "models", ())):
             check_forest(forest)
     except StoredModelError as error:
         raise TaskError(f"the closing model of version {version} cannot be used: {error}") from error
     return stored
-
-
-def _forests(stored: Ensemble) -> list[Any]:
-    stackers = [stored.closing, None if stored.probes is None else stored.probes.stacker]
-    return [model for one in stackers for model in getattr(one, "models", ())]
 
 
 def _path(state: State, task: str, version: int, file: str) -> Path:

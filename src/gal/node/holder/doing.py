@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gal.node.holder.assistants import Assistants
@@ -16,75 +16,36 @@ GREETING = "connected, about to say what it joined"
 NOT_JOINED = "connected, has not joined (there: gal join)"
 
 
-def learning_sentence(learning: Mapping[str, Any] | None) -> str:
-    """What goes on, for who wants to learn something else meanwhile."""
-    if learning is None:
-        return "this node is learning already"
-    done = (
-        f", {learning['round']} of at most {learning['rounds']} rounds are done" if learning["round"] else ""
-    )
-    return f"this node is learning {learning['task']!r} already (version {learning['version']}{done})"
-
-
-def member_states(
-    members: Mapping[str, str],
-    joined: Mapping[str, bool],
-    connected: list[str],
-    asked: set[str],
-    greeting: Collection[str] = (),
-) -> dict[str, str]:
-    """By organization of a task: what it does now; who has left stays as it is on record."""
-
-    def state(name: str) -> str:
-        if name in joined:
-            return FITTING if name in asked else CONNECTED
-        if name in greeting:
-            return GREETING
-        return NOT_JOINED if name in connected else AWAY
-
-    return {name: state(name) if known == "invited" else known for name, known in members.items()}
-
-
 def members_now(state: State, assistants: Assistants, task: str) -> dict[str, str]:
-    """By organization of an own task: what it does now."""
-    asked = {
-        one.organization for one in assistants.unanswered() if one.sent and one.encoded.message.task == task
-    }
-    here = assistants.present(task), assistants.connected(), asked, assistants.greeting()
-    return member_states(state.members(task), *here)
+    """By organization of an own task: what it does now; who has left stays as it is on record."""
+    sent = [one for one in assistants.unanswered() if one.sent and one.encoded.message.task == task]
+    there = dict.fromkeys(assistants.connected(), NOT_JOINED)
+    there |= dict.fromkeys(assistants.greeting(), GREETING)
+    there |= dict.fromkeys(assistants.present(task), CONNECTED)
+    there |= {one.organization: FITTING for one in sent if there.get(one.organization) == CONNECTED}
+    members = state.members(task)
+    return {name: there.get(name, AWAY) if known == "invited" else known for name, known in members.items()}
 
 
 def waited_for(
     state: State, assistants: Assistants, learning: Mapping[str, Any] | None
 ) -> list[dict[str, Any]]:
     """Organizations that have not answered, or are not there yet; with what, since when, and seconds left."""
-    now = time.time()
+    now, here = time.time(), set(assistants.connected())
     asking = None if learning is None else learning["asking"]
     left = None if asking is None else max(0.0, asking["since"] + asking["seconds"] - now)
-    here = set(assistants.connected())
     oldest: dict[str, dict[str, Any]] = {}
-    for pending in sorted(assistants.unanswered(), key=lambda one: one.since):
-        message = pending.encoded.message
-        oldest.setdefault(
-            pending.organization,
-            {
-                "organization": pending.organization,
-                "what": message.kind,
-                "round": int(message.fields.get("round") or 0),
-                "for_seconds": now - pending.since,
-                "seconds_left": None if message.kind == "predict" else left,
-                "connected": pending.organization in here,
-            },
-        )
+
+    def add(name: str, what: str, round: int, since: float, seconds_left: float | None) -> None:
+        facts = {"organization": name, "what": what, "round": round, "for_seconds": now - since}
+        oldest.setdefault(name, facts | {"seconds_left": seconds_left, "connected": name in here})
+
+    for one in sorted(assistants.unanswered(), key=lambda one: one.since):
+        asked = one.encoded.message
+        ends = None if asked.kind == "predict" else left
+        add(one.organization, asked.kind, int(asked.fields.get("round") or 0), one.since, ends)
     if learning is not None and asking is not None:
         joined = set(assistants.present(state.find_task(learning["task"], "label holder").id))
-        for name in set(asking["organizations"] or ()) - joined - set(oldest):
-            oldest[name] = {
-                "organization": name,
-                "what": "connect" if name not in here else "join",
-                "round": 0,
-                "for_seconds": now - asking["since"],
-                "seconds_left": left,
-                "connected": name in here,
-            }
+        for name in set(asking["organizations"] or ()) - joined:
+            add(name, "join" if name in here else "connect", 0, asking["since"], left)
     return [oldest[name] for name in sorted(oldest)]

@@ -20,9 +20,7 @@ HOLDER: Role = "label holder"
 
 
 class HolderNode(Protocol):
-    """A running node, as its label holder sees it; the assisting role behind
-    ``service`` is not her business.
-    """
+    """A running node, as its label holder sees it."""
 
     name: str
     configuration: NodeConfiguration

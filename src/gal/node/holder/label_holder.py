@@ -6,6 +6,7 @@ The same whether she is asked on the command line, or by one that speaks to the 
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Iterator
@@ -19,14 +20,13 @@ import numpy as np
 
 from gal.errors import InvalidInputError, TaskError
 from gal.node.config.data_source import FILES
-from gal.node.holder.doing import learning_sentence, members_now, waited_for
+from gal.node.holder.doing import members_now, waited_for
 from gal.node.holder.holder_node import HOLDER, HolderNode, tidy
-from gal.node.holder.learning.gathering import Event, Gathering, Patience, patience_for
+from gal.node.holder.learning.gathering import Event, OpenVersion, Patience, patience_for
 
 if TYPE_CHECKING:
     from gal.alignment import RowIds
     from gal.node.holder.labels.label_guard import LabelGuard
-    from gal.node.holder.learning.acceptance import Acceptance
     from gal.node.holder.learning.versions import Versions
     from gal.node.holder.predicting import NodePrediction, Predictor
 
@@ -55,7 +55,6 @@ class LabelHolder:
 
     @cached_property
     def guard(self) -> LabelGuard:
-        """What protects her labels."""
         from gal.node.holder.labels.label_guard import LabelGuard
 
         return LabelGuard(self.node)
@@ -67,7 +66,6 @@ class LabelHolder:
         return Versions(self.node, self.guard)
 
     def close(self) -> None:
-        """Predict no more."""
         if "predictor" in vars(self):
             self.predictor.close()
 
@@ -78,7 +76,7 @@ class LabelHolder:
         resume: bool = False,
         anew: bool = False,
         patience: Patience | None = None,
-        acceptance: Acceptance | None = None,
+        activate: bool = False,
         measure_leak: bool = False,
         no_closing: bool = False,
         on_event: Event,
@@ -86,50 +84,41 @@ class LabelHolder:
     ) -> dict[str, Any]:
         """Learn a new version of a task, or go on with one that was interrupted; what was found.
 
-        ``acceptance``: what is asked of it before it predicts. ``measure_leak``: attack what was sent when it
-        is over, and report how much that gave away. ``no_closing``: learn no closing model after the rounds,
-        whose requests and replies are the same with it and without.
+        ``activate``: predict with it even if it is validated worse than the active one. ``measure_leak``:
+        attack what was sent when it is over, and report how much that gave away. ``no_closing``: learn no
+        stacker after the rounds, whose requests and replies are the same with it and without.
         """
         from gal.node.holder.labels.label_guard import transcript_of
-        from gal.node.holder.learning.acceptance import Acceptance
         from gal.node.holder.learning.learning import Learning
         from gal.node.holder.learning.rounds import RowsDifferError
 
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
         activity = self.node.records.metrics.activity
-
         with self.not_learning(), activity.learning(record.name, record.terms.rounds):
-            accepting = acceptance or Acceptance()
-            gathering = Gathering(
-                self.node,
-                record,
-                0,
-                patience_for(record.terms, patience),
-                on_event,
-                stopping,
-                watcher=activity,
-            )
-            accepting.check(gathering.n_organizations)
-            gathering.number = versions.interrupted(record) if resume else versions.next(record, anew=anew)
-            version = versions.reopen(gathering) if resume else versions.open(gathering)
-            if no_closing:
-                version = replace(version, task=replace(version.task, closing=None, own_closing=None))
+            chosen = patience_for(record.terms, patience)
+            version = OpenVersion(self.node, record, 0, chosen, on_event, stopping, watcher=activity)
+            version.number = versions.interrupted(record) if resume else versions.next(record, anew=anew)
+            (versions.reopen if resume else versions.open)(version)
             started = time.perf_counter()
-            learning = Learning(version, transcript_of(version.task) if measure_leak else None)
-            try:
-                ensemble = learning.run()
-            except RowsDifferError as error:
-                version = versions.narrowed(version, error.common)
+            while True:
+                if no_closing:
+                    version.task = replace(version.task, closing=None, own_closing=None)
                 learning = Learning(version, transcript_of(version.task) if measure_leak else None)
-                ensemble = learning.run()
-            facts = versions.finish(learning, ensemble, time.perf_counter() - started, accepting)
+                try:
+                    ensemble = learning.run()
+                    break
+                except RowsDifferError as error:
+                    versions.narrow(version, error.common)
+            facts = versions.finish(learning, ensemble, time.perf_counter() - started, activate=activate)
             return facts | versions.measure_leak(learning)
 
     @contextmanager
     def not_learning(self) -> Iterator[None]:
         """Nothing is learned inside this block; an error where something is."""
         if not self._learning.acquire(blocking=False):
-            raise TaskError(f"{learning_sentence(self._goes_on())}: wait until it is done (gal status)")
+            raise TaskError(
+                f"this node is learning{self._what_goes_on()}: wait until it is done (gal status)"
+            )
         try:
             yield
         finally:
@@ -141,6 +130,13 @@ class LabelHolder:
         if found is None or found["state"] != "learning":
             return None
         return {key: found[key] for key in ("task", "version", "round", "rounds", "since")}
+
+    def _what_goes_on(self) -> str:
+        now = self._goes_on()
+        if now is None:
+            return " already"
+        done = f", {now['round']} of at most {now['rounds']} rounds are done" if now["round"] else ""
+        return f" {now['task']!r} already (version {now['version']}{done})"
 
     def status(self) -> dict[str, Any]:
         """What she learns now, for whom she waits, and what the organizations of each open task do."""
@@ -189,8 +185,9 @@ class LabelHolder:
             found = files.predict_in_lots(row_ids, ask, np.random.default_rng(), go_on=go_on)
         facts, ids = files.prediction_facts(found), row_ids.values.tolist()
         if out is None:
-            text = files.prediction_text(row_id, ids, found)
-            return facts | {"rows": files.prediction_rows(ids, found), "csv": text}
+            text = io.StringIO()
+            files.write_predictions(text, row_id, ids, found)
+            return facts | {"rows": files.prediction_rows(ids, found), "csv": text.getvalue()}
         with files.whole_csv(out) as file:
             files.write_predictions(file, row_id, ids, found)
         return facts | {"written": str(out)}

@@ -40,11 +40,11 @@ from gal.node.agreement.incoming import IncomingRequest
 from gal.node.holder.assistants import Pending
 from gal.node.holder.closing_files import read_learned, read_refit
 from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.shared_rows import Asking, shared_positions
+from gal.node.holder.shared_rows import Asking, Question, shared_positions
 from gal.node.holder.sums import SummedPredictions
 from gal.node.journal.failures import describe_failure
-from gal.node.store.state import State, TaskRecord
-from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
+from gal.node.store.state import TaskRecord
+from gal.node.store.stored_versions import LearningOutcome
 from gal.node.work.confinement import within_reach
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
@@ -53,8 +53,6 @@ from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Shape = tuple[int, int, int]
-"""Rounds, rows, outputs."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,7 @@ class NodePrediction:
     """What the label holder gets for some rows."""
 
     output: Floats
-    """In link space, shape (n, K): F^T, moved by the closing model or the
-    private refit where there is one.
-    """
+    """In link space, shape (n, K): F^T, moved by the stacker or the private refit where there is one."""
     prediction: Floats
     """Numbers of shape (n, K), or class probabilities of shape (n, C)."""
     classes: Sequence[Any] | None
@@ -78,9 +74,7 @@ class NodePrediction:
     outside: Mapping[str, int] = field(default_factory=dict)
     """By organization: of how many rows it said what it never said in learning."""
     drifted: Mapping[str, float] = field(default_factory=dict)
-    """By organization whose answers are distributed otherwise than in
-    learning: how far apart, from 0 to 1.
-    """
+    """By organization whose answers are distributed otherwise than in learning: how far apart, 0 to 1."""
     changed: Sequence[str] = ()
     """Organizations that say that their data differ from what they learned from."""
 
@@ -106,54 +100,42 @@ class NodePrediction:
         """Predictions of some rows each (at these positions) as one of all; why somebody did not answer is
         said with of how many rows, where it has answered about others.
         """
-        n_rows, like = sum(len(positions) for positions, _ in lots), lots[-1][1]
-        output, prediction = (np.empty((n_rows, one.shape[1])) for one in (like.output, like.prediction))
-        degraded = np.empty(n_rows, dtype=np.bool_)
-        unknown, outside, drifted = dict[str, Bools](), dict[str, int](), dict[str, float]()
-        missed: dict[str, list[tuple[str, int]]] = {}
-        for positions, one in lots:
-            output[positions], prediction[positions] = one.output, one.prediction
-            degraded[positions] = one.degraded
-            for name, rows in one.unknown_rows.items():
-                unknown.setdefault(name, np.zeros(n_rows, dtype=np.bool_))[positions] = rows
-            for name, number in one.outside.items():
-                outside[name] = outside.get(name, 0) + number
-            for name, apart in one.drifted.items():
-                drifted[name] = max(apart, drifted.get(name, 0.0))
-            for name, why in one.missing.items():
-                missed.setdefault(name, []).append((why, len(positions)))
-        missing = {
-            name: said[0][0]
-            if len(said) == len(lots)
-            else f"{said[0][0]}, for {sum(number for _, number in said):,} of the rows"
-            for name, said in missed.items()
-        }
-        changed = sorted({name for _, one in lots for name in one.changed})
-        rest = missing, unknown, like.version, outside, drifted, changed
-        return NodePrediction(output, prediction, like.classes, degraded, *rest)
+        back, found = np.argsort(np.concatenate([at for at, _ in lots])), [one for _, one in lots]
+
+        def together(values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+            return np.concatenate(values)[back]
+
+        def missed(name: str) -> str:
+            without = [one for one in found if name in one.missing]
+            n_rows = sum(len(one.degraded) for one in without)
+            said = without[0].missing[name]
+            return said if len(without) == len(found) else f"{said}, for {n_rows:,} of the rows"
+
+        def unknown_to(name: str, one: NodePrediction) -> Bools:
+            return one.unknown_rows.get(name, np.zeros(len(one.degraded), dtype=np.bool_))
+
+        def names(of: str) -> list[str]:
+            return list(dict.fromkeys(name for one in found for name in getattr(one, of)))
+
+        return replace(
+            found[-1],
+            output=together([one.output for one in found]),
+            prediction=together([one.prediction for one in found]),
+            degraded=together([one.degraded for one in found]),
+            missing={name: missed(name) for name in names("missing")},
+            unknown_rows={
+                name: together([unknown_to(name, one) for one in found]) for name in names("unknown_rows")
+            },
+            outside={name: sum(one.outside.get(name, 0) for one in found) for name in names("outside")},
+            drifted={name: max(one.drifted.get(name, 0.0) for one in found) for name in names("drifted")},
+            changed=sorted(names("changed")),
+        )
 
     def most_probable(self) -> list[Any]:
         """The class of each row; for regression the numbers themselves."""
         if self.classes is None:
             return [row[0] if len(row) == 1 else list(row) for row in self.prediction.tolist()]
         return [self.classes[place] for place in self.prediction.argmax(axis=1)]
-
-
-@dataclass(frozen=True)
-class _Question:
-    """Which rows are to be predicted by what, and how long organizations are waited for."""
-
-    record: TaskRecord
-    version: int
-    ids: RowIds
-    own_rows: Path | None
-    """A file with the label holder's own columns of them, if they are not in her source."""
-    seconds: float
-    join: float
-
-    def shape(self, request: PredictRequest) -> Shape:
-        """Of an answer about all rows."""
-        return len(request.rounds), len(self.ids), self.record.terms.outputs
 
 
 @dataclass(frozen=True)
@@ -197,8 +179,14 @@ class Predictor:
 
         Organizations that are not connected are waited for ``join`` seconds, answers ``seconds``.
         """
-        asked = _Question(record, record.active if version is None else version, ids, own_rows, seconds, join)
-        learned, outcome = _finished(self._state, record, asked.version)
+        asked = Question(record, record.active if version is None else version, ids, own_rows, seconds, join)
+        learned = self._state.learned_version(record.id, asked.version)
+        if learned is None or learned.status != "finished" or learned.outcome is None:
+            which = f" {asked.version}" if asked.version else ""
+            raise TaskError(
+                f"the task {record.name!r} has no finished version{which}: gal learn {record.name}"
+            )
+        outcome = learned.outcome
         ensemble, refit = self._what_was_learned(asked, outcome, learned.refit)
         found = (self._of_sum if SUM in ensemble.asked() else self._of_all)(asked, ensemble)
         ensemble, answers = found.ensemble, found.answers
@@ -208,26 +196,23 @@ class Predictor:
             own = _own_output(refit, len(ids), partial(self._ask_own, asked))
             output = refit.output(answers_by_round(ensemble, answers), own)
         prediction, classes = _prediction(output, outcome)
-        screened = found.screened
+        screened, unknown = found.screened, found.unknown
+        # Who knows none of the rows has answered all the same.
+        knows_none = {name for name, rows in unknown.items() if len(ids) and rows.all()}
         return NodePrediction(
             output,
             prediction,
             classes,
             answers.degraded if screened is None else answers.degraded | screened.rows,
-            # Who knows none of the rows has answered all the same.
-            {
-                name: why
-                for name, why in answers.missing.items()
-                if not (name in found.unknown and len(ids) and found.unknown[name].all())
-            },
-            found.unknown,
+            {name: why for name, why in answers.missing.items() if name not in knows_none},
+            unknown,
             asked.version,
             {} if screened is None else screened.outside,
             {} if screened is None else screened.drifted,
             sorted(found.changed),
         )
 
-    def _of_all(self, asked: _Question, ensemble: Ensemble) -> _Found:
+    def _of_all(self, asked: Question, ensemble: Ensemble) -> _Found:
         """Every organization answers by itself, and what it never said in learning is not used."""
         unknown, changed = dict[str, Bools](), list[str]()
         screened = None
@@ -242,9 +227,9 @@ class Predictor:
             answers: Answers = end.value
         return _Found(ensemble, answers, unknown, changed, screened)
 
-    def _of_sum(self, asked: _Question, ensemble: Ensemble) -> _Found:
+    def _of_sum(self, asked: Question, ensemble: Ensemble) -> _Found:
         """All others answer together, without a guard: there are no single answers to look at."""
-        others = self._sums.ask(asked.record, asked.version, ensemble, asked.ids, asked.seconds, asked.join)
+        others = self._sums.ask(asked, ensemble)
         name, said, unknown, missing = self._node.name, None, dict(others.unknown), dict(others.missing)
         if name in ensemble.asked():
             said = self._ask_own(asked, PredictRequest(ensemble.asked_rounds, (name,), ensemble.track))[name]
@@ -256,11 +241,9 @@ class Predictor:
         return _Found(added_up(ensemble), replace(answers, missing=missing), unknown, others.changed)
 
     def _screen(
-        self, asked: _Question, ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Any]
+        self, asked: Question, ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Any]
     ) -> Screened:
-        """What may be used of the replies, by what each organization said in
-        learning; the operator is told.
-        """
+        """What may be used of the replies, by what each said in learning; the operator is told."""
         recent = self._recent.setdefault((asked.record.id, asked.version), {})
         policy, log, n_rows = self._node.configuration.predictions.outside, self._node.log, len(asked.ids)
         metrics, task = self._node.records.metrics, asked.record.name
@@ -277,7 +260,7 @@ class Predictor:
         return screened
 
     def _what_was_learned(
-        self, asked: _Question, outcome: LearningOutcome, refitted: Mapping[str, Any]
+        self, asked: Question, outcome: LearningOutcome, refitted: Mapping[str, Any]
     ) -> tuple[Ensemble, PrivateRefit | None]:
         """The ensemble of a finished version and, with privacy, its private refit; neither ever changes."""
         key = asked.record.id, asked.version
@@ -288,7 +271,7 @@ class Predictor:
             self._learned = {key: found}  # one is enough: mostly the active version is asked for
         return found
 
-    def _ask(self, asked: _Question, request: PredictRequest, changed: list[str]) -> dict[str, Any]:
+    def _ask(self, asked: Question, request: PredictRequest, changed: list[str]) -> dict[str, Any]:
         """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none.
 
         Who says that its data have changed is added to ``changed``.
@@ -299,22 +282,20 @@ class Predictor:
         awaited = {name for name in others if members.get(name) == "invited"}  # not those who left for good
         self._assistants.wait_for(lambda: awaited <= set(present(record.id)), asked.join)
         here = present(record.id)
-        everything = Asking(np.arange(len(ids))).in_order_of_tokens(
-            ids, record.terms.alignment, self._node.configuration
-        )
-        replies: dict[str, Any] = {}
-        askings: dict[str, Asking] = {}
-        for name in others:
-            found = self._asking(asked, name, everything) if name in here else _absent(members, name)
-            if isinstance(found, Asking):
-                askings[name] = found
-            else:
-                replies[name] = found
-        made: dict[int, Encoded] = {}
-        for one in askings.values():
-            if id(one) not in made:  # most are asked the same
-                made[id(one)] = self._message(asked, request, one)
-        pendings = self._assistants.post_together({name: made[id(one)] for name, one in askings.items()})
+        method = record.terms.alignment
+        everything = Asking(np.arange(len(ids))).in_order_of_tokens(ids, method, self._node.configuration)
+        away = {name: f"has {status}" for name, status in members.items() if status != "invited"}
+        found = {
+            name: self._asking(asked, name, everything)
+            if name in here
+            else NoAnswerError(away.get(name, "is not connected"))
+            for name in others
+        }
+        replies: dict[str, Any] = {name: one for name, one in found.items() if not isinstance(one, Asking)}
+        askings = {name: one for name, one in found.items() if isinstance(one, Asking)}
+        made = {id(one): one for one in askings.values()}  # most are asked the same
+        encoded = {key: self._message(asked, request, one) for key, one in made.items()}
+        pendings = self._assistants.post_together({name: encoded[id(one)] for name, one in askings.items()})
         until = time.monotonic() + asked.seconds
         if own in request.organizations:  # while the others compute
             replies |= self._ask_own(asked, request)
@@ -332,28 +313,28 @@ class Predictor:
                 self._node.log.warning("data changed since learning", peer=name, task=record.name)
         return replies
 
-    def _asking(self, asked: _Question, name: str, everything: Asking) -> Asking | Exception:
+    def _asking(self, asked: Question, name: str, everything: Asking) -> Asking | Exception:
         """Which rows an organization is asked about: all, or those of a private set intersection."""
         method = asked.record.terms.alignment
         if method != "psi":
             return everything
-        about = asked.record.id, asked.version, asked.ids, asked.seconds
+        ids, about = asked.ids, (asked.record.id, asked.version, asked.ids, asked.seconds)
         try:
             positions = shared_positions(self._assistants, name, *about)
         except (RefusedError, InvalidMessageError) as error:
             return error
         if positions is None:
             return NoAnswerError(f"did not answer within {asked.seconds:g} s, or went away")
-        return Asking(positions).in_order_of_tokens(asked.ids, method, self._node.configuration)
+        return Asking(positions).in_order_of_tokens(ids, method, self._node.configuration)
 
-    def _message(self, asked: _Question, request: PredictRequest, asking: Asking) -> Encoded:
+    def _message(self, asked: Question, request: PredictRequest, asking: Asking) -> Encoded:
         record = asked.record
         fields, arrays = asking.ids(asked.ids, record.terms.alignment, self._node.configuration)
         fields |= {"track": request.track, "rounds": list(request.rounds)}
         name = f"predict {self._session} {next(self._numbers)}"
         return prepare(Message("predict", record.id, asked.version, name, fields, arrays))
 
-    def _ask_own(self, asked: _Question, request: PredictRequest) -> dict[str, Any]:
+    def _ask_own(self, asked: Question, request: PredictRequest) -> dict[str, Any]:
         """What her own organization says of these rows; nobody else is asked."""
         asking = Asking(np.arange(len(asked.ids)))  # a file of her rows is in this order
         encoded = self._message(asked, request, asking)
@@ -372,23 +353,7 @@ def _gaps(values: NDArray[Any]) -> Bools:
     return np.asarray(np.isnan(values).all(axis=(0, 2)))
 
 
-def _finished(state: State, record: TaskRecord, version: int) -> tuple[LearnedVersion, LearningOutcome]:
-    """A version that predicts, and what was learned in it."""
-    learned = state.learned_version(record.id, version)
-    if learned is None or learned.status != "finished" or learned.outcome is None:
-        raise TaskError(
-            f"the task {record.name!r} has no finished version{f' {version}' if version else ''}: gal "
-            f"learn {record.name}"
-        )
-    return learned, learned.outcome
-
-
-def _absent(members: Mapping[str, str], name: str) -> NoAnswerError:
-    status = members.get(name, "invited")
-    return NoAnswerError("is not connected" if status == "invited" else f"has {status}")
-
-
-def _values(pending: Pending, asking: Asking, shape: Shape, seconds: float) -> Any:
+def _values(pending: Pending, asking: Asking, shape: tuple[int, int, int], seconds: float) -> Any:
     if pending.answer is None:
         return NoAnswerError(f"did not answer within {seconds:g} s, or went away")
     message = pending.answer.message
@@ -404,7 +369,7 @@ def _values(pending: Pending, asking: Asking, shape: Shape, seconds: float) -> A
     return _spread(message, asking, shape)
 
 
-def _spread(message: Message, asking: Asking, shape: Shape) -> Any:
+def _spread(message: Message, asking: Asking, shape: tuple[int, int, int]) -> Any:
     """Values of all rows, of this shape, NaN where the organization does not know one."""
     if message.kind != "predicted":
         return InvalidReplyError(f"answered with {message.kind}")

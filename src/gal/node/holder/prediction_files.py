@@ -35,22 +35,13 @@ def score_of(found: NodePrediction, y: Any) -> dict[str, Any]:
 
 def prediction_facts(found: NodePrediction) -> dict[str, Any]:
     """What people want to know of a prediction besides the numbers."""
-    return {
-        "version": found.version,
-        "n_rows": len(found.degraded),
-        "degraded": int(found.degraded.sum()),
-        "missing": dict(found.missing),
-        "unknown": dict(found.unknown),
-        "outside": dict(found.outside),
-        "drifted": dict(found.drifted),
-        "changed": list(found.changed),
-    }
+    facts = {"version": found.version, "n_rows": len(found.degraded), "degraded": int(found.degraded.sum())}
+    by_name = {name: dict(getattr(found, name)) for name in ("missing", "unknown", "outside", "drifted")}
+    return facts | by_name | {"changed": list(found.changed)}
 
 
 def prediction_rows(ids: list[Any], found: NodePrediction) -> list[dict[str, Any]]:
-    """One mapping per row: id, prediction, probabilities where there are
-    classes, and whether it is degraded.
-    """
+    """One mapping per row: id, prediction, probabilities of classes, and whether it is degraded."""
     said = found.most_probable()
     rows: list[dict[str, Any]] = [
         {"id": one, "prediction": value, "degraded": bool(weak)}
@@ -86,13 +77,6 @@ def predict_in_lots(
                 "degraded: gal predict with --go-on"
             )
     return NodePrediction.joined(done)
-
-
-def prediction_text(row_id: str, ids: list[Any], found: NodePrediction) -> str:
-    """Predictions as the text of a CSV file: the same in a file and on the screen."""
-    text = io.StringIO()
-    write_predictions(text, row_id, ids, found)
-    return text.getvalue()
 
 
 @contextmanager

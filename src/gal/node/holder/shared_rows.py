@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.alignment import RowIds, row_digest, secret_digest
-from gal.core.requests import FitRequest, Request
+from gal.core.requests import FitRequest, PredictRequest, Request
 from gal.core.rows import Rows
 from gal.core.task import Task
 from gal.errors import AlignmentError, InvalidMessageError, RefusedError
@@ -22,6 +22,7 @@ from gal.node.agreement.request_arrays import secret_of, token_arrays
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.holder.assistants import Assistants
 from gal.node.store.files import write_whole
+from gal.node.store.state import TaskRecord
 from gal.protocol import Message, prepare
 
 Bools = NDArray[np.bool_]
@@ -38,12 +39,10 @@ class SharedRows:
 
     @cached_property
     def n_known(self) -> int:
-        """How many it knows."""
         return int(np.count_nonzero(self.known))
 
     @property
     def n_unknown(self) -> int:
-        """How many it does not know."""
         return len(self.known) - self.n_known
 
     def about(self, request: Request, rows: Rows) -> SharedRows:
@@ -125,17 +124,31 @@ class Asking:
             )
 
     def save(self, path: Path) -> None:
-        """Keep the positions."""
         write_whole(path, np.ascontiguousarray(self.positions, dtype=np.int64))
 
     @staticmethod
     def load(path: Path) -> Asking:
-        """Read them back."""
         return Asking(np.fromfile(path, dtype=np.int64).astype(np.intp))
 
 
+@dataclass(frozen=True)
+class Question:
+    """Which rows are to be predicted by what, and how long organizations are waited for."""
+
+    record: TaskRecord
+    version: int
+    ids: RowIds
+    own_rows: Path | None
+    """A file with the label holder's own columns of them, if they are not in her source."""
+    seconds: float
+    join: float
+
+    def shape(self, request: PredictRequest) -> tuple[int, int, int]:
+        """Of an answer about all rows: rounds, rows, outputs."""
+        return len(request.rounds), len(self.ids), self.record.terms.outputs
+
+
 def expected_shape(request: Request, n_rows: int, n_outputs: int) -> tuple[int, ...]:
-    """The shape of an answer about so many rows."""
     return (
         (n_rows, n_outputs) if isinstance(request, FitRequest) else (len(request.rounds), n_rows, n_outputs)
     )
@@ -177,7 +190,16 @@ def shared_positions(
         fields = {"step": step, "kind": ids.kind, "exchange": exchange, "n_rows": len(ids)}
         arrays = {} if content is None else {"bytes": np.frombuffer(content, dtype=np.uint8)}
         message = Message("blind", task, version, f"blind {step} {exchange}", fields, arrays)
-        return _blinded(assistants, name, message, seconds)
+        pending = assistants.post(name, prepare(message))
+        assistants.wait_for(pending.done.is_set, seconds)
+        assistants.give_up([pending])
+        if pending.answer is None:
+            return None
+        answer = pending.answer.message
+        if answer.kind != "blinded":
+            said = answer.fields.get("message", f"answered with {answer.kind}")
+            raise RefusedError(str(answer.fields.get("code", "refused")), f"{name}: {said}")
+        return answer.arrays["bytes"].tobytes()
 
     setup = ask("setup", None)
     response = None if setup is None else ask("response", asker.request())
@@ -187,16 +209,3 @@ def shared_positions(
         return asker.shared(setup, response)
     except InvalidMessageError as error:
         raise InvalidMessageError(f"{name}: {error}") from error
-
-
-def _blinded(assistants: Assistants, name: str, message: Message, seconds: float) -> bytes | None:
-    pending = assistants.post(name, prepare(message))
-    assistants.wait_for(pending.done.is_set, seconds)
-    assistants.give_up([pending])
-    if pending.answer is None:
-        return None
-    answer = pending.answer.message
-    if answer.kind != "blinded":
-        said = answer.fields.get("message", f"answered with {answer.kind}")
-        raise RefusedError(str(answer.fields.get("code", "refused")), f"{name}: {said}")
-    return answer.arrays["bytes"].tobytes()

@@ -9,35 +9,25 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.alignment import RowIds, row_digest
-from gal.core.requests import FitRequest, Request
+from gal.alignment import row_digest
 from gal.core.state import Ensemble
-from gal.core.task import Task
 from gal.errors import InvalidMessageError, InvalidReplyError, NodeError, RefusedError
 from gal.node.agreement.circles import circle_of
-from gal.node.agreement.sum_messages import (
-    fit_sum_content,
-    learning_content,
-    message_to_member,
-    prediction_content,
-    read_member,
-    residual_content,
-)
+from gal.node.agreement.sum_messages import message_to_member, prediction_content, read_member
 from gal.node.holder.assistants import Pending, Requests
 from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.shared_rows import Asking
+from gal.node.holder.shared_rows import Asking, Question
 from gal.node.store.state import TaskRecord
 from gal.protocol import Encoded, Message, prepare
 from gal.secrecy.collector import Collector
 from gal.secrecy.messages import SumReply, SumRequest
-from gal.secrecy.ring import fit_unit
 from gal.secrecy.terms import SUM
 from gal.transport import CardFolder
 
@@ -46,9 +36,8 @@ Bools = NDArray[np.bool_]
 
 LOST_KEYS = frozenset({"number", "order"})
 """Codes of refusals of who has lost its keys, as after a restart: a new sum is all that it takes."""
-AGAIN, TRIES = 0.5, 20
-"""Seconds before a sum is begun anew, because somebody has lost its keys; and how often that is done."""
-PREDICTION_TRIES = 3
+TRIES = 3
+"""So often a sum of predictions is begun."""
 
 Wait = Callable[[Callable[[], set[str]], float], None]
 """Waits until nobody of those that the function names is waited for any more, or the seconds are over."""
@@ -111,7 +100,6 @@ class CircleCalls:
         questions: Sequence[SumQuestion],
         members: Sequence[str],
         seconds: float,
-        *,
         everybody: bool = False,
     ) -> list[OpenedSum]:
         """One sum for each question, of these members' answers; SumFailedError where one cannot be opened.
@@ -156,8 +144,12 @@ class CircleCalls:
                     refused[name] = f"refused ({message.fields['code']}): {message.fields['message']}"
                     lost |= message.fields["code"] in LOST_KEYS
                     continue
-                certificate = self._certificate(name)
-                came[place][name] = read_member(self.circle, name, certificate, trips[place][name], message)
+                known = self._cards.by_fingerprint(self.circle.members[name])
+                if known is None:
+                    said = f"there is no card of {name} ({self.circle.members[name]}) any more"
+                    raise RefusedError("circle", said)
+                about = trips[place][name], message
+                came[place][name] = read_member(self.circle, name, known[1].certificate, *about)
         # Who refuses is not somebody who dropped out: it is there, and may be asked again. To open it, as
         # many are enough as have to help.
         if refused and (lost or not opening):
@@ -175,12 +167,6 @@ class CircleCalls:
                 made[id(one)] = prepare(Message(kind, self._task, self._version, name, fields, arrays))
         return {name: made[id(one)] for name, one in trip.items()}
 
-    def _certificate(self, name: str) -> bytes:
-        known = self._cards.by_fingerprint(self.circle.members[name])
-        if known is None:
-            raise RefusedError("circle", f"there is no card of {name} ({self.circle.members[name]}) any more")
-        return known[1].certificate
-
 
 def refused_words(pending: Pending, kind: str, seconds: float) -> str:
     """Why there is no answer of this kind; empty where there is one."""
@@ -190,50 +176,6 @@ def refused_words(pending: Pending, kind: str, seconds: float) -> str:
     if message.kind == "refusal":
         return f"refused ({message.fields['code']}): {message.fields['message']}"
     return "" if message.kind == kind else f"answered with {message.kind}"
-
-
-# Learning
-
-
-def fit_question(asked: Encoded, request: Request, task: Task, began: str) -> SumQuestion:
-    """What the sum of the fits to a request is of; ``began`` is how the version began."""
-    assert isinstance(request, FitRequest)  # no model in a sum moves, so that nobody is asked again
-    arrays = asked.message.arrays
-    sent = replace(request, residual=arrays["residual"], sample_weight=arrays.get("sample_weight"))
-    residual = residual_content(asked.message.fields["rows"], sent)
-    content = fit_sum_content(residual, learning_content(began, [asked.digest]))
-    return SumQuestion(
-        asked.digest, content, fit_unit(sent), (task.rows.n, task.loss.n_outputs), request.round
-    )
-
-
-def summed_fits(
-    calls: CircleCalls,
-    asked: Sequence[Encoded],
-    questions: Sequence[SumQuestion],
-    members: Sequence[str],
-    seconds: float,
-    pause: Callable[[float], object],
-) -> list[OpenedSum]:
-    """Have everybody fit, and add up; begun anew where somebody comes back from a restart."""
-    for _ in range(TRIES):
-        failed = {
-            name: problem
-            for by in calls.ask([dict.fromkeys(members, one) for one in asked], seconds)
-            for name, one in by.items()
-            if (problem := refused_words(one, "done", seconds))
-        }
-        try:
-            return calls.add_up(questions, [name for name in members if name not in failed], seconds)
-        except SumFailedError as error:
-            last = SumFailedError(str(error), failed) if failed else error
-            if not error.again:
-                break
-            pause(AGAIN)
-    raise last
-
-
-# Prediction
 
 
 @dataclass(frozen=True)
@@ -258,100 +200,89 @@ class SummedPredictions:
     """
 
     def __init__(self, node: HolderNode) -> None:
-        self._node, self._assistants, self._state = node, node.assistants, node.state
+        self._node = node
         self._session, self._numbers = uuid4().hex, count(1)
 
-    def ask(
-        self, record: TaskRecord, version: int, ensemble: Ensemble, ids: RowIds, seconds: float, join: float
-    ) -> SummedRows:
+    def ask(self, asked: Question, ensemble: Ensemble) -> SummedRows:
         """What all others add to these rows together."""
-        statuses = self._state.members(record.id)
+        task, present = asked.record.id, self._node.assistants.present
+        statuses = self._node.state.members(task)
         lost = {name for done in ensemble.rounds for name in done.left_out}
         members = [name for name in ensemble.summed if statuses.get(name) == "invited" and name not in lost]
-        self._assistants.wait_for(lambda: set(members) <= set(self._assistants.present(record.id)), join)
-        away = sorted(set(members) - set(self._assistants.present(record.id)))
-        nothing = np.zeros((len(ids), ensemble.n_outputs)), np.zeros(len(ids), dtype=np.bool_)
-        if away:
-            missing = dict.fromkeys(away, "is not connected, and without it there is no sum")
-            return SummedRows(*nothing, len(members), {}, (), missing)
-        until = time.monotonic() + seconds
-        for _ in range(PREDICTION_TRIES):
+        self._node.assistants.wait_for(lambda: set(members) <= set(present(task)), asked.join)
+        until = time.monotonic() + asked.seconds
+        missing = dict.fromkeys(
+            sorted(set(members) - set(present(task))), "is not connected, and without it there is no sum"
+        )
+        for _ in range(0 if missing else TRIES):
             try:
-                return self._summed(record, version, ensemble, ids, members, until - time.monotonic())
+                return self._summed(asked, ensemble, members, until - time.monotonic())
             except SumFailedError as error:
                 problem = error
                 if not error.again or time.monotonic() > until:
                     break
-        missing = problem.by_member or dict.fromkeys(members, str(problem))
+        missing = missing or problem.by_member or dict.fromkeys(members, str(problem))
+        nothing = np.zeros((len(asked.ids), ensemble.n_outputs)), np.zeros(len(asked.ids), dtype=np.bool_)
         return SummedRows(*nothing, len(members), {}, (), missing)
 
     def _summed(
-        self,
-        record: TaskRecord,
-        version: int,
-        ensemble: Ensemble,
-        ids: RowIds,
-        members: Sequence[str],
-        seconds: float,
+        self, asked: Question, ensemble: Ensemble, members: Sequence[str], seconds: float
     ) -> SummedRows:
         """Which rows everybody knows, and their sum; SumFailedError where there is none."""
+        node, record, ids, method = self._node, asked.record, asked.ids, asked.record.terms.alignment
 
         def wait(waiting: Callable[[], set[str]], seconds: float) -> None:
             """Until all have answered, or nobody who has not is there any more."""
-            present = self._assistants.present
-            self._assistants.wait_for(lambda: not waiting() & set(present(record.id)), seconds)
+            present = node.assistants.present
+            node.assistants.wait_for(lambda: not waiting() & set(present(record.id)), seconds)
 
-        method, calls = record.terms.alignment, CircleCalls(self._node, record, version, wait)
-        asking = Asking(np.arange(len(ids))).in_order_of_tokens(ids, method, self._node.configuration)
-        encoded = self._message(record, version, ensemble, ids, asking)
-        [tokens] = encoded.message.arrays.values()
-        found = self._found(encoded, calls, members, len(tokens), seconds)
-        everybody = np.logical_and.reduce([one.arrays["known"] == 1 for one in found.values()])
-        unknown = {name: np.zeros(len(ids), dtype=np.bool_) for name in found}
-        for name, one in found.items():
-            unknown[name][asking.positions] = one.arrays["known"] == 0
-        changed = sorted(name for name, one in found.items() if one.fields.get("changed"))
-        for name in changed:
-            self._node.log.warning("data changed since learning", peer=name, task=record.name)
-        total, there = np.zeros((len(ids), ensemble.n_outputs)), np.zeros(len(ids), dtype=np.bool_)
-        if everybody.any():
-            asked, shape = encoded.message, (int(everybody.sum()), ensemble.n_outputs)
-            order = row_digest(tokens[everybody], asked.fields["kind"], method)
-            learned, unit = _learned(found)
-            content = prediction_content(asked, order, shape, learned)
-            question = SumQuestion(encoded.digest, content, unit, shape, rows=everybody)
-            [opened] = calls.add_up([question], members, seconds, everybody=True)
-            chosen = asking.positions[everybody]
-            total[chosen], there[chosen] = opened.total, True
-        return SummedRows(total, there, len(members), unknown, changed, {})
-
-    def _found(
-        self, encoded: Encoded, calls: CircleCalls, members: Sequence[str], n_rows: int, seconds: float
-    ) -> dict[str, Message]:
-        """Which of the rows each of them knows."""
-        found, problems = dict[str, Message](), dict[str, str]()
-        for name, one in calls.ask([dict.fromkeys(members, encoded)], seconds)[0].items():
-            if problem := refused_words(one, "found", seconds):
-                problems[name] = problem
-            elif one.answer is not None and len(one.answer.message.arrays["known"]) == n_rows:
-                found[name] = one.answer.message
-            else:
-                problems[name] = "answered about other rows"
-        if problems:
-            raise SumFailedError("rows were not found", problems)
-        return found
-
-    def _message(
-        self, record: TaskRecord, version: int, ensemble: Ensemble, ids: RowIds, asking: Asking
-    ) -> Encoded:
-        fields, arrays = asking.ids(ids, record.terms.alignment, self._node.configuration)
+        calls = CircleCalls(node, record, asked.version, wait)
+        asking = Asking(np.arange(len(ids))).in_order_of_tokens(ids, method, node.configuration)
+        fields, arrays = asking.ids(ids, method, node.configuration)
         fields |= {
             "track": ensemble.track,
             "rounds": list(ensemble.asked_rounds),
             "rates": [counts.get(SUM, 0.0) for counts in ensemble.coefficients],
         }
         name = f"total {self._session} {next(self._numbers)}"
-        return prepare(Message("total", record.id, version, name, fields, arrays))
+        encoded = prepare(Message("total", record.id, asked.version, name, fields, arrays))
+        [tokens] = arrays.values()
+        found = _found(calls, encoded, members, len(tokens), seconds)
+        everybody = np.logical_and.reduce([one.arrays["known"] == 1 for one in found.values()])
+        unknown = {name: np.zeros(len(ids), dtype=np.bool_) for name in found}
+        for name, one in found.items():
+            unknown[name][asking.positions] = one.arrays["known"] == 0
+        changed = sorted(name for name, one in found.items() if one.fields.get("changed"))
+        for name in changed:
+            node.log.warning("data changed since learning", peer=name, task=record.name)
+        total, there = np.zeros((len(ids), ensemble.n_outputs)), np.zeros(len(ids), dtype=np.bool_)
+        if everybody.any():
+            message, shape = encoded.message, (int(everybody.sum()), ensemble.n_outputs)
+            order = row_digest(tokens[everybody], message.fields["kind"], method)
+            learned, unit = _learned(found)
+            content = prediction_content(message, order, shape, learned)
+            question = SumQuestion(encoded.digest, content, unit, shape, rows=everybody)
+            [opened] = calls.add_up([question], members, seconds, everybody=True)
+            chosen = asking.positions[everybody]
+            total[chosen], there[chosen] = opened.total, True
+        return SummedRows(total, there, len(members), unknown, changed, {})
+
+
+def _found(
+    calls: CircleCalls, encoded: Encoded, members: Sequence[str], n_rows: int, seconds: float
+) -> dict[str, Message]:
+    """Which of the rows each of them knows."""
+    found, problems = dict[str, Message](), dict[str, str]()
+    for name, one in calls.ask([dict.fromkeys(members, encoded)], seconds)[0].items():
+        if problem := refused_words(one, "found", seconds):
+            problems[name] = problem
+        elif one.answer is not None and len(one.answer.message.arrays["known"]) == n_rows:
+            found[name] = one.answer.message
+        else:
+            problems[name] = "answered about other rows"
+    if problems:
+        raise SumFailedError("rows were not found", problems)
+    return found
 
 
 def _learned(found: Mapping[str, Message]) -> tuple[str, float]:

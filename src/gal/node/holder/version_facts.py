@@ -26,9 +26,7 @@ def finished_versions(state: State, record: TaskRecord, chosen: Sequence[int] | 
 
 
 def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> dict[str, Any]:
-    """A version in plain data: rounds, losses, contributions, who missed what,
-    and what it told of the labels.
-    """
+    """A version in plain data: rounds, losses, contributions, who missed what, what it revealed."""
     from gal.engine.observing import curve_of  # a node that waits tells nothing of versions
 
     nested = {"outcome", "refit", "leak"}

@@ -23,20 +23,14 @@ LONGEST = 500
 """Characters of a value that are written; the rest is cut off."""
 MOST_ITEMS = 20
 
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+,-]+", re.ASCII)
-_OWN = ("time", "level", "event")
 
 
 class Log:
     """Events with fields, such as ``log.info("fitted", task="risk", round=3, seconds=0.2)``; thread-safe."""
 
-    def __init__(
-        self, logger: logging.Logger, home: Path | None = None, fields: Mapping[str, Any] | None = None
-    ):
-        self._logger = logger
-        self._home = home
-        self._fields = dict(fields or {})
+    def __init__(self, logger: logging.Logger, home: Path | None = None) -> None:
+        self._logger, self._home = logger, home
 
     def debug(self, event: str, /, **fields: object) -> None:
         """For who looks for a fault."""
@@ -54,23 +48,10 @@ class Log:
         """What failed."""
         self._write(logging.ERROR, event, fields)
 
-    def bind(self, **fields: object) -> Log:
-        """The same log with these fields in every line."""
-        return Log(self._logger, self._home, {**self._fields, **fields})
-
-    def close(self) -> None:
-        """Write out what is left; the stream stays open, it belongs to the caller."""
-        for handler in list(self._logger.handlers):
-            handler.flush()
-            self._logger.removeHandler(handler)
-            handler.close()
-
     def _write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
         if self._logger.isEnabledFor(level):
-            plain = {
-                f"{key}_" if key in _OWN else key: _plain(value, self._home)
-                for key, value in {**self._fields, **fields}.items()
-            }
+            own = {key: f"{key}_" for key in ("time", "level", "event")}
+            plain = {own.get(key, key): _plain(value, self._home) for key, value in fields.items()}
             self._logger.log(level, "%s", event, extra={"fields": plain})
 
 
@@ -105,7 +86,7 @@ def open_log(
 
     The logger is in no hierarchy: neither the root logger nor anybody else's settings are touched.
     """
-    logger = logging.Logger("gal.node", _LEVELS[level])
+    logger = logging.Logger("gal.node", level.upper())
     handler = _Handler(sys.stderr if to is None else to)
     handler.setFormatter(_Lines(as_json))
     logger.addHandler(handler)
@@ -113,28 +94,23 @@ def open_log(
 
 
 def _plain(value: object, home: Path | None) -> Plain:
-    """What may be written of a value: text, numbers, a few of them, or only a shape."""
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(value)
-    if isinstance(value, str):
-        return _cut(str(value))
-    if isinstance(value, Path):
-        inside = home is not None and value.is_relative_to(home)
-        return _cut(str(value.relative_to(home) if inside and home is not None else value))
-    if isinstance(value, BaseException):
-        return _cut(f"{type(value).__name__}: {value}")
-    return _plain_many(value, home)
-
-
-def _plain_many(value: object, home: Path | None) -> Plain:
-    """What may be written of a value that holds several: the items of a short list, else how many."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        return f"{memoryview(value).nbytes} bytes"
+    """What may be written of a value: text, numbers, the items of a short list; of all else a shape."""
+    match value:
+        case None | bool() | int():
+            return value
+        case float():
+            return float(value) if math.isfinite(value) else str(value)
+        case str():
+            return _cut(str(value))
+        case Path():
+            inside = home is not None and value.is_relative_to(home)
+            return _cut(str(value.relative_to(home) if inside and home is not None else value))
+        case BaseException():
+            return _cut(f"{type(value).__name__}: {value}")
+        case bytes() | bytearray() | memoryview():
+            return f"{memoryview(value).nbytes} bytes"
     shape = getattr(value, "shape", None)
-    if isinstance(shape, tuple):
-        # A scalar of numpy is a number like others; an array is data.
+    if isinstance(shape, tuple):  # a scalar of numpy is a number like others; an array is data
         item = value.item() if shape == () and hasattr(value, "item") else None
         if isinstance(item, bool | int | float):
             return _plain(item, home)

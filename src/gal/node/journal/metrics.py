@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Container
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gal.node.journal.activity import Activity
@@ -23,9 +24,7 @@ _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 
 
 class Metrics:
-    """What a node counts, on a registry of its own that nobody may be served;
-    ``peers`` says who is known now.
-    """
+    """What a node counts, on a registry of its own; ``peers`` says who is known now."""
 
     def __init__(self, peers: Callable[[], Container[str]]) -> None:
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -38,36 +37,23 @@ class Metrics:
         self._tasks = _Bounded(MOST_VALUES)
         self._lock = threading.Lock()
         self._streams: dict[str, int] = {}
-        ends = ("direction", "peer", "kind")
-        self._messages = Counter("gal_messages", "Messages.", ends, registry=self.registry)
-        self._bytes = Counter("gal_message_bytes", "Bytes of messages.", ends, registry=self.registry)
-        self._rounds = Counter("gal_rounds_answered", "Rounds answered.", ("peer",), registry=self.registry)
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        ends, peer = ("direction", "peer", "kind"), ("peer",)
+        self._messages = counter("gal_messages", "Messages.", ends)
+        self._bytes = counter("gal_message_bytes", "Bytes of messages.", ends)
+        self._rounds = counter("gal_rounds_answered", "Rounds answered.", peer)
         self._fits = Histogram(
             "gal_fit_seconds", "Seconds of a local fit.", buckets=_SECONDS, registry=self.registry
         )
-        self._refusals = Counter("gal_refusals", "Requests refused.", ("code",), registry=self.registry)
-        self._limited = Counter(
-            "gal_limited", "Times that a peer met a limit.", ("peer", "limit"), registry=self.registry
-        )
-        self._connected = Gauge("gal_connected_peers", "Peers with an open stream.", registry=self.registry)
-        self._rows = Counter(
-            "gal_predicted_rows", "Rows predicted for others.", ("peer",), registry=self.registry
-        )
-        self._changed = Gauge(
-            "gal_data_changed",
-            "Whether the data differ from what was learned from.",
-            ("task",),
-            registry=self.registry,
-        )
-        self._outside = Counter(
-            "gal_outside_rows", "Rows answered unlike in learning.", ("peer",), registry=self.registry
-        )
-        self._drift = Gauge(
-            "gal_answer_drift",
-            "How far a peer's last answers are from those in learning: 0 to 1.",
-            ("peer",),
-            registry=self.registry,
-        )
+        self._refusals = counter("gal_refusals", "Requests refused.", ("code",))
+        self._limited = counter("gal_limited", "Times that a peer met a limit.", ("peer", "limit"))
+        self._connected = gauge("gal_connected_peers", "Peers with an open stream.")
+        self._rows = counter("gal_predicted_rows", "Rows predicted for others.", peer)
+        differ = "Whether the data differ from what was learned from."
+        self._changed = gauge("gal_data_changed", differ, ("task",))
+        self._outside = counter("gal_outside_rows", "Rows answered unlike in learning.", peer)
+        drift = "How far a peer's last answers are from those in learning: 0 to 1."
+        self._drift = gauge("gal_answer_drift", drift, peer)
 
     def message(self, direction: str, peer: str, kind: str, n_bytes: int) -> None:
         """A message came "in" or went "out"."""
@@ -79,15 +65,12 @@ class Metrics:
         self._bytes.labels(*labels).inc(n_bytes)
 
     def answered(self, peer: str) -> None:
-        """A round of this label holder was answered."""
         self._rounds.labels(self._peer(peer)).inc()
 
     def fitted(self, seconds: float) -> None:
-        """A local fit took so many seconds."""
         self._fits.observe(seconds)
 
     def refused(self, code: str) -> None:
-        """A request was refused."""
         self._refusals.labels(self._codes.value(code)).inc()
 
     def limited(self, peer: str, limit: str) -> None:
@@ -97,16 +80,11 @@ class Metrics:
     def connected(self, peer: str, now: bool) -> None:
         """The stream to this peer opened or ended; a peer that opens a second one is counted once."""
         with self._lock:
-            streams = self._streams.get(peer, 0) + (1 if now else -1)
-            if streams > 0:
-                self._streams[peer] = streams
-            else:
-                self._streams.pop(peer, None)
-            self._connected.set(len(self._streams))
+            self._streams[peer] = max(0, self._streams.get(peer, 0) + (1 if now else -1))
+            self._connected.set(sum(n > 0 for n in self._streams.values()))
         self.activity.seen(peer)
 
     def predicted(self, peer: str, n_rows: int) -> None:
-        """So many rows were predicted for this label holder."""
         self._rows.labels(self._peer(peer)).inc(n_rows)
 
     def changed(self, task: str, now: bool) -> None:

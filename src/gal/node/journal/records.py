@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 from gal.errors import NodeError
+from gal.node.config.configuration import AuditSection
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import LimitedError, Quotas
 from gal.node.store.audit import ANSWER_KINDS, NO_FAULT, UNASKED, WASTED, AuditLog
-from gal.protocol import Encoded
+from gal.protocol import Encoded, Message
 from gal.transport import Received, Stream
 
 SINGLY, WINDOW = 20, 60.0
@@ -76,22 +78,11 @@ class Records:
     _repeats: Repeats = field(default_factory=Repeats)
 
     def entered(self, peer: str, received: Received, *, awaited: bool = False) -> float:
-        """A message came from a peer, ``awaited`` as an answer; seconds for which the next one
-        is not to be read.
-        """
+        """A message came, ``awaited`` as an answer; seconds for which the next one is not to be read."""
         message = received.message
-        self.audit.append(
-            "in",
-            message.kind,
-            peer=peer,
-            task=message.task,
-            version=message.version,
-            round=int(message.fields.get("round") or 0),
-            shape=message.shape,
-            digest=received.digest,
-            n_bytes=received.n_bytes,
-            note=UNASKED if message.kind in ANSWER_KINDS and not awaited else "",
-        )
+        facts = _facts_of(message, received.digest, received.n_bytes)
+        note = UNASKED if message.kind in ANSWER_KINDS and not awaited else ""
+        self.audit.append("in", message.kind, peer=peer, **facts, note=note)
         self.metrics.message("in", peer, message.kind, received.n_bytes)
         self.log.debug("received", peer=peer, kind=message.kind, task=message.task, bytes=received.n_bytes)
         if awaited:
@@ -103,38 +94,34 @@ class Records:
 
     def send(self, stream: Stream, encoded: Encoded) -> None:
         """Send a message to a peer; what cannot be written down does not leave."""
-        self.audit.append("out", encoded.message.kind, peer=stream.peer, **_facts_of(encoded))
-        self._hand_over(stream, encoded)
+        [problem] = self.send_each([stream], encoded)
+        if problem is not None:
+            raise problem
 
     def send_each(self, streams: Sequence[Stream], encoded: Encoded) -> list[NodeError | OSError | None]:
         """Send a message to several peers; by peer, what went wrong.
 
         It is on record for all of them, in one transaction, before it leaves for the first.
         """
-        peers, kind = [stream.peer for stream in streams], encoded.message.kind
+        message, n_bytes = encoded.message, encoded.data.size
+        facts = _facts_of(message, encoded.digest, n_bytes)
         try:
-            self.audit.append_each("out", kind, peers, **_facts_of(encoded))
+            self.audit.append_each("out", message.kind, [stream.peer for stream in streams], **facts)
         except (NodeError, OSError) as error:
-            self.log.error("not sent", kind=kind, why=str(error))
+            self.log.error("not sent", kind=message.kind, why=str(error))
             return [error] * len(streams)
         problems: list[NodeError | OSError | None] = []
         for stream in streams:
             try:
-                self._hand_over(stream, encoded)
-                problems.append(None)
+                stream.send(encoded)
             except (NodeError, OSError) as error:
-                self.log.info("not sent", peer=stream.peer, kind=kind, why=str(error))
+                self.log.info("not sent", peer=stream.peer, kind=message.kind, why=str(error))
                 problems.append(error)
+                continue
+            self.metrics.message("out", stream.peer, message.kind, n_bytes)
+            self.log.debug("sent", peer=stream.peer, kind=message.kind, task=message.task, bytes=n_bytes)
+            problems.append(None)
         return problems
-
-    def _hand_over(self, stream: Stream, encoded: Encoded) -> None:
-        """Send what is on record."""
-        message = encoded.message
-        stream.send(encoded)
-        self.metrics.message("out", stream.peer, message.kind, encoded.data.size)
-        self.log.debug(
-            "sent", peer=stream.peer, kind=message.kind, task=message.task, bytes=encoded.data.size
-        )
 
     def refused(self, peer: str, code: str, why: str, inside: str = "", n_bytes: int = 0) -> None:
         """Something that came was refused; ``inside`` may quote this organization's data and is only for
@@ -193,20 +180,44 @@ class Records:
         shape, kind = "" if n == 1 else str(n), NO_FAULT if code in OUR_FAULT else "refused"
         self.audit.append("in", kind, peer=peer, shape=shape, n_bytes=n_bytes, note=note)
 
-    def own(self, what: str, task: str = "", note: str = "") -> None:
-        """Something that was done here, such as forgetting a task."""
-        self.audit.append("own", what, task=task, note=note)
-        self.log.info(what, task=task, note=note)
 
-
-def _facts_of(encoded: Encoded) -> dict[str, Any]:
+def _facts_of(message: Message, digest: str, n_bytes: int) -> dict[str, Any]:
     """What the audit log keeps of a message besides its kind and peer."""
-    message = encoded.message
     return {
         "task": message.task,
         "version": message.version,
         "round": int(message.fields.get("round") or 0),
         "shape": message.shape,
-        "digest": encoded.digest,
-        "n_bytes": encoded.data.size,
+        "digest": digest,
+        "n_bytes": n_bytes,
     }
+
+
+def trim_audit(wanted: AuditSection, audit: AuditLog, log: Log, now: datetime) -> None:
+    """Cut off what is older than node.toml says; a broken log, or a full disk, is said in ``log``."""
+    archive = None if wanted.archive is None else wanted.archive / f"audit-{now:%Y%m%dT%H%M%S}.jsonl"
+    try:
+        if archive is not None:
+            archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = audit.trim(now - timedelta(days=wanted.keep_days or 0), archive)
+    except (NodeError, OSError) as error:
+        log.error("audit log not cut", why=str(error))
+    else:
+        if made is not None:
+            log.info("audit log cut", note=made.note, archive=archive)
+
+
+def keep_no_longer(
+    wanted: AuditSection, audit: AuditLog, log: Log, clock: Callable[[], datetime]
+) -> threading.Event:
+    """Trim now and once a day, in a thread that the event ends; nothing happens where everything is kept."""
+    ending = threading.Event()
+
+    def keep() -> None:
+        while not ending.is_set():
+            trim_audit(wanted, audit, log, clock())
+            ending.wait(24 * 3600.0)
+
+    if wanted.keep_days is not None:
+        threading.Thread(target=keep, name="audit retention", daemon=True).start()
+    return ending

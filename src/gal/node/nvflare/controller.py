@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -76,36 +77,28 @@ class LabelHolderController(Controller):  # type: ignore[misc]
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
         """Do the work; what goes wrong ends the job with a sentence."""
         engine: Any = fl_ctx.get_engine()
-        try:
-            settings = read_settings(Path(engine.get_workspace().get_site_config_dir()), None)
-            carrier = NVFlareCarrier(self, engine)
-            with Node(settings.home, carrier=carrier, dials=False, pace=PACE) as node:
-                holder = LabelHolder(node)
-                try:
-                    self._work(holder, abort_signal, fl_ctx)
-                finally:
-                    holder.close()
-        except GALError as error:
-            self.system_panic(str(error), fl_ctx)
-
-    def _work(self, holder: LabelHolder, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        if self._predict:
-            self._predict_file(holder, fl_ctx)
-            return
 
         def log_event(event: Mapping[str, Any]) -> None:
             self.log_info(fl_ctx, json.dumps(dict(event), default=str))
 
-        facts = holder.learn(
-            self._task,
-            resume=self._resume,
-            patience=self._patience,
-            on_event=log_event,
-            stopping=_Aborted(abort_signal),
-        )
-        self.log_info(fl_ctx, f"learned {self._task}: {json.dumps(facts, default=str)[:2000]}")
+        try:
+            home, _ = read_settings(Path(engine.get_workspace().get_site_config_dir()), None)
+            carrier = NVFlareCarrier(self, engine)
+            with (
+                Node(home, carrier=carrier, dials=False, pace=PACE) as node,
+                closing(LabelHolder(node)) as holder,
+            ):
+                if self._predict:
+                    facts = self._predict_file(holder)
+                else:
+                    how: Any = {"resume": self._resume, "patience": self._patience, "on_event": log_event}
+                    facts = holder.learn(self._task, **how, stopping=_Aborted(abort_signal))
+                done = "predicted" if self._predict else "learned"
+                self.log_info(fl_ctx, f"{done} {self._task}: {json.dumps(facts, default=str)[:2000]}")
+        except GALError as error:
+            self.system_panic(str(error), fl_ctx)
 
-    def _predict_file(self, holder: LabelHolder, fl_ctx: FLContext) -> None:
+    def _predict_file(self, holder: LabelHolder) -> dict[str, Any]:
         home = holder.node.configuration.home
         rows, out = home / ROWS / self._predict, home / PREDICTIONS / self._predict
         if Path(self._predict).name != self._predict:
@@ -114,8 +107,7 @@ class LabelHolderController(Controller):  # type: ignore[misc]
             )
         out.parent.mkdir(exist_ok=True)
         seconds, join = self._patience.deadline, self._patience.join
-        facts = holder.predict_file(self._task, rows, out, seconds=seconds, join=join)
-        self.log_info(fl_ctx, f"predicted {self._task}: {json.dumps(facts, default=str)[:2000]}")
+        return holder.predict_file(self._task, rows, out, seconds=seconds, join=join)
 
 
 class _Aborted(threading.Event):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
 
 from nvflare.apis.event_type import EventType
 from nvflare.apis.executor import Executor
@@ -33,29 +32,23 @@ class OrganizationExecutor(Executor):  # type: ignore[misc]
         self._called: Called | None = None
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Start the node with the job, and end it with the job."""
         if event_type == EventType.START_RUN:
+            site, engine = fl_ctx.get_identity_name(), fl_ctx.get_engine()
             try:
-                self._start(fl_ctx)
+                local = Path(engine.get_workspace().get_site_config_dir())  # its operator's, not a job's
+                home, label_holder = read_settings(local, site)
+                called = Called(label_holder)
+                node = Node(home, called=called)
+                node.__enter__()
+                with self._lock:
+                    self._node, self._called = node, called
             except GALError as error:
-                self.system_panic(f"{fl_ctx.get_identity_name()}: {error}", fl_ctx)
+                self.system_panic(f"{site}: {error}", fl_ctx)
         elif event_type == EventType.END_RUN:
-            self._stop()
-
-    def _start(self, fl_ctx: FLContext) -> None:
-        site = fl_ctx.get_identity_name()
-        settings = read_settings(_local(fl_ctx), site)
-        called = Called(settings.label_holder)
-        node = Node(settings.home, called=called)
-        node.__enter__()
-        with self._lock:
-            self._node, self._called = node, called
-
-    def _stop(self) -> None:
-        with self._lock:
-            node, self._node, self._called = self._node, None, None
-        if node is not None:
-            node.__exit__(None, None, None)
+            with self._lock:
+                ended, self._node, self._called = self._node, None, None
+            if ended is not None:
+                ended.__exit__(None, None, None)
 
     def execute(
         self,
@@ -64,7 +57,6 @@ class OrganizationExecutor(Executor):  # type: ignore[misc]
         fl_ctx: FLContext,
         abort_signal: Signal,  # noqa: ARG002
     ) -> Shareable:
-        """The answer to one parcel."""
         with self._lock:
             called = self._called
         if task_name != TASK or called is None:
@@ -80,9 +72,3 @@ class OrganizationExecutor(Executor):  # type: ignore[misc]
         reply = make_reply(ReturnCode.OK)
         reply[PARCEL] = answer
         return reply
-
-
-def _local(fl_ctx: FLContext) -> Path:
-    """The site's folder ``local``, which belongs to its operator and not to a job."""
-    engine: Any = fl_ctx.get_engine()
-    return Path(engine.get_workspace().get_site_config_dir())

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gal.node.nvflare.settings import CONTROLLER, EXECUTOR, TASK
+from gal.node.nvflare.settings import CONTROLLER, EXECUTOR, TASK, write_json
 
 LOOK = 0.05
 """Seconds between a site's looks for what it is asked: NVFlare's own 2 s would be those of a round."""
@@ -39,12 +38,7 @@ def write_job(folder: Path, task: str, organizations: Sequence[str], **options: 
         "min_clients": 1,
         "deploy_map": {"label_holder": ["server"], "organization": list(organizations)},
     }
-    _write(folder / "meta.json", meta)
-    _write(folder / "label_holder" / "config" / "config_fed_server.json", server)
-    _write(folder / "organization" / "config" / "config_fed_client.json", client)
+    write_json(folder / "meta.json", meta)
+    write_json(folder / "label_holder" / "config" / "config_fed_server.json", server)
+    write_json(folder / "organization" / "config" / "config_fed_client.json", client)
     return folder
-
-
-def _write(path: Path, content: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

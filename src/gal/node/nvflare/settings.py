@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from gal.errors import ConfigurationError
 
@@ -27,42 +28,54 @@ TASK, PARCEL = "gal", "parcel"
 """The name of NVFlare's task that carries a parcel, and the parcel's in it."""
 
 
-@dataclass(frozen=True)
-class SiteSettings:
-    """One site's own settings."""
+RIGHTS = (
+    "submit_job",
+    "clone_job",
+    "manage_job",
+    "download_job",
+    "view",
+    "operate",
+    "shell_commands",
+    "server-predeployed-flwr",
+)
+"""What NVFlare's roles may be allowed, besides bringing code."""
 
-    home: Path
-    """The home folder of its node: key, cards, tasks, policy, audit."""
+
+class SiteSettings(BaseModel):
+    """One site's own settings: exactly one of ``home`` and ``homes``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     label_holder: str
     """Whom its NVFlare server works for; nobody else can ask."""
+    home: Path | None = None
+    """The home folder of its node: key, cards, tasks, policy, audit."""
+    homes: Path | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> SiteSettings:
+        if (self.home is None) == (self.homes is None):
+            raise ValueError("it must have either home or homes")
+        return self
 
 
-def read_settings(local: Path, site: str | None) -> SiteSettings:
-    """The settings in the folder ``local`` of a site; ``site`` is None at the label holder's server."""
+def read_settings(local: Path, site: str | None) -> tuple[Path, str]:
+    """Home folder and label holder of a site, by its folder ``local``; ``site``: None at the server."""
     path = local / FILE
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = SiteSettings(**tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ConfigurationError(
             f"there is no {FILE} in {local}: gal.node.nvflare.settings.prepare_site writes it"
         ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigurationError(f"{path}: {'.'.join(map(str, first['loc']))} {first['msg']}") from error
     except ValueError as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    holder = found.get("label_holder")
-    own, shared = found.get("home"), found.get("homes")
-    words = [one for one in (holder, own, shared) if one is not None]
-    wrong = set(found) - {"label_holder", "home", "homes"}
-    if (
-        wrong
-        or holder is None
-        or (own is None) == (shared is None)
-        or not all(isinstance(w, str) for w in words)
-    ):
-        raise ConfigurationError(
-            f"{path} must have label_holder and either home or homes, as texts, and nothing else; it has "
-            f"{', '.join(sorted(found)) or 'nothing'}"
-        )
-    return SiteSettings(Path(own) if own is not None else Path(str(shared)) / (site or holder), holder)
+    home = found.home if found.homes is None else found.homes / (site or found.label_holder)
+    assert home is not None
+    return home, found.label_holder
 
 
 def prepare_site(
@@ -80,33 +93,18 @@ def prepare_site(
     resources["class_list_enforcement_mode"] = "enforce"
     rights = _read(local, "authorization.json")
     if rights:
-        permissions = rights.get("permissions", {})
-        rights["permissions"] = {role: _without_code(given) for role, given in permissions.items()}
-        _write(local / "authorization.json", rights)
-    _write(local / "resources.json", resources)
+        rights["permissions"] = {
+            # A right to everything is spelled out first.
+            role: (dict(given) if isinstance(given, Mapping) else dict.fromkeys(RIGHTS, given))
+            | {"byoc": "none"}
+            for role, given in rights.get("permissions", {}).items()
+        }
+        write_json(local / "authorization.json", rights)
+    write_json(local / "resources.json", resources)
     where = f"home = {json.dumps(str(home))}" if homes is None else f"homes = {json.dumps(str(homes))}"
     text = f"label_holder = {json.dumps(label_holder)}\n{where}\n"
     (local / FILE).write_text(text, encoding="utf-8")
     read_settings(local, label_holder)  # what was passed in is checked by who reads it
-
-
-def _without_code(given: Any) -> Any:
-    """What a role may do, without bringing code; a right to everything is spelled out first."""
-    rights = dict(given) if isinstance(given, Mapping) else dict.fromkeys(RIGHTS, given)
-    return rights | {"byoc": "none"}
-
-
-RIGHTS = (
-    "submit_job",
-    "clone_job",
-    "manage_job",
-    "download_job",
-    "view",
-    "operate",
-    "shell_commands",
-    "server-predeployed-flwr",
-)
-"""What NVFlare's roles may be allowed, besides bringing code."""
 
 
 def _read(local: Path, name: str) -> dict[str, Any]:
@@ -118,5 +116,7 @@ def _read(local: Path, name: str) -> dict[str, Any]:
     return {}
 
 
-def _write(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """A file as NVFlare reads it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

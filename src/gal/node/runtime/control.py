@@ -30,59 +30,56 @@ LONGEST_PATH = 100
 
 
 class ControlServer:
-    """Runs commands of people and programs on this machine."""
+    """Runs commands of people and programs on this machine; they are to stop when it ends."""
 
     def __init__(self, home: Path, commands: Mapping[str, Command]) -> None:
         self._home, self._commands = home, commands
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._closing = threading.Event()
+        self._ending, self._under_way = threading.Event(), set[threading.Event]()
         self._folder: Path | None = None
 
     def __enter__(self) -> ControlServer:
-        path = self._home / "control.sock"
-        if len(os.fsencode(path)) > LONGEST_PATH:
+        self._path = self._home / "control.sock"
+        if len(os.fsencode(self._path)) > LONGEST_PATH:
             self._folder = Path(tempfile.mkdtemp(prefix="gal-"))
-            path = self._folder / "control.sock"
-        path.unlink(missing_ok=True)
+            self._path = self._folder / "control.sock"
+        self._path.unlink(missing_ok=True)
         before = os.umask(0o177)
         try:
-            self._socket.bind(str(path))
+            self._socket.bind(str(self._path))
         finally:
             os.umask(before)
         self._socket.listen()
-        (self._home / WHERE).write_text(
-            json.dumps({"socket": str(path), "pid": os.getpid()}), encoding="utf-8"
-        )
+        where = {"socket": str(self._path), "pid": os.getpid()}
+        (self._home / WHERE).write_text(json.dumps(where), encoding="utf-8")
         threading.Thread(target=self._accept, name="control", daemon=True).start()
-        self._path = path
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closing.set()
+        self._ending.set()
+        for stopping in self._under_way.copy():
+            stopping.set()
         (self._home / WHERE).unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)
-        if self._folder is not None:
-            with suppress(OSError):
+        with suppress(OSError):
+            if self._folder is not None:
                 self._folder.rmdir()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def _accept(self) -> None:
-        while not self._closing.is_set():
+        while not self._ending.is_set():
             try:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            threading.Thread(
-                target=self._serve, args=(connection,), name="control command", daemon=True
-            ).start()
+            threading.Thread(target=self._serve, args=(connection,), name="command", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        sending = threading.Lock()
-        stopping = threading.Event()
+        sending, stopping = threading.Lock(), threading.Event()
 
-        def say(line: Mapping[str, Any]) -> None:
+        def say(**line: Any) -> None:
             with sending, suppress(OSError):
                 connection.sendall(json.dumps(line, default=str).encode() + b"\n")
 
@@ -91,35 +88,19 @@ class ControlServer:
                 asked = json.loads(lines.readline())
                 command = self._commands[asked["do"]]
             except (ValueError, KeyError, TypeError):
-                say(
-                    {
-                        "error": {
-                            "type": "NodeError",
-                            "message": "this node does not know that command: restart gal serve",
-                        }
-                    }
-                )
+                unknown = "this node does not know that command: restart gal serve"
+                say(error={"type": "NodeError", "message": unknown})
                 return
             threading.Thread(target=_until_hung_up, args=(lines, stopping), daemon=True).start()
+            self._under_way.add(stopping)
             try:
-                say(
-                    {
-                        "result": command(
-                            asked["arguments"], lambda event: say({"event": dict(event)}), stopping
-                        )
-                    }
-                )
+                say(result=command(asked["arguments"], lambda event: say(event=dict(event)), stopping))
             except GALError as error:
-                say({"error": {"type": type(error).__name__, "message": str(error)}})
+                say(error={"type": type(error).__name__, "message": str(error)})
             except Exception as error:
-                say(
-                    {
-                        "error": {
-                            "type": "NodeError",
-                            "message": f"the node failed: {type(error).__name__}: {error}",
-                        }
-                    }
-                )
+                failed = f"the node failed: {type(error).__name__}: {error}"
+                say(error={"type": "NodeError", "message": failed})
+            self._under_way.discard(stopping)
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
@@ -136,13 +117,11 @@ def running_node(home: Path) -> Iterator[socket.socket | None]:
     """A connection to the node that runs in this home; None where none runs."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
-            where = json.loads((home / WHERE).read_text(encoding="utf-8"))
-            connection.connect(where["socket"])
+            connection.connect(json.loads((home / WHERE).read_text(encoding="utf-8"))["socket"])
+            there: socket.socket | None = connection
         except (OSError, ValueError, KeyError):
-            there = False
-        else:
-            there = True
-        yield connection if there else None
+            there = None
+        yield there
 
 
 def starting_process(home: Path) -> int | None:

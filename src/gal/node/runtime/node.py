@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import os
+import resource
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -18,17 +20,14 @@ from gal.errors import IdentityError, LinkLostError, NodeRunsError
 from gal.node.assistant.links import Links
 from gal.node.assistant.service import Service
 from gal.node.carrier.called import Called
-from gal.node.carrier.calls import Calls, Pace
-from gal.node.carrier.carrier import Carrier
+from gal.node.carrier.calls import Calls, Carrier, Pace
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.holder.assistants import Assistants
 from gal.node.journal.logs import Log, open_log
 from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import Quotas
-from gal.node.journal.records import Records
-from gal.node.journal.retention import Retention
+from gal.node.journal.records import Records, keep_no_longer
 from gal.node.runtime.alerts import Alerts
-from gal.node.runtime.process import raise_descriptor_limit
 from gal.node.store.audit import AuditLog
 from gal.node.store.files import remove_drafts
 from gal.node.store.row_index import SENT
@@ -42,6 +41,10 @@ if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
 
 SOFTWARE = f"gal-learn {__version__}"
+DESCRIPTORS = 65_536
+"""So many open files and connections are enough; more is not asked for."""
+CRASH_LOG, LARGEST_LOG = "crash.log", 1 << 20
+"""In the home folder: where every thread was when the process ended by a fault in native code."""
 
 
 class Node:
@@ -72,7 +75,6 @@ class Node:
         self._carrier, self._called, self._pace = carrier, called, pace
         self.port: int | None = None
         self._stack = ExitStack()
-        self.stopping = threading.Event()
         self._ledger: Ledger | None = None
         self._opening = threading.Lock()
 
@@ -103,7 +105,6 @@ class Node:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stopping.set()
         self._stack.close()
         self.log.info("ended", organization=self.name)
 
@@ -119,32 +120,19 @@ class Node:
         drop_leftovers(self.state)
         remove_drafts(self.home / SENT)
         empty_temporary_folder(self.home)
-        audit = AuditLog(
-            self.state.path,
-            clock=self._clock,
-            database=self.state.database,
-        )
+        audit = AuditLog(self.state.path, clock=self._clock, database=self.state.database)
         stack.callback(audit.close)
         if why := self.state.restores.in_words():
             self.log.warning("restored", why=why)
         metrics = Metrics(self.cards.all)
         self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock))
         self.records.quotas.load(audit)
-        retention = Retention(configuration.audit, audit, self.log, self._clock)
-        retention.start()
-        stack.callback(retention.close)
+        stack.callback(keep_no_longer(configuration.audit, audit, self.log, self._clock).set)
         stack.callback(self.records.write_counted)
         self.worker = Worker(configuration)
         stack.callback(self.worker.close)
-        self.service = Service(
-            configuration,
-            self.state,
-            self.worker,
-            self.log,
-            metrics,
-            self._clock,
-            ledger=lambda: self.ledger,
-        )
+        made = configuration, self.state, self.worker, self.log, metrics, self._clock
+        self.service = Service(*made, ledger=lambda: self.ledger)
         self.assistants = Assistants(self.state, self.records)
         stack.callback(self.assistants.close)
         metrics.registry.register(Alerts(self))
@@ -200,27 +188,19 @@ class Node:
             raise IdentityError(
                 f"there is no card of {peer} any more: gal cards add FILE, or gal forget its tasks"
             )
-        if self._called is not None:
-            if peer != self._called.label_holder:
-                raise LinkLostError(
-                    f"this node is called by {self._called.label_holder} and dials nobody: {peer} cannot be "
-                    "reached from here (gal serve dials)"
-                )
-            return self._called.dial(
-                card,
-                self.identity,
-                cards=self.cards,
-                largest=self.configuration.policy.largest_message,
-                software=SOFTWARE,
+        known: Any = {
+            "cards": self.cards,
+            "largest": self.configuration.policy.largest_message,
+            "software": SOFTWARE,
+        }
+        if self._called is None:
+            return dial(card, self.identity, **known, proxy=self.configuration.network.proxy)
+        if peer != self._called.label_holder:
+            raise LinkLostError(
+                f"this node is called by {self._called.label_holder} and dials nobody: {peer} cannot be "
+                "reached from here (gal serve dials)"
             )
-        return dial(
-            card,
-            self.identity,
-            cards=self.cards,
-            largest=self.configuration.policy.largest_message,
-            software=SOFTWARE,
-            proxy=self.configuration.network.proxy,
-        )
+        return self._called.dial(card, self.identity, **known)
 
     def status(self) -> dict[str, Any]:
         """What only the running process knows."""
@@ -236,26 +216,37 @@ class Node:
         }
 
 
-class held_lock:
+@contextmanager
+def held_lock(home: Path, name: str) -> Iterator[None]:
     """Only one process at a time runs a home."""
-
-    def __init__(self, home: Path, name: str) -> None:
-        self._path, self._name = home / "node.lock", name
-
-    def __enter__(self) -> Self:
-        self._file = open(self._path, "a+", encoding="ascii")
+    with open(home / "node.lock", "a+", encoding="ascii") as file:
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            self._file.close()
             raise NodeRunsError(
-                f"a node of {self._name} already runs in {self._path.parent}: end it first (gal status "
-                "shows it)"
+                f"a node of {name} already runs in {home}: end it first (gal status shows it)"
             ) from error
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
-        return self
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
 
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+
+def raise_descriptor_limit(wanted: int = DESCRIPTORS) -> None:
+    """Let this process open as many files and connections as it may, up to ``wanted``."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+
+
+def keep_crash_log(home: Path) -> None:
+    """Have a crash in native code leave a trace in the home folder; another fault handler stays."""
+    path = home / CRASH_LOG
+    if faulthandler.is_enabled():
+        return
+    with suppress(OSError):  # a node runs without it, on a full disk for example
+        if path.exists() and path.stat().st_size > LARGEST_LOG:
+            path.unlink()
+        # Never closed: the fault handler writes to it when nothing else works any more.
+        faulthandler.enable(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))

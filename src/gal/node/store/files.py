@@ -48,23 +48,6 @@ def write_whole(path: Path, data: Any, known: str | None = None, *, durably: boo
     return digest(data) if known is None else known
 
 
-def link_whole(source: Path, path: Path) -> bool:
-    """Give a file that was written whole, and is never written to again, another name: nothing is copied.
-    False where that cannot be done here.
-    """
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        draft.unlink(missing_ok=True)
-        draft.hardlink_to(source)
-        draft.replace(path)
-    except OSError:  # a disk without such names, or the file is gone
-        return False
-    finally:
-        with suppress(OSError):  # of two names of one file a renaming leaves both
-            draft.unlink(missing_ok=True)
-    return True
-
-
 def sync_file(path: Path) -> None:
     """Put a file that somebody else has written, and its name, on the disk."""
     with path.open("rb") as file:

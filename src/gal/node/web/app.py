@@ -38,9 +38,7 @@ _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.i
 
 
 def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
-    """An app without paths; ``hosts``: by which names it may be called, None where any will
-    do (TLS and token).
-    """
+    """An app without paths; ``hosts``: by which names it may be called, None for any (TLS, token)."""
     app = FastAPI(title="GAL node", version=__version__, docs_url=None, redoc_url=None)
     app.state.token = token
     app.state.open = set(OPEN)
@@ -85,10 +83,25 @@ class Guard:
             await send(message)
 
         request = Request(scope, receive)
-        answer: ASGIApp | None = _two_lengths(request) or _refused(
-            request, self._token, self._hosts, self._open
-        )
-        await (self._app if answer is None else answer)(scope, receive, send_with_headers)
+        answer: ASGIApp = _two_lengths(request) or self._refused(request) or self._app
+        await answer(scope, receive, send_with_headers)
+
+    def _refused(self, request: Request) -> JSONResponse | None:
+        """Why a request is not looked at: a strange host or origin (a page in a browser), or no token.
+
+        The path is the one that is routed, never that of the URL: older versions of Starlette make it of what
+        the client calls the host, and ``Host: localhost/livez?`` would open every door.
+        """
+        headers, hosts = request.headers, self._hosts
+        named, origin = headers.get("host", ""), headers.get("origin")
+        host = _host(f"//{named}")
+        if host not in hosts if hosts is not None else named and host is None:
+            return said_error(421, "this host name is not served here: use localhost")
+        if origin is not None and (host is None or _host(origin) != host):
+            return said_error(403, "requests of other pages are not answered")
+        if request.scope["path"] in self._open or shows(headers.get("authorization"), self._token):
+            return None
+        return said_error(401, f"send the token in {FILE} of the node's folder: Authorization: Bearer TOKEN")
 
 
 def add_file(app: FastAPI, path: str, name: str, kind: str) -> None:
@@ -124,26 +137,6 @@ def _two_lengths(request: Request) -> JSONResponse | None:
     return answer
 
 
-def _refused(
-    request: Request, token: str, hosts: Collection[str] | None, open_paths: Collection[str]
-) -> JSONResponse | None:
-    """Why a request is not looked at: a strange host or origin (a page in a browser), or no token.
-
-    The path is the one that is routed, never that of the URL: older versions of Starlette make it of what the
-    client calls the host, and ``Host: localhost/livez?`` would open every door.
-    """
-    named = request.headers.get("host", "")
-    host = _host(f"//{named}")
-    if host not in hosts if hosts is not None else named and host is None:
-        return said_error(421, "this host name is not served here: use localhost")
-    origin = request.headers.get("origin")
-    if origin is not None and (host is None or _host(origin) != host):
-        return said_error(403, "requests of other pages are not answered")
-    if request.scope["path"] not in open_paths and not shows(request.headers.get("authorization"), token):
-        return said_error(401, f"send the token in {FILE} of the node's folder: Authorization: Bearer TOKEN")
-    return None
-
-
 def _host(url: str) -> str | None:
     """The host of an origin; None where there is none, or more than a host and a port."""
     try:
@@ -155,30 +148,21 @@ def _host(url: str) -> str | None:
 
 async def whole_body(request: Request) -> bytes | JSONResponse:
     """The body of a request, or what is answered where it does not come, or is too large."""
+    announced, parts, size = request.headers.get("content-length", ""), list[bytes](), 0
+    too_large = said_error(400, f"the request needs a body of at most {LARGEST} bytes")
+    if announced.isdigit() and int(announced) > LARGEST:
+        return too_large
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            data = await _body(request)
+            async for part in request.stream():
+                size += len(part)
+                if size > LARGEST:  # whatever its header says
+                    return too_large
+                parts.append(part)
     except TimeoutError:
         return said_error(408, f"the request did not come within {BODY_SECONDS:g} s")
-    if data is None:
-        return said_error(400, f"the request needs a body of at most {LARGEST} bytes")
-    return data
-
-
-async def _body(request: Request) -> bytes | None:
-    """All of it; None where it is larger than allowed, whatever its header says."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > LARGEST:
-        return None
-    parts, size = [], 0
-    try:
-        async for part in request.stream():
-            size += len(part)
-            if size > LARGEST:
-                return None
-            parts.append(part)
     except ClientDisconnect:
-        return None
+        return too_large
     return b"".join(parts)
 
 

@@ -118,7 +118,6 @@ class Health:
 
 
 def free_disk(home: Path) -> int:
-    """Bytes that are free where a node lives."""
     return shutil.disk_usage(home).free
 
 
@@ -132,10 +131,8 @@ def disk_room(n_bytes: int) -> str:
 
 
 def certificate_end(pem: bytes) -> datetime:
-    """When the first certificate in it ends."""
     return x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
 
 
 def days_until(when: datetime) -> float:
-    """From now; negative where it is over."""
     return (when - datetime.now(UTC)).total_seconds() / 86400

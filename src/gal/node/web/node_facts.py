@@ -9,15 +9,13 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from gal import __version__
-from gal.core.state import ensemble_of
 from gal.errors import GALError
 from gal.node.assistant.links import Links
 from gal.node.holder.doing import members_now, waited_for
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.version_facts import version_facts
-from gal.node.journal.activity import LOSSES, sayable_loss
+from gal.node.journal.activity import sayable_loss
 from gal.node.store.state import State, TaskRecord
-from gal.node.store.stored_versions import LearnedVersion
 from gal.node.web.health import Check, certificate_end, days_until
 from gal.transport import CardFolder, Identity
 
@@ -28,25 +26,14 @@ SELDOM = 20
 class WatchedNode(HolderNode, Protocol):
     """A running node, as who watches it sees it."""
 
-    @property
-    def identity(self) -> Identity:
-        """Its key."""
-
-    @property
-    def cards(self) -> CardFolder:
-        """Whom it knows."""
-
-    @property
-    def links(self) -> Links:
-        """Streams to label holders."""
-
-    @property
-    def port(self) -> int | None:
-        """Where it listens."""
+    identity: Identity
+    cards: CardFolder
+    links: Links
+    """Streams to label holders."""
+    port: int | None
 
 
 def node_facts(node: WatchedNode, checks: list[Check]) -> dict[str, Any]:
-    """What this node is doing now."""
     activity = node.records.metrics.activity.facts()
     home = node.configuration.home
     disk = shutil.disk_usage(home)
@@ -140,25 +127,18 @@ def _certificates(node: WatchedNode) -> list[dict[str, Any]]:
 def versions_facts(state: State, task: str | None) -> list[dict[str, Any]]:
     """Every version of own tasks (or of one): how good, who helped, and its losses round by round."""
     records = state.tasks("label holder") if task is None else [state.find_task(task, "label holder")]
-    return [
-        version_facts(record, number, learned) | {"active": number == record.active, "curve": _curve(learned)}
-        for record in records
-        for number, learned in state.learned_versions(record.id).items()
-    ]
-
-
-def _curve(learned: LearnedVersion) -> list[dict[str, Any]]:
-    if learned.outcome is None:
-        return []
-    ensemble = ensemble_of(learned.outcome.ensemble)
-    start = {key: sayable_loss(getattr(ensemble, f"initial_{key}")) for key in LOSSES}
-    return [
-        {"round": 0, **start},
-        *(
-            {"round": one.round, **{key: sayable_loss(getattr(one, key)) for key in LOSSES}}
-            for one in ensemble.rounds
-        ),
-    ]
+    found = []
+    for record in records:
+        for number, learned in state.learned_versions(record.id).items():
+            facts = version_facts(record, number, learned)
+            losses = facts.get("learning", {"train": [], "validation": []})
+            pairs = enumerate(zip(losses["train"], losses["validation"], strict=True))
+            curve = [
+                {"round": round, "train_loss": sayable_loss(train), "validation_loss": validation}
+                for round, (train, validation) in pairs
+            ]
+            found.append(facts | {"active": number == record.active, "curve": curve})
+    return found
 
 
 class AuditFacts:

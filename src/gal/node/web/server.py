@@ -39,11 +39,7 @@ STARTING, ENDING = 30.0, 10.0
 class HurriedProtocol(H11Protocol):
     """HTTP with an end to waiting: uvicorn itself waits for the head of a request as long as it takes."""
 
-    def __init__(
-        self,
-        waiting: dict[HurriedProtocol, asyncio.TimerHandle],
-        **given: Any,
-    ) -> None:
+    def __init__(self, waiting: dict[HurriedProtocol, asyncio.TimerHandle], **given: Any) -> None:
         super().__init__(**given)
         self._waiting = waiting
 
@@ -159,22 +155,18 @@ LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 def listening_socket(listen: str) -> socket.socket:
     """A socket at this host:port; an error says why there can be none."""
     host, port = parse_address(listen, "cannot listen there", any_port=True)
+    made: socket.socket | None = None
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         made = socket.socket(*found[:3])  # with its protocol: asyncio then sends small answers at once
-    except (OSError, OverflowError) as error:
-        raise InvalidInputError(
-            f"cannot listen on {listen}: {getattr(error, 'strerror', None) or error}"
-        ) from error
-    try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(found[4])
         made.listen(BACKLOG)
     except (OSError, OverflowError) as error:
-        made.close()
-        raise InvalidInputError(
-            f"cannot listen on {listen}: {getattr(error, 'strerror', None) or error}"
-        ) from error
+        if made is not None:
+            made.close()
+        why = getattr(error, "strerror", None) or error
+        raise InvalidInputError(f"cannot listen on {listen}: {why}") from error
     return made
 
 

@@ -22,7 +22,6 @@ from gal.node.admin import sealed
 from gal.node.admin.backup import back_up
 from gal.node.admin.restore import bring_back
 from gal.node.holder.closing_files import OWN_FILE, write_own_closing
-from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.runtime.commands import erasing_command
 from gal.node.store.stored_versions import OWN_CLOSING
 from gal.privacy import RandomisedResponse
@@ -178,7 +177,7 @@ def test_its_closing_model_comes_back_with_a_backup_a_rollback_and_without_a_row
         network.holder.guard.noise = FixedNoise
         network.invite("whole", rounds=1, seed=4, privacy=RESPONSE)
         network.learn("whole")
-        network.learn("whole", no_closing=True, acceptance=Acceptance(activate=True))
+        network.learn("whole", no_closing=True, activate=True)
         asked = network.root / "all.csv"
         network.tables["clinic"][[ROW_ID]][1:].to_csv(asked, index=False)
         first, second = (network.holder.predict_file("whole", asked, version=one)["rows"] for one in (1, 2))

@@ -5,6 +5,7 @@ organizations, unless told otherwise.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,14 @@ import pytest
 
 from gal.core.state import Ensemble, Round, plain
 from gal.errors import InvalidOptionError
-from gal.node.holder.learning.acceptance import Acceptance, Ending, decide, ending_of
 from gal.node.holder.learning.gathering import Patience
+from gal.node.holder.learning.versions import decide, missing_at_end
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from patience import patient
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
-ALL = Ending(("clinic", "lab"), {})
-ONE = Ending(("clinic", "lab"), {"lab": "has not connected yet"})
+ALL = {"clinic": "", "lab": ""}
+ONE = {"clinic": "", "lab": "has not connected yet"}
 
 
 def version(*losses: float, kept: int | None = None, loss: str = "squared") -> LearnedVersion:
@@ -42,29 +43,35 @@ def version(*losses: float, kept: int | None = None, loss: str = "squared") -> L
 
 
 @pytest.mark.parametrize(
-    ("new", "old", "acceptance", "ending", "active"),
+    ("new", "old", "asked", "ending", "active"),
     [
-        (version(9, 5), None, Acceptance(), ALL, 2),
-        (version(9, 5), version(9, 6), Acceptance(), ALL, 2),
-        (version(9, 5), version(9, 5), Acceptance(), ALL, 2),
-        (version(9, 6), version(9, 5), Acceptance(), ALL, 1),
-        (version(9, 6), version(9, 5), Acceptance(activate=True), ALL, 2),
-        (version(9, 6, kept=0), version(9, 8), Acceptance(), ALL, 1),
-        (version(9, 6), version(9, 5, loss="absolute"), Acceptance(), ALL, 2),
-        (version(np.nan, np.nan), version(9, 5), Acceptance(), ALL, 2),
-        (version(9, 5), version(9, 6), Acceptance(), ONE, 2),
-        (version(9, 5), version(9, 6), Acceptance(require_all=True), ONE, 1),
-        (version(9, 5), version(9, 6), Acceptance(at_least=2, activate=True), ONE, 1),
-        (version(9, 5), version(9, 6), Acceptance(at_least=1), ONE, 2),
+        (version(9, 5), None, {}, ALL, 2),
+        (version(9, 5), version(9, 6), {}, ALL, 2),
+        (version(9, 5), version(9, 5), {}, ALL, 2),
+        (version(9, 6), version(9, 5), {}, ALL, 1),
+        (version(9, 6), version(9, 5), {"activate": True}, ALL, 2),
+        (version(9, 6, kept=0), version(9, 8), {}, ALL, 1),
+        (version(9, 6), version(9, 5, loss="absolute"), {}, ALL, 2),
+        (version(np.nan, np.nan), version(9, 5), {}, ALL, 2),
+        (version(9, 5), version(9, 6), {}, ONE, 2),
+        (version(9, 5), version(9, 6), {"everybody": True}, ONE, 1),
+        (version(9, 5), version(9, 6), {"quorum": 2, "activate": True}, ONE, 1),
+        (version(9, 5), version(9, 6), {"quorum": 1}, ONE, 2),
     ],
 )
 def test_which_one_predicts(
-    new: LearnedVersion, old: LearnedVersion | None, acceptance: Acceptance, ending: Ending, active: int
+    new: LearnedVersion,
+    old: LearnedVersion | None,
+    asked: dict[str, Any],
+    ending: dict[str, str],
+    active: int,
 ) -> None:
-    found = decide(acceptance, ending, new, 2, 0 if old is None else 1, old)
+    patience = Patience(quorum=asked.get("quorum", 0), everybody=asked.get("everybody", False))
+    activate = asked.get("activate", False)
+    found = decide(patience, ending, new, 2, 0 if old is None else 1, old, activate=activate)
     assert found["active"] == active
     assert bool(found["why_not_active"]) == (active == 1)
-    assert found["too_few"] == (ending is ONE and acceptance.needed(2) == 2)
+    assert found["too_few"] == (ending is ONE and (patience.everybody or patience.quorum == 2))
 
 
 def test_who_was_removed_is_not_missed() -> None:
@@ -73,10 +80,8 @@ def test_who_was_removed_is_not_missed() -> None:
         "ward": "left: removed by the label holder",
         "bank": "invited",
     }
-    found = ending_of("clinic", members, {"bank": "has not connected yet"})
-    assert found.invited == ("clinic", "lab", "bank")
-    assert set(found.missing) == {"lab", "bank"}
-    assert found.n_there == 1
+    found = missing_at_end({"clinic": "invited"} | members, {"bank": "has not connected yet"})
+    assert found == {"clinic": "", "lab": "has left of its own accord", "bank": "has not connected yet"}
 
 
 @pytest.fixture
@@ -104,7 +109,7 @@ def test_a_worse_version_does_not_predict(pair: Network) -> None:
     assert second["active"] == state.find_task("risk").active == 1
     assert f"version 1 is {first['validation_loss']:.6g}" in second["why_not_active"]
     assert second["not_there"] == {"ward": "has left of its own accord"}
-    assert pair.learn("risk", acceptance=Acceptance(activate=True))["active"] == 3
+    assert pair.learn("risk", activate=True)["active"] == 3
     assert state.find_task("risk").active == 3
 
 
@@ -112,9 +117,9 @@ def test_with_fewer_than_asked_for(pair: Network) -> None:
     pair.invite("few", rounds=2)
     pair.stop("ward")
     soon = Patience(join=patient(1.0), deadline=patient(20.0))
-    found: dict[str, Any] = pair.learn("few", patience=soon, acceptance=Acceptance(require_all=True))
+    found: dict[str, Any] = pair.learn("few", patience=replace(soon, everybody=True))
     assert (found["too_few"], found["active"], set(found["not_there"])) == (True, 0, {"ward"})
-    found = pair.learn("few", patience=soon, acceptance=Acceptance(at_least=2))
+    found = pair.learn("few", patience=replace(soon, quorum=2))
     assert (found["too_few"], found["active"]) == (False, 2)
     with pytest.raises(InvalidOptionError, match="--quorum 4 can never be reached"):
-        pair.learn("few", patience=soon, acceptance=Acceptance(at_least=4))
+        pair.learn("few", patience=replace(soon, quorum=4))

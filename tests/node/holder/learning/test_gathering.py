@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
-from gal.errors import LearningInterruptedError, TaskError
+from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
 from gal.node.holder.holder_node import HolderNode
-from gal.node.holder.learning.gathering import Gathering, Patience
+from gal.node.holder.learning.gathering import OpenVersion, Patience, patience_for
 from gal.node.store.state import TaskRecord
 from small_terms import small_terms
 
@@ -53,9 +54,9 @@ INVITED = {"lab": "invited", "ward": "invited", "shop": "left of its own accord"
 
 def gathering(
     node: FakeNode, events: list[Any] | None = None, record: TaskRecord = RECORD, **patience: Any
-) -> Gathering:
+) -> OpenVersion:
     seen = [] if events is None else events
-    return Gathering(
+    return OpenVersion(
         cast(HolderNode, node), record, 1, Patience(join=5.0, **patience), seen.append, threading.Event()
     )
 
@@ -94,3 +95,36 @@ def test_who_stops_it_is_told_how_to_go_on(among: frozenset[str] | None, said: s
     one.stopping.set()
     with pytest.raises(LearningInterruptedError, match=said):
         one.wait(lambda: True, 1.0)
+
+
+SUMMED = replace(RECORD, terms=RECORD.terms.model_copy(update={"secrecy": "sums", "drop_outs": 1}))
+
+
+def test_a_quorum_is_more_than_half_what_was_asked_or_with_sums_all_but_who_may_drop_out() -> None:
+    assert [Patience().enough(n) for n in (1, 2, 3, 4)] == [1, 2, 2, 3]
+    assert Patience(quorum=1).enough(4) == 1
+    assert patience_for(RECORD.terms, None) == Patience()
+    assert patience_for(RECORD.terms, QUICK) == QUICK
+    n = len(RECORD.terms.organizations)
+    assert patience_for(SUMMED.terms, QUICK) == replace(QUICK, quorum=n + 1 - 1)
+
+
+QUICK = Patience(quorum=5)
+
+
+def test_a_quorum_that_can_never_be_is_refused() -> None:
+    node = FakeNode(INVITED, {})
+    gathering(node, quorum=3)
+    with pytest.raises(InvalidOptionError, match=r"--quorum 4 can never be reached: .risk. has 3"):
+        gathering(node, quorum=4)
+    gathering(node, record=SUMMED, quorum=3)
+    with pytest.raises(TaskError, match=r"1 may be lost; only lab, ward of them have not left or been"):
+        gathering(node, record=SUMMED, quorum=4)
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(4.9, False), (5.0, True)])
+def test_who_is_away_as_long_as_anybody_is_waited_for_is_given_up(seconds: float, expected: bool) -> None:
+    node = FakeNode(INVITED, {"lab": False})
+    node.seconds_away = {"lab": 100.0, "ward": seconds}
+    one = gathering(node)
+    assert (one.is_given_up("lab"), one.is_given_up("ward")) == (False, expected)

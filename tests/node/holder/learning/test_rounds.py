@@ -18,7 +18,6 @@ import pytest
 import gal
 from gal.errors import LearningInterruptedError, TaskError
 from gal.node.admin.membership import forget
-from gal.node.holder.learning.acceptance import Acceptance
 from gal.node.holder.learning.gathering import Patience
 from gal.node.store.state import TaskRecord
 from patience import LONGEST, patient
@@ -264,7 +263,7 @@ def test_a_new_version_of_new_rows(pair: Network) -> None:
     pair.learn("grows")
     for name, table in numbers(90).items():
         pair.write(name, table)
-    facts = pair.learn("grows", acceptance=Acceptance(activate=True))
+    facts = pair.learn("grows", activate=True)
     assert (facts["version"], facts["n_rows"]) == (2, 90)
     assert pair.nodes["clinic"].state.find_task("grows").active == 2
     assert exact(pair.ensemble(record, 2)) == exact(pair.in_process(rounds=2)[0])
@@ -276,26 +275,6 @@ def test_a_new_version_of_new_rows(pair: Network) -> None:
     assert compared["scores"][1] != compared["scores"][2]
     pair.nodes["clinic"].state.set_active(record.id, 1)
     assert pair.holder.predict_file("grows", pair.root / "labelled.csv")["version"] == 1
-
-
-def test_one_leaves_during_learning(pair: Network) -> None:
-    record = pair.invite("leaves", rounds=3, **PLAIN)
-
-    def leave(event: Any) -> None:
-        if event["event"] == "round" and event["round"] == 1:
-            pair.nodes["lab"].state.set_status(record.id, "left")
-            pair.nodes["clinic"].assistants.wait_for(
-                lambda: "lab" not in pair.nodes["clinic"].assistants.present(record.id), 10
-            )
-
-    facts = pair.learn("leaves", on_event=leave, patience=QUICKLY)
-    assert facts["missed"] == {"lab": [2, 3]}
-    assert pair.nodes["clinic"].state.members(record.id)["lab"] == "left of its own accord"
-    pair.tables["clinic"][[ROW_ID]].to_csv(pair.root / "ids.csv", index=False)
-    found = pair.holder.predict_file("leaves", pair.root / "ids.csv", join=0.0)
-    assert set(found["missing"]) == {"lab"}
-    assert "left of its own accord" in found["missing"]["lab"]
-    assert found["degraded"] == found["n_rows"]
 
 
 def test_one_forgets_during_learning(pair: Network) -> None:

@@ -35,7 +35,7 @@ def step(tmp_path: Path) -> Iterator[Step]:
 def test_everybody_is_asked_once_and_nobody_is_waited_for(step: Step) -> None:
     assert step.means(1, [step.fit()]) == [{"clinic": 1.0, "lab": 2.0, "ward": 3.0}]
     assert sorted(step.node.asked) == [("clinic", "1.0"), ("lab", "1.0"), ("ward", "1.0")]
-    assert (step.events, step.node.open, step.gathering.absent, step.late) == ([], [], set(), 1)
+    assert (step.events, step.node.open, step.version.absent, step.late) == ([], [], set(), 1)
     assert {one.file for one in step.stored().values()} == {f"reply-1-0-{name}.arrow" for name in DIGEST}
 
 
@@ -61,14 +61,14 @@ def test_who_does_not_answer_is_waited_for_and_said(step: Step) -> None:
     assert isinstance(replies["ward"], NoAnswerError)
     assert str(replies["ward"]) == "did not answer within 50 s"
     assert step.node.open == []  # no late answer is taken
-    assert step.gathering.absent == set()  # it is there: the next round waits for it again
+    assert step.version.absent == set()  # it is there: the next round waits for it again
 
 
 def test_who_was_missed_and_is_not_there_is_not_waited_for_again(step: Step) -> None:
     del step.node.answers["ward"]
     step.node.there = {"lab"}
     step.carry(1, [step.fit()])
-    assert step.gathering.absent == {"ward"}
+    assert step.version.absent == {"ward"}
     step.node.waited.clear()
     step.events.clear()
     step.carry(2, [step.fit(round=2)])

@@ -24,7 +24,7 @@ from gal.core.state import Ensemble, Floats, Floats32, Progress
 from gal.core.task import Task
 from gal.engine.labels import Labels
 from gal.engine.options import Options
-from gal.errors import BudgetSpentError, GALError, PrivacyError
+from gal.errors import BudgetSpentError, PrivacyError
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.labels.label_privacy import (
     LabelPrivacy,
@@ -36,7 +36,7 @@ from gal.node.holder.labels.label_privacy import (
 from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
 from gal.privacy.accounting import Event
-from gal.privacy.ledger import Charge, row_keys
+from gal.privacy.ledger import Budget, Charge, row_keys
 from gal.privacy.mechanisms.columns import SUBJECT as COLUMNS
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import NoiseSource, SystemNoise
@@ -67,7 +67,6 @@ def write_arrow(path: Path, table: pa.Table, *, durably: bool = False) -> None:
 
 
 def read_arrow(path: Path) -> pa.Table:
-    """Read it back."""
     return pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all()
 
 
@@ -80,11 +79,9 @@ class Recalled:
         self._noisy = noisy
 
     def randomised_response(self, codes: Any, n_classes: int, keep: float) -> NDArray[np.intp]:  # noqa: ARG002
-        """The noisy codes (n,)."""
         return self._noisy.astype(np.intp)
 
     def laplace(self, values: Floats, scale: float) -> Floats:  # noqa: ARG002
-        """The noisy values, shape (n, 1)."""
         return self._noisy.reshape(values.shape)
 
     gaussian = laplace
@@ -110,7 +107,6 @@ class Drawn:
 
     @staticmethod
     def read(path: Path) -> Drawn:
-        """Read them back."""
         try:
             table = read_arrow(path)
             keys, noisy = (table.column(name).to_numpy() for name in ("keys", "noisy"))
@@ -169,10 +165,7 @@ class KeptRelease:
 def fitted_values(
     reached: Progress | None, moved: Mapping[str, Any], ensemble: Ensemble
 ) -> list[dict[str, Floats32]]:
-    """What was said of all rows in each round that is used, by those who are asked again in prediction.
-
-    Of models that move, what they say after the last round (``moved``).
-    """
+    """What was predicted of all rows in each round that is used; ``moved``: by shared-body models."""
     if reached is None:
         return []
     asked = set(ensemble.asked())
@@ -196,9 +189,7 @@ def refit_facts(
     ensemble: Ensemble,
     own: OwnModel | None = None,
 ) -> dict[str, Any]:
-    """The private track: what counts, refitted to the true labels (n, 1), with the label holder's own model
-    where there is one; for the version's own facts, never sent.
-    """
+    """What counts, refitted to the true labels (n, 1): for the version's own facts, never sent."""
     fitted = fitted_values(reached, moved, ensemble)
     if not any(fitted):
         return {"private_refit": None}
@@ -210,9 +201,7 @@ def refit_facts(
     try:
         summed = from_sums(ensemble)
         found = refit_privately(task, labels, ensemble, fitted, own, summed=summed)
-    except (
-        Exception
-    ) as error:  # whatever it is: what others see of the end must not depend on the true labels
+    except Exception as error:  # what others see of the end must not depend on the true labels
         return {"private_refit": None, "refit_problem": f"{type(error).__name__}: {error}"}
     if found is None:
         return losses | {"private_refit": None}
@@ -256,9 +245,7 @@ def leak_facts(transcript: Transcript, task: Task, labels: Labels, privacy: Labe
 
 
 def _as_seen_from_here(facts: dict[str, Any]) -> dict[str, Any]:
-    """The same without what was not measured: she has none of the others' columns,
-    so nothing says what these tell.
-    """
+    """The same without what was not measured: the label holder has none of the others' columns."""
     attacks = [one for one in facts.get("attacks", []) if not one["name"].startswith("own features")]
     for one in attacks:
         one["ordinary"]["without"] = one["canaries"]["without"] = None
@@ -285,8 +272,8 @@ def _as_seen_from_here(facts: dict[str, Any]) -> dict[str, Any]:
 class LabelGuard:
     """Draws, keeps and charges what a version tells of the labels; what it has not let through is not sent.
 
-    ``noise`` makes the source of noise; default: the operating system's entropy. One
-    that is not secure is refused.
+    ``noise`` makes the source of noise; default: the operating system's entropy. One that is not secure is
+    refused.
     """
 
     def __init__(self, node: HolderNode, noise: Callable[[], NoiseSource] | None = None) -> None:
@@ -294,46 +281,33 @@ class LabelGuard:
         self.noise: Callable[[], NoiseSource] = SystemNoise if noise is None else noise
 
     def protect(
-        self,
-        record: TaskRecord,
-        version: int,
-        ids: RowIds,
-        labels: Labels,
-        peers: Sequence[str],
+        self, record: TaskRecord, version: int, ids: RowIds, labels: Labels, peers: Sequence[str]
     ) -> Protected:
-        """What learning may see of these true labels; charged when this returns, and the
-        same however often it is called.
-        """
+        """What learning may see of these labels; charged when this returns, however often it is called."""
         privacy, options = privacy_of(record.options), Options(**record.options["options"])
         disclosure = _Disclosure(self.node, record, version, tuple(sorted(peers)), row_keys(ids.values))
         made = privacy.made()
         try:
             check_allowed(self.node.configuration, privacy, record.name)
-            if made is not None:
-                return self._on_labels(made, disclosure, labels, options)
-            disclosure.charge(version, "as they are", Event("none", 0.0), disclosure.keys)
-            return protect(None, labels, options, seed=0)
+            if made is None:
+                disclosure.charge_labels(version, "as they are", Event("none", 0.0), disclosure.keys)
+                return protect(None, labels, options, seed=0)
+            noisy = made.drawing_from(Recalled(self._noisy(made, disclosure, labels)))
+            if made.columns is None:
+                return protect(noisy, labels, options, seed=0)
+            # Where columns are protected, residuals get fresh noise.
+            seen = protect(noisy, labels, options, seed=0, fresh=self._source())
+            parts = parts_at_most(options, len(labels.y))
+            disclosure.charge_columns(made.columns.event(options.usual_rounds, parts))
+            assert seen.release is not None
+            return replace(seen, release=KeptRelease(disclosure.folder, seen.release, parts))
         except PrivacyError as error:
-            disclosure.refused(error)
+            why = "budget spent" if isinstance(error, BudgetSpentError) else "refused"
+            disclosure.note("not charged", f"{why}: {error}"[:500], subject_of(self.node.configuration))
             raise
 
-    def _on_labels(
-        self, made: LabelMechanism, disclosure: _Disclosure, labels: Labels, options: Options
-    ) -> Protected:
-        """The noisy copy of the labels and, where columns are protected, residuals with fresh noise."""
-        noisy = made.drawing_from(Recalled(self._noisy(made, disclosure, labels)))
-        if made.columns is None:
-            return protect(noisy, labels, options, seed=0)
-        seen = protect(noisy, labels, options, seed=0, fresh=self._source())
-        parts = parts_at_most(options, len(labels.y))
-        disclosure.charge_columns(made.columns.event(options.usual_rounds, parts))
-        assert seen.release is not None
-        return replace(seen, release=KeptRelease(disclosure.folder, seen.release, parts))
-
     def _noisy(self, made: LabelMechanism, disclosure: _Disclosure, labels: Labels) -> Floats:
-        """The noisy copy (n,) of the labels: as drawn before for rows that were there,
-        drawn now and kept for others.
-        """
+        """The noisy copy (n,): as drawn before for rows that were there, drawn now and kept for others."""
         noisy, since = np.empty(len(labels.y)), np.zeros(len(labels.y), dtype=np.int64)
         earlier = disclosure.drawn()
         draws = {version: drawn.draw for version, drawn in earlier.items()}
@@ -341,17 +315,14 @@ class LabelGuard:
             there, at = drawn.places_of(disclosure.keys)
             there &= since == 0
             noisy[there], since[there] = drawn.noisy[at[there]], version
-        new = since == 0
+        new, mine = since == 0, disclosure.version
         if new.any():
             part = Labels(labels.y[new], labels.loss, labels.classes)
-            noisy[new], since[new] = made.noisy(part, self._source()).y[:, 0], disclosure.version
-            mine = since == disclosure.version
-            draw = draws.setdefault(disclosure.version, uuid4().hex)
-            Drawn(disclosure.keys[mine], noisy[mine], draw).write(
-                disclosure.home / str(disclosure.version) / DRAWN
-            )
+            noisy[new], since[new] = made.noisy(part, self._source()).y[:, 0], mine
+            draw, kept = draws.setdefault(mine, uuid4().hex), since == mine
+            Drawn(disclosure.keys[kept], noisy[kept], draw).write(disclosure.home / str(mine) / DRAWN)
         for version in np.unique(since).tolist():
-            disclosure.charge(version, draws[version], made.event, disclosure.keys[since == version])
+            disclosure.charge_labels(version, draws[version], made.event, disclosure.keys[since == version])
         return noisy
 
     def _source(self) -> NoiseSource:
@@ -377,12 +348,10 @@ class _Disclosure:
 
     @property
     def folder(self) -> Path:
-        """Where the files of this version lie until it is finished."""
         return self.node.state.folder(self.record.id, self.version, "label holder")
 
     @property
     def home(self) -> Path:
-        """Where the files of the task lie."""
         return self.folder.parents[1]
 
     def drawn(self) -> dict[int, Drawn]:
@@ -390,55 +359,32 @@ class _Disclosure:
         found = {int(path.parent.name): path for path in self.home.glob(f"*/{DRAWN}")}
         return {version: Drawn.read(path) for version, path in found.items() if version <= self.version}
 
-    def releases(self) -> str:
-        """Names the releases of this version, beside which it lies: if they are lost,
-        and drawn again, they cost again.
-        """
-        path = self.folder / "draw"
-        if not path.exists():
-            write_whole(path, uuid4().hex.encode(), durably=True)
-        return path.read_text(encoding="ascii")
-
-    def charge(self, version: int, draw: str, event: Event, keys: Integers) -> None:
-        """Charge these rows with what was drawn for a version of this task; the
-        same draw again costs nothing.
-        """
+    def charge_labels(self, version: int, draw: str, event: Event, keys: Integers) -> None:
+        """Charge these rows with what was drawn for a version; the same draw again costs nothing."""
         configuration = self.node.configuration
-        charge = Charge(
-            f"{self.record.id}/version {version}/{draw}",
-            subject_of(configuration),
-            self.record.name,
-            self.peers,
-            event,
-        )
-        self.node.ledger.charge(charge, keys, label_budget(configuration))
         again = "" if version == self.version else f", as in version {version}: costs nothing more"
-        self._note(
-            "charged", f"{_event_in_words(event)} for {len(keys)} rows, to {', '.join(self.peers)}{again}"
-        )
+        subject, budget = subject_of(configuration), label_budget(configuration)
+        self._charge(f"version {version}/{draw}", subject, event, keys, budget, again)
 
     def charge_columns(self, event: Event) -> None:
         """Charge all rows with what the residuals of this version tell of the answers about them."""
-        key = f"{self.record.id}/version {self.version}/{self.releases()}"
-        charge = Charge(key, COLUMNS, self.record.name, self.peers, event)
-        self.node.ledger.charge(charge, self.keys, self.node.configuration.privacy.column_budget)
-        said = f"{_event_in_words(event)} for {len(self.keys)} rows, to {', '.join(self.peers)}"
-        self._note("charged", said, COLUMNS)
+        path = self.folder / "draw"  # releases that are lost, and drawn again, cost again
+        if not path.exists():
+            write_whole(path, uuid4().hex.encode(), durably=True)
+        key = f"version {self.version}/{path.read_text(encoding='ascii')}"
+        self._charge(key, COLUMNS, event, self.keys, self.node.configuration.privacy.column_budget)
 
-    def refused(self, error: GALError) -> None:
-        """Write down that nothing was sent, and why."""
-        why = "budget spent" if isinstance(error, BudgetSpentError) else "refused"
-        self._note("not charged", f"{why}: {error}"[:500])
+    def _charge(
+        self, key: str, subject: str, event: Event, keys: Integers, budget: Budget | None, more: str = ""
+    ) -> None:
+        charge = Charge(f"{self.record.id}/{key}", subject, self.record.name, self.peers, event)
+        self.node.ledger.charge(charge, keys, budget)
+        times = f", {event.count} times" if event.count > 1 else ""
+        what = f"{event.mechanism} {event.parameter:g}{times}"
+        if event.mechanism == "none":
+            what = "no privacy (no bound)"
+        self.note("charged", f"{what} for {len(keys)} rows, to {', '.join(self.peers)}{more}", subject)
 
-    def _note(self, kind: str, note: str, subject: str | None = None) -> None:
-        subject = subject_of(self.node.configuration) if subject is None else subject
-        self.node.records.audit.append(
-            "own", kind, task=self.record.id, version=self.version, note=f"{subject}: {note}"
-        )
-
-
-def _event_in_words(event: Event) -> str:
-    if event.mechanism == "none":
-        return "no privacy (no bound)"
-    times = f", {event.count} times" if event.count > 1 else ""
-    return f"{event.mechanism} {event.parameter:g}{times}"
+    def note(self, kind: str, said: str, subject: str) -> None:
+        about, audit = f"{subject}: {said}", self.node.records.audit
+        audit.append("own", kind, task=self.record.id, version=self.version, note=about)

@@ -77,7 +77,6 @@ class LabelPrivacy:
 
     @property
     def promised(self) -> Literal["none"] | PromisedPrivacy:
-        """What the organizations are told."""
         made = self.made()
         if made is None:
             return "none"
@@ -101,7 +100,6 @@ class LabelPrivacy:
 
     @staticmethod
     def from_json(facts: Mapping[str, Any]) -> LabelPrivacy:
-        """Read back."""
         known = {name: facts[name] for name in LabelPrivacy.__dataclass_fields__ if name in facts}
         classes = facts.get("classes")
         return LabelPrivacy(**{**known, "classes": None if classes is None else tuple(classes)})
@@ -121,17 +119,13 @@ class LabelPrivacy:
         return regression_labels(y, options) if made is None else made.read(self.as_classes(y), options)
 
     def as_classes(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Labels as the public classes of the same name: 1, 1.0 and "1" are one
-        class; others stay what they are.
-        """
+        """Labels as the public classes of the same name: 1, 1.0 and "1" are one class."""
         if self.classes is None:
             return y
         return named_classes(y, self.classes)
 
     def stand_in(self, n_rows: int) -> NDArray[Any]:
-        """Labels (n,) that could be, and tell nothing: for what must be known of a
-        task before any noise is drawn.
-        """
+        """Labels (n,) that could be, and tell nothing: for what must be known before noise is drawn."""
         could_be: Sequence[Any] = self.classes or (
             self.lower or 0.0,
             1.0 if self.upper is None else self.upper,
@@ -174,7 +168,6 @@ def columns_hint(configuration: NodeConfiguration, privacy: LabelPrivacy) -> str
 
 
 def label_budget(configuration: NodeConfiguration) -> Budget | None:
-    """The most that may be known of a label here."""
     return configuration.privacy.label_budget
 
 
@@ -245,9 +238,7 @@ def check_affordable(
 
 
 def standing(ledger: Ledger, configuration: NodeConfiguration, privacy: LabelPrivacy) -> dict[str, Any]:
-    """What the row that lost most has lost, all tasks and organizations together, and
-    what is left; None: without limit.
-    """
+    """What the row that lost most has lost over all tasks, and what is left; None: without limit."""
     subject, budget, made = subject_of(configuration), label_budget(configuration), privacy.made()
     delta = 0.0 if budget is None else budget.delta
     if delta == 0 and made is not None:
@@ -267,7 +258,6 @@ def standing(ledger: Ledger, configuration: NodeConfiguration, privacy: LabelPri
 
 
 def in_words(facts: Mapping[str, Any]) -> str:
-    """Spent and left as a sentence."""
     at_delta = f" at delta {facts['at_delta']:g}" if facts["at_delta"] else ""
     if facts["spent"] is None:
         return (

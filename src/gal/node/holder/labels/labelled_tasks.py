@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -47,9 +47,7 @@ class LabelledRows:
 
 
 def in_order_of_ids(rows: LabelledRows) -> LabelledRows:
-    """The same rows by their ids: the order of a source can tell labels, as
-    where cases come before controls.
-    """
+    """The same rows by their ids: the order of a source can tell labels."""
     order = np.argsort(rows.ids.values, kind="stable")
     return LabelledRows(rows.ids.take(order), rows.y[order], rows.n_without)
 
@@ -97,11 +95,6 @@ def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
     return in_order_of_ids(rows) if is_database else rows  # a database has no order of its own
 
 
-_NOT_LISTENING = (
-    "{} does not listen: only a label holder who does can be dialed. Add a section [listen] to node.toml"
-)
-
-
 def new_task(
     configuration: NodeConfiguration,
     identity: Identity,
@@ -125,7 +118,10 @@ def new_task(
     """
     check_name(name, "a task")
     if configuration.listen is None:
-        raise TaskError(_NOT_LISTENING.format(configuration.name))
+        raise TaskError(
+            f"{configuration.name} does not listen: only a label holder who does can be dialed. Add a "
+            "section [listen] to node.toml"
+        )
     everybody = invited(configuration.name, cards, organizations)
     hidden = {} if privacy.mechanism == "none" else {"privacy": privacy.to_json()}
     summed = kept_secrecy(secrecy, drop_outs, everybody, alignment)
@@ -145,20 +141,35 @@ def new_task(
             raise
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
         raise InvalidOptionError(f"the options {given} cannot be used: {error}") from error
-    terms = _terms(
-        task=uuid4().hex,
-        name=name,
-        label_holder=configuration.name,
-        fingerprint=identity.fingerprint,
-        purpose=purpose,
-        organizations=everybody,
-        **_asked_of_all(task),
-        alignment=alignment,
-        privacy=privacy.promised,
-        secrecy=secrecy,
-        drop_outs=drop_outs,
-        made=made,
-    )
+    roles = task.rows
+    held_out = "in-sample" if len(roles.search) == len(roles.fit) else "held-out"
+    said: dict[str, Any] = {
+        "task": uuid4().hex,
+        "name": name,
+        "label_holder": configuration.name,
+        "fingerprint": identity.fingerprint,
+        "purpose": purpose,
+        "organizations": everybody,
+        "outputs": task.loss.n_outputs,
+        "rounds": task.rounds,
+        "fitted": "out-of-fold" if roles.folds is not None else held_out,
+        "folds": roles.n_folds,
+        "parts": roles.n_parts,
+        "signs": 0 if task.probes is None else task.probes.probes,
+        "alignment": alignment,
+        "privacy": privacy.promised,
+        "secrecy": secrecy,
+        "drop_outs": drop_outs,
+        "made": made,
+    }
+    try:
+        terms = TaskTerms(**said)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidOptionError(
+            f"{place} {first['input']!r:.80} cannot be in an invitation: {first['msg']}"
+        ) from None
     record = TaskRecord(terms.task, name, "label holder", configuration.name, terms, kept, made=made)
     return record, terms
 
@@ -185,30 +196,6 @@ def kept_secrecy(
     return {"secrecy": {"drop_outs": drop_outs, "members": names}}
 
 
-def _terms(**said: Any) -> TaskTerms:
-    try:
-        return TaskTerms(**said)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise InvalidOptionError(
-            f"{place} {first['input']!r:.80} cannot be in an invitation: {first['msg']}"
-        ) from None
-
-
-def _asked_of_all(task: Task) -> dict[str, Any]:
-    """What every organization is asked to compute, as terms say it."""
-    roles = task.rows
-    return {
-        "outputs": task.loss.n_outputs,
-        "rounds": task.rounds,
-        "fitted": _fitted(roles),
-        "folds": roles.n_folds,
-        "parts": roles.n_parts,
-        "signs": 0 if task.probes is None else task.probes.probes,
-    }
-
-
 def invited(own: str, cards: CardFolder, organizations: Sequence[str]) -> tuple[Invited, ...]:
     """Whom to invite, by the names of their cards."""
     members = {one: cards.get(one) for one in organizations}
@@ -224,14 +211,7 @@ def invited(own: str, cards: CardFolder, organizations: Sequence[str]) -> tuple[
     return tuple(Invited(name=one, fingerprint=card.fingerprint) for one, card in members.items() if card)
 
 
-def _fitted(rows: Rows) -> Literal["in-sample", "held-out", "out-of-fold"]:
-    if rows.folds is not None:
-        return "out-of-fold"
-    return "in-sample" if len(rows.search) == len(rows.fit) else "held-out"
-
-
 def check_options(options: Mapping[str, Any]) -> None:
-    """Whether there are such options at all."""
     known = [one.name for one in fields(Options)]
     unknown = sorted(set(options) - set(known))
     if unknown:
@@ -247,9 +227,8 @@ def check_options(options: Mapping[str, Any]) -> None:
 def labels_of_task(kept: Mapping[str, Any], y: NDArray[Any]) -> Labels:
     """Labels and their loss under a task's options; with privacy, read by public facts only."""
     privacy, options = privacy_of(kept), Options(**kept["options"])
-    if privacy.mechanism == "none":
-        return read_labels(y, kept["kind"], options)
-    return privacy.read(y, kept["kind"], options)
+    read = read_labels if privacy.mechanism == "none" else privacy.read
+    return read(y, kept["kind"], options)
 
 
 def public_labels(kept: Mapping[str, Any], rows: LabelledRows) -> Protected:
@@ -316,9 +295,7 @@ def check_terms(
 
 @dataclass(frozen=True)
 class VersionFiles:
-    """The labels of a version as they were when it began: what resumes does not
-    depend on a source that changes.
-    """
+    """The labels of a version as they were when it began: a source may change."""
 
     folder: Path
 
@@ -336,7 +313,6 @@ class VersionFiles:
         write_arrow(self.folder / "labels.arrow", table)
 
     def read(self) -> tuple[LabelledRows, list[str], list[str]]:
-        """Read them back: rows, organizations, and whose models move."""
         try:
             table = read_arrow(self.folder / "labels.arrow")
         except (OSError, pa.ArrowException) as error:

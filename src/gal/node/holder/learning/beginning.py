@@ -1,23 +1,21 @@
-"""How a version begins: every organization says which of the label holder's rows it
-knows, and both mean the same ones.
-"""
+"""How a version begins: every organization says which rows it knows, and both sides mean the same ones."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from gal.errors import AlignmentError, NodeError, TaskError
 from gal.node.agreement.request_arrays import role_arrays
-from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.learning.gathering import OpenVersion
 from gal.node.holder.shared_rows import Asking, SharedRows, shared_positions
 from gal.node.store.files import read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, decode, prepare
+from gal.transport import Received
 
 AGAIN = 0.2
 """Seconds before somebody who did not answer is asked again."""
@@ -27,9 +25,7 @@ BEGIN = 0
 
 
 class Beginning:
-    """Agrees with organizations on the rows of a version: with most before
-    the first round, with some later.
-    """
+    """Agrees with organizations on the rows of a version: with most before the first round."""
 
     def __init__(self, version: OpenVersion) -> None:
         self._version = version
@@ -80,9 +76,7 @@ class Beginning:
         for name in self._missing():
             if name in here and name not in self._late:
                 self._late.add(name)
-                threading.Thread(
-                    target=self._begin_one_late, args=(name,), name=f"late {name}", daemon=True
-                ).start()
+                threading.Thread(target=self._begin_one_late, args=(name,), daemon=True).start()
 
     def _begin_one_late(self, name: str) -> None:
         try:
@@ -115,68 +109,56 @@ class Beginning:
     def _begin_own(self) -> None:
         asking = Asking(np.arange(len(self._version.rows.ids)))
         encoded = self._message(self._version.own_name, asking)
-        answer = self._version.ask_own(encoded)
-        self._keep(self._version.own_name, asking, encoded, answer.data, answer.message)
+        self._keep(self._version.own_name, asking, encoded, self._version.ask_own(encoded))
 
     def _begin_now(self, names: Sequence[str]) -> None:
         """Before the first round: one that refuses must be sorted out by people."""
         task = self._version.record.name
+        without = f"or go on without it: gal invite {task} NAME --withdraw"
         try:
             refused = self._ask(names)
         except AlignmentError as error:
-            raise AlignmentError(
-                f"{error} Then gal learn {task} --resume, or go on without it: "
-                f"gal invite {task} NAME --withdraw"
-            ) from error
+            raise AlignmentError(f"{error} Then gal learn {task} --resume, {without}") from error
         if refused:
-            raise TaskError(
-                "; ".join(f"{name} refuses to begin: {why}" for name, why in refused.items())
-                + f". Sort it out and gal learn {task} --resume, or go on without: gal invite {task} "
-                + f"{' '.join(refused)} --withdraw"
-            )
+            said = "; ".join(f"{name} refuses to begin: {why}" for name, why in refused.items())
+            raise TaskError(f"{said}. Sort it out and gal learn {task} --resume, {without}")
 
     def _ask(self, names: Sequence[str]) -> dict[str, str]:
         """Ask these organizations which rows they know; who refuses, and why."""
-        assistants, seconds = self._version.node.assistants, self._version.patience.deadline
-        askings = {name: self._asking(name, seconds) for name in names}
-        pendings = {
-            name: assistants.post(name, self._message(name, asking))
-            for name, asking in askings.items()
-            if asking is not None
-        }
-        self._version.report_waiting("to find the shared rows", list(pendings), seconds)
+        version, assistants = self._version, self._version.node.assistants
+        seconds = version.patience.deadline
+        askings = {name: asking for name in names if (asking := self._asking(name, seconds)) is not None}
+        encoded = {name: self._message(name, asking) for name, asking in askings.items()}
+        pendings = {name: assistants.post(name, one) for name, one in encoded.items()}
+        version.report_waiting("to find the shared rows", list(pendings), seconds)
         try:
-            self._version.wait(lambda: all(one.done.is_set() for one in pendings.values()), seconds)
+            version.wait(lambda: all(one.done.is_set() for one in pendings.values()), seconds)
         finally:
             assistants.give_up(pendings.values())
         refused = {}
         for name, pending in pendings.items():
-            answer, asking = pending.answer, askings[name]
-            if answer is None or asking is None:
+            if pending.answer is None:
                 continue
-            if answer.message.kind != "begun":
-                refused[name] = answer.message.fields.get("message", f"answered with {answer.message.kind}")
+            message = pending.answer.message
+            if message.kind == "begun":
+                self._keep(name, askings[name], encoded[name], pending.answer)
             else:
-                self._keep(name, asking, pending.encoded, answer.data, answer.message)
+                refused[name] = message.fields.get("message", f"answered with {message.kind}")
         return refused
 
     def _asking(self, name: str, seconds: float) -> Asking | None:
-        """Which of her rows she asks an organization about: all, or those found
-        by a private set intersection.
-        """
+        """Which rows an organization is asked about: all, or those of a private set intersection."""
         version = self._version
         if version.terms.alignment != "psi":
             return Asking(np.arange(len(version.rows.ids)))
-        self._version.report_waiting("for a private set intersection", [name], seconds)
-        positions = shared_positions(
-            version.node.assistants, name, version.record.id, version.number, version.rows.ids, seconds
-        )
+        version.report_waiting("for a private set intersection", [name], seconds)
+        ids, task = version.rows.ids, version.record
+        positions = shared_positions(version.node.assistants, name, task.id, version.number, ids, seconds)
         if positions is not None and len(positions) == 0:
             raise AlignmentError(
-                f"{name} knows none of your {len(version.rows.ids)} rows: it cannot help. Check that row_id "
-                "names the same kind of "
-                f"id at both, written in the same way, or go on without: "
-                f"gal invite {version.record.name} {name} --withdraw"
+                f"{name} knows none of your {len(ids)} rows: it cannot help. Check that row_id names the "
+                "same kind of id at both, written in the same way, or go on without: "
+                f"gal invite {task.name} {name} --withdraw"
             )
         return None if positions is None else Asking(positions)
 
@@ -199,16 +181,16 @@ class Beginning:
         """What an organization is asked that is asked about all rows."""
         return self._message(name, Asking(np.arange(len(self._version.rows.ids)))).message
 
-    def _keep(self, name: str, asking: Asking, encoded: Encoded, data: Any, begun: Message) -> None:
+    def _keep(self, name: str, asking: Asking, encoded: Encoded, begun: Encoded | Received) -> None:
         """Check that both mean the same rows in the same order, and remember which."""
         if self._over.is_set():  # it came too late for this version
             return
         version = self._version
-        shared = asking.shared(begun, name, version.task.rows)
-        asking.check(begun, encoded.message, name, version.terms.alignment)
+        shared = asking.shared(begun.message, name, version.task.rows)
+        asking.check(begun.message, encoded.message, name, version.terms.alignment)
         asking.save(version.folder / f"asked-{name}.npy")
         file = f"begun-{name}.arrow"
-        reply = StoredReply(0, name, encoded.digest, file, write_whole(version.folder / file, data), None)
-        version.replies.put(BEGIN, reply)
+        digest = write_whole(version.folder / file, begun.data)
+        version.replies.put(BEGIN, StoredReply(0, name, encoded.digest, file, digest, None))
         self.shared[name] = shared
-        self._version.report("rows", organization=name, known=shared.n_known, unknown=shared.n_unknown)
+        version.report("rows", organization=name, known=shared.n_known, unknown=shared.n_unknown)

@@ -1,20 +1,29 @@
-"""Waiting for organizations: until all are connected, or time is up and enough are; the
-only place that knows a quorum.
+"""A version of a task while it is learned: who takes part, who is there, how long the others are waited for.
+
+The only place that knows a quorum.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
+from gal.node.agreement.incoming import IncomingRequest
 from gal.node.agreement.invitations import TaskTerms
-from gal.node.holder.holder_node import HolderNode
+from gal.node.holder.holder_node import HOLDER, HolderNode
 from gal.node.journal.activity import Activity
 from gal.node.store.state import TaskRecord
+from gal.node.store.stored_replies import ReplyTable
+from gal.protocol import Encoded
+
+if TYPE_CHECKING:  # a node that waits imports nothing that computes
+    from gal.core.task import Task
+    from gal.engine.labels import Labels
+    from gal.node.holder.labels.labelled_tasks import LabelledRows
 
 Event = Callable[[Mapping[str, Any]], None]
 """Receives what happens, for people who watch: a mapping with "event" and facts."""
@@ -30,10 +39,11 @@ class Patience:
     """Seconds for one round."""
     quorum: int = 0
     """Fewest organizations, the label holder's own included, that must answer a round; 0: more than half."""
+    everybody: bool = False
+    """At the end all that were invited have to be there, else the version does not predict."""
 
     def enough(self, organizations: int) -> int:
-        """The quorum among so many."""
-        return self.quorum or math.floor(organizations / 2) + 1
+        return self.quorum or organizations // 2 + 1
 
 
 def patience_for(terms: TaskTerms, asked: Patience | None) -> Patience:
@@ -45,10 +55,8 @@ def patience_for(terms: TaskTerms, asked: Patience | None) -> Patience:
 
 
 @dataclass
-class Gathering:
-    """The organizations of one version: who is invited, who is there, and how
-    long the others are waited for.
-    """
+class OpenVersion:
+    """One version of a task. ``task``, ``rows`` and ``labels`` are there once enough organizations are."""
 
     node: HolderNode
     record: TaskRecord
@@ -63,6 +71,11 @@ class Gathering:
     """For people who look at what the node does; the default is one that nobody looks at."""
     absent: set[str] = field(default_factory=set)
     """Who was waited for in vain: nobody waits for them again, until they are there."""
+    task: Task = field(init=False)
+    """What the engine sees: with privacy, noisy labels or releases only."""
+    rows: LabelledRows = field(init=False)
+    labels: Labels = field(init=False)
+    """The true ones, for what is done here after the last round; nothing that is sent may look at them."""
 
     def __post_init__(self) -> None:
         if self.record.terms.secrecy == "sums" and self.patience.quorum > self.n_organizations:
@@ -92,12 +105,10 @@ class Gathering:
 
     @property
     def n_organizations(self) -> int:
-        """How many take part, the label holder's own included."""
         return len(self.invited) + 1
 
     @property
     def quorum(self) -> int:
-        """How many of them have to answer."""
         return self.patience.enough(self.n_organizations)
 
     def present(self) -> dict[str, bool]:
@@ -114,12 +125,37 @@ class Gathering:
             return f"is connected and has not joined {self.record.name!r} (there: gal join)"
         return "has not connected yet"
 
+    @property
+    def terms(self) -> TaskTerms:
+        return self.record.terms
+
+    @property
+    def own_name(self) -> str:
+        return self.node.name
+
+    @property
+    def others(self) -> list[str]:
+        """Organizations of this version besides her own that have not left."""
+        invited = set(self.invited)
+        if self.terms.secrecy == "sums":  # the task knows them under one name
+            return sorted(invited)
+        return [name for name in self.task.organizations if name in invited]
+
+    @property
+    def folder(self) -> Path:
+        return self.node.state.folder(self.record.id, self.number, HOLDER)
+
+    @property
+    def replies(self) -> ReplyTable:
+        return self.node.state.replies(self.record.id, self.number)
+
+    def ask_own(self, encoded: Encoded) -> Encoded:
+        return self.node.service.answer(IncomingRequest.to_oneself(self.own_name, encoded))
+
     # Waiting
 
     def wait(self, ready: Callable[[], bool], seconds: float) -> bool:
-        """Wait until something is so or time is up (False); LearningInterruptedError where
-        somebody stops it.
-        """
+        """Wait until something is so or time is up (False); LearningInterruptedError where it is stopped."""
         in_time = self.node.assistants.wait_for(lambda: self.stopping.is_set() or ready(), seconds)
         self.check_stopping()
         return in_time
@@ -131,17 +167,12 @@ class Gathering:
     def check_stopping(self) -> None:
         """LearningInterruptedError where learning is to end."""
         if self.stopping.is_set():
-            how = (
-                " before it began"
-                if self.among is None
-                else f": gal learn {self.record.name} --resume goes on"
-            )
+            resumes = f": gal learn {self.record.name} --resume goes on"
+            how = " before it began" if self.among is None else resumes
             raise LearningInterruptedError(f"learning {self.record.name!r} was interrupted{how}")
 
     def connect(self) -> list[str]:
-        """Wait until everybody is connected, or time is up and a quorum is;
-        whose models move, of those there.
-        """
+        """Wait until all are connected, or time is up and a quorum is; whose models move, of those there."""
 
         def missing() -> list[str]:
             return [name for name in self.invited if name not in self.present()]
@@ -156,9 +187,7 @@ class Gathering:
         return sorted(name for name in self.invited if present.get(name))
 
     def check_quorum(self, n_there: int, missing: Sequence[str], again: str = "") -> None:
-        """TaskError where too few are there; ``again`` is the option with which
-        the command is given once more.
-        """
+        """TaskError where too few are there; ``again`` is the option to give the command once more."""
         if n_there < self.quorum:
             command = f"gal learn {self.record.name} {again}".strip()
             raise TaskError(
@@ -172,11 +201,9 @@ class Gathering:
     # What happens
 
     def report(self, event: str, **facts: Any) -> None:
-        """Say what happens to whoever watches."""
         said = {"event": event, "task": self.record.name, "version": self.number} | facts
         self.watcher.note(said)
         self.on_event(said)
 
     def report_waiting(self, what: str, organizations: Sequence[str], seconds: float) -> None:
-        """Say for whom and what is waited."""
         self.report("waiting", what=what, organizations=list(organizations), seconds=seconds)

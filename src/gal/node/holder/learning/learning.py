@@ -12,7 +12,7 @@ from gal.core.replies import Reply
 from gal.core.requests import PredictRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.node.holder.learning.beginning import Beginning
-from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.learning.gathering import OpenVersion
 from gal.node.holder.learning.replies import read_values
 from gal.node.holder.learning.rounds import Rounds
 from gal.node.holder.shared_rows import SharedRows
@@ -46,9 +46,7 @@ class Learning:
     """Drives the learning stage of one version over its organizations."""
 
     def __init__(self, version: OpenVersion, transcript: Transcript | None = None) -> None:
-        """``transcript`` collects what was sent and what came back, for who
-        wants to know what it gives away.
-        """
+        """``transcript`` collects what was sent and what came back."""
         self.version, self.transcript = version, transcript
         self.reached: Progress | None = None
         """After the last finished round."""
@@ -62,9 +60,7 @@ class Learning:
         return self._beginning.shared
 
     def run(self) -> Ensemble:
-        """Learn to the end; LearningInterruptedError where it is stopped,
-        and what was done so far is kept.
-        """
+        """Learn to the end; LearningInterruptedError where it is stopped: what was done is kept."""
         self._beginning.begin()
         rounds = Rounds(self.version, self._beginning)
 

@@ -1,21 +1,18 @@
-"""Where a reply is accepted: it is on the disk before it counts, is checked once, and
-becomes values for the engine.
-"""
+"""Where a reply is accepted: on the disk before it counts, checked once, then values for the engine."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
 from gal.core.task import Task
 from gal.errors import InvalidReplyError, NoAnswerError, TaskError
-from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.learning.gathering import OpenVersion
 from gal.node.holder.shared_rows import SharedRows, expected_shape, fill_unknown, is_probe
 from gal.node.journal.failures import describe_failure
-from gal.node.store.files import link_whole, read_whole, write_whole
+from gal.node.store.files import read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, prepare, restore
 from gal.secrecy.terms import SUM
@@ -37,16 +34,12 @@ class Replies:
     # What is asked
 
     def request(self, step: int, place: int, request: Request, name: str) -> Encoded:
-        """The request for one organization: only the rows that it knows. The
-        same rows make the same message.
-        """
+        """The request for one organization: the rows that it knows. The same rows make the same message."""
         shared, version = self._shared[name], self._version
         key = place, shared.digest
         if key not in self._requests:
-            message = shared.message(
-                request, version.task, version.record.id, version.number, f"{step}.{place}"
-            )
-            self._requests[key] = prepare(message)
+            about = version.task, version.record.id, version.number, f"{step}.{place}"
+            self._requests[key] = prepare(shared.message(request, *about))
         return self._requests[key]
 
     def next_step(self) -> None:
@@ -56,9 +49,7 @@ class Replies:
     def wanted(
         self, step: int, requests: Sequence[Request], names: set[str]
     ) -> Iterator[tuple[int, str, Encoded]]:
-        """Place, organization, and what it is still to be asked in a step: one is on its way while the next
-        is made.
-        """
+        """Place, organization, and what it is still to be asked: one is on its way while the next is made."""
         version = self._version
         stored = {(one.place, one.organization): one for one in version.replies.of(step)}
         for place, request in enumerate(requests):
@@ -66,15 +57,12 @@ class Replies:
                 if name not in names:
                     continue
                 encoded, before = self.request(step, place, request, name), stored.get((place, name))
-                if before is not None and before.request == encoded.digest and self._is_usable(before):
-                    continue
                 if before is not None:
+                    # A refusal is asked for again, and so is what cannot be read any more.
+                    if before.request == encoded.digest and before.file and self._read(before) is not None:
+                        continue
                     version.replies.drop(step, before)
                 yield place, name, encoded
-
-    def _is_usable(self, reply: StoredReply) -> bool:
-        """Whether a reply to an open step can still be used; one that was a refusal is asked for again."""
-        return reply.file is not None and self._read(reply) is not None
 
     def _read(self, reply: StoredReply) -> bytes | None:
         return read_whole(self._version.folder / str(reply.file), reply.digest or "")
@@ -110,31 +98,16 @@ class Replies:
             answer = self._version.ask_own(asked)
         except Exception as error:
             problem = describe_failure(error, name).inside
+            self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
         else:
             self.keep(step, place, name, asked, answer)
-            return
-        self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
 
     def keep(self, step: int, place: int, name: str, asked: Encoded, reply: Encoded | Received) -> None:
         """Have a reply on the disk, and remember it."""
         file = f"reply-{step}-{place}-{'sum' if name == SUM else name}.arrow"
-        source = self._own_file(asked, reply.digest) if name == self._version.own_name else None
-        if source is None or not link_whole(source, self._version.folder / file):
-            write_whole(self._version.folder / file, reply.data, reply.digest)
+        write_whole(self._version.folder / file, reply.data, reply.digest)
         self._came[step, place, name] = reply.message
         self._version.replies.put(step, StoredReply(place, name, asked.digest, file, reply.digest, None))
-
-    def _own_file(self, asked: Encoded, digest: str) -> Path | None:
-        """Where her own organization has left this answer, if it is one to a round."""
-        version, fields = self._version, asked.message.fields
-        if asked.message.kind != "fit":
-            return None
-        part = -1 if fields["part"] is None else fields["part"]
-        task = version.record.id
-        kept = version.state.answer(task, version.number, fields["track"], fields["round"], part)
-        if kept is None or kept.answer_digest != digest:
-            return None
-        return version.state.folder(task, version.number) / kept.answer
 
     def lacks(self, step: int, name: str) -> bool:
         """Whether the file of a reply of this step is gone or damaged."""
@@ -155,9 +128,7 @@ class Replies:
         return replies
 
     def _reply(self, step: int, stored: StoredReply, request: Request) -> Reply:
-        """What the engine gets for a stored reply: values of all rows, or an
-        error that says what was wrong.
-        """
+        """What the engine gets for a stored reply: values of all rows, or an error."""
         name = stored.organization
         if stored.file is None:
             return NoAnswerError(stored.problem or "did not answer")
@@ -167,9 +138,10 @@ class Replies:
         message = self._came.get((step, stored.place, name))
         if message is None:
             data = self._read(stored)
-            message = (
-                self._again(step, stored, asked) if data is None else restore(data, stored.digest).message
-            )
+            if data is None:
+                message = self._again(step, stored, asked)
+            else:
+                message = restore(data, stored.digest).message
         return read_values(message, self._shared[name], request, self._version.task)
 
     def _not_the_same(self, step: int) -> TaskError:
@@ -180,11 +152,20 @@ class Replies:
         )
 
     def _again(self, step: int, stored: StoredReply, asked: Encoded) -> Message:
-        """A reply that counts was lost with the disk: whoever gave it still
-        has it, and gives the same again.
-        """
+        """A reply that counts was lost with the disk: whoever gave it has it, and gives the same again."""
         version, name = self._version, stored.organization
-        came = self._ask_again(name, asked) if name != version.own_name else version.ask_own(asked)
+        came: Encoded | Received | None
+        if name == version.own_name:
+            came = version.ask_own(asked)
+        else:
+            assistants, seconds = version.node.assistants, version.patience.deadline
+            version.report_waiting("for a reply that was lost here", [name], seconds)
+            pending = assistants.post(name, asked)
+            try:
+                version.wait(pending.done.is_set, seconds)
+            finally:
+                assistants.give_up([pending])
+            came = pending.answer
         if came is None or came.digest != stored.digest:
             raise TaskError(
                 f"the reply of {name} in step {step} is gone or damaged here ({stored.file}), and it did not "
@@ -193,22 +174,9 @@ class Replies:
         write_whole(version.folder / str(stored.file), came.data)
         return came.message
 
-    def _ask_again(self, name: str, asked: Encoded) -> Received | None:
-        version, assistants = self._version, self._version.node.assistants
-        seconds = version.patience.deadline
-        version.report_waiting("for a reply that was lost here", [name], seconds)
-        pending = assistants.post(name, asked)
-        try:
-            version.wait(pending.done.is_set, seconds)
-        finally:
-            assistants.give_up([pending])
-        return pending.answer
-
 
 def read_values(message: Message, shared: SharedRows, request: Request, task: Task) -> Reply:
-    """The values in a reply for all rows of the task; what cannot be used is
-    an error for the engine to name.
-    """
+    """The values in a reply for all rows of the task; what cannot be used is an error for the engine."""
     fits = isinstance(request, FitRequest)
     if message.kind != ("fitted" if fits else "predicted"):
         return InvalidReplyError(f"answered with {message.kind}")

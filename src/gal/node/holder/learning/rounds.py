@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,18 @@ from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble
 from gal.errors import AlignmentError, NodeError, TaskError
-from gal.node.agreement.sum_messages import begin_content
+from gal.node.agreement.sum_messages import (
+    begin_content,
+    fit_sum_content,
+    learning_content,
+    residual_content,
+)
 from gal.node.holder.assistants import Pending
 from gal.node.holder.learning.beginning import Beginning
-from gal.node.holder.learning.open_version import OpenVersion
+from gal.node.holder.learning.gathering import OpenVersion
 from gal.node.holder.learning.replies import Replies
 from gal.node.holder.shared_rows import SharedRows, is_probe
-from gal.node.holder.sums import CircleCalls, OpenedSum, SumFailedError, fit_question, summed_fits
+from gal.node.holder.sums import CircleCalls, OpenedSum, SumFailedError, SumQuestion, refused_words
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, prepare
 from gal.secrecy.ring import fit_unit
@@ -35,6 +40,10 @@ Pendings = Mapping[tuple[int, str], Pending]
 
 DROPPED = "left: dropped out of a sum"
 """What is on record of an organization that did: it is in no other sum."""
+
+
+AGAIN, TRIES = 0.5, 20
+"""Seconds before a sum is begun anew, because somebody has lost its keys; and how often that is done."""
 
 
 class RowsDifferError(AlignmentError):
@@ -58,12 +67,10 @@ class Rounds:
         self._own, self._summing = (ThreadPoolExecutor(1, f"own {what}") for what in ("fits", "sums"))
 
     def close(self) -> None:
-        """Ask nobody any more."""
         self._own.shutdown(wait=False, cancel_futures=True)
         self._summing.shutdown(wait=False, cancel_futures=True)
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
-        """What was learned, with what only sums know of it."""
         return ensemble if self._sums is None else self._sums.concluded(ensemble)
 
     def step(self, step: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
@@ -145,9 +152,7 @@ class Rounds:
             one.result()
 
     def _close(self, step: int, requests: Sequence[Request], pendings: Pendings) -> None:
-        """The step is over: who has not answered is missed, for good; too few,
-        and learning waits for people.
-        """
+        """The step is over: who has not answered is missed, for good; too few, and people have to look."""
         version, stored = self._version, self._version.replies.of(step)
         answered = {one.organization for one in stored if one.file}
         broken = [one for one in pendings.values() if one.problem]
@@ -161,11 +166,16 @@ class Rounds:
         }
         # A sum has a quorum of its own; to probes, and of her own organization, nobody else has to answer.
         has_quorum = self._sums is None and len(requests[0].organizations) > 1 and not is_probe(requests[0])
-        if has_quorum and len(answered) < min(self._version.quorum, len(self._beginning.shared)):
-            raise self._too_few_answered(step, requests, len(answered), silent)
-        self._version.absent = {
-            name for name in version.others if name not in answered and self._version.is_given_up(name)
-        }
+        if has_quorum and len(answered) < min(version.quorum, len(self._beginning.shared)):
+            said = "; ".join(f"{name} {why}" for name, why in sorted(silent.items()))
+            raise TaskError(
+                f"step {step} ({_what(requests)}): {len(answered)} of {version.n_organizations} "
+                f"organizations answered, the quorum is {version.quorum}. {said}. What came is kept: "
+                f"gal learn {version.record.name} --resume, with --quorum {max(len(answered), 1)} if these "
+                f"are enough; or go on without: gal invite {version.record.name} NAME --withdraw"
+            )
+        silent_ones = set(version.others) - answered
+        version.absent = {name for name in silent_ones if version.is_given_up(name)}
         missed = [
             StoredReply(place, name, "", None, None, self._why_missed(name))
             for place, request in enumerate(requests)
@@ -174,21 +184,8 @@ class Rounds:
         ]
         version.replies.close(step, missed)
 
-    def _too_few_answered(
-        self, step: int, requests: Sequence[Request], n_answered: int, silent: Mapping[str, str]
-    ) -> TaskError:
-        version, task = self._version, self._version.record.name
-        return TaskError(
-            f"step {step} ({_what(requests)}): {n_answered} of {version.n_organizations} organizations "
-            f"answered, the quorum is {version.quorum}. "
-            f"{'; '.join(f'{name} {why}' for name, why in sorted(silent.items()))}. What came is kept: "
-            f"gal learn {task} --resume, with --quorum {max(n_answered, 1)} if these are enough; or go on "
-            "without: "
-            f"gal invite {task} NAME --withdraw"
-        )
-
     def _why_missed(self, name: str) -> str:
-        status = self._version.state.members(self._version.record.id).get(name, "not invited")
+        status = self._version.node.state.members(self._version.record.id).get(name, "not invited")
         if status != "invited":
             return f"has {status}"
         if name not in self._beginning.shared:
@@ -255,18 +252,10 @@ class SummedReplies:
         keep: Callable[[int, int, str, Encoded, Encoded], None],
     ) -> None:
         """Have these requests of a step answered by all others together, and the answers kept."""
-        version = self.version
-        members = sorted(set(version.others) & set(self.calls.circle.members))
-        questions = [
-            fit_question(one, requests[place], version.task, self.began) for place, one in asked.items()
-        ]
-        seconds, fits = version.patience.deadline, list(asked.values())
-
-        def pause(seconds: float) -> None:
-            version.wait(lambda: False, seconds)
-
+        version, most = self.version, len(self.calls.circle.members)
+        questions = [self._question(one, requests[place]) for place, one in asked.items()]
         try:
-            found = summed_fits(self.calls, fits, questions, members, seconds, pause)
+            found = self._fits(list(asked.values()), questions)
         except SumFailedError as error:
             raise TaskError(
                 f"step {step}: the sum of the others' answers cannot be opened: {error}. Nothing of it is "
@@ -274,19 +263,45 @@ class SummedReplies:
                 f"{version.record.name} --resume"
             ) from error
         for (place, one), opened in zip(asked.items(), found, strict=True):
-            self._note_dropped(step, place, opened)
-            mean = (opened.total / len(self.calls.circle.members)).astype(np.float32)
-            about = one.message
+            for name in sorted(set(self.calls.circle.members) - set(opened.members)):
+                if version.node.state.members(version.record.id).get(name) == "invited":
+                    version.node.state.set_member(version.record.id, name, DROPPED)
+                version.replies.put(step, StoredReply(place, name, "", None, None, "dropped out of the sum"))
+            mean, about = (opened.total / most).astype(np.float32), one.message
             fields = {"answers": one.digest, "rows": about.fields["rows"], "round": about.fields["round"]}
             reply = Message("fitted", about.task, about.version, about.request, fields, {"fitted": mean})
             keep(step, place, SUM, one, prepare(reply))
 
-    def _note_dropped(self, step: int, place: int, opened: OpenedSum) -> None:
-        version = self.version
-        for name in sorted(set(self.calls.circle.members) - set(opened.members)):
-            if version.state.members(version.record.id).get(name) == "invited":
-                version.state.set_member(version.record.id, name, DROPPED)
-            version.replies.put(step, StoredReply(place, name, "", None, None, "dropped out of the sum"))
+    def _question(self, asked: Encoded, request: Request) -> SumQuestion:
+        """What the sum of the fits to a request is of."""
+        assert isinstance(request, FitRequest)  # no model in a sum moves, so that nobody is asked again
+        task, arrays = self.version.task, asked.message.arrays
+        sent = replace(request, residual=arrays["residual"], sample_weight=arrays.get("sample_weight"))
+        residual = residual_content(asked.message.fields["rows"], sent)
+        content = fit_sum_content(residual, learning_content(self.began, [asked.digest]))
+        shape = task.rows.n, task.loss.n_outputs
+        return SumQuestion(asked.digest, content, fit_unit(sent), shape, request.round)
+
+    def _fits(self, asked: Sequence[Encoded], questions: Sequence[SumQuestion]) -> list[OpenedSum]:
+        """Have everybody fit, and add up; begun anew where somebody comes back from a restart."""
+        version, seconds = self.version, self.version.patience.deadline
+        members = sorted(set(version.others) & set(self.calls.circle.members))
+        for _ in range(TRIES):
+            failed = {
+                name: problem
+                for by in self.calls.ask([dict.fromkeys(members, one) for one in asked], seconds)
+                for name, one in by.items()
+                if (problem := refused_words(one, "done", seconds))
+            }
+            fitted = [name for name in members if name not in failed]
+            try:
+                return self.calls.add_up(questions, fitted, seconds)
+            except SumFailedError as error:
+                last = SumFailedError(str(error), failed) if failed else error
+                if not error.again:
+                    break
+                version.wait(lambda: False, AGAIN)
+        raise last
 
     def note(self, requests: Sequence[Request], values: Sequence[Mapping[str, Reply]]) -> None:
         """Remember who dropped out of a round, and in what units it was answered."""
@@ -297,5 +312,4 @@ class SummedReplies:
                 self.units[request.round] = fit_unit(request)
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
-        """What was learned, with the names of those in the sum, and who dropped out when."""
         return concluded(ensemble, self.calls.circle.names, self.left_out, self.units)

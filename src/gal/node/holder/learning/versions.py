@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,17 +27,18 @@ from gal.node.holder.labels.labelled_tasks import (
     read_labelled,
     with_unsent_judges,
 )
-from gal.node.holder.learning.acceptance import Acceptance, decide, ending_of
-from gal.node.holder.learning.gathering import Gathering
+from gal.node.holder.learning.gathering import OpenVersion, Patience
 from gal.node.holder.learning.learning import Learning
-from gal.node.holder.learning.open_version import OpenVersion
-from gal.node.holder.version_facts import version_facts
+from gal.node.holder.version_facts import validated_loss, version_facts
 from gal.node.store.row_index import sent_rows
 from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.privacy.own_model import all_rounds
 from gal.protocol import Message, prepare
 from gal.secrecy.terms import SUM
+
+REMOVED = "left: removed"
+"""How the status of a member begins whom the label holder took out herself: it is not missed."""
 
 
 class Versions:
@@ -78,26 +80,24 @@ class Versions:
             self._node.state.put_version(record.id, number, replace(version, status="abandoned"))
         drop_files(self._node.state, record, number)
 
-    def open(self, gathering: Gathering) -> OpenVersion:
-        """A new version, once enough organizations are there; it can be resumed when this returns."""
-        node, record = self._node, gathering.record
-        moving = gathering.connect()
+    def open(self, version: OpenVersion) -> None:
+        """Begin a new version, once enough organizations are there; it can be resumed when this returns."""
+        node, record = self._node, version.record
+        moving = version.connect()
         if node.worker("describe")[0]["moving"]:
             moving = sorted([*moving, node.name])
         rows = read_labelled(node.configuration)
         if privacy_of(record.options).mechanism != "none":
             rows = in_order_of_ids(rows)
         roles = check_terms(node.configuration, record, rows, moving)
-        folder = node.state.folder(record.id, gathering.number, HOLDER)
         rows = self._judged_by_others(record, rows, roles)
-        VersionFiles(folder).write(rows, [*gathering.invited, node.name], moving)
+        VersionFiles(version.folder).write(rows, [*version.invited, node.name], moving)
         try:
-            version = self.reopen(gathering)
+            self.reopen(version)
         except BaseException:  # nothing was sent, and nothing is there to resume
-            drop_files(node.state, record, gathering.number)
+            drop_files(node.state, record, version.number)
             raise
         self._begin(version)
-        return version
 
     def _judged_by_others(self, record: TaskRecord, rows: LabelledRows, roles: Rows) -> LabelledRows:
         """The rows in an order in which those judge that were not sent before; the others are on record.
@@ -123,22 +123,18 @@ class Versions:
         sent.add(rows.ids.values[roles.fit])
         return rows
 
-    def reopen(self, gathering: Gathering) -> OpenVersion:
-        """A version whose files are there; what it will tell of the labels is drawn, kept
-        and charged when this returns.
-        """
-        node, record = self._node, gathering.record
-        folder = node.state.folder(record.id, gathering.number, HOLDER)
-        rows, organizations, moving = VersionFiles(folder).read()
-        labels = labels_of_task(record.options, rows.y)
+    def reopen(self, version: OpenVersion) -> None:
+        """Begin from the files of a version; what it tells of the labels is drawn, kept and charged then."""
+        node, record = self._node, version.record
+        version.rows, organizations, moving = VersionFiles(version.folder).read()
+        version.labels = labels_of_task(record.options, version.rows.y)
         others = [name for name in organizations if name != node.name]
-        seen = self._guard.protect(record, gathering.number, rows.ids, labels, others)
-        task = learning_task(node.configuration, record.options, seen, organizations, moving)
-        gathering.among = frozenset(others)
-        return OpenVersion.of(gathering, task, rows, labels)
+        seen = self._guard.protect(record, version.number, version.rows.ids, version.labels, others)
+        version.task = learning_task(node.configuration, record.options, seen, organizations, moving)
+        version.among = frozenset(others)
 
-    def narrowed(self, version: OpenVersion, common: NDArray[np.bool_]) -> OpenVersion:
-        """A new version of the rows that everybody knows, where learning from sums needs that."""
+    def narrow(self, version: OpenVersion, common: NDArray[np.bool_]) -> None:
+        """Go on with a new version of the rows that everybody knows: learning from sums needs that."""
         record, before, kept = version.record, version.rows, np.flatnonzero(common)
         if not len(kept):
             raise AlignmentError(f"there is no row that all organizations of {record.name!r} know")
@@ -149,31 +145,24 @@ class Versions:
         version.number += 1
         version.report("narrowed", n_rows=len(kept), of=len(common))
         VersionFiles(version.folder).write(rows, organizations, moving)
-        opened = self.reopen(version)
-        self._begin(opened)
-        return opened
+        self.reopen(version)
+        self._begin(version)
 
     def _begin(self, version: OpenVersion) -> None:
         """From here on the version can be resumed."""
         node, record = self._node, version.record
         privacy = privacy_facts(node.ledger, node.configuration, privacy_of(record.options))
-        begun = LearnedVersion(
-            n_rows=len(version.rows.ids),
-            n_without_label=version.rows.n_without,
-            started=_now(),
-            privacy=privacy,
-        )
+        n_rows, n_without = len(version.rows.ids), version.rows.n_without
+        begun = LearnedVersion(n_rows=n_rows, n_without_label=n_without, started=_now(), privacy=privacy)
         node.state.put_version(record.id, version.number, begun)
         version.on_event({"event": "privacy"} | privacy)
 
     # Ending
 
     def finish(
-        self, learning: Learning, ensemble: Ensemble, seconds: float, acceptance: Acceptance
+        self, learning: Learning, ensemble: Ensemble, seconds: float, *, activate: bool
     ) -> dict[str, Any]:
-        """Remember what was learned, and let everybody know that this version is
-        over; the better one predicts.
-        """
+        """Remember what was learned, and let everybody know that this version is over."""
         version, state = learning.version, self._node.state
         record, labels = version.record, version.labels
         private = privacy_of(record.options).mechanism != "none"
@@ -197,7 +186,7 @@ class Versions:
             kept = write_own_closing(state, record.id, version.number, None if own is None else own.ensemble)
             finished = replace(finished, refit=refit | kept)
             self._send_end(learning, ensemble, others=False, own_rounds=own is not None)
-        decided = self._decide(learning, finished, acceptance)
+        decided = self._decide(learning, finished, activate)
         state.put_version(record.id, version.number, finished, activate=decided["active"] == version.number)
         if not private:
             self._send_end(learning, ensemble, others=True)
@@ -205,7 +194,7 @@ class Versions:
         drop_files(state, record, version.number)
         return version_facts(record, version.number, finished) | decided
 
-    def _decide(self, learning: Learning, finished: LearnedVersion, acceptance: Acceptance) -> dict[str, Any]:
+    def _decide(self, learning: Learning, finished: LearnedVersion, activate: bool) -> dict[str, Any]:
         """Which version predicts from now on, and who was there at the end of this one."""
         version, state = learning.version, self._node.state
         rounds = learning.reached.rounds if learning.reached is not None else ()
@@ -213,11 +202,12 @@ class Versions:
         left_out |= {
             name: "did not begin" for name in version.others if name not in {*learning.shared, *left_out}
         }
-        ending = ending_of(version.own_name, state.members(version.record.id), left_out)
+        statuses = {version.own_name: "invited"} | state.members(version.record.id)
         task = state.get_task(version.record.id)
         active = 0 if task is None else task.active
         old = state.learned_version(version.record.id, active) if active else None
-        return decide(acceptance, ending, finished, version.number, active, old)
+        ending = missing_at_end(statuses, left_out)
+        return decide(version.patience, ending, finished, version.number, active, old, activate=activate)
 
     def _stored(self, version: OpenVersion) -> LearnedVersion:
         found = self._node.state.learned_version(version.record.id, version.number)
@@ -229,9 +219,7 @@ class Versions:
         return found
 
     def measure_leak(self, learning: Learning) -> dict[str, Any]:
-        """What the messages of a finished version gave away, kept with it;
-        nothing where nobody wanted to know.
-        """
+        """What the messages of a finished version gave away, kept with it; nothing where nobody asked."""
         version, state = learning.version, self._node.state
         record = version.record
         if learning.transcript is None:
@@ -253,16 +241,10 @@ class Versions:
         version, assistants = learning.version, self._node.assistants
         asked = set(ensemble.asked()) | ({version.own_name} if own_rounds else set())
         asked |= set(ensemble.summed) if SUM in asked else set()
+        kept = {True: max(len(ensemble.asked_rounds), 1), False: 0}
+        about = "end", version.record.id, version.number, "end"
         messages = {
-            name: prepare(
-                Message(
-                    "end",
-                    version.record.id,
-                    version.number,
-                    "end",
-                    {"kept": max(len(ensemble.asked_rounds), 1) if name in asked else 0},
-                )
-            )
+            name: prepare(Message(*about, {"kept": kept[name in asked]}))
             for name in learning.shared
             if (name != version.own_name) == others
         }
@@ -274,6 +256,48 @@ class Versions:
         pendings = [assistants.post(name, one) for name, one in messages.items() if name in here]
         assistants.wait_for(lambda: all(one.done.is_set() for one in pendings), 10.0)
         assistants.give_up(pendings)
+
+
+def missing_at_end(statuses: Mapping[str, str], left_out: Mapping[str, str]) -> dict[str, str]:
+    """By member of a task, without those that the label holder took out: why it was missing; else ""."""
+    return {
+        name: left_out.get(name, "" if status == "invited" else f"has {status}")
+        for name, status in statuses.items()
+        if not status.startswith(REMOVED)
+    }
+
+
+def decide(
+    patience: Patience,
+    ending: Mapping[str, str],
+    new: LearnedVersion,
+    number: int,
+    active: int,
+    old: LearnedVersion | None,
+    *,
+    activate: bool = False,
+) -> dict[str, Any]:
+    """Which version predicts from now on, and why, in plain data: the better one, unless told otherwise.
+
+    ``ending``: by organization why it was not there in the last round, empty where it was.
+    """
+    missing = {name: why for name, why in ending.items() if why}
+    needed = len(ending) if patience.everybody else patience.quorum
+    too_few, why = len(ending) - len(missing) < needed, ""
+    if too_few:
+        why = f"only {len(ending) - len(missing)} of {len(ending)} organizations were there at the end"
+    elif not activate and old is not None and old.outcome is not None and new.outcome is not None:
+        before, now = validated_loss(old.outcome), validated_loss(new.outcome)
+        same_loss = old.outcome.loss == new.outcome.loss
+        if same_loss and before is not None and now is not None and now > before:
+            why = f"its validated loss is {now:.6g}, that of version {active} is {before:.6g}"
+    return {
+        "active": active if why else number,
+        "why_not_active": why,
+        "invited": list(ending),
+        "not_there": missing,
+        "too_few": too_few,
+    }
 
 
 def _now() -> str:
