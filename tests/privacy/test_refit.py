@@ -28,7 +28,7 @@ from gal.core.losses import (
 )
 from gal.core.rows import all_rows
 from gal.core.state import Ensemble, Progress
-from gal.engine.drivers import InProcess, drive_learning, drive_prediction
+from gal.engine.drivers import drive_learning, drive_prediction
 from gal.engine.labels import Labels
 from gal.engine.options import Options
 from gal.engine.organization import Organization
@@ -284,7 +284,7 @@ def randomised_learning(
     members = {f"m{i}": Organization(f"m{i}", X[:, part], Ridge()) for i, part in enumerate(parts)}
     task = replace(make_task(labels, list(members), OPTIONS, label_holder="m0"), keep_fitted=True)
     reached: list[Progress] = []
-    ensemble = drive_learning(task, members, InProcess(), on_round=reached.append)
+    ensemble = drive_learning(task, members, on_round=reached.append)
     for name, part in zip(members, parts, strict=True):
         members[name].view = X[:, part]
     return ensemble, members, reached[-1], labels
@@ -311,7 +311,7 @@ def test_breast_cancer_with_epsilon_one_half() -> None:
         assert refit is not None
         parts = np.array_split(np.random.default_rng(seed).permutation(X.shape[1]), 8)
         views = {name: X[test][:, part] for name, part in zip(members, parts, strict=True)}
-        answers = drive_prediction(ensemble, members, views, len(test), InProcess())
+        answers = drive_prediction(ensemble, members, views, len(test))
         rounds = by_round(answers.values, ensemble.n_rounds)
         seen = first + sum(
             count * values[name]

@@ -57,7 +57,6 @@ def views(X: NDArray[np.float64], names: Sequence[str] = NAMES) -> dict[str, NDA
         {},
         {"scale_residual": False},
         {"fitted": "held-out", "validation_fraction": 0.2},
-        {"fitted": "out-of-fold"},
         {"line_search": 0.5, "cross_validation": 0},
         {"label_holder": "d"},
         {"loss": "huber"},

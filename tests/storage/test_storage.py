@@ -94,7 +94,6 @@ def test_a_loaded_classifier_is_the_saved_one(table: Any, tmp_path: Path) -> Non
         {"initial": "pulse"},
         {"loss": "huber", "local_losses": "l1"},
         {"preset": "paper", "local_models": None},
-        {"fitted": "out-of-fold", "n_folds": 3},
         {"random_state": np.random.RandomState(3)},
     ],
     ids=lambda options: " ".join(options),
