@@ -134,7 +134,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             members,
             options,
             label_holder=self.label_holder_,
-            initial=lambda seen: self._initial.learn(X, columns.own_view(X), seen, weight),
+            initial=lambda seen: self._initial.learn(X, columns.view(X, self.label_holder_), seen, weight),
             sample_weight=weight,
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             n_jobs=self.n_jobs,
@@ -207,8 +207,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "ensemble_")
         unasked = read_missing(missing, tuple(self._organizations), X)
         table = self._check_table(X, reset=False, lenient=missing is not None)
-        own = (self._loss, self._initial, self.private_refit_)
-        model = predicting_model(self.ensemble_, self._organizations, self._columns(), *own, self.n_jobs)
+        own = (self._initial, self.private_refit_, self.n_jobs)
+        model = predicting_model(self.ensemble_, self._organizations, self._columns(), *own)
         return model, table, model.ask(table, unasked)
 
     def _output(self, X: Any, missing: Any = None) -> Floats:
@@ -270,7 +270,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     # --- tables
 
     def _columns(self) -> DividedColumns:
-        return DividedColumns(self.columns_, _feature_names(self), self.label_holder_)
+        return DividedColumns(self.columns_, _feature_names(self))
 
     def _check_table(self, X: Any, *, reset: bool, lenient: bool = False) -> Any:
         takes = self.__sklearn_tags__().input_tags

@@ -279,20 +279,12 @@ def test_ctrl_c_keeps_the_finished_rounds(cross_validation: int, fits: int) -> N
     assert model.score(X, y) > 0.5
 
 
-def test_ctrl_c_in_the_first_round_leaves_nothing() -> None:
+@pytest.mark.parametrize(("cross_validation", "fits"), [(0, 1), (4, 3)], ids=["round 1", "sentinel fold"])
+def test_ctrl_c_before_the_first_round_is_finished_leaves_nothing(cross_validation: int, fits: int) -> None:
     X, y = health()
-    local = Raising(KeyboardInterrupt(), Counter(1))
+    local = {"bank": Raising(KeyboardInterrupt(), Counter(fits)), "lab": Ridge()}
     with pytest.raises(NothingLearnedError, match="before its first round was finished"):
-        GALRegressor(PARTS, local_models=local).fit(X, y)
-
-
-def test_ctrl_c_while_the_first_part_is_learned_leaves_nothing() -> None:
-    X, y = health()
-    fits = Counter(3)
-    local = {"bank": Raising(KeyboardInterrupt(), fits), "lab": Ridge()}
-    with pytest.raises(NothingLearnedError, match="before its first round was finished"):
-        GALRegressor(PARTS, rounds=4, local_models=local, cross_validation=4).fit(X, y)
-    assert fits.count == 3
+        GALRegressor(PARTS, rounds=4, local_models=local, cross_validation=cross_validation).fit(X, y)
 
 
 def test_an_interrupted_observer_keeps_the_rounds_that_it_saw() -> None:
@@ -307,13 +299,6 @@ def test_an_interrupted_observer_keeps_the_rounds_that_it_saw() -> None:
     ensemble = gal.learn(y, organizations, rounds=4, cross_validation=3, on_round=observe)
     assert len(ensemble.rounds) == 2
     assert ensemble.stopped == "ended on request in round 3"
-
-
-def test_ctrl_c_in_parts_says_so_in_the_ensemble() -> None:
-    organizations, y = members(local=Raising(KeyboardInterrupt(), Counter(2)))
-    ensemble = gal.learn(y, organizations, cross_validation=0)
-    assert ensemble.stopped == "ended on request in round 2"
-    assert ensemble.n_rounds == len(ensemble.rounds) == 1
 
 
 def test_driving_asks_only_who_is_in_the_task() -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.losses import Loss
 from gal.core.prediction import (
     answers_by_round,
     closed_output,
@@ -52,7 +51,6 @@ class AssistedModel:
     ensemble: Ensemble
     organizations: Mapping[str, Organization]
     columns: DividedColumns
-    loss: Loss
     initial: InitialOutput
     refit: Any = None
     """A ``gal.privacy.refit.PrivateRefit``, which takes the place of the sum under a privacy guarantee."""
@@ -134,8 +132,9 @@ class AssistedModel:
     def _first(self, table: Any) -> Floats | None:
         if self.ensemble.initial is not None:
             return None
-        own_view = self.columns.own_view(table) if isinstance(self.initial, FittedModel) else None
-        return self.initial.output(table, own_view)
+        if isinstance(self.initial, FittedModel):
+            return self.initial.output(table, self.columns.view(table, str(self.ensemble.label_holder)))
+        return self.initial.output(table, None)
 
 
 def mean_added(ensemble: Ensemble, name: str) -> Floats:

@@ -35,7 +35,6 @@ class DividedColumns:
     """Of each organization's columns."""
     names: list[str] | None
     """Of all columns; None where the table had none."""
-    label_holder: str
 
     def view(self, X: Any, name: str) -> Any:
         """What an organization sees of a table."""
@@ -49,10 +48,6 @@ class DividedColumns:
                 f"pass missing=[{name!r}] to predict without it"
             )
         return view_of(X, self.positions[name], own)
-
-    def own_view(self, X: Any) -> Any:
-        """What the label holder sees of it."""
-        return self.view(X, self.label_holder)
 
 
 def check_table(

@@ -253,7 +253,7 @@ def _job(task: Task, one: Organization, request: Request, driver: Driver, share:
         fit = partial(fit_locally, one.name, view, one.model, request, task.terms)
         return partial(_or_error, fit, previous=one.models_before(request), share=share)
     again = partial(predict_locally, one.name, view, dict(one.models), request, task.loss.n_outputs)
-    return partial(_or_error, again, own_rows=task.rows, share=share)
+    return partial(_or_error, again, share=share)
 
 
 def _or_error(job: Callable[..., T], **options: Any) -> T | GALError:

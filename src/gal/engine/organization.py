@@ -135,10 +135,8 @@ class Organization:
         return predict_locally(self.name, rows, self.models, request, n_outputs)
 
     def revisit(self, request: PredictRequest, terms: Terms) -> Floats32:
-        """What the models say now of the task's own rows, shape (rounds, n, K)."""
-        return predict_locally(
-            self.name, self.prepare(), self.models, request, terms.n_outputs, own_rows=terms.rows
-        )
+        """What the models predict now for the task's own rows, shape (rounds, n, K)."""
+        return predict_locally(self.name, self.prepare(), self.models, request, terms.n_outputs)
 
     def models_before(self, request: FitRequest) -> Models:
         """A moving model as its last round before this one left it; nothing for other models."""
@@ -203,7 +201,7 @@ def fit_locally(
         if request.target != "residual":
             view = _rows(view, terms.rows.sample, terms.rows.n)
         models = _fit_folds(template, view, rows, request, previous)
-        return _own_values(models, view, rows, (request.round,), terms.n_outputs)[0], models
+        return _own_values(models, view, rows, request, terms.n_outputs), models
 
 
 def _fit_folds(template: Any, view: Any, rows: Rows, request: FitRequest, previous: Models) -> Models:
@@ -219,7 +217,7 @@ def _fit_folds(template: Any, view: Any, rows: Rows, request: FitRequest, previo
         # What was checked once is not checked again: trees on few rows would do little else.
         with config_context(skip_parameter_validation=request.round > 1, assume_finite=finite):
             if is_moving(local):
-                before: Any = previous[fold] if len(previous) == rows.n_folds else None
+                before: Any = previous[fold] if previous else None
                 weights = {} if used is None else {"sample_weight": used}
                 local = local.fit_round(X, residual, round=request.round, previous=before, **weights)
                 if request.round not in local.rounds_:
@@ -239,14 +237,9 @@ def predict_locally(
     request: PredictRequest,
     n_outputs: int,
     *,
-    own_rows: Rows | None = None,
     share: int = 1,
 ) -> Floats32:
-    """Values (rounds, n, K) of these rows; NaN for a round that this organization has no model of.
-
-    With ``own_rows`` they are the task's own: fit rows get values of models that did not see them,
-    where there are folds.
-    """
+    """Values (rounds, n, K) of these rows; NaN for a round that this organization has no model of."""
     together: dict[
         tuple[int, ...], tuple[Models, list[int]]
     ] = {}  # a moving model predicts all rounds at once
@@ -266,26 +259,22 @@ def predict_locally(
         view = prepared(first, view)
         for fitted, rounds in together.values():
             places = [request.rounds.index(round) for round in rounds]
-            values[places] = (
-                _average(fitted, view, rounds)
-                if own_rows is None
-                else _own_values(fitted, view, own_rows, rounds, n_outputs)
-            )
+            values[places] = _average(fitted, view, rounds)
     return values
 
 
-def _own_values(models: Models, view: Any, rows: Rows, rounds: Sequence[int], n_outputs: int) -> Floats32:
-    """Values (rounds, n, K) of the task's own rows: out-of-fold for fit rows where there are folds."""
-    values = np.empty((len(rounds), rows.n, n_outputs), dtype=np.float32)
+def _own_values(models: Models, view: Any, rows: Rows, request: FitRequest, n_outputs: int) -> Floats32:
+    """Values (n, K) of the rows that are fitted: out-of-fold for fit rows where there are folds."""
+    values, rounds = np.empty((rows.n, n_outputs), dtype=np.float32), (request.round,)
     if rows.folds is None:
-        values[:] = _average(models, view, rounds)
+        values[:] = _average(models, view, rounds)[0]
         return values
     for fold, model in enumerate(models):
         left_out = rows.fit[rows.folds == fold]
-        values[:, left_out] = _predicted(model, _rows(view, left_out, rows.n), rounds)
+        values[left_out] = _predicted(model, _rows(view, left_out, rows.n), rounds)[0]
     others = np.flatnonzero(~rows.is_fit)
     if len(others):
-        values[:, others] = _average(models, _rows(view, others, rows.n), rounds)
+        values[others] = _average(models, _rows(view, others, rows.n), rounds)[0]
     return values
 
 
