@@ -69,7 +69,6 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         validation_fraction: str | float | None = "auto",
         cross_validation: str | int = "auto",
         held_out_fraction: str | float = "auto",
-        n_folds: int = 5,
         closing: bool | str = "auto",
         interactions: bool | int = False,
         curvature: str | bool = "auto",
@@ -91,11 +90,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.local_losses = local_losses
         self.weights, self.line_search, self.initial = weights, line_search, initial
         self.fitted, self.validation_fraction = fitted, validation_fraction
-        self.cross_validation, self.held_out_fraction, self.n_folds = (
-            cross_validation,
-            held_out_fraction,
-            n_folds,
-        )
+        self.cross_validation, self.held_out_fraction = cross_validation, held_out_fraction
         self.closing = closing
         self.interactions, self.curvature, self.scale_residual = interactions, curvature, scale_residual
         self.min_rate, self.patience, self.plateau = min_rate, patience, plateau
@@ -256,7 +251,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         facts, ensemble, objects = read_archive(path, trusted)
         if facts["class"] != cls.__name__ or ensemble is None:
             raise StoredModelError(f"{str(path)!r} holds a {facts['class']}: use {facts['class']}.load")
-        loaded = cls(**objects["parameters"])
+        known = cls._get_param_names()  # an option of an earlier version may be gone
+        loaded = cls(**{name: value for name, value in objects["parameters"].items() if name in known})
         for name, value in {"_seconds": [], **objects["fitted"]}.items():
             setattr(loaded, name, value)
         loaded.columns_ = facts["columns"]

@@ -14,7 +14,7 @@ from gal.core.guards.plausible import Outside
 from gal.core.prediction import closed_output, final_output
 from gal.core.state import Ensemble, Progress
 from gal.engine.drivers import Traffic, by_name, drive_prediction, open_driver
-from gal.engine.labels import are_classes, class_labels, read_labels, regression_labels
+from gal.engine.labels import Labels, are_classes, class_labels, read_labels, regression_labels
 from gal.engine.options import Options
 from gal.engine.organization import Organization, check_view
 from gal.errors import InvalidInputError, InvalidOptionError
@@ -61,19 +61,15 @@ def learn(
 
     Parameters
     ----------
-    y : labels (n,) or (n, K)
-    organizations : the participants; each has one row of its view per label
+    y : labels (n,) or (n, K); each organization has one row of its view per label
     kind : whether ``y`` are classes or numbers; "auto" asks ``gal.engine.labels.are_classes``
-    label_holder : its name; the first by default
+    label_holder : a name; the first organization's by default
     initial : F^0, a word or outputs in link space
-    n_jobs : cores, as in the estimators
     progress : resumes a task; ``on_round`` gets one after each round
     show : whether to draw a progress bar
     traffic : adds up what moves between the label holder and the others
-    privacy : a mechanism of ``gal.privacy``. What is learned is the public model; only the estimators and
-        nodes have a private refit to the true labels
-    secrecy : "sums": all replies but the label holder's own come as one masked sum
-    options : as in ``gal.engine.options.Options``
+    privacy : as in the estimators, without their private refit to the true labels
+    options : all other options of the estimators
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 4))
@@ -85,17 +81,7 @@ def learn(
     members, chosen = by_name(organizations), Options(**options)
     check_privacy(privacy)
     check_public(privacy, sample_weight, initial)
-    if privacy is not None and progress is not None:
-        raise InvalidOptionError(
-            "a learning with privacy cannot go on from progress: it would draw other noise, and cost again. "
-            "Learn without progress, or over nodes, which keep what was drawn"
-        )
-    classes = kind == "classification" or (kind == "auto" and are_classes(y))
-    labels = (
-        read_labels(y, kind, chosen)
-        if privacy is None
-        else true_labels(privacy, y, chosen, class_labels if classes else regression_labels)
-    )
+    labels = _labels(y, kind, chosen, privacy, resumed=progress is not None)
     for one in members.values():
         if one.view.shape[0] != len(labels.y):
             raise InvalidInputError(
@@ -117,6 +103,19 @@ def learn(
         refits=False,
     )
     return learning.run(n_jobs, progress=progress, on_round=on_round, show=show).ensemble
+
+
+def _labels(y: Any, kind: str, options: Options, privacy: Any, *, resumed: bool) -> Labels:
+    """The true labels, of this kind."""
+    if privacy is None:
+        return read_labels(y, kind, options)
+    if resumed:
+        raise InvalidOptionError(
+            "a learning with privacy cannot go on from progress: it would draw other noise, and cost again. "
+            "Learn without progress, or over nodes, which keep what was drawn"
+        )
+    classes = kind == "classification" or (kind == "auto" and are_classes(y))
+    return true_labels(privacy, y, options, class_labels if classes else regression_labels)
 
 
 def predict(
