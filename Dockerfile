@@ -1,5 +1,5 @@
 # One node. Its folder is the volume /var/lib/gal: nothing else is written to, so run it with a read-only root
-# (docker run --read-only --tmpfs /tmp). docs/how-to-production.md says how.
+# (docker run --read-only --tmpfs /tmp). docs/how-to/production.md says how.
 
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /source

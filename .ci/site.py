@@ -33,13 +33,13 @@ def main() -> None:
         wrong += [f"{path.relative_to(SITE)} fetches {address}" for address in found]
         if path.suffix == ".html":
             wrong += [f"{path.relative_to(SITE)} links to {one}, which is not there" for one in nowhere(path)]
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        if not (SITE / f"{page.stem}.html").exists():
-            wrong.append(f"{page.name} is not in the site")
+    for page in sorted(path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")):
+        if not (SITE / page.with_suffix(".html")).exists():
+            wrong.append(f"{page} is not in the site")
     if wrong:
         raise SystemExit("\n".join(wrong))
     print(
-        f"{len(list(SITE.glob('*.html')))} pages in {SITE.relative_to(ROOT)}, nothing fetched from elsewhere"
+        f"{len(list(SITE.rglob('*.html')))} pages in {SITE.relative_to(ROOT)}, nothing fetched from elsewhere"
     )
 
 

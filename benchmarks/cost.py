@@ -23,8 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,6 @@ class Job:
     organizations: int = 4
     learner: str = "gal"
     interactions: bool = False
-    n_jobs: int | None = None
     predicted: int = 0
     """Rows to predict, at most so many at a time; 0: only learning is measured."""
 
@@ -96,7 +94,7 @@ def make_model(job: Job) -> Any:
     ends = np.linspace(0, job.columns, job.organizations + 1).astype(int).tolist()
     parts = {f"organization {m}": slice(*ends[m : m + 2]) for m in range(job.organizations)}
     make = GALClassifier if job.classes else GALRegressor
-    return make(parts, interactions=job.interactions, n_jobs=job.n_jobs, random_state=0)
+    return make(parts, interactions=job.interactions, random_state=0)
 
 
 def measure(job: Job, folder: Path) -> Taken:
@@ -190,18 +188,8 @@ class Report:
             cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             _line("gal --help" if code == command else code, cpu / self.times, aim, "CPU s")
 
-    def threads(self) -> None:
-        """Two at a time on an idle machine, and no limit beside four processes that only count."""
-        job = Job(self.rows[-1])
-        one, two = self.least(job).wall, self.least(replace(job, n_jobs=2)).wall
-        _line("two jobs are faster by (idle machine; at least)", one / two, 1.6, f"{one:.3g} s, {two:.3g} s")
-        free = dict.fromkeys(ONE_THREAD, str(os.cpu_count()))
-        with _busy(4):
-            limited, unlimited = self.least(job).cpu, self.least(job, **free).cpu
-        _line("all cores beside one thread, busy machine", unlimited / limited, 1.1, f"{unlimited:.3g} CPU s")
 
-
-PARTS = ("fit", "interactions", "growth", "memory", "predict", "imports", "threads")
+PARTS = ("fit", "interactions", "growth", "memory", "predict", "imports")
 
 
 def _line(name: str, figure: float, aim: float, said: str = "") -> None:
@@ -213,17 +201,6 @@ def _said(command: Sequence[str], limits: dict[str, str]) -> str:
     return subprocess.run(
         command, env=os.environ | limits, check=True, stdout=subprocess.PIPE, text=True
     ).stdout
-
-
-@contextmanager
-def _busy(processes: int) -> Iterator[None]:
-    beside = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
-    try:
-        yield
-    finally:
-        for one in beside:
-            one.kill()
-            one.wait()
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from gal.alignment import RowIds
-from gal.core.algorithm import learn
+from gal.core.pipeline import learn
 from gal.node.holder.learning import learning
 from gal.node.runtime.node import Node
 from gal.node.web.endpoint import Endpoint

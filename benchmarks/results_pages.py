@@ -2,7 +2,7 @@
 
     gal bench all && python benchmarks/results_pages.py results
 
-Every page ``docs/results-TABLE.md`` has a part between two marks that is written here; the rest is by hand.
+Every page ``docs/results/TABLE.md`` has a part between two marks that is written here; the rest is by hand.
 Deep outcomes in the cache are kept in the source tree, with the commit at hand, so that they outlive the
 sources that made them. A first step alone, for outcomes that were just taken: ``python
 benchmarks/results_pages.py results --keep``.
@@ -67,7 +67,7 @@ def open_with(text: str, results: Path, docs: str = "") -> str:
     for mark, table in {"headline": headline_table, "against the paper": paper_table}.items():
         part = re.compile(rf"(<!-- {mark}: [^>]*-->\n).*?(<!-- end of {mark} -->)", re.DOTALL)
         if part.search(text):
-            made = table(results).replace("](results-", f"]({docs}results-")
+            made = table(results).replace("](", f"]({docs}")
             text = part.sub(rf"\g<1>{made}\g<2>", text)
     return text
 
@@ -91,16 +91,16 @@ def main() -> None:
         return
     beside = DOCS / "results"
     beside.mkdir(exist_ok=True)
-    for page in sorted(DOCS.glob("results*.md")):
+    for page in sorted(beside.glob("*.md")):
         text = page.read_text(encoding="utf-8")
         page.write_text(fill(text, results), encoding="utf-8")
         for table in GENERATED.finditer(text):
             for path in sorted(results.glob(f"{table['table']}.csv")):
                 shutil.copy(path, beside / path.name)
-        for name in re.findall(r"\]\(results/([\w-]+\.png)\)", text):
+        for name in re.findall(r"\]\(([\w-]+\.png)\)", text):
             if (results / name).exists():
                 shutil.copy(results / name, beside / name)
-    for first, docs in {DOCS / "results.md": "", README: "docs/"}.items():
+    for first, docs in {beside / "index.md": "", README: "docs/results/"}.items():
         first.write_text(open_with(first.read_text(encoding="utf-8"), beside, docs), encoding="utf-8")
 
 

@@ -116,8 +116,7 @@ def few_trees() -> Iterator[None]:
 def small_forests() -> Iterator[None]:
     """Few trees in stackers, where not how good they are is looked at."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("TREES", "MOST_TREES"):
-            patch.setattr(f"gal.engine.stacking.{name}", 10)
+        patch.setattr("gal.engine.stacking.TREES", 10)
         yield
 
 

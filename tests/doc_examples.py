@@ -26,7 +26,7 @@ from terminals import replayed
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLE = re.compile(
     r"<!-- example: runs as a test -->\n```python\n(?P<code>.*?)```\n(?:<!-- output "
     r"-->\n```\n(?P<output>.*?)```\n)?",
@@ -72,7 +72,7 @@ def help_text(command: str) -> str:
     return "\n".join(line.rstrip() for line in result.output.splitlines()).strip("\n") + "\n"
 
 
-DEMO_PAGE = ROOT / "docs/tutorial-demo.md"
+DEMO_PAGE = ROOT / "docs/tutorials/demo.md"
 DEMO = re.compile(r"(<!-- demo: [^>]*-->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL)
 DEMO_SHORT = re.compile(r"(<!-- demo, in short: [^>]*-->\n```\n)(?P<text>.*?)(```\n)", re.DOTALL)
 TEN_LINES = {
@@ -104,7 +104,7 @@ def demo_text() -> str:
     return "\n".join(textwrap.fill(line, 100) for line in printed.splitlines()) + "\n"
 
 
-TUTORIAL = ROOT / "docs/tutorial-nodes.md"
+TUTORIAL = ROOT / "docs/tutorials/nodes.md"
 
 
 def tutorial_text(folder: Path) -> str:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MANIFESTS = sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
 COMPOSE = ROOT / "compose.yaml"
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-PAGE = ROOT / "docs/how-to-production.md"
+PAGE = ROOT / "docs/how-to/production.md"
 UNITS = sorted((ROOT / "docs").glob("*.service"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

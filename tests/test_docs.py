@@ -36,7 +36,11 @@ from gal.node.work.sandbox import landlock_version
 from gal.protocol.messages import KINDS
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_examples_print_what_the_page_says(page: Path) -> None:
     names: dict[str, Any] = {}
     text = page.read_text(encoding="utf-8")
@@ -89,14 +93,14 @@ def test_there_are_examples() -> None:
     assert sum(len(examples(page.read_text(encoding="utf-8"))) for page in PAGES) >= 6
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_help_texts_are_current(page: Path) -> None:
     for found in GENERATED.finditer(page.read_text(encoding="utf-8")):
         assert found["text"] == help_text(found["command"]), "run `python tests/doc_examples.py`"
 
 
 def test_every_command_is_in_the_reference() -> None:
-    text = (ROOT / "docs/ref-cli.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
     listed = {found["command"].strip() for found in GENERATED.finditer(text)}
     assert set(COMMANDS) <= listed
     assert {"cards add", "cards list", "cards remove", "cards rotate"} <= listed
@@ -180,7 +184,7 @@ def test_words_notice_a_difference() -> None:
 
 
 def test_every_key_of_node_toml_is_in_the_reference() -> None:
-    text = (ROOT / "docs/ref-node-toml.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/node-toml.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `([\w.]+)`", text, re.MULTILINE))
     sections = {
         name: field.annotation for name, field in NodeFile.model_fields.items() if name not in {"name"}
@@ -194,7 +198,7 @@ def test_every_key_of_node_toml_is_in_the_reference() -> None:
 
 
 def test_every_message_is_in_the_reference() -> None:
-    text = (ROOT / "docs/ref-protocol.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/protocol.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| `([a-z]+)` \| ([^|]*)\|", text, re.MULTILINE))
     assert set(listed) == set(KINDS)
     rows = {found[0]: found[1] for found in re.findall(r"^\| `([a-z]+)` \|(.*)$", text, re.MULTILINE)}
@@ -204,12 +208,12 @@ def test_every_message_is_in_the_reference() -> None:
 
 
 def test_every_option_is_in_the_reference() -> None:
-    text = (ROOT / "docs/ref-options.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/reference/python.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(\w+)`", text.split("## After")[0], re.MULTILINE))
     assert listed == set(inspect.signature(GALClassifier).parameters)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_say_what_is_there(page: Path) -> None:
     """On the site there are titles, and no files of such names."""
     assert re.findall(r"\[([\w-]+\.md(?:#[\w-]+)?)\]\(", page.read_text(encoding="utf-8")) in (
@@ -218,7 +222,7 @@ def test_links_say_what_is_there(page: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
@@ -226,7 +230,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
-def test_the_map_of_the_rooms_names_files_that_are_there() -> None:
+def test_the_map_of_the_packages_names_files_that_are_there() -> None:
     """In the tables of CONTRIBUTING.md, paths with a folder in them."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## How to add")[0]
     rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))

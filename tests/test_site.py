@@ -25,12 +25,14 @@ def pages_in(entry: Any) -> list[str]:
 
 def test_every_page_has_one_place() -> None:
     placed = pages_in(CONFIGURATION["nav"])
-    assert sorted(placed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+    assert sorted(placed) == sorted(
+        str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")
+    )
 
 
 def test_sections_hold_what_their_pages_are_called() -> None:
     sections = {name: pages_in(inside) for one in CONFIGURATION["nav"] for name, inside in one.items()}
-    for name, start in {"Tutorials": "tutorial", "How to": "how-to", "Explanations": "explanation"}.items():
+    for name, start in {"Tutorials": "tutorials", "How to": "how-to", "Concepts": "concepts"}.items():
         assert all(page.startswith(start) for page in sections[name])
 
 

@@ -145,7 +145,7 @@ ALL = [
         "4 Newton residuals",
         _large_classes,
         {"curvature": False},
-        code=("core/curved.py", "engine/task_making.py:_curved"),
+        code=("core/residuals.py:newton_residual", "engine/task_making.py:_curved"),
     ),
     Piece(
         "5 rounds beyond ten",
@@ -213,7 +213,7 @@ ALL = [
         "10 sentinel fold",
         _small,
         replaced=SENTINEL_OFF,
-        code=("core/guards/sentinel_fold.py", "core/algorithm.py:_sentinel_fold"),
+        code=("core/guards/sentinel_fold.py", "core/pipeline.py:_sentinel_fold"),
         guards=True,
     ),
     Piece(

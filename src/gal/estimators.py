@@ -50,7 +50,7 @@ Floats = NDArray[np.float64]
 
 
 class _GAL(BaseEstimator):  # type: ignore[misc]
-    """What both estimators share; the parameters are described in ``docs/ref-options.md``."""
+    """What both estimators share; the parameters are described in ``docs/reference/python.md``."""
 
     def __init__(
         self,

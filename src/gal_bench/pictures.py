@@ -95,7 +95,7 @@ NOISY = {
     "answers-5-weights-off": ("σ = 5, weights off", Pen("#b35806", DASHED, "s", filled=False)),
 }
 SHOWN = (-50.0, 175.0)
-"""Percent of the way from Alone to Joint that a picture has room for; what is beyond stands at the edge."""
+"""Percent of the pooling gain that a picture has space for; larger values stand at the edge."""
 
 
 def save_figures(runs: Mapping[str, Run], folder: Path) -> list[Path]:
@@ -232,7 +232,7 @@ def _levelled(row: str, curve: Curve) -> Curve:
 
 
 def covered(run: Run) -> Figure:
-    """How much of the way from Alone to Joint the rows of table ``uci`` cover, with the most organizations: a
+    """Shares of the pooling gain that the rows of table ``uci`` reach, with the most organizations: a
     mark per set, the mean a bar. Marks beyond the axis stand at its edge.
     """
     shares = _percent_covered(run)
@@ -251,7 +251,7 @@ def covered(run: Run) -> Figure:
         axes.axvline(x, color=DARK, linewidth=1.1, linestyle="-" if x else DASHED)
     axes.set_yticks(range(len(order)), [run.table.row(row).label for row in order])
     axes.invert_yaxis()
-    axes.set_xlabel("share of the way from alone (0) to joint (100) that the final model covers, in %")
+    axes.set_xlabel("share of the pooling gain that the final model reaches, in %")
     _finish(axes, columns=5)
     return figure
 

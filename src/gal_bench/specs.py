@@ -29,7 +29,7 @@ from gal_bench.runs.mechanisms import named_needs
 FOLDER = Path(__file__).parent / "rows"
 FIGURE = re.compile(r"(\d+(?:\.\d+)?)\((\d+(?:\.\d+)?)\)")
 TOGETHER = ("joint", "pooled")
-"""Methods with all columns in one place: run once, whatever the number of organizations."""
+"""Methods with pooled columns: run once, whatever the number of organizations."""
 Spec = TypeVar("Spec", bound=BaseModel)
 Disturbance = Literal["answers", "residual", "columns", "laplace", "interval"]
 Count = Annotated[int, Field(ge=1)]

@@ -43,6 +43,11 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Start:
             "predict imports --quick --rows 120 --kinds regression",
             r"regression, 120 rows +\d.*\(aim 3\) +\S+ CPU s beside \d(.|\n)*gal --help +\d",
         ),
+        (
+            "threads",
+            "--rows 120 --times 1 --loops 1",
+            r"120 rows, 1 busy loops +CPU +\d(.|\n)*two jobs, 120 rows, idle: \d",
+        ),
         ("nodes", "bytes --rows 300", r"from an organization +\d"),
         (
             "pieces",

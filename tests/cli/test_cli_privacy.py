@@ -105,7 +105,7 @@ def test_where_nothing_was_sent(home: Path) -> None:
     text = said(home)
     assert "nothing was sent about any" in text
     assert "No task of others was joined: nothing was answered." in text
-    assert "docs/explanation-privacy.md" in text
+    assert "docs/concepts/privacy.md" in text
     assert facts(home)["labels"] == []
     assert not (home / "ledger.sqlite").exists()
 

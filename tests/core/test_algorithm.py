@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes
 
 from core_problems import LOSSES, Floats, labels
-from gal.core.algorithm import learn, predict
+from gal.core.algorithm import predict
 from gal.core.losses import Loss, SquaredError
+from gal.core.pipeline import learn
 from gal.core.prediction import final_output, outputs_by_organization, staged_outputs
 from gal.core.replies import Answers, Reply
 from gal.core.requests import EndLearning, FitRequest

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from test_algorithm import assert_same, losses_of
 
 from core_problems import LOSSES, labels
-from gal.core.algorithm import learn
 from gal.core.losses import Loss, SquaredError
+from gal.core.pipeline import learn
 from gal.core.replies import Reply
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.rows import Rows, all_rows, assign_rows

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
-from gal.core import algorithm, steps
+from gal.core import pipeline
 from gal.core.line_search import mean_loss
 from gal.core.requests import PredictRequest
 from gal.core.rows import Rows
@@ -32,12 +32,13 @@ from moving_models import OPTIONS, Drifting, Flattened, Floats, data, members
 def concluded(monkeypatch: pytest.MonkeyPatch) -> list[Progress]:
     """What learning ends with: the assisted progress that ``conclude`` saw, of every learning."""
     seen: list[Progress] = []
+    conclude = pipeline.conclude
 
     def watch(task: Any, assisted: Progress, *rest: Any) -> Ensemble:
         seen.append(assisted)
-        return steps.conclude(task, assisted, *rest)
+        return conclude(task, assisted, *rest)
 
-    monkeypatch.setattr(algorithm, "conclude", watch)
+    monkeypatch.setattr(pipeline, "conclude", watch)
     return seen
 
 

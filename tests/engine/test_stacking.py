@@ -34,7 +34,6 @@ FEW = 700
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gal.engine.task_making.LARGE", FEW - 100)
-    monkeypatch.setattr("gal.engine.stacking.MOST_TREES", 10)
 
 
 def regressor(parts: Any, **options: Any) -> GALRegressor:
@@ -161,7 +160,7 @@ def test_a_label_holder_that_goes_alone_has_the_stacker_of_one_alone() -> None:
     X = rng.normal(size=(2500, 4))
     y = X[:, 0] + np.square(X[:, 0]) + 0.3 * rng.normal(size=2500)
     options: dict[str, Any] = {"local_models": Ridge(), "random_state": 0}  # which leaves the square over
-    model = regressor(PARTS, **options).fit(X, y)
+    model = regressor(PARTS, weights="uniform", **options).fit(X, y)  # noise counts as much
     alone = regressor({"left": [0, 1]}, **options).fit(X, y)
     assert model.ensemble_.track == "alone"
     assert model.closing_ is not None
@@ -362,7 +361,7 @@ def test_its_work_on_many_rows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     X, y = three_classes(2500)
     classifier(PARTS, rounds=2, random_state=0).fit(X, y)
     assert {trees for rows, trees in seen if rows == 400} == {10}
-    assert max(seen) == (2250, 100)
+    assert max(seen) == (2250, 25)
     seen.clear()
     monkeypatch.setattr("gal.engine.stacking.MUCH", 1.0)
     classifier(PARTS, rounds=2, random_state=0).fit(X, y)

@@ -173,7 +173,7 @@ def test_rows_that_do_not_fit(path: str, content: str, said: str, tmp_path: Path
         read_own_tables(tmp_path, read_tables())
 
 
-PAGE = Path(__file__).parents[2] / "docs/how-to-bench.md"
+PAGE = Path(__file__).parents[2] / "docs/results/rerun.md"
 OWN = re.compile(r"<!-- own: (?P<path>[^ ]+) -->\n```toml\n(?P<text>.*?)```", re.DOTALL)
 OUTPUT = re.compile(r"<!-- own output -->\n```\n(?P<text>.*?)```", re.DOTALL)
 

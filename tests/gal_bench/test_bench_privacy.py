@@ -260,7 +260,7 @@ def test_a_cell_has_one_line_about_the_leak() -> None:
     assert "leak 100 % (98–100) |" in text
     alone = next(line for line in text.splitlines() if line.startswith("| Alone"))
     assert "leak" not in alone
-    said = page(made_run(scored))
+    said = " ".join(page(made_run(scored)).split())
     assert "A blind guess is right for 50 % (BreastCancer, QSAR)" in said
     assert "*leak*" not in page(Run(TABLES["skewed"], {}))
 

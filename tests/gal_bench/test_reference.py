@@ -24,7 +24,7 @@ from gal_bench.specs import Printed
 MODELS: dict[str, tuple[Any, str]] = {"Ridge": (Ridge(), "GAL-Linear"), "SVR": (SVR(), "GAL-SVM")}
 """Local models, and the authors' method that each is measured against."""
 KNOWN_MISSES = {("SVR", "QSAR")}
-"""Worse than one of their deviations, over three random states; see docs/explanation-algorithm.md."""
+"""Worse than one of their deviations, over three random states; see docs/concepts/algorithm.md."""
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from gal_bench.specs import read_tables
 DOCS = Path(__file__).parents[2] / "docs"
 TABLES = read_tables()
 pages = load_benchmark("results_pages")
+AGAIN = "run benchmarks/results_pages.py"
 
 
 def figures(table: str) -> list[dict[str, str]]:
@@ -38,7 +39,7 @@ def written(line: dict[str, str]) -> set[str]:
 
 def generated(table: str) -> str | None:
     """What a page has of this table; tables about one thing share a page."""
-    for page in sorted(DOCS.glob("results-*.md")):
+    for page in sorted((DOCS / "results").glob("*.md")):
         for found in pages.GENERATED.finditer(page.read_text(encoding="utf-8")):
             if found["table"] == table:
                 return str(found["text"])
@@ -78,10 +79,12 @@ def test_leaks_on_the_page_are_those_of_the_csv_file(table: str) -> None:
 
 
 def test_the_first_page_opens_with_five_rows_that_are_those_of_the_csv_files() -> None:
-    text = (DOCS / "results.md").read_text(encoding="utf-8")
-    assert pages.open_with(text, DOCS / "results") == text, "run benchmarks/results_pages.py"
+    text = (DOCS / "results/index.md").read_text(encoding="utf-8")
+    assert pages.open_with(text, DOCS / "results") == text, AGAIN
     readme = pages.README.read_text(encoding="utf-8")
-    assert pages.open_with(readme, DOCS / "results", "docs/") == readme, "run benchmarks/results_pages.py"
+    assert pages.open_with(readme, DOCS / "results", "docs/results/") == readme, (
+        "run benchmarks/results_pages.py"
+    )
     table = headline_table(DOCS / "results")
     assert table.count("\n") == 2 + 5
     assert text.index(table) < text.index("covered.png")
@@ -96,10 +99,10 @@ def test_the_count_against_the_paper_is_that_of_the_pages() -> None:
     """Which count figures of runs, by way of learning or all together; here it is verdicts in CSV files."""
     counted: dict[str, list[list[int]]] = {}
     for line in paper_table(DOCS / "results").splitlines()[2:]:
-        name = line.split("](results-")[1].split(".md")[0]
+        name = line.split("](")[1].split(".md")[0]
         counted.setdefault(name, []).append([int(cell) for cell in line.strip(" |").split(" | ")[-4:]])
     for name, counts in counted.items():
-        text = (DOCS / f"results-{name}.md").read_text(encoding="utf-8")
+        text = (DOCS / f"results/{name}.md").read_text(encoding="utf-8")
         said = re.findall(
             r"(\d+) better, (\d+) alike, (\d+) worse by more than a standard deviation, of (\d+)",
             joined(text),
@@ -114,7 +117,7 @@ def joined(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
 def test_prose_has_lines_of_at_most_110_characters(page: Path) -> None:
     """Tables and pictures are as long as they are."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)

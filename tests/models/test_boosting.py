@@ -20,9 +20,8 @@ def parts(n: int, seed: int) -> tuple[Any, Any, Any]:
 
 def test_as_many_trees_as_are_best_on_validation_rows() -> None:
     part, held, (table, target, _) = parts(3000, 0), parts(500, 1), parts(800, 2)
-    model = Boosted.fit(part, held, columns="sums")
+    model = Boosted.fit(part, held)
     assert np.corrcoef(model.predict(table), target)[0, 1] > 0.8
-    assert model.columns == "sums"
     losses, trees = [], list(model.trees.predictors)
     for kept in range(len(trees) + 1):
         model.trees.predictors[:] = trees[:kept]
@@ -33,14 +32,14 @@ def test_as_many_trees_as_are_best_on_validation_rows() -> None:
 def test_noise_grows_few_trees() -> None:
     table, _, counts = parts(3000, 0)
     noise = np.random.default_rng(3).normal(size=3000)
-    assert len(Boosted.fit((table, noise, counts), parts(500, 1), columns="sums").trees.predictors) < 20
+    assert len(Boosted.fit((table, noise, counts), parts(500, 1)).trees.predictors) < 20
 
 
 @pytest.mark.parametrize("column", [np.zeros(400), np.arange(400) % 3, np.full(400, 1e300)])
 def test_columns_of_few_values_are_binned(column: Any) -> None:
     table, target, counts = parts(400, 0)
     table[:, 0] = column
-    model = Boosted.fit((table, target, counts), (table, target, counts), columns="all")
+    model = Boosted.fit((table, target, counts), (table, target, counts))
     assert np.isfinite(model.predict(table)).all()
 
 

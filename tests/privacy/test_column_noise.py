@@ -12,10 +12,10 @@ from sklearn.linear_model import Ridge
 
 import gal
 from gal import GALRegressor
-from gal.core.algorithm import learn
 from gal.core.losses import BinaryLogLoss, SquaredError
+from gal.core.pipeline import learn
 from gal.core.requests import FitRequest
-from gal.core.steps import broadcast
+from gal.core.residuals import broadcast
 from gal.core.task import Task
 from gal.engine.labels import Labels
 from gal.engine.options import Options

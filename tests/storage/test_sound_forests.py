@@ -27,7 +27,7 @@ def test_what_was_fitted_is_sound(kind: Any) -> None:
 def boosted() -> Any:
     X = np.random.default_rng(0).normal(size=(600, 3))
     rows = X, X[:, 0] * X[:, 1], np.ones(600)
-    return Boosted.fit(rows, rows, columns="all")
+    return Boosted.fit(rows, rows)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.algorithm import learn, predict
+from gal.core.algorithm import predict
 from gal.core.guards.plausible import Outside, screen
+from gal.core.pipeline import learn
 from gal.core.prediction import closed_output, final_output
 from gal.core.requests import FitRequest, PredictRequest, Terms
 from gal.core.state import Ensemble

@@ -1,13 +1,14 @@
-"""Plays a page whose commands belong to several terminals: runs them as printed, in
-order, and notes what they print.
+"""Plays a page whose commands belong to several terminals: runs them in order, and notes what they print.
 
 A page is made of these pieces, each a comment before a block (or alone):
 
-    <!-- file: NAME -->                          the block is saved as NAME <!-- edit: NAME, "START" -->
-    the line of NAME that begins with START becomes the block <!-- terminal 1 -->                          the
-    commands of the block ("$ ...") run, one after another <!-- terminal 1, goes on -->                 the
-    block's one command runs on; the next block of that terminal waits for its end <!-- terminal 2: press
-    Ctrl-C -->            (or Ctrl-\\, the hard way) in that terminal; also: ... after "TEXT" in terminal 1
+- ``<!-- file: NAME -->``: the block is saved as NAME.
+- ``<!-- edit: NAME, "START" -->``: the line of NAME that begins with START becomes the block.
+- ``<!-- terminal 1 -->``: the commands of the block ("$ ...") run, one after another.
+- ``<!-- terminal 1, goes on -->``: the block's one command goes on; the next block of that terminal waits
+  for its end.
+- ``<!-- terminal 1, only "PATTERN" -->``: the page has only the printed lines with this pattern.
+- ``<!-- terminal 2: press Ctrl-C -->`` (or Ctrl-\\) in that terminal, also ``after "TEXT" in terminal 1``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from patience import patient
 
 PIECE = re.compile(
     r"<!-- (?:file: (?P<file>\S+)|edit: (?P<edit>\S+), \"(?P<start>[^\"]+)\"|terminal "
-    r"(?P<terminal>\d)(?P<stays>, goes on)?) -->\n"
+    r"(?P<terminal>\d)(?P<stays>, goes on)?(?:, only \"(?P<only>[^\"]+)\")?) -->\n"
     r"```\w*\n(?P<text>.*?)```\n"
     r"|<!-- terminal (?P<pressed>\d): press (?P<key>Ctrl-.)(?: after \"(?P<after>[^\"]+)\" in terminal "
     r"(?P<where>\d))? -->\n",
@@ -99,7 +100,7 @@ class Terminal:
 def play(page: str, folder: Path, port: int) -> Iterator[tuple[tuple[int, int], str]]:
     """Play a page; for every terminal block: where its text stands, and the text that it ought to be."""
     terminals: dict[str, Terminal] = {}
-    running: dict[str, tuple[tuple[int, int], str]] = {}
+    running: dict[str, tuple[tuple[int, int], str, str | None]] = {}
 
     def as_printed(text: str) -> str:
         return text.replace(str(folder), HERE).replace(str(port), PORT)
@@ -107,8 +108,8 @@ def play(page: str, folder: Path, port: int) -> Iterator[tuple[tuple[int, int], 
     def finish(name: str) -> Iterator[tuple[tuple[int, int], str]]:
         if name in running:
             terminals[name].wait()
-            span, command = running.pop(name)
-            yield span, as_printed(f"$ {command}\n{_shown(command, terminals[name].printed)}")
+            span, command, only = running.pop(name)
+            yield span, as_printed(f"$ {command}\n{_shown(command, terminals[name].printed, only)}")
 
     try:
         for piece in PIECE.finditer(page):
@@ -128,9 +129,10 @@ def play(page: str, folder: Path, port: int) -> Iterator[tuple[tuple[int, int], 
                 if piece["stays"]:
                     [command] = commands
                     terminal.start(command.replace(PORT, str(port)))
-                    running[name] = piece.span("text"), command
+                    running[name] = piece.span("text"), command, piece["only"]
                     continue
-                yield piece.span("text"), as_printed("".join(_run(terminal, one, port) for one in commands))
+                printed = (_run(terminal, one, port, piece["only"]) for one in commands)
+                yield piece.span("text"), as_printed("".join(printed))
         for name in list(running):
             yield from finish(name)
     finally:
@@ -138,18 +140,22 @@ def play(page: str, folder: Path, port: int) -> Iterator[tuple[tuple[int, int], 
             terminal.press(signal.SIGKILL)
 
 
-def _shown(command: str, printed: str) -> str:
-    """What a page shows of a command that goes on: of a node's log the first
-    line, the rest depends on chance.
+def _shown(command: str, printed: str, only: str | None) -> str:
+    """Of a node's log a page has the first line, because the rest depends on chance; else all lines,
+    or those that match.
     """
-    return printed if "serve" not in command else printed.splitlines(keepends=True)[0] + "...\n"
+    lines = printed.splitlines(keepends=True)
+    if "serve" in command:
+        return f"{lines[0]}...\n"
+    kept = ["...\n" if only and not re.search(only, line) else line for line in lines]
+    return "".join(line for i, line in enumerate(kept) if line != "...\n" or kept[i - 1 : i] != [line])
 
 
-def _run(terminal: Terminal, command: str, port: int) -> str:
+def _run(terminal: Terminal, command: str, port: int, only: str | None) -> str:
     terminal.start(command.replace(PORT, str(port)))
     code = terminal.wait()
     assert code == 0, f"{command}: exit status {code}\n{terminal.printed}"
-    return f"$ {command}\n{terminal.printed}"
+    return f"$ {command}\n{_shown(command, terminal.printed, only)}"
 
 
 def _edit(path: Path, start: str, text: str) -> None:

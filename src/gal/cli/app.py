@@ -119,7 +119,7 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; errors are one sentence, exit codes are documented in docs/ref-cli.md."""
+    """Run the command line; errors are one sentence, exit codes are documented in docs/reference/cli.md."""
     # Before NumPy is imported: BLAS is limited for a whole process, and a node computes in several threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
     warnings.showwarning = _warn

@@ -16,7 +16,7 @@ from gal.cli.screen import Screen
 NOT_PROTECTED = (
     "Not protected by any of this: row ids, unless rows are matched by psi; how many rows there are; when "
     "messages come and go; "
-    "and what anybody can guess from columns of their own. See docs/explanation-privacy.md."
+    "and what anybody can guess from columns of their own. See docs/concepts/privacy.md."
 )
 
 

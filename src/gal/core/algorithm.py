@@ -4,30 +4,22 @@ Generators without I/O: they yield what the label holder sends to the organizati
 mapping organization -> reply. Whoever drives them (in process, threads, processes, a network) decides
 how requests travel; an organization that did not answer is simply absent.
 
-The paper's symbols stand at the end of the lines; shapes are in ``requests.py``.
+The paper's symbols stand at the end of the lines; shapes are in ``requests.py``. What is around the rounds
+(validation, stacker, which model is used) is in ``pipeline.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Generator, Mapping
 
-from gal.core.cross_validation import LeftOut, Sentinel, asked
+from gal.core.cross_validation import Sentinel, asked
 from gal.core.outcome import Ended, TaskOutcome
-from gal.core.probes.probe_rounds import probe
 from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
-from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request, Track
-from gal.core.revisit import revisit
-from gal.core.rows import SENTINEL
-from gal.core.side_by_side import side_by_side
+from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
+from gal.core.residuals import broadcast
 from gal.core.state import Ensemble, Progress
 from gal.core.steps import (
     advance,
-    best_rounds,
-    broadcast,
-    check_resumed,
-    conclude,
     fitted_exactly,
     line_along,
     on_search_rows,
@@ -36,7 +28,6 @@ from gal.core.steps import (
 )
 from gal.core.task import Task
 
-Learning = Generator[Sequence[Request], list[Mapping[str, Reply]], Ensemble]
 Rounds = Generator[FitRequest, Mapping[str, Reply], tuple[Progress, TaskOutcome]]
 Predicting = Generator[PredictRequest, Mapping[str, Reply], Answers]
 Observer = Callable[[Progress], None]
@@ -80,64 +71,6 @@ def rounds(
             on_round(progress)
         outcome = task.stopping.ended(progress) or ended()
     return progress, outcome or TaskOutcome(Ended.ROUNDS, task.rounds)
-
-
-def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | None = None) -> Learning:
-    """The learning stage; resumes from ``progress``, reports every finished round to ``on_round``.
-
-    It yields lists of requests and receives lists of replies, because several learnings go side by side: the
-    rounds of the task; its cross-validation, whose requests name the ``part`` that they leave out; and the
-    baseline without assistance (``track="alone"``, requested of the label holder's own organization only).
-    """
-    check_resumed(task, progress)
-    folds, own_folds = LeftOut(task), None if task.alone is None else LeftOut(task.alone)
-    sentinel = yield from _sentinel_fold(folds)
-    if sentinel is not None and sentinel.outcome.ended.on_request:
-        reached = start(task) if progress is None else progress
-        return conclude(task, reached, TaskOutcome(Ended.REQUEST, len(reached.rounds) + 1))
-    within = task if sentinel is None else replace(task, rounds=sentinel.rounds)
-    tracks = {"assisted": rounds(within, "assisted", progress, on_round, folds.ended, sentinel=sentinel)}
-    tracks |= _left_out(folds, "assisted", sentinel)
-    if task.alone is not None and own_folds is not None:
-        tracks["alone"] = rounds(task.alone, "alone", ended=own_folds.ended)
-        tracks |= _left_out(own_folds, "alone")
-    ends = yield from side_by_side(tracks)
-    assisted, outcome = ends["assisted"]
-    alone = ends["alone"][0] if "alone" in ends else None
-    if sentinel is not None and task.rounds > sentinel.rounds <= len(assisted.rounds):
-        outcome = sentinel.outcome
-    if task.moving:
-        assisted, alone, outcome = yield from revisit(task, assisted, alone, outcome, rounds)
-    judged, own_judged = folds.judge(), None if own_folds is None else own_folds.judge()
-    probed = yield from probe(task, best_rounds("assisted", assisted, judged))
-    return conclude(task, assisted, outcome, alone, judged, own_judged, probed)
-
-
-def _sentinel_fold(
-    folds: LeftOut,
-) -> Generator[list[FitRequest], list[Mapping[str, Reply]], Sentinel | None]:
-    """The learning without the sentinel fold, before anything of its rows is sent; None where no
-    cross-validation judges assistance, and where nobody answers.
-    """
-    if not folds.task.needs_sentinel:
-        return None
-    without, note = folds.task_without(SENTINEL), partial(folds.note, SENTINEL)
-    ahead = {SENTINEL: rounds(without, "assisted", None, note, folds.sentinel_ended, SENTINEL)}
-    reached, outcome = (yield from side_by_side(ahead))[SENTINEL]
-    return Sentinel(reached, outcome) if reached.rounds or outcome.ended.on_request else None
-
-
-def _left_out(folds: LeftOut, track: Track, sentinel: Sentinel | None = None) -> dict[str, Rounds]:
-    """The same learning without each fold of the cross-validation, but for one that is learned already."""
-    left = range(0 if sentinel is None else SENTINEL + 1, folds.task.rows.n_parts)
-    most = folds.task.rounds if sentinel is None else sentinel.rounds
-    tasks = {fold: replace(folds.task_without(fold), rounds=most) for fold in left}
-    return {
-        f"{track} without fold {fold}": rounds(
-            one, track, None, partial(folds.note, fold), folds.ended, fold, sentinel
-        )
-        for fold, one in tasks.items()
-    }
 
 
 def predict(ensemble: Ensemble, n_rows: int) -> Predicting:

@@ -7,14 +7,12 @@ works on the slope of the loss along the direction, never on absolute step sizes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.losses import (
-    AbsoluteError,
     BinaryLogLoss,
     Huber,
     Loss,
@@ -23,8 +21,7 @@ from gal.core.losses import (
     QuantileError,
     SquaredError,
 )
-from gal.core.passes import RowsOf, over_blocks
-from gal.core.weights import Direction
+from gal.core.passes import blocks
 from gal.errors import InvalidOptionError
 
 Floats = NDArray[np.float64]
@@ -43,31 +40,23 @@ class Line:
     loss: Loss
     y: Floats
     output: Floats
-    toward: Floats | Direction
+    direction: Floats
     sample_weight: Floats | None = None
     start: tuple[float, float | None] | None = None
     """Slope and curvature at step 0 where they are known without a pass over the data."""
-
-    @cached_property
-    def direction(self) -> Floats:
-        """The direction as an array, added up once."""
-        return np.asarray(self.toward)
 
     def slope(self, step: float) -> tuple[float, float | None]:
         """First and second derivative of the mean loss at ``step``: one pass over the data."""
         if step == 0 and self.start is not None:
             return self.start
-        direction = self.direction
-
-        def partial(block: slice) -> tuple[float, float | None]:
-            move = direction[block]
+        slope, curvature = 0.0, 0.0
+        for block in blocks(*self.output.shape):
+            move = self.direction[block]
             first, second = self.loss.along(self.y[block], self.output[block] + step * move, move)
             weight = np.ones(len(first)) if self.sample_weight is None else self.sample_weight[block]
-            return float(first @ weight), None if second is None else float(second @ weight)
-
-        slopes, curvatures = zip(*over_blocks(partial, *self.output.shape), strict=True)
-        curvature = None if None in curvatures else sum(curvatures) / self.mass
-        return sum(slopes) / self.mass, curvature
+            slope += float(first @ weight)
+            curvature += np.nan if second is None else float(second @ weight)
+        return slope / self.mass, None if np.isnan(curvature) else curvature / self.mass
 
     def value(self, step: float) -> float:
         """The mean loss at ``step``."""
@@ -98,7 +87,7 @@ class ExactSearch:
     max_passes: int = 60
 
     def __call__(self, line: Line, *, round: int = 1, scale: float = 1.0) -> float:  # noqa: ARG002
-        if isinstance(line.loss, AbsoluteError | QuantileError):
+        if isinstance(line.loss, QuantileError):
             return _best_breakpoint(line, line.loss.slopes)
         rate = _newton(line, self.tolerance, self.max_passes)
         if rate == 0 or _convex(line.loss) or line.value(rate) < line.value(0.0):
@@ -195,10 +184,6 @@ class LBFGSSearch:
         return min(abs(rate), self.clamp)
 
 
-FROM_THE_START = (ExactSearch, HalfSearch, BoundedSearch, ConstantRate)
-"""Searches that look at no row where the loss is a squared error, whose start says all."""
-
-
 def line_search(method: str | float | LineSearch) -> LineSearch:
     """The line search of this name; a number is a constant rate."""
     if isinstance(method, bool):
@@ -223,8 +208,8 @@ def line_search(method: str | float | LineSearch) -> LineSearch:
 
 def mean_loss(
     loss: Loss,
-    y: Floats | RowsOf,
-    output: Floats | RowsOf,
+    y: Floats,
+    output: Floats,
     sample_weight: Floats | None = None,
     step: float = 0.0,
     direction: Floats | None = None,
@@ -232,13 +217,11 @@ def mean_loss(
     """Mean loss over rows at ``output + step * direction``, summed in float64 block by block."""
     if len(y) == 0:
         return float("nan")
-
-    def partial(block: slice) -> float:
+    total = 0.0
+    for block in blocks(*output.shape):
         at = output[block] if direction is None else output[block] + step * direction[block]
         value = loss.value(y[block], at)
-        return float(value.sum() if sample_weight is None else value @ sample_weight[block])
-
-    total = sum(over_blocks(partial, *output.shape, light=isinstance(loss, SquaredError)))
+        total += float(value.sum() if sample_weight is None else value @ sample_weight[block])
     return total / (float(len(y)) if sample_weight is None else float(sample_weight.sum()))
 
 

@@ -130,34 +130,15 @@ class QuantileError:
 
 
 @dataclass(frozen=True)
-class AbsoluteError:
+class AbsoluteError(QuantileError):
     """Absolute error, summed over outputs; its residual is only a sign."""
 
-    n_outputs: int = 1
+    quantile: float = field(default=0.5, init=False)
     name: str = field(default="absolute_error", init=False)
 
     @property
     def slopes(self) -> tuple[float, float]:
-        """Loss per unit by which the output is too low, and too high."""
         return 1.0, 1.0
-
-    def initial(self, y: Floats, sample_weight: Floats | None = None) -> Floats:
-        return weighted_quantile(y, 0.5, sample_weight)
-
-    def value(self, y: Floats, output: Floats) -> Floats:
-        return np.asarray(np.abs(y - output).sum(axis=1))
-
-    def pseudo_residual(self, y: Floats, output: Floats) -> Floats:
-        return np.sign(y - output)
-
-    def along(self, y: Floats, output: Floats, direction: Floats) -> tuple[Floats, Floats | None]:
-        return -np.einsum("ij,ij->i", np.sign(y - output), direction), None
-
-    def inverse_link(self, output: Floats) -> Floats:
-        return output
-
-    def check(self, y: Floats) -> None:
-        _check_finite(y)
 
 
 @dataclass(frozen=True)
@@ -396,6 +377,11 @@ def classification_loss(loss: object, n_classes: int, *, one_output: bool = True
             raise InvalidOptionError(f"unknown classification loss {loss!r}: choose log_loss")
         return BinaryLogLoss() if n_classes == 2 and one_output else MultinomialLogLoss(n_classes)
     return own_loss(loss, 1 if n_classes == 2 and one_output else n_classes)
+
+
+def knows_curvature(loss: Loss) -> bool:
+    """Whether the curvature of this loss follows from its residual."""
+    return isinstance(loss, BinaryLogLoss | MultinomialLogLoss)
 
 
 def own_loss(loss: object, n_outputs: int) -> Loss:

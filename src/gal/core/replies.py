@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gal.core.guards.plausible import Ends, ends_of
 from gal.core.requests import FitRequest, PredictRequest
 from gal.core.state import Ensemble
 from gal.core.task import Task
@@ -36,29 +35,16 @@ class Answers:
     """Rows (n,) for which at least one organization did not answer."""
 
 
-class Usable(dict[str, Floats32]):
-    """Fitted values by organization that passed, and the ends of each, which one pass over them found."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ends: dict[str, Ends] = {}
-
-
 def accept_fitted(
     task: Task, request: FitRequest, replies: Mapping[str, Reply]
-) -> tuple[Usable, dict[str, str]]:
+) -> tuple[dict[str, Floats32], dict[str, str]]:
     """Usable fitted values by organization, ordered by name, and who was left out and why."""
     limit = ABSURD * max(-float(request.residual.min()), float(request.residual.max()))
-    fitted = Usable()
-    left_out: dict[str, str] = {}
+    shape = (task.rows.n, task.loss.n_outputs)
+    fitted, left_out = dict[str, Floats32](), dict[str, str]()
     for name in request.organizations:
-        shape = (task.rows.n, task.loss.n_outputs)
-        values, problem = read_reply(replies.get(name), shape, limit=np.inf, gaps=True)
-        if values is not None and values.size:
-            ends = ends_of(values)
-            problem = _implausible(values, ends, limit)
-            fitted.ends[name] = ends
-        if values is None or problem:
+        values, problem = read_reply(replies.get(name), shape, limit)
+        if values is None:
             left_out[name] = problem
         else:
             fitted[name] = values
@@ -148,20 +134,11 @@ def read_reply(
         return None, f"answered with shape {values.shape}, expected {shape}"
     if gaps or values.size == 0:
         return values, ""
-    # A finite norm means finite values, and none is larger than it: one fast pass is mostly enough.
-    with np.errstate(over="ignore", invalid="ignore"):
-        norm = float(np.sqrt(np.vdot(values, values)))
-    if norm <= limit:
-        return values, ""
-    problem = _implausible(values, (values.min(), values.max()), limit)
-    return (None, problem) if problem else (values, "")
-
-
-def _implausible(values: Floats32, ends: Ends, limit: float) -> str:
-    """What is wrong with values that lie between these ends; nothing where they can be meant."""
-    low, high = float(np.min(ends[0])), float(np.max(ends[1]))
-    if not (np.isfinite(low) and np.isfinite(high)):
-        return f"answered with NaN or infinite values in {int((~np.isfinite(values)).sum())} places"
-    if (largest := max(-low, high)) > limit:
-        return f"answered with absurd values, up to {largest:.3g} where residuals reach {limit / ABSURD:.3g}"
-    return ""
+    if not np.isfinite(values).all():
+        return None, f"answered with NaN or infinite values in {int((~np.isfinite(values)).sum())} places"
+    if (largest := float(np.abs(values).max())) > limit:
+        return (
+            None,
+            f"answered with absurd values, up to {largest:.3g} where residuals reach {limit / ABSURD:.3g}",
+        )
+    return values, ""

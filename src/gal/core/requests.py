@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.rows import Rows
 
+Floats = NDArray[Any]
 Track = Literal["assisted", "alone"]
 """Which of the label holder's two models a request belongs to; other organizations see only the first."""
 
@@ -71,6 +72,17 @@ class PredictRequest:
 
 
 Request = FitRequest | PredictRequest
+
+
+class Release(Protocol):
+    """Turns a residual into what is sent instead of it: the same with noise."""
+
+    @property
+    def takes_scaled(self) -> bool:
+        """Whether it takes residuals of unit size; else what it returns is scaled."""
+
+    def __call__(self, residual: Floats, round: int, track: Track, part: int | None) -> Floats:
+        """The residual (n, K) to send for this request."""
 
 
 class EndLearning(Exception):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,14 @@ FittedValues = Literal["in-sample", "held-out", "out-of-fold"]
 FITTED_VALUES: tuple[FittedValues, ...] = ("in-sample", "held-out", "out-of-fold")
 SENTINEL = 0
 """The fold of a cross-validation that is learned before any of its rows are sent."""
+
+
+Array = TypeVar("Array", bound=NDArray[Any] | None)
+
+
+def at(rows: NDArray[np.intp], array: Array) -> Array:
+    """These rows of the array; the array itself, not a copy, where they are all."""
+    return array if array is None or len(rows) == len(array) else cast(Array, array.take(rows, axis=0))
 
 
 @dataclass(frozen=True)

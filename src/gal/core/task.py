@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import LearnsClosing
-from gal.core.curved import bends
 from gal.core.line_search import ExactSearch, LineSearch
-from gal.core.losses import Loss
+from gal.core.losses import Loss, knows_curvature
 from gal.core.probes.kept_probes import SEEDS, ProbePlan
-from gal.core.releases import Release
-from gal.core.requests import Terms
+from gal.core.requests import Release, Terms
 from gal.core.rows import Rows
 from gal.core.stopping import Stopping
 from gal.core.weights import AssistanceWeights, ExactWeights
@@ -111,7 +109,7 @@ class Task:
     def _check_curved(self) -> None:
         if not self.curved:
             return
-        if not bends(self.loss):
+        if not knows_curvature(self.loss):
             raise InvalidOptionError(
                 f"residuals by the curve of the loss are known for classes, not for {self.loss.name}: use "
                 "curvature=False"

@@ -13,6 +13,8 @@ from gal.core.cross_validation import Judgement
 from gal.core.probes.kept_probes import Probes, Replies
 from gal.core.requests import Track
 from gal.core.state import ByName, Progress
+from gal.core.steps import loss_on, moved
+from gal.core.stopping import validation_losses
 from gal.core.task import Task
 
 Floats = NDArray[np.float64]
@@ -35,7 +37,20 @@ class BestRounds:
     probe_replies: Replies = field(default_factory=dict)
     """Of the sample of rows, where there are probes."""
     dropped: frozenset[str] = frozenset()
-    """Who has no part in it, whatever it said."""
+    """Organizations that have no part in it."""
+
+    @staticmethod
+    def of(track: Track, progress: Progress, judged: Judgement | None) -> BestRounds:
+        """The best validated rounds of a track; all where nothing validates."""
+        if judged is None:
+            losses = validation_losses(progress.initial_validation_loss, progress.rounds)
+        else:  # rounds beyond those that all folds have reached are as good as the last of these
+            losses = list(judged.losses[: len(progress.rounds) + 1])
+            losses += [losses[-1]] * (len(progress.rounds) + 1 - len(losses))
+        kept = len(progress.rounds) if np.isnan(losses[-1]) else int(np.argmin(losses))
+        return BestRounds(
+            track, progress, losses, kept, 1.0 if judged is None else judged.trusts[kept], judged
+        )
 
     @property
     def coefficients(self) -> tuple[Mapping[str, float], ...]:
@@ -63,6 +78,24 @@ class BestRounds:
         for name in sorted(parts):
             output += parts[name]
         return output, {name: parts[name] for name in sorted(parts)}
+
+    def train_loss(self, task: Task) -> float:
+        """Of the rounds that it uses."""
+        if self.kept == 0:
+            return self.progress.initial_train_loss
+        if self.trust == 1 and not self.dropped:
+            return self.progress.rounds[self.kept - 1].train_loss
+        first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))
+        pairs = zip(self.progress.fitted, self.coefficients, strict=False)
+        moves = [(count, fitted[name]) for fitted, counts in pairs for name, count in counts.items()]
+        return loss_on(task, task.rows.search, moved(first, moves))
+
+    def stacked(self, task: Task) -> BestRounds:
+        """The same with the stacker that was learned from its fitted values."""
+        counts = self.coefficients
+        if task.closing is None or not any(counts):
+            return self
+        return replace(self, closing=task.closing(task, counts, self.progress.fitted[: self.kept]))
 
     def probed(self, task: Task, found: tuple[Probes, Replies] | None) -> BestRounds:
         """The same with a stacker on the replies to probes, where its gain is significant."""

@@ -17,10 +17,11 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 
-from gal.core.algorithm import Observer, learn, predict
+from gal.core.algorithm import Observer, predict
 from gal.core.guards.plausible import Outside, screen
 from gal.core.outcome import Ended
 from gal.core.passes import on_one_thread
+from gal.core.pipeline import learn
 from gal.core.replies import Answers
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress

@@ -27,7 +27,7 @@ MOST_ROUNDS = 20
 
 @dataclass(frozen=True)
 class Options:
-    """How to learn; "auto" takes the preset's value. See ``docs/ref-options.md``."""
+    """How to learn; "auto" takes the preset's value. See ``docs/reference/python.md``."""
 
     rounds: str | int = "auto"
     loss: Any = "auto"

@@ -21,8 +21,8 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 
 from gal.core.blending import Blend, blended, shares
 from gal.core.closings import Replies
-from gal.core.curved import curved_residual
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
+from gal.core.residuals import newton_residual
 from gal.core.task import Task
 from gal.errors import InvalidOptionError, LocalModelError
 from gal.models.tabular.boosting import Boosted
@@ -32,7 +32,8 @@ Floats32 = NDArray[np.float32]
 Rows = NDArray[np.intp]
 
 FINE, COARSE = 1, 10
-"""Fewest rows in a leaf of a forest."""
+LEAVES = {True: (FINE,), False: (FINE, COARSE)}
+"""Fewest rows in a leaf of a forest, by whether there is one output; trials choose among them."""
 
 TRIAL = {True: (6, 5_000), False: (10, 10_000)}
 """Trees of a forest, and the rows that they see at most, that say whether more are worth growing: for one
@@ -45,13 +46,11 @@ TREES, ROWS = 25, 30_000
 BOOSTED_GAINS, FOREST_GAINS = 1.0, 2.0
 """Standard errors by which a model must lower the loss of validation rows; a forest costs more."""
 
-MUCH, GROWN, MOST_TREES = 0.05, 4_000_000, 100
-"""Where it lowers the loss by such a share, a forest sees all rows; for several classes it has more trees: so
-many rows in all, and so many trees at most.
-"""
+MUCH = 0.05
+"""Where it lowers the loss by such a share, a forest sees all rows."""
 
-BOOSTED_ROWS = {"sums": 100_000, "all": 50_000}
-"""Rows that boosted trees see, by the columns that they see."""
+BOOSTED_ROWS = 100_000
+"""Rows that boosted trees see."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,18 +74,13 @@ class Features:
 
     @cached_property
     def sums(self) -> Floats:
-        """F^T and what each organization adds to it, side by side."""
+        """F^T and what each organization adds to it, side by side: what boosted trees see."""
         parts: dict[str, Floats] = {}
         for values, counts in zip(self.answers, self.coefficients, strict=True):
             for name, count in counts.items():
                 added = count * values[name].astype(np.float64)
                 parts[name] = parts[name] + added if name in parts else added
         return np.concatenate([self.output, *(parts[name] for name in sorted(parts))], axis=1)
-
-    def columns(self, which: str) -> Floats:
-        """Those of boosted trees: the sums, or all fitted values too."""
-        fitted = self.table[:, self.output.shape[1] :]
-        return self.sums if which == "sums" else np.concatenate([self.sums, fitted], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +91,9 @@ class ProbeFeatures:
     """Of the stacker before, shape (n, K)."""
     table: Floats32
 
-    def columns(self, which: str) -> Floats:  # noqa: ARG002
-        """Those of boosted trees: all."""
+    @property
+    def sums(self) -> Floats:
+        """What boosted trees see: all."""
         return np.concatenate([self.output, self.table], axis=1)
 
 
@@ -181,29 +176,26 @@ class Stacking:
         features = received.features(task.rows.validation)
         outputs = [features.output]
         alone = blend = self._blend(task, outputs)
-        one = loss.n_outputs == 1
-        kinds: tuple[str | int, ...] = (*received.boosted, FINE) if one else (FINE, COARSE)
-        for kind in kinds:
-            if kind == "all" and "sums" in received.boosted and not models:
-                continue  # where sums gain nothing, neither do single fitted values
-            if isinstance(kind, str):
-                model = self._boosted(received, rest, kind)
-            else:
-                model = self._forest(received, rest, kind, *TRIAL[one])
-            found = self._blend(task, [*outputs, predicted(model, loss, features)])
-            gain, errors = found.gain(blend)
-            if not errors > (BOOSTED_GAINS if isinstance(kind, str) else FOREST_GAINS):
-                continue
-            if not isinstance(kind, str) and gain <= MUCH:
-                model = self._forest(received, rest, kind, TREES, ROWS)
-                if len(rest) > ROWS:
-                    gain, _ = self._blend(task, [*outputs, predicted(model, loss, features)]).gain(blend)
-            if not isinstance(kind, str) and gain > MUCH:
-                trees = TREES if one else int(np.clip(GROWN // len(rest), TREES, MOST_TREES))
-                model = self._forest(received, rest, kind, trees, len(rest))
+
+        def gain(model: Any) -> tuple[float, float]:
+            return self._blend(task, [*outputs, predicted(model, loss, features)]).gain(blend)
+
+        def keep(model: Any) -> Blend:
             models.append(model)
             outputs.append(predicted(model, loss, features))
-            blend = self._blend(task, outputs)
+            return self._blend(task, outputs)
+
+        one = loss.n_outputs == 1
+        if one and gain(model := self._boosted(received, rest))[1] > BOOSTED_GAINS:
+            blend = keep(model)
+        trials = {leaf: gain(self._forest(received, rest, leaf, *TRIAL[one])) for leaf in LEAVES[one]}
+        leaf = max(trials, key=lambda leaf: trials[leaf][0])
+        much = trials[leaf][0] > MUCH
+        if trials[leaf][1] > FOREST_GAINS:
+            model = self._forest(received, rest, leaf, TREES, len(rest) if much else ROWS)
+            if not much and len(rest) > ROWS and gain(model)[0] > MUCH:
+                model = self._forest(received, rest, leaf, TREES, len(rest))
+            blend = keep(model)
         return _stacked(models, alone, blend, received) if models else None
 
     def cross_validated(
@@ -237,16 +229,16 @@ class Stacking:
             task.loss, task.y[validation], outputs, None if weight is None else weight[validation]
         )
 
-    def _boosted(self, received: KeptReplies | ProbeReplies, rows: Rows, columns: str) -> Boosted:
+    def _boosted(self, received: KeptReplies | ProbeReplies, rows: Rows) -> Boosted:
         """Trees boosted from F^T; validation rows say how many."""
         task, sets = received.task, list[tuple[Floats, Floats, Floats]]()
-        for some in (_some(rows, BOOSTED_ROWS[columns], task.seed), task.rows.validation):
+        for some in (_some(rows, BOOSTED_ROWS, task.seed), task.rows.validation):
             features = received.features(some)
             residual, curvature = _newton(task.loss, task.y[some], features.output)
             counts = curvature if task.sample_weight is None else curvature * task.sample_weight[some]
-            sets.append((features.columns(columns), residual, counts))
+            sets.append((features.sums, residual, counts))
         with _whose_failure():
-            return Boosted.fit(*sets, columns=columns)
+            return Boosted.fit(*sets)
 
     def _forest(
         self, received: KeptReplies | ProbeReplies, rows: Rows, leaf: int, trees: int, most: int
@@ -279,7 +271,7 @@ def _some(rows: Rows, most: int, seed: int) -> Rows:
 def _newton(loss: Loss, y: Floats, output: Floats) -> tuple[Floats, Floats]:
     """Newton residuals of one output, and the curvature of the loss, by which rows count."""
     if isinstance(loss, BinaryLogLoss):
-        residual, curvature = curved_residual(loss, y, output, None)
+        residual, curvature = newton_residual(loss, y, output, None)
         return residual[:, 0].astype(np.float64), curvature
     return loss.pseudo_residual(y, output)[:, 0], np.ones(len(y))
 
@@ -299,8 +291,6 @@ class KeptReplies:
     task: Task
     coefficients: Sequence[Mapping[str, float]]
     fitted: Sequence[Mapping[str, Floats32]]
-    boosted: tuple[str, ...] = ("sums", "all")
-    """Columns that boosted trees are fitted to, in turn."""
 
     def features(self, rows: Rows) -> Features:
         """What models see of these rows."""
@@ -324,7 +314,6 @@ class ProbeReplies:
     output: Floats
     table: Floats32
     coefficients: tuple[Mapping[str, float], ...] = ()
-    boosted: tuple[str, ...] = ("all",)
 
     def features(self, rows: Rows) -> ProbeFeatures:
         """What models see of these rows."""
@@ -346,7 +335,7 @@ def _whose_failure() -> Iterator[None]:
 def predicted(model: Any, loss: Loss, features: Features | ProbeFeatures) -> Floats:
     """What a model makes of rows, in link space, shape (n, K)."""
     if isinstance(model, Boosted):
-        return features.output + model.predict(features.columns(model.columns))[:, None]
+        return features.output + model.predict(features.sums)[:, None]
     return forest_output(model, loss, features.table)
 
 

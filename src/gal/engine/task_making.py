@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.curved import bends
 from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
 from gal.core.line_search import line_search
-from gal.core.losses import AbsoluteError, MultinomialLogLoss
+from gal.core.losses import AbsoluteError, MultinomialLogLoss, knows_curvature
 from gal.core.probes.kept_probes import ProbePlan
-from gal.core.releases import Release
+from gal.core.requests import Release
 from gal.core.residual_losses import LocalLoss
 from gal.core.rows import Rows, assign_rows, with_probes
 from gal.core.stopping import Stopping
@@ -100,7 +99,7 @@ def make_task(
         stopping=Stopping(None, None, None)
         if paper
         else Stopping(options.min_rate, options.patience, options.plateau),
-        curved=bool(chosen(options.curvature, plain and n >= LARGE and bends(labels.loss))),
+        curved=bool(chosen(options.curvature, plain and n >= LARGE and knows_curvature(labels.loss))),
         scale_residual=bool(chosen(options.scale_residual, not paper)),
         keep_fitted=private,
         guard=not private,

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.algorithm import learn
 from gal.core.closings import ClosingModel, Replies
 from gal.core.line_search import ExactSearch
+from gal.core.pipeline import learn
 from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble, Progress

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from gal.core.releases import Floats, Floats32, Release
-from gal.core.requests import Track
+from gal.core.requests import Release, Track
+from gal.core.state import Floats, Floats32
 from gal.engine.initial import ConstantOutput, InitialOutput
 from gal.engine.labels import Labels, class_labels
 from gal.engine.options import Options, is_auto

@@ -27,7 +27,7 @@ PROBES_REVEAL = (
     "another organization's two-valued column, in every row (measured: 4 of 4 tables; 50 known rows are "
     "enough to see which one)."
 )
-PROBES_PAGE = "docs/explanation-privacy.md#interaction-probes"
+PROBES_PAGE = "docs/concepts/privacy.md#interaction-probes"
 
 
 @dataclass(frozen=True)

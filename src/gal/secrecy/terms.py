@@ -30,7 +30,7 @@ class Sums:
     """Answers arrive as one sum; ``drop_outs`` organizations may be lost on the way, for good.
 
     With 0 a sum is opened with everybody's answer in it, or not at all. With more, who dropped out stays
-    out, and the label holder can come close to one of its answers: see docs/explanation-sums.md.
+    out, and the label holder can come close to one of its answers: see docs/concepts/secure-aggregation.md.
     """
 
     drop_outs: int = 0

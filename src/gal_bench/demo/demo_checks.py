@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gal.core.algorithm import learn, predict
+from gal.core.algorithm import predict
+from gal.core.pipeline import learn
 from gal.core.prediction import final_output
 from gal.core.requests import FitRequest, PredictRequest, Terms
 from gal.core.state import Ensemble

@@ -69,7 +69,7 @@ def headline_table(folder: Path) -> str:
         ]
         paper = rows[one.paper]["paper mean"] if one.paper else ""
         ours = f"{figures[0]} | **{figures[1]}** | {figures[2]}"
-        lines.append(f"| [{one.words}](results-{one.table}.md) | {one.measure} | {ours} | {paper} |")
+        lines.append(f"| [{one.words}]({one.table}.md) | {one.measure} | {ours} | {paper} |")
     return "\n".join(lines) + "\n"
 
 
@@ -81,12 +81,12 @@ def paper_table(folder: Path) -> str:
             counts = [verdicts.count(one) for one in ("better", "", "worse")]
             compared = "best rounds, paper preset" if papers else "final models, defaults"
             cells = " | ".join(map(str, [*counts, len(verdicts)]))
-            lines.append(f"| [{table.title}](results-{name}.md) | {compared} | {cells} |")
+            lines.append(f"| [{table.title}]({name}.md) | {compared} | {cells} |")
     return "\n".join(lines) + "\n"
 
 
 def _verdicts(folder: Path, name: str) -> Iterator[tuple[bool, list[str]]]:
-    """By whether it is the paper's way; in deep tables what has everything in one place counts once."""
+    """By whether it is the paper preset; in deep tables a pooled model counts once."""
     table = read_tables()[name]
     methods = {row.label: row.method for row in table.rows}
     preset = {row.label for row in table.rows if row.options.get("preset") == "paper"}

@@ -132,7 +132,7 @@ def provenance_of(run: Run) -> str:
     if len(done) < len(cells):
         said += (
             f" `gal bench {run.table.name} --deep` runs the rest here, `gal bench {run.table.name} --plan "
-            "plan.json` writes it down for another machine (docs/how-to-bench.md)."
+            "plan.json` writes it down for another machine (docs/results/rerun.md)."
         )
     run_sets = {one.dataset for one in every_figure(run) if one.final}
     blank = [name for name in run.table.sets if name in ON_REQUEST and name not in run_sets]

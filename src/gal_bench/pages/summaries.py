@@ -1,4 +1,4 @@
-"""What a table says in a few sentences, each with its figure: how much of the way, how often better."""
+"""The findings of a table in a few sentences, each with its figure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def findings(run: Run) -> list[TableFinding]:
 
 
 def share_covered(alone: float, reached: float, joint: float) -> float:
-    """Share of the way from alone to joint; the same formula whether lower or higher scores are better.
+    """Share of the pooling gain; the same formula whether lower or higher scores are better.
 
     >>> share_covered(60.0, 45.0, 40.0)
     0.75
@@ -57,7 +57,7 @@ def share_covered(alone: float, reached: float, joint: float) -> float:
 
 
 def ways(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[str, float]]:
-    """By row and set: the share of the way from Alone to Joint that the final models cover."""
+    """By row and set: the share of the pooling gain that the final models reach."""
     means: dict[str, dict[str, float]] = {}
     for one in figures_of(run):
         if (one.protocol, one.organizations) == (protocol, organizations):
@@ -105,7 +105,7 @@ def _mean_covered(run: Run, organizations: int | str, row: str) -> Iterator[Tabl
         return
     label, share = run.table.row(row).label, float(np.mean(shares))
     words = (
-        f"{who(organizations)}, per seed: {label} covers {share:.1%} of the way from Alone to Joint (mean "
+        f"{who(organizations)}, per seed: {label} reaches {share:.1%} of the pooling gain (mean "
         f"over {len(shares)} sets"
     )
     if short:
@@ -177,7 +177,7 @@ def _scale(run: Run) -> Iterator[TableFinding]:
             f"covered on {dataset}",
             value,
             f"{dataset}: from {alone:.4g} alone to {pooled:.4g} pooled ({found['pooled'][0].chosen}), GAL "
-            f"reaches {gal:.4g}, which is {value:.1%} of the way ({fact}).",
+            f"reaches {gal:.4g}, which is {value:.1%} of the pooling gain ({fact}).",
         )
 
 
@@ -285,7 +285,7 @@ def _deep_methods(run: Run) -> Iterator[TableFinding]:
             )
         if {"alone", "joint", "gal"} <= set(here) and ahead(here["joint"], here["alone"]) > 0:
             share = share_covered(here["alone"].mean, here["gal"].mean, here["joint"].mean)
-            words = f"{dataset}, {who(most)}: GAL covers {share:.1%} of the way from Alone to Joint."
+            words = f"{dataset}, {who(most)}: GAL reaches {share:.1%} of the pooling gain."
             yield TableFinding(f"covered by GAL on {dataset}", share, words)
 
 
@@ -325,7 +325,7 @@ def _done(run: Run, name: str, dataset: str) -> Sequence[Outcome]:
 
 def _against_the_paper(run: Run) -> Iterator[TableFinding]:
     for protocol in run.table.protocols:
-        # In deep tables, what has everything in one place is one run, whatever the number of organizations.
+        # In deep tables, a pooled model is one run, whatever the number of organizations.
         found: dict[tuple[str, str, int | str], Figure] = {}
         for one in figures_of(run):
             if one.paper is not None and one.protocol == protocol:

@@ -188,9 +188,8 @@ def legend(run: Run) -> str:
     if run.table.layout == "facts":
         return "Means over the seeds; scores with their standard deviation where there are several seeds."
     cell = (
-        "Each cell: the final model's mean (standard deviation) over the seeds; then the best round on the "
-        "test rows "
-        "(of the rounds that the model uses, and the constant before them), which no user could choose"
+        "Each cell has the final model's mean (standard deviation) over the seeds. Then comes the best round "
+        "on the test rows, of the constant and the rounds that the model uses"
     )
     official = (
         f" Under *{OFFICIAL}* all seeds have the same training and test rows, the data set's own "
@@ -203,11 +202,10 @@ def legend(run: Run) -> str:
         (OFFICIAL, "in rows with the paper preset") if run.table.deep else ("per seed", "under *paper*")
     )
     return (
-        f"{cell}; then the paper's figure. "
-        f"{MARKS['better']} better, {MARKS['worse']} worse than the paper by more than the larger of both "
-        "standard "
-        f"deviations: the final model under the protocol *{ours}*, the best round (what the paper prints) "
-        f"{theirs}.{end}"
+        f"{cell}, and the paper's figure. "
+        f"{MARKS['better']} better, {MARKS['worse']} worse than the paper by more than the larger standard "
+        f"deviation. The final model is compared under the protocol *{ours}*; the best round, which the "
+        f"paper prints, {theirs}.{end}"
     )
 
 
@@ -221,12 +219,10 @@ def _leak_legend(run: Run) -> str:
         return ""
     blind = ", ".join(f"{100 * chance:.0f} % ({', '.join(names)})" for chance, names in sorted(sets.items()))
     return (
-        " *leak*: in a second fit a fifth of the training rows are canaries, whose labels are drawn by "
-        "chance (numbers: one of "
-        "the two public bounds); this share of them the best attack on what was sent guesses right, over "
-        "all seeds, with its "
-        f"interval of 95 %. A blind guess is right for {blind}. *allowed*: the most that the guarantee "
-        "allows."
+        " In a second fit a fifth of the training rows are canaries, whose labels are drawn by chance "
+        "(numbers: one of the two public bounds). *leak*: the share of canaries that the best attack on the "
+        "messages guesses, over all seeds, with its 95 % interval. "
+        f"A blind guess is right for {blind}. *allowed*: the most that the guarantee allows."
     )
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gal.core.algorithm import learn
 from gal.core.cross_validation import IN_SENTINEL, Judgement
 from gal.core.guards.sentinel_fold import MATTERS, harm, lose_more, memorizers, useless
 from gal.core.losses import SquaredError
 from gal.core.outcome import Decision, TaskOutcome
+from gal.core.pipeline import learn
 from gal.core.requests import FitRequest
 from gal.core.rows import assign_rows
 from gal.core.state import Ensemble, Progress

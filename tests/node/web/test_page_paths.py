@@ -264,7 +264,7 @@ def test_predictions_of_several_tasks(site: Site) -> None:
 
 
 def test_the_client_in_the_docs(site: Site) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "how-to-page.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/how-to/operate.md").read_text(encoding="utf-8")
     [code] = re.findall(r"<!-- client: runs as a test -->\n```python\n(.*?)```", page, re.DOTALL)
     known: dict[str, Any] = {"__name__": "client"}
     sys.modules["client"] = ModuleType("client")

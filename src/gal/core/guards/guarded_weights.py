@@ -38,7 +38,7 @@ class GuardedWeights:
         self, residual: Floats32, fitted: Sequence[Floats32], sample_weight: Floats | None = None
     ) -> Floats:
         fitted = Fitted.of(fitted, residual, sample_weight)
-        gram, m = fitted.products.gram, len(fitted)
+        gram, m = fitted.gram, len(fitted)
         sizes, along = np.sqrt(np.diag(gram)[:m]), np.full(m, -np.inf)
         errors = sizes * np.sqrt(gram[m, m] / max(len(residual), 1))
         np.divide(gram[:m, m], errors, out=along, where=errors > 0)

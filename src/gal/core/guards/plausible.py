@@ -20,7 +20,6 @@ from gal.errors import NoAnswerError
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Ends = tuple[NDArray[np.float32], NDArray[np.float32]]
 Outside = Literal["missing", "clip", "keep"]
 """What becomes of answers outside: the mean answer stands in, they are cut at the bounds, or nothing."""
 
@@ -28,8 +27,6 @@ SHARES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """Of the rows: at or below which answers do so many lie."""
 SAMPLE = 5_000
 """Quantiles are taken of so many rows; the range is that of all."""
-TOGETHER = 1 << 18
-"""Rows whose smallest and largest answers are looked for together."""
 MARGIN = 0.5
 """An answer is outside if it is further from the range than so many times its width:
 models do extrapolate a little.
@@ -42,20 +39,12 @@ DRIFT = 0.15
 """Two distributions of answers further apart than that, and than chance allows, are not the same."""
 
 
-def ends_of(values: NDArray[np.float32]) -> Ends:
-    """Per output: the smallest and the largest of the answers (n, K); NaN where one of them is."""
-    starts = range(0, len(values), TOGETHER)
-    parts = [values[start : start + TOGETHER] for start in starts]  # both of each while it is in the cache
-    ends = [(part.min(axis=0), part.max(axis=0)) for part in parts]
-    return np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
-
-
-def spread_of(values: NDArray[np.float32], ends: Ends | None = None) -> tuple[tuple[float, ...], ...]:
-    """Per output: the answers (n, K) at `SHARES`, from the smallest to the largest (``ends``, if known)."""
+def spread_of(values: NDArray[np.float32]) -> tuple[tuple[float, ...], ...]:
+    """Per output: the answers (n, K) at `SHARES`, from the smallest to the largest."""
     step = -(-len(values) // SAMPLE)
     seen = values[::step]
     found = np.sort(seen, axis=0)[_places(len(seen))]
-    found[0], found[-1] = ends_of(values) if ends is None else ends
+    found[0], found[-1] = values.min(axis=0), values.max(axis=0)
     return tuple(tuple(map(float, column)) for column in found.T)
 
 

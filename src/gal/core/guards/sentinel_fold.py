@@ -30,7 +30,7 @@ Counts = Sequence[Mapping[str, float]]
 
 SIGNIFICANT, MUCH, MATTERS, CLOSEST = 5.0, 0.1, 0.02, 0.999
 """By so many standard errors, and by so much, what an organization adds must follow more closely what rows of
-another fold lack; and it must add such a share of it (docs/results-adversaries.md). Correlations beyond
+another fold lack; and it must add such a share of it (docs/results/adversaries.md). Correlations beyond
 the last are all the same.
 """
 WORSE = 2.0

@@ -31,7 +31,8 @@ from gal.core.guards.plausible import spread_of
 from gal.core.probes.kept_probes import SEEDS, Probe, Probes, Replies, ReplyKey, Sign, bits
 from gal.core.replies import Reply, accept_fitted
 from gal.core.requests import EndLearning, FitRequest
-from gal.core.steps import at, residual_and_size
+from gal.core.residuals import broadcast
+from gal.core.rows import at
 from gal.core.task import Task
 from gal.core.validated import BestRounds
 
@@ -143,7 +144,7 @@ def probe(task: Task, candidate: BestRounds) -> Probing:
         return None
     sample = task.sampled
     output, parts = candidate.added_up(task, task.rows.sample)
-    search = _Search(sample, parts, residual_and_size(sample, output)[0])
+    search = _Search(sample, parts, broadcast(replace(sample, curved=False), output, 0, "assisted").residual)
     try:
         yield from _seed(search, members)
         first = last = task.rounds + SEEDS + 1

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from gal.assembling import AssembledTask, Learned
 from gal.core.requests import FitRequest
+from gal.core.residuals import broadcast
 from gal.core.rows import all_rows
 from gal.core.state import Ensemble
-from gal.core.steps import residual_and_size
 from gal.core.task import Task
 from gal.engine.drivers import IN_PROCESS, Driver, Traffic, ask
 from gal.engine.options import Options
@@ -154,7 +154,8 @@ class _Turn:
 
     def __call__(self, organization: Organization, t: int, output: Floats) -> tuple[float, Floats32]:
         """How much the fitted values (n, K) count, and these."""
-        residual, scale, _ = residual_and_size(self.task, output)
+        found = broadcast(self.task, output, t, "assisted")
+        residual, scale = found.residual, found.scale
         if self.task.scale_residual:
             scale *= self.times  # sent with unit size whatever it is multiplied by
         else:

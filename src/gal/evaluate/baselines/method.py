@@ -136,7 +136,7 @@ def options_used(options: Mapping[str, Any], used: Collection[str]) -> dict[str,
     """Those of the engine's options that a method uses; an option that nobody knows is an error."""
     unknown = sorted(set(options) - set(used) - set(GALRegressor().get_params(deep=False)))
     if unknown:
-        raise InvalidOptionError(f"unknown options {', '.join(unknown)}: see docs/ref-options.md")
+        raise InvalidOptionError(f"unknown options {', '.join(unknown)}: see docs/reference/python.md")
     return {name: value for name, value in options.items() if name in used}
 
 

@@ -26,11 +26,9 @@ class Boosted:
 
     mapper: Any
     trees: Trees
-    columns: str
-    """Which columns they are, in the words of whoever fits them."""
 
     @staticmethod
-    def fit(part: Part, validation: Part, *, columns: str) -> Boosted:
+    def fit(part: Part, validation: Part) -> Boosted:
         """Squared error; as many trees as are best on the validation rows."""
         table, target, counts = part
         mapper = find_bins(table, sampled=BINNED_ROWS)
@@ -38,7 +36,7 @@ class Boosted:
         held, aim, weight = validation
         there = BinnedTable.of(mapper, held), aim, weight
         trees, _ = grow(BinnedTable.of(mapper, table), target, counts, growth, there)
-        return Boosted(mapper, trees, columns)
+        return Boosted(mapper, trees)
 
     def predict(self, table: Floats) -> Floats:
         """Values (n,)."""

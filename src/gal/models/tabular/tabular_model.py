@@ -5,11 +5,11 @@ and one-hot categories first, then shrunk means of columns with many categories 
 a few small trees on what these left over. The ridge carries small tables, where trees fit noise; the trees
 carry large ones and what columns say together.
 
-Chosen by measuring (docs/how-to-organizations.md; ten rounds of ten trees, all other defaults, no closing
-model). Of the way from the label holder alone to pooled data it covers 97.8 % on Adult and 96.3 % on credit
-default (AUC); without trees 79.6 % and 95.2 %, trees alone 94.7 % and 91.8 %, a ridge without bends 73.8 %
-and 59.1 %. More, larger or faster trees are not better there; on Diabetes (353 rows) trees are worse: R2
-0.405 without, 0.400 with, 0.320 trees alone. Fewer trees are as good, and faster.
+Chosen by measuring (``benchmarks/default_model.py`` of commit ca89a35a; ten rounds of ten trees, all other
+defaults, no stacking). It reaches 97.8 % of the pooling gain on Adult and 96.3 % on credit default (AUC);
+without trees 79.6 % and 95.2 %, trees alone 94.7 % and 91.8 %, a ridge without bends 73.8 % and 59.1 %. More,
+larger or faster trees are not better there; on Diabetes (353 rows) trees are worse: R2 0.405 without, 0.400
+with, 0.320 trees alone. Fewer trees are as good, and faster.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ TREES, TREES_OF_SEVERAL, TREES_BEYOND = 5, 2, 10
 RATE, RATE_OF_SEVERAL, RATE_BEYOND = 0.15, 0.25, 0.1
 """How many trees, for up to two outputs, for more, and for up to two in fits beyond the rounds; and how far
 each is followed. Five at .15 go about as far as ten at .1, two at .25 as five at .1, in less time:
-docs/results-peers.md. Beyond the rounds there is one fit for
+research/2026-11-19-tables.md. Beyond the rounds there is one fit for
 each interaction probe: what it misses no later one finds."""
 
 TREES_OF_RANDOM, RATE_OF_RANDOM, LEAVES_OF_RANDOM = 1, 0.3, 8

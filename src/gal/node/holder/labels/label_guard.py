@@ -19,9 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gal.alignment import RowIds
-from gal.core.releases import Floats, Floats32, Release
-from gal.core.requests import Track
-from gal.core.state import Ensemble, Progress
+from gal.core.requests import Release, Track
+from gal.core.state import Ensemble, Floats, Floats32, Progress
 from gal.core.task import Task
 from gal.engine.labels import Labels
 from gal.engine.options import Options

@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gal.core.algorithm import learn
 from gal.core.passes import on_one_thread
+from gal.core.pipeline import learn
 from gal.core.replies import Reply
 from gal.core.requests import PredictRequest, Request
 from gal.core.state import Ensemble, Progress

@@ -1,0 +1,81 @@
+"""Residuals by the curve of the loss: against second derivatives, and against Newton's own steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+from gal import GALClassifier
+from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
+from gal.core.residuals import FLATTEST, newton_residual
+from gal.engine.labels import class_labels, regression_labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
+from gal.errors import InvalidOptionError
+
+
+@pytest.mark.parametrize("loss", [BinaryLogLoss(), MultinomialLogLoss(4)])
+def test_the_bend_is_the_second_derivative_over_all_outputs(loss: Any) -> None:
+    rng = np.random.default_rng(0)
+    output = rng.normal(size=(50, loss.n_outputs))
+    y = rng.integers(max(loss.n_outputs, 2), size=(50, 1)).astype(float)
+    directions = np.eye(loss.n_outputs)
+    bends = [loss.along(y, output, np.tile(one, (50, 1)))[1] for one in directions]
+    expected = np.maximum(np.sum(bends, axis=0), FLATTEST)
+    importance = rng.random(50)
+    residual, counts = newton_residual(loss, y, output, importance)
+    np.testing.assert_allclose(counts, expected * importance, rtol=1e-6)
+    np.testing.assert_allclose(residual * expected[:, None], loss.pseudo_residual(y, output), atol=1e-6)
+
+
+def test_rounds_of_least_squares_are_newtons_steps_of_logistic_regression() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3)) * [1.0, 3.0, 0.2]
+    y = rng.random(400) < 1 / (1 + np.exp(-(X @ [1.0, -1.0, 2.0] + 1.5)))
+    best = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(X, y).predict_proba(X)
+    how: dict[str, Any] = {
+        "validation_fraction": 0,
+        "cross_validation": 0,
+        "fitted": "in-sample",
+        "rounds": 5,
+    }
+
+    def error(curvature: bool) -> float:
+        model = GALClassifier({"all": [0, 1, 2]}, local_models=LinearRegression(), curvature=curvature, **how)
+        return float(np.abs(model.fit(X, y).predict_proba(X) - best).max())
+
+    assert error(True) < 1e-4 < 1e-3 < error(False)
+
+
+def labels_of(n: int) -> Any:
+    return class_labels(np.arange(n) % 2, Options())
+
+
+class TestWhen:
+    def curved(self, n: int = 2000, options: Any = None, **how: Any) -> bool:
+        made = make_task(labels_of(n), ["a", "b"], Options(**(options or {})), label_holder="a", **how)
+        return made.curved
+
+    def test_for_classes_in_large_tables(self) -> None:
+        assert self.curved()
+        assert not self.curved(n=1999)
+        assert self.curved(n=100, options={"curvature": True})
+
+    def test_not_where_something_else_is_apart(self) -> None:
+        assert not self.curved(options={"preset": "paper"})
+        assert not self.curved(moving=["b"])
+        assert not self.curved(private=True)
+        assert not self.curved(tables=False)
+
+    def test_numbers_have_none(self) -> None:
+        numbers = regression_labels(np.arange(2000.0), Options())
+        assert not make_task(numbers, ["a"], Options(), label_holder="a").curved
+        with pytest.raises(InvalidOptionError, match="use curvature=False"):
+            make_task(numbers, ["a"], Options(curvature=True), label_holder="a")
+        with pytest.raises(InvalidOptionError, match="models that move"):
+            make_task(labels_of(100), ["a"], Options(curvature=True), label_holder="a", moving=["a"])
+        with pytest.raises(InvalidOptionError, match="'auto', True or False"):
+            make_task(labels_of(100), ["a"], Options(curvature="yes"), label_holder="a")
