@@ -16,7 +16,6 @@ from gal.core.task import Task
 from gal.core.weights import SoftmaxAdamWeights, UniformWeights
 from gal.engine.labels import class_labels, regression_labels
 from gal.engine.task_making import make_task
-from gal.estimators import _options
 from gal.models import PaperLinear
 from small_tables import PARTS, Floats, classifier, health, ill, regressor
 
@@ -102,7 +101,7 @@ def test_local_losses_reach_the_local_models() -> None:
 
 def task_of(model: GALRegressor | GALClassifier, y: Any) -> Task:
     """The task that the estimator's options describe."""
-    options = _options(model)
+    options = model._options()
     labels = (regression_labels if isinstance(model, GALRegressor) else class_labels)(y, options)
     return make_task(labels, list(PARTS), options, label_holder="bank", initial=model.initial)
 

@@ -19,7 +19,6 @@ from gal.errors import (
     InvalidColumnsError,
     InvalidInputError,
     InvalidOptionError,
-    LocalModelError,
     NobodyAnsweredError,
 )
 from gal.models import TabularModel
@@ -222,12 +221,6 @@ def test_an_organization_says_what_it_is() -> None:
 def test_views_must_be_tables(view: Any, message: str) -> None:
     with pytest.raises(InvalidColumnsError, match=message):
         Organization("bank", view)
-
-
-def test_models_are_checked_before_the_first_round() -> None:
-    X, _ = health()
-    with pytest.raises(LocalModelError, match="'bank': a local model needs fit and predict, got int"):
-        Organization("bank", X, 7)
 
 
 # --- bad input

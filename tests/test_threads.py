@@ -40,14 +40,14 @@ class Watching(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return np.broadcast_to(self.mean_, (len(X), *np.shape(self.mean_)))
 
 
-def seen(n_jobs: int | None, driver: str = "in-process") -> set[int]:
+def seen(n_jobs: int | None) -> set[int]:
     """The threads of each fit and prediction of two organizations."""
     view = np.random.default_rng(0).normal(size=(60, 2))
     NOTED.clear()
     members = [gal.Organization(name, view, Watching()) for name in ("bank", "shop")]
     with threadpool_limits(3):
-        ensemble = gal.learn(view.sum(axis=1), members, rounds=2, driver=driver, n_jobs=n_jobs)
-        gal.predict(ensemble, members, driver=driver, n_jobs=n_jobs)
+        ensemble = gal.learn(view.sum(axis=1), members, rounds=2, n_jobs=n_jobs)
+        gal.predict(ensemble, members, n_jobs=n_jobs)
         assert most() == 3
     return set(NOTED)
 
@@ -57,7 +57,7 @@ def test_a_local_model_gets_one_thread() -> None:
 
 
 def test_organizations_share_the_cores_that_are_asked_for() -> None:
-    assert 2 in seen(4, "threads")
+    assert 2 in seen(4)
 
 
 def test_a_network_may_use_all_cores_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

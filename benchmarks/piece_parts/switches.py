@@ -232,7 +232,6 @@ ALL = [
         guards=True,
     ),
     Piece("11c found weights (off: equal ones)", _always, {"weights": "uniform"}, code=("core/weights.py",)),
-    Piece("13 out-of-fold values", _ours, {"fitted": "out-of-fold"}, added=True),
     Piece(
         "14a local model: ridge",
         _treed,

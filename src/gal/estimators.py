@@ -1,12 +1,11 @@
 """GALClassifier and GALRegressor: the evaluator's way in, as scikit-learn estimators.
 
-She has one pooled table and asks: would assistance help, and how close to pooling does it get?
-Columns are divided among organizations; each sees only its own. Nothing else is special.
+The columns of one pooled table are divided among organizations; each sees only its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -17,14 +16,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from gal.assembling import assemble
+from gal.assembling import AssembledTask, Learned, assemble
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.replies import Answers
-from gal.core.state import Ensemble, Progress
-from gal.core.task import Task
 from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
 from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
-from gal.engine.drivers import Driver, Traffic, drive_learning, drive_own, fitted_now, open_driver
+from gal.engine.drivers import Traffic
 from gal.engine.initial import check_initial
 from gal.engine.labels import (
     Labels,
@@ -33,23 +30,16 @@ from gal.engine.labels import (
     class_labels,
     regression_labels,
 )
-from gal.engine.observing import Clock, finished_rounds, show_progress, warn_of
-from gal.engine.options import Options, local_losses_by_name, option_by_name
+from gal.engine.observing import finished_rounds, warn_of
+from gal.engine.options import Options, option_by_name
 from gal.engine.organization import Organization
 from gal.errors import InvalidOptionError, StoredModelError
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular.frames import is_frame
-from gal.privacy.own_model import all_rounds, learn_own
-from gal.privacy.protection import (
-    check_constant,
-    check_privacy,
-    check_public,
-    true_labels,
-)
-from gal.privacy.refit import PrivateRefit, refit_privately
+from gal.privacy.protection import check_constant, check_privacy, check_public, true_labels
+from gal.privacy.refit import PrivateRefit
 from gal.privacy.statements import statement
-from gal.secrecy.asking import WayOfAsking, predicting_model
-from gal.secrecy.terms import from_sums
+from gal.secrecy.asking import predicting_model
 from gal.storage.archive import read_archive, write_archive
 from gal.storage.fitted import organizations_as_objects, organizations_from_objects
 
@@ -79,7 +69,6 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         validation_fraction: str | float | None = "auto",
         cross_validation: str | int = "auto",
         held_out_fraction: str | float = "auto",
-        n_folds: int = 5,
         closing: bool | str = "auto",
         interactions: bool | int = False,
         curvature: str | bool = "auto",
@@ -101,11 +90,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.local_losses = local_losses
         self.weights, self.line_search, self.initial = weights, line_search, initial
         self.fitted, self.validation_fraction = fitted, validation_fraction
-        self.cross_validation, self.held_out_fraction, self.n_folds = (
-            cross_validation,
-            held_out_fraction,
-            n_folds,
-        )
+        self.cross_validation, self.held_out_fraction = cross_validation, held_out_fraction
         self.closing = closing
         self.interactions, self.curvature, self.scale_residual = interactions, curvature, scale_residual
         self.min_rate, self.patience, self.plateau = min_rate, patience, plateau
@@ -115,26 +100,38 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 
     # --- learning
 
-    def _fit(self, X: Any, labels: Labels, options: Options, sample_weight: Any) -> None:
-        check_public(self.privacy, sample_weight, self.initial)
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        check: Callable[[Any, int], NDArray[Any]],
+        read: Callable[[Any, Options], Labels],
+    ) -> Labels:
+        """Learn labels that ``check`` and ``read`` say how to read."""
+        options = self._options()
+        check_privacy(self.privacy)
+        X = self._check_table(X, reset=True)
+        target = check(y, int(X.shape[0]))
+        self._single_output = target.ndim == 1
+        weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
+        labels = true_labels(self.privacy, target, options, read)
+        check_public(self.privacy, weight, self.initial)
         members = self._make_organizations(X, options)
-        self._loss: Loss = labels.loss
-        self.private_refit_: PrivateRefit | None = None
-        self.privacy_ = statement(self.privacy)
         columns = self._columns()
-        self._initial = check_initial(self.initial, labels.loss, columns.names, int(X.shape[1]))
+        self._loss: Loss = labels.loss
+        self._initial = check_initial(self.initial, labels.loss, columns.names, X)
         check_constant(self.privacy, self._initial)
-        weight = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self.privacy_ = statement(self.privacy)
         self.traffic_ = Traffic()
-        task, seen, asking = assemble(
+        learning = assemble(
             labels,
             members,
             options,
             label_holder=self.label_holder_,
-            initial=lambda seen: self._initial.learn(X, columns.own_view(X), seen, weight),
+            initial=lambda seen: self._initial.learn(X, columns.view(X, self.label_holder_), seen, weight),
             sample_weight=weight,
-            seed=seed,
+            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             n_jobs=self.n_jobs,
             traffic=self.traffic_,
             privacy=self.privacy,
@@ -142,41 +139,24 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             refits=True,
         )
         if self.on_message is not None:
-            self.task_rows_ = task.rows  # without them nobody could tell which rows a residual is of
-        self.ensemble_, self._seconds = self._learn(task, members, asking, labels if seen.private else None)
+            self.task_rows_ = learning.task.rows  # else nobody could tell which rows a residual is of
+        ensemble, self._seconds, self.private_refit_ = self._learn(learning)
+        self.ensemble_ = replace(ensemble, judged=None)
         self._organizations = members
         self._describe()
         warn_of(self.ensemble_, stacklevel=4)
         for one in members.values():
             one.finish()
             one.view = np.empty((0, one.view.shape[1]))  # a fitted estimator keeps no training data
+        return labels
 
-    def _learn(
-        self,
-        task: Task,
-        members: Mapping[str, Organization],
-        asking: WayOfAsking,
-        true_labels: Labels | None = None,
-    ) -> tuple[Ensemble, list[float]]:
-        """Algorithm 1: the ensemble, and the seconds of its rounds; fitted models stay with the members.
+    def _learn(self, learning: AssembledTask) -> Learned:
+        """Algorithm 1; fitted models stay with the organizations."""
+        watched: dict[str, Any] = {"on_round": self.on_round, "on_message": self.on_message}
+        return learning.run(self.n_jobs, show=bool(self.verbose), **watched)
 
-        ``true_labels``, where the task learns from protected ones: for the private refit.
-        """
-        clock = Clock(self.on_round)
-        with (
-            open_driver("joblib", self.n_jobs) as run,
-            show_progress(task.rounds, clock, show=bool(self.verbose)) as observer,
-        ):
-            told: dict[str, Any] = {
-                "on_round": observer,
-                "on_message": self.on_message,
-                "traffic": asking.traffic,
-            }
-            ensemble = drive_learning(task, members, run, asking=asking, **told)
-            if true_labels is not None and clock.reached is not None:
-                ensemble = all_rounds(ensemble, clock.reached)
-                self.private_refit_ = _private_refit(task, members, run, ensemble, clock.reached, true_labels)
-        return replace(asking.concluded(ensemble), judged=None), clock.seconds
+    def _options(self) -> Options:
+        return Options(**{name: getattr(self, name) for name in Options.__dataclass_fields__})
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:
         self.columns_ = columns_by_organization(self.organizations, X, _feature_names(self))
@@ -190,7 +170,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         if options.paper:
             local_loss = "l1" if isinstance(self, RegressorMixin) else "l2"
             standard = PaperLinear(local_loss, init_features=self.n_features_in_)
-        losses = local_losses_by_name(self.local_losses, given)
+        losses = option_by_name("local_losses", self.local_losses, given)
         models = option_by_name("local_models", self.local_models, given, standard)
         columns = self._columns()
         return {
@@ -222,8 +202,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "ensemble_")
         unasked = read_missing(missing, tuple(self._organizations), X)
         table = self._check_table(X, reset=False, lenient=missing is not None)
-        own = (self._loss, self._initial, self.private_refit_)
-        model = predicting_model(self.ensemble_, self._organizations, self._columns(), *own, self.n_jobs)
+        own = (self._initial, self.private_refit_, self.n_jobs)
+        model = predicting_model(self.ensemble_, self._organizations, self._columns(), *own)
         return model, table, model.ask(table, unasked)
 
     def _output(self, X: Any, missing: Any = None) -> Floats:
@@ -244,10 +224,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         """
         model, table, answers = self._ask(X)
         index = table.index if is_frame(table) else None
-        return frame_of_parts(model.parts(table, answers), self._output_names(), index)
-
-    def _output_names(self) -> list[Any]:
-        return list(range(self.ensemble_.n_outputs))
+        outputs = getattr(self, "classes_", range(self.ensemble_.n_outputs))
+        return frame_of_parts(model.parts(table, answers), list(outputs), index)
 
     # --- storing
 
@@ -273,7 +251,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         facts, ensemble, objects = read_archive(path, trusted)
         if facts["class"] != cls.__name__ or ensemble is None:
             raise StoredModelError(f"{str(path)!r} holds a {facts['class']}: use {facts['class']}.load")
-        loaded = cls(**objects["parameters"])
+        known = cls._get_param_names()  # an option of an earlier version may be gone
+        loaded = cls(**{name: value for name, value in objects["parameters"].items() if name in known})
         for name, value in {"_seconds": [], **objects["fitted"]}.items():
             setattr(loaded, name, value)
         loaded.columns_ = facts["columns"]
@@ -287,46 +266,28 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
     # --- tables
 
     def _columns(self) -> DividedColumns:
-        return DividedColumns(self.columns_, _feature_names(self), self.label_holder_)
+        return DividedColumns(self.columns_, _feature_names(self))
 
     def _check_table(self, X: Any, *, reset: bool, lenient: bool = False) -> Any:
-        text, finite = _accepts_text(self), _accepts_missing(self)
-        return check_table(self, X, reset=reset, text=text, finite=finite, lenient=lenient)
+        takes = self.__sklearn_tags__().input_tags
+        finite = "allow-nan" if takes.allow_nan else True
+        return check_table(self, X, reset=reset, text=takes.string, finite=finite, lenient=lenient)
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = _accepts_missing(self) == "allow-nan"
-        tags.input_tags.string = tags.input_tags.categorical = _accepts_text(self)
+        tags, models = super().__sklearn_tags__(), self.local_models
+        default = models is None and self.preset != "paper"
+        chosen = list(models.values()) if isinstance(models, Mapping) else [models]
+        instances = not any(isinstance(one, type) for one in chosen)  # a class gets its error later
+        takes = instances and all(map(takes_missing_values, chosen))
+        tags.input_tags.allow_nan = default or takes
+        tags.input_tags.string = tags.input_tags.categorical = default
         return tags
-
-
-def _checked(estimator: _GAL, X: Any) -> tuple[Options, Any]:
-    """The options and the table of a fit."""
-    options = _options(estimator)
-    check_privacy(estimator.privacy)
-    return options, estimator._check_table(X, reset=True)
 
 
 def _refit_of(facts: Mapping[str, Any], objects: Mapping[str, Any]) -> PrivateRefit | None:
     """The private refit of a saved estimator, with the closing model of the label holder's own model."""
     kept = facts.get("private_refit")
     return None if kept is None else PrivateRefit.from_json(kept).with_closing(objects.get("own_closing"))
-
-
-def _private_refit(
-    task: Task,
-    members: Mapping[str, Organization],
-    run: Driver,
-    ensemble: Ensemble,
-    reached: Progress,
-    labels: Labels,
-) -> PrivateRefit | None:
-    """What predicts under a guarantee, from the true labels: nothing of it is sent."""
-    own = drive_own(task, members, run, learn_own(task, labels))
-    if not ensemble.asked():
-        return None
-    fitted = fitted_now(task, ensemble, reached, members)
-    return refit_privately(task, labels, ensemble, fitted, own, summed=from_sums(ensemble))
 
 
 class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc]
@@ -342,11 +303,7 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn ``y`` (n,) or (n, K) from the organizations' columns of ``X``."""
-        options, table = _checked(self, X)
-        target = check_regression_labels(y, int(table.shape[0]))
-        self._single_output = target.ndim == 1
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
-        self._fit(table, true_labels(self.privacy, target, options, regression_labels), options, weight)
+        self._fit(X, y, sample_weight, check_regression_labels, regression_labels)
         return self
 
     def predict(self, X: Any, missing: Any = None) -> Floats:
@@ -376,12 +333,8 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the classes ``y`` (n,) from the organizations' columns of ``X``."""
-        options, table = _checked(self, X)
-        target = check_class_labels(y, int(table.shape[0]))
-        weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
-        labels = true_labels(self.privacy, target, options, class_labels)
+        labels = self._fit(X, y, sample_weight, check_class_labels, class_labels)
         self.classes_: NDArray[Any] = np.asarray(labels.classes)
-        self._fit(table, labels, options, weight)
         return self
 
     def decision_function(self, X: Any, missing: Any = None) -> Floats:
@@ -423,9 +376,6 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
         codes = (chosen > 0).astype(int) if chosen.ndim == 1 else chosen.argmax(axis=1)
         return np.asarray(self.classes_[codes])
 
-    def _output_names(self) -> list[Any]:
-        return list(self.classes_)
-
 
 _STORED = frozenset(
     {
@@ -435,28 +385,6 @@ _STORED = frozenset(
 )
 
 
-def _accepts_text(estimator: _GAL) -> bool:
-    """Whether arrays of text will do: the default model takes them."""
-    return estimator.local_models is None and estimator.preset != "paper"
-
-
-def _accepts_missing(estimator: _GAL) -> bool | str:
-    """Whether NaN will do, in scikit-learn's words: "allow-nan" where all
-    local models take them, else True.
-    """
-    models = estimator.local_models
-    if models is None:
-        return True if estimator.preset == "paper" else "allow-nan"
-    chosen = list(models.values()) if isinstance(models, Mapping) else [models]
-    instances = not any(isinstance(one, type) for one in chosen)  # a class gets its error from Organization
-    return "allow-nan" if instances and all(map(takes_missing_values, chosen)) else True
-
-
 def _feature_names(estimator: _GAL) -> list[str] | None:
     names = getattr(estimator, "feature_names_in_", None)
     return None if names is None else [str(name) for name in names]
-
-
-def _options(estimator: _GAL) -> Options:
-    names = Options.__dataclass_fields__
-    return Options(**{name: getattr(estimator, name) for name in names})

@@ -13,22 +13,13 @@ from gal.assembling import assemble
 from gal.core.guards.plausible import Outside
 from gal.core.prediction import closed_output, final_output
 from gal.core.state import Ensemble, Progress
-from gal.core.task import Task
-from gal.engine.drivers import (
-    Driver,
-    Traffic,
-    by_name,
-    drive_learning,
-    drive_prediction,
-    open_driver,
-)
+from gal.engine.drivers import Traffic, by_name, drive_prediction, open_driver
 from gal.engine.labels import Labels, are_classes, class_labels, read_labels, regression_labels
-from gal.engine.observing import show_progress
 from gal.engine.options import Options
 from gal.engine.organization import Organization, check_view
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.privacy.protection import check_privacy, check_public, true_labels
-from gal.secrecy.asking import WayOfAsking, predict_summed
+from gal.secrecy.asking import predict_summed
 from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]
@@ -36,14 +27,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the label holder gets for a batch of rows."""
+    """Predictions for a batch of rows."""
 
     output: Floats
     """In link space, shape (n, K): F^T, moved by the closing model where there is one."""
     missing: Mapping[str, str]
-    """Organizations that did not answer, and why; their mean contribution stands in."""
+    """Organizations that did not reply, and why; their mean contribution stands in."""
     degraded: NDArray[np.bool_]
-    """Rows for which at least one organization did not answer."""
+    """Rows for which at least one organization did not reply."""
 
 
 def learn(
@@ -55,7 +46,6 @@ def learn(
     initial: Any = "auto",
     sample_weight: Any = None,
     seed: int = 0,
-    driver: str | Driver = "auto",
     n_jobs: int | None = None,
     progress: Progress | None = None,
     on_round: Callable[[Progress], None] | None = None,
@@ -65,18 +55,21 @@ def learn(
     secrecy: Any = None,
     **options: Any,
 ) -> Ensemble:
-    """Learn ``y`` with the assistance of these organizations; options as in ``gal.engine.options.Options``.
+    """Learn labels with the assistance of these organizations.
 
-    The fitted models stay in the organizations; the ensemble holds what the label holder needs to add
-    their answers up, and her closing model, where there is one (``ensemble.closing``): ``predict`` uses it.
-    ``label_holder`` defaults to the first organization. ``progress`` (given to
-    ``on_round`` after each round) resumes a task; ``show`` draws a progress bar; ``traffic`` adds up what
-    moves between the label holder and the others. ``kind`` says whether ``y`` are classes or numbers;
-    ``auto`` asks ``gal.engine.labels.are_classes``, the same rule that ``gal simulate`` and ``gal
-    invite`` follow. ``driver``: ``auto`` or ``in-process`` (one organization after another), ``threads``,
-    ``processes``, or a function that runs a list of jobs. ``secrecy="sums"``: all answers but its own come as
-    one masked sum. ``privacy``: a mechanism of ``gal.privacy``; what is learned is the public model, and only
-    the estimators and nodes have a private refit to the true labels.
+    The fitted models stay in the organizations; ``predict`` takes both.
+
+    Parameters
+    ----------
+    y : labels (n,) or (n, K); each organization has one row of its view per label
+    kind : whether ``y`` are classes or numbers; "auto" asks ``gal.engine.labels.are_classes``
+    label_holder : a name; the first organization's by default
+    initial : F^0, a word or outputs in link space
+    progress : resumes a task; ``on_round`` gets one after each round
+    show : whether to draw a progress bar
+    traffic : adds up what moves between the label holder and the others
+    privacy : as in the estimators, without their private refit to the true labels
+    options : all other options of the estimators
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 4))
@@ -85,16 +78,21 @@ def learn(
     >>> bool(abs(predict(ensemble, [bank, shop]).output[:, 0] - X.sum(axis=1)).mean() < 0.1)
     True
     """
-    members = by_name(organizations)
-    holder = organizations[0].name if label_holder is None else label_holder
+    members, chosen = by_name(organizations), Options(**options)
+    check_privacy(privacy)
     check_public(privacy, sample_weight, initial)
-    labels = _labels(y, kind, Options(**options), privacy, resumed=progress is not None)
-    _check_rows(members, len(labels.y))
-    task, _, asking = assemble(
+    labels = _labels(y, kind, chosen, privacy, resumed=progress is not None)
+    for one in members.values():
+        if one.view.shape[0] != len(labels.y):
+            raise InvalidInputError(
+                f"organization {one.name!r} has {one.view.shape[0]} rows, the labels {len(labels.y)}: "
+                "rows must be the same, in the same order, everywhere"
+            )
+    learning = assemble(
         labels,
         members,
-        Options(**options),
-        label_holder=holder,
+        chosen,
+        label_holder=organizations[0].name if label_holder is None else label_holder,
         initial=lambda _: initial,
         sample_weight=sample_weight,
         seed=seed,
@@ -104,13 +102,11 @@ def learn(
         secrecy=secrecy,
         refits=False,
     )
-    with open_driver(driver, n_jobs) as run:
-        return _driven(task, members, run, asking, progress, on_round, show=show)
+    return learning.run(n_jobs, progress=progress, on_round=on_round, show=show).ensemble
 
 
 def _labels(y: Any, kind: str, options: Options, privacy: Any, *, resumed: bool) -> Labels:
-    """The true labels, of the kind that is asked for."""
-    check_privacy(privacy)
+    """The true labels, of this kind."""
     if privacy is None:
         return read_labels(y, kind, options)
     if resumed:
@@ -122,55 +118,24 @@ def _labels(y: Any, kind: str, options: Options, privacy: Any, *, resumed: bool)
     return true_labels(privacy, y, options, class_labels if classes else regression_labels)
 
 
-def _driven(
-    task: Task,
-    members: Mapping[str, Organization],
-    run: Driver,
-    asking: WayOfAsking,
-    progress: Progress | None,
-    on_round: Callable[[Progress], None] | None,
-    *,
-    show: bool,
-) -> Ensemble:
-    with show_progress(task.rounds, on_round, show=show) as observer:
-        learned = drive_learning(
-            task,
-            members,
-            run,
-            progress=progress,
-            on_round=observer,
-            traffic=asking.traffic,
-            asking=asking,
-        )
-    return asking.concluded(learned)
-
-
-def _check_rows(members: Mapping[str, Organization], n_labels: int) -> None:
-    for one in members.values():
-        if one.view.shape[0] != n_labels:
-            raise InvalidInputError(
-                f"organization {one.name!r} has {one.view.shape[0]} rows, the labels {n_labels}: "
-                "rows must be the same, in the same order, everywhere"
-            )
-
-
 def predict(
     ensemble: Ensemble,
     organizations: Sequence[Organization],
     views: Mapping[str, Any] | None = None,
     *,
     initial: Any = None,
-    driver: str | Driver = "auto",
     n_jobs: int | None = None,
     outside: Outside = "keep",
 ) -> Prediction:
-    """Outputs for new rows: ``views`` has each organization's columns of them.
+    """Outputs for new rows.
 
-    Without ``views`` the organizations answer for the rows they hold. One that has no view here
-    does not answer: its mean contribution stands in, and the rows are marked ``degraded``. ``outside``
-    is what becomes of answers that are far outside of what an organization other than the label
-    holder's said in learning: ``keep``, ``clip`` at the bounds, or ``missing``, as nodes have it. What was
-    learned from sums is predicted from one, with everybody there and ``outside="keep"``.
+    Parameters
+    ----------
+    views : each organization's columns of these rows; by default the rows that they hold. An organization
+        without a view does not reply: its mean contribution stands in, and the rows are ``degraded``
+    initial : F^0 of these rows, where learning got it row by row
+    outside : what becomes of replies far outside of those in learning, but the label holder's: "keep",
+        "clip" at the bounds, or "missing". What was learned from sums takes "keep" only
     """
     members = by_name(organizations)
     given = {name: one.view for name, one in members.items()} if views is None else dict(views)
@@ -182,7 +147,7 @@ def predict(
         raise InvalidInputError(f"no view belongs to any of the organizations {', '.join(members)}")
     n_rows = next(iter(sizes.values()))
     first = None if ensemble.initial is not None else _first_output(initial, n_rows, ensemble.n_outputs)
-    with open_driver(driver, n_jobs) as run:
+    with open_driver(n_jobs) as run:
         if SUM in ensemble.asked():
             ensemble, answers = predict_summed(ensemble, members, checked, n_rows, run, outside)
         else:

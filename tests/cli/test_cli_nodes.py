@@ -287,7 +287,6 @@ def test_audit(town: Town) -> None:
         (["other", "lab", "-o", "seed=-1"], 2, "non-negative"),
         (["other", "lab", "-o", "surprise=1"], 2, "surprise"),
         (["other", "lab", "-o", "rounds"], 2, "name=value"),
-        (["other", "lab", "-o", "n_folds=many", "-o", "fitted=out-of-fold"], 2, "many"),
         (["other", "lab", "-o", "held_out_fraction=some", "-o", "fitted=held-out"], 2, "some"),
         (["other", "lab", "-o", "patience=long"], 2, "patience"),
         (["other", "lab", "-o", "fitted=guess"], 2, "guess"),

@@ -203,7 +203,6 @@ def check_adds_up(found: Contributions, ensemble: Ensemble) -> None:
     [
         (300, {}, "cross-validation"),
         (600, {"validation_fraction": 0.3}, "validation"),
-        (600, {"validation_fraction": 0.3, "fitted": "out-of-fold"}, "validation"),
         (600, {"validation_fraction": 0.3, "loss": "absolute_error"}, "validation"),
         (2100, {"closing": False}, "validation"),
         (2100, {"closing": True}, "validation"),

@@ -13,8 +13,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 import gal
 from gal import GALClassifier, GALRegressor
-from gal.engine.class_weights import weights_of_rows
-from gal.engine.labels import read_labels
+from gal.engine.labels import read_labels, weights_of_rows
 from gal.engine.options import Options
 from gal.errors import InvalidColumnsError, InvalidOptionError, PrivacyError
 from gal.models import LinearModel
@@ -66,8 +65,9 @@ def test_classes_of_json_are_text() -> None:
     [
         ("even", "must be None, 'balanced' or a mapping"),
         ({}, "must be None, 'balanced' or a mapping"),
-        ({0: -1}, "of 0 must be a number above 0"),
-        ({2: 1.0}, "names 2, but the classes are '0', '1'"),
+        ({0: -1}, "must be numbers above 0"),
+        ({0: "much"}, "must be numbers above 0"),
+        ({2: 1.0}, r"names 2, but the classes are \['0', '1'\]"),
     ],
 )
 def test_what_is_no_class_weight(given: Any, said: str) -> None:

@@ -16,7 +16,6 @@ from gal.core.state import Progress
 from gal.engine.labels import class_labels, regression_labels
 from gal.engine.options import MOST_ROUNDS, ROUNDS, Options
 from gal.engine.task_making import make_rows, make_task
-from gal.estimators import _options
 from small_tables import PARTS, Floats, health, ill, stages
 
 
@@ -127,7 +126,7 @@ def test_without_a_validation_there_is_no_guard() -> None:
     ],
 )
 def test_rows_that_judge(n: int, options: dict[str, Any], parts: int, validation: int, held_out: int) -> None:
-    chosen = _options(GALRegressor(**options))
+    chosen = GALRegressor(**options)._options()
     rows = make_rows(regression_labels(np.arange(n), chosen), chosen, np.random.default_rng(0))
     assert (rows.n_parts, len(rows.validation)) == (parts, validation)
     assert len(set(rows.search) - set(rows.fit)) == held_out

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from rich.console import Console
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import Ridge
@@ -18,18 +19,18 @@ from sklearn.svm import SVR
 
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
-from gal.core.requests import FitRequest, PredictRequest
-from gal.engine.drivers import InProcess, _firsts, drive_learning, open_driver
+from gal.core.requests import FitRequest
+from gal.engine.drivers import Driver, ask, drive_learning
 from gal.engine.labels import regression_labels
 from gal.engine.observing import describe_progress, show_progress
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
-from gal.errors import InvalidOptionError, MissingExtraError, NobodyAnsweredError, NothingLearnedError
+from gal.errors import LocalModelError, MissingExtraError, NobodyAnsweredError, NothingLearnedError
 from gal.warnings import InterruptedWarning
 from small_tables import PARTS, Counter, Raising, health, ill
 
 T = TypeVar("T")
-DRIVERS = ["in-process", "threads", "processes"]
+BACKENDS = ["threading", "loky"]
 
 
 def members(n: int = 120, local: Any = None) -> tuple[list[Organization], Any]:
@@ -52,34 +53,40 @@ def in_process() -> tuple[Ensemble, np.ndarray[Any, Any]]:
     return learned()
 
 
-@pytest.mark.parametrize("driver", ["threads", "processes", "joblib"])
-def test_drivers_agree_to_the_last_bit(driver: str, in_process: tuple[Ensemble, Any]) -> None:
-    ensemble, output = learned(driver=driver, n_jobs=2)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backends_of_joblib_agree_to_the_last_bit(backend: str, in_process: tuple[Ensemble, Any]) -> None:
+    heard: list[Progress] = []
+    with parallel_config(backend):
+        ensemble, output = learned(n_jobs=2, on_round=heard.append)
     assert ensemble == in_process[0]
     assert output.tobytes() == in_process[1].tobytes()
+    assert [len(progress.rounds) for progress in heard] == [1, 2, 3]
+    assert [one.rate for one in heard[-1].rounds] == [one.rate for one in ensemble.rounds]
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_drivers_agree_in_prediction(driver: str) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backends_agree_in_prediction(backend: str) -> None:
     organizations, y = members()
     ensemble = gal.learn(y, organizations, rounds=2)
     alone = gal.predict(ensemble, organizations).output
-    assert gal.predict(ensemble, organizations, driver=driver, n_jobs=2).output.tobytes() == alone.tobytes()
+    with parallel_config(backend):
+        assert gal.predict(ensemble, organizations, n_jobs=2).output.tobytes() == alone.tobytes()
 
 
-def test_a_driver_of_ones_own(in_process: tuple[Ensemble, Any]) -> None:
-    class Backwards:
+def test_one_round_trip_a_round_whose_jobs_may_run_in_any_order() -> None:
+    class Backwards(Driver):
         asked = 0
 
         def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
             self.asked += 1
             return [job() for job in reversed(jobs)][::-1]
 
-    driver = Backwards()
-    assert learned(driver=driver)[0] == in_process[0]
-    assert (
-        driver.asked == 6
-    )  # one round trip a round, also with a cross-validation, whose first part goes first
+    organizations, y = members()
+    chosen, driver = Options(rounds=3, cross_validation=3), Backwards()
+    task = make_task(regression_labels(y, chosen), ["bank", "lab"], chosen, label_holder="bank")
+    named = {one.name: one for one in organizations}
+    assert drive_learning(task, named, driver) == drive_learning(task, named)
+    assert driver.asked == 6  # three of the sentinel fold, then three
 
 
 @pytest.mark.parametrize("kind", [GALRegressor, GALClassifier])
@@ -121,9 +128,10 @@ def test_a_large_view_is_shared_with_processes_and_not_changed() -> None:
     X = rng.normal(size=(4000, 40))  # more than 1 MB: joblib maps it into memory, read-only
     y = X[:, 0] + X[:, 20]
     ensembles = []
-    for driver in ("in-process", "processes"):
+    for n_jobs in (1, 2):
         organizations = [Organization("a", X[:, :20], Ridge()), Organization("b", X[:, 20:], Ridge())]
-        ensembles.append(gal.learn(y, organizations, rounds=2, driver=driver, n_jobs=2))
+        with parallel_config("loky"):
+            ensembles.append(gal.learn(y, organizations, rounds=2, n_jobs=n_jobs))
     assert ensembles[0] == ensembles[1]
 
 
@@ -151,6 +159,16 @@ def test_what_both_tracks_ask_in_the_first_round_is_fitted_once(weighted: bool) 
     assert np.isfinite(ensemble.alone_validation_loss)
 
 
+class Idle(Driver):
+    """Counts the jobs of a round trip, and does none."""
+
+    jobs = 0
+
+    def __call__(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+        self.jobs += len(jobs)
+        return [LocalModelError("idle") for _ in jobs]
+
+
 def test_other_numbers_are_another_fit() -> None:
     rng = np.random.default_rng(0)
     residual, weight = rng.normal(size=(9, 1)).astype(np.float32), rng.random(9)
@@ -167,41 +185,26 @@ def test_other_numbers_are_another_fit() -> None:
         (plain, asked, False),
         (asked, replace(asked, sample_weight=2 * weight), False),
     ]
-    (bank, lab), _ = members(local=SVR())
+    X = rng.normal(size=(9, 2))
+    task = make_task(regression_labels(X[:, 0], Options()), ["bank"], Options(), label_holder="bank")
     for one, other, same in pairs:
-        assert _firsts([(0, bank), (0, lab), (1, bank)], [one, other]) == [0, 1, 0 if same else 2]
-    again = PredictRequest((1,), ("bank",))
-    assert _firsts([(0, bank), (1, bank)], [again, again]) == [0, 1]
+        idle = Idle()
+        ask(task, {"bank": Organization("bank", X, SVR())}, idle, [one, other])
+        assert idle.jobs == (1 if same else 2)
 
 
-def test_unknown_drivers_are_named() -> None:
-    with (
-        pytest.raises(InvalidOptionError, match=r"in-process, threads, processes, joblib, got 'pigeons'"),
-        open_driver("pigeons"),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_errors_of_any_kind_travel(driver: str) -> None:
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_errors_of_any_kind_travel(n_jobs: int) -> None:
     class Needy(Ridge):  # type: ignore[misc]
         def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
             raise MissingExtraError("deep", "torch", "this model")
 
     X, y = health(40)
     with pytest.raises(NobodyAnsweredError, match=r"bank: failed: this model needs the package 'torch'"):
-        gal.learn(y, [Organization("bank", X, Needy())], driver=driver, n_jobs=1, rounds=1)
+        gal.learn(y, [Organization("bank", X, Needy())], n_jobs=n_jobs, rounds=1)
 
 
 # --- observers
-
-
-@pytest.mark.parametrize("driver", DRIVERS)
-def test_observers_hear_of_each_round_once_in_order(driver: str) -> None:
-    heard: list[Progress] = []
-    ensemble, _ = learned(driver=driver, n_jobs=2, on_round=heard.append)
-    assert [len(progress.rounds) for progress in heard] == [1, 2, 3]
-    assert [one.rate for one in heard[-1].rounds] == [one.rate for one in ensemble.rounds]
 
 
 def test_the_progress_bar_shows_round_loss_and_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,20 +279,12 @@ def test_ctrl_c_keeps_the_finished_rounds(cross_validation: int, fits: int) -> N
     assert model.score(X, y) > 0.5
 
 
-def test_ctrl_c_in_the_first_round_leaves_nothing() -> None:
+@pytest.mark.parametrize(("cross_validation", "fits"), [(0, 1), (4, 3)], ids=["round 1", "sentinel fold"])
+def test_ctrl_c_before_the_first_round_is_finished_leaves_nothing(cross_validation: int, fits: int) -> None:
     X, y = health()
-    local = Raising(KeyboardInterrupt(), Counter(1))
+    local = {"bank": Raising(KeyboardInterrupt(), Counter(fits)), "lab": Ridge()}
     with pytest.raises(NothingLearnedError, match="before its first round was finished"):
-        GALRegressor(PARTS, local_models=local).fit(X, y)
-
-
-def test_ctrl_c_while_the_first_part_is_learned_leaves_nothing() -> None:
-    X, y = health()
-    fits = Counter(3)
-    local = {"bank": Raising(KeyboardInterrupt(), fits), "lab": Ridge()}
-    with pytest.raises(NothingLearnedError, match="before its first round was finished"):
-        GALRegressor(PARTS, rounds=4, local_models=local, cross_validation=4).fit(X, y)
-    assert fits.count == 3
+        GALRegressor(PARTS, rounds=4, local_models=local, cross_validation=cross_validation).fit(X, y)
 
 
 def test_an_interrupted_observer_keeps_the_rounds_that_it_saw() -> None:
@@ -306,18 +301,11 @@ def test_an_interrupted_observer_keeps_the_rounds_that_it_saw() -> None:
     assert ensemble.stopped == "ended on request in round 3"
 
 
-def test_ctrl_c_in_parts_says_so_in_the_ensemble() -> None:
-    organizations, y = members(local=Raising(KeyboardInterrupt(), Counter(2)))
-    ensemble = gal.learn(y, organizations, cross_validation=0)
-    assert ensemble.stopped == "ended on request in round 2"
-    assert ensemble.n_rounds == len(ensemble.rounds) == 1
-
-
 def test_driving_asks_only_who_is_in_the_task() -> None:
     organizations, y = members(local=SVR())
     labels = regression_labels(y, Options())
     task = make_task(labels, ["bank"], Options(rounds=1), label_holder="bank")
-    ensemble = drive_learning(task, {one.name: one for one in organizations}, InProcess())
+    ensemble = drive_learning(task, {one.name: one for one in organizations})
     assert ensemble.organizations == ("bank",)
     assert organizations[0].models
     assert not organizations[1].models

@@ -20,7 +20,7 @@ from gal.core.probes.kept_probes import Probe, Probes, Sign
 from gal.core.probes.probe_rounds import _promising, _Search
 from gal.core.requests import FitRequest
 from gal.core.state import Progress
-from gal.engine.drivers import InProcess, drive_learning
+from gal.engine.drivers import drive_learning
 from gal.engine.labels import class_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
@@ -100,7 +100,7 @@ def test_what_three_know_only_together_is_heard(tmp_path: Path, monkeypatch: pyt
     task = make_task(class_labels(y[:N], options), list(members), options, label_holder="a", seed=0)
     assert task.probes is not None
     assert (task.probes.probes, task.probes.pairs) == (8, 4)
-    ensemble = drive_learning(task, members, InProcess(), on_message=seen)
+    ensemble = drive_learning(task, members, on_message=seen)
     assert ensemble.probes is not None
     assert any(
         {one.organization, *(sign.organization for sign in one.signs)} == {"a", "b", "c"}
@@ -188,7 +188,7 @@ def test_probes_are_about_a_sample_and_rows_beyond_it_cost_nothing(monkeypatch: 
             if isinstance(request, FitRequest) and request.target != "residual":
                 sizes.extend((len(request.residual), len(one)) for one in values.values())
 
-    ensemble = drive_learning(task, members, InProcess(), on_message=note)
+    ensemble = drive_learning(task, members, on_message=note)
     assert set(sizes) == {(len(rows.of_probes.fit), 500)}
     assert ensemble.probes is not None
     assert gal.predict(ensemble, list(members.values())).output.shape == (FEW, 1)
@@ -202,7 +202,7 @@ def test_where_three_know_nothing_together_it_ends_soon() -> None:
     task = make_task(class_labels(y, options), list(members), options, label_holder="a", seed=0)
     assert task.probes is not None
     assert task.probes.probes == 10
-    drive_learning(task, members, InProcess(), on_message=seen)
+    drive_learning(task, members, on_message=seen)
     counts = {name: len(vectors) for name, vectors in seen.probes.items()}
     assert max(counts.values()) == 4 + 4 + 1  # for pairs, first products, and one that follows them
 
@@ -288,7 +288,7 @@ def xor_task(n: int = FEW, **options: Any) -> tuple[Any, dict[str, Organization]
 def test_what_is_sent_is_the_residual_times_signs_and_few_signs_are_few() -> None:
     task, members, y = xor_task(N, interactions=4)
     seen: list[Any] = []
-    with_model = drive_learning(task, members, InProcess(), on_message=lambda asked, _: seen.append(asked))
+    with_model = drive_learning(task, members, on_message=lambda asked, _: seen.append(asked))
     assert with_model.probes is not None
     seeds = [one for step in seen for one in step if one.target == "random"]
     probes = [one for step in seen for one in step if one.target == "probe"]
@@ -343,7 +343,6 @@ def test_who_does_not_answer_has_no_part_in_it_and_lends_no_sign() -> None:
     ensemble = drive_learning(
         task,
         {one.name: one for one in members},
-        InProcess(),
         on_round=after,
         on_message=lambda asked, _: seen.extend(asked),
     )
@@ -368,7 +367,7 @@ def test_a_missing_organization_leaves_rows_to_the_rounds() -> None:
 @pytest.mark.usefixtures("few_are_many")
 def test_stored_and_read_back_it_says_the_same(tmp_path: Path) -> None:
     task, members, _ = xor_task(interactions=True)
-    ensemble = drive_learning(task, members, InProcess())
+    ensemble = drive_learning(task, members)
     assert ensemble.probes is not None
     said = gal.predict(ensemble, list(members.values())).output
     save_ensemble(ensemble, tmp_path / "ensemble.gal")
@@ -407,7 +406,7 @@ def test_interrupted_it_keeps_the_rounds() -> None:
 def test_a_resumed_task_finds_the_same() -> None:
     task, members, _ = xor_task(interactions=True)
     seen: list[Progress] = []
-    whole = drive_learning(task, members, InProcess(), on_round=seen.append)
+    whole = drive_learning(task, members, on_round=seen.append)
     said = gal.predict(whole, list(members.values())).output
-    again = drive_learning(task, members, InProcess(), progress=seen[0])
+    again = drive_learning(task, members, progress=seen[0])
     np.testing.assert_array_equal(gal.predict(again, list(members.values())).output, said)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from sklearn.linear_model import Ridge
 from sklearn.utils import check_random_state
 
@@ -18,7 +19,7 @@ from gal.core import pipeline
 from gal.core.line_search import mean_loss
 from gal.core.requests import PredictRequest
 from gal.core.rows import Rows
-from gal.engine.drivers import InProcess, Traffic, drive_learning
+from gal.engine.drivers import Traffic, drive_learning
 from gal.engine.labels import regression_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
@@ -65,7 +66,7 @@ def test_without_asking_again_prediction_is_something_else(concluded: list[Progr
     chosen = Options(rounds=4, cross_validation=0, validation_fraction=0.0, closing=False)
     task = make_task(regression_labels(y, chosen), ["a", "b", "c"], chosen, label_holder="a", seed=3)
     assert task.moving == ()
-    ensemble = drive_learning(task, {one.name: one for one in organizations}, InProcess())
+    ensemble = drive_learning(task, {one.name: one for one in organizations})
     off = np.abs(gal.predict(ensemble, organizations).output - concluded[-1].output)
     assert off.mean() > 0.05
 
@@ -83,14 +84,15 @@ def test_sample_weights_and_scores_of_ones_own_are_honoured(concluded: list[Prog
     assert loss == pytest.approx(ensemble.train_loss, rel=1e-5)
 
 
-@pytest.mark.parametrize("driver", ["threads", "processes"])
-def test_drivers_agree(driver: str) -> None:
+@pytest.mark.parametrize("backend", ["threading", "loky"])
+def test_drivers_agree(backend: str) -> None:
     outputs, ensembles = [], []
-    for one in ("in-process", driver):
+    for n_jobs in (1, 2):
         organizations, y = members([Drifting(), Ridge(), Drifting()])
-        options = OPTIONS | {"validation_fraction": 0.2, "driver": one, "n_jobs": 2}
-        ensembles.append(gal.learn(y, organizations, **options))
-        outputs.append(gal.predict(ensembles[-1], organizations, driver=one, n_jobs=2).output)
+        options = OPTIONS | {"validation_fraction": 0.2, "n_jobs": n_jobs}
+        with parallel_config(backend):
+            ensembles.append(gal.learn(y, organizations, **options))
+            outputs.append(gal.predict(ensembles[-1], organizations, n_jobs=n_jobs).output)
         for organization in organizations[::2]:
             held = {
                 id(models[0]) for (track, _), models in organization.models.items() if track == "assisted"
@@ -143,29 +145,6 @@ def test_a_label_holder_who_is_better_alone_predicts_what_she_learned_alone() ->
     labels, fit = regression_labels(y, Options()), task_rows(y, options).fit
     assert mean_loss(labels.loss, labels.y[fit], output[fit]) == pytest.approx(ensemble.train_loss, rel=1e-5)
     assert ensemble.train_loss < 0.1 * ensemble.initial_train_loss
-
-
-def test_out_of_fold_values_stay_out_of_fold(concluded: list[Progress]) -> None:
-    organizations, y = members()
-    options = OPTIONS | {"fitted": "out-of-fold", "n_folds": 3, "validation_fraction": 0.2}
-    gal.learn(y, organizations, **options)
-    reached = concluded[-1]
-    one = organizations[1]
-    assert len(one.models["assisted", 4]) == 3
-    rows = task_rows(y, options)
-    assert rows.folds is not None
-    last = len(reached.rounds)
-    fitted = reached.fitted[last - 2]["b"]
-    for fold, model in enumerate(one.models["assisted", last]):
-        assert is_moving(model)
-        said = model.predict_round(one.view, last - 1)
-        left_out = rows.fit[rows.folds == fold]
-        seen = rows.fit[rows.folds != fold]
-        np.testing.assert_allclose(fitted[left_out], said[left_out], atol=1e-5)
-        assert np.abs(fitted[seen] - said[seen]).mean() > 0.01
-    learned: Any = one.models["assisted", last]
-    together = np.mean([model.predict_round(one.view, last - 1) for model in learned], axis=0)
-    np.testing.assert_allclose(fitted[rows.validation], together[rows.validation], atol=1e-5)
 
 
 def task_rows(y: Floats, options: dict[str, Any]) -> Rows:

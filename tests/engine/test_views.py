@@ -42,7 +42,7 @@ class Elsewhere:
         return self.model.predict(X[X_.rows])
 
 
-@pytest.mark.parametrize("options", [{}, {"fitted": "out-of-fold"}, {"cross_validation": 3}], ids=repr)
+@pytest.mark.parametrize("options", [{}, {"cross_validation": 3}], ids=repr)
 def test_shape_and_rows_are_enough(options: dict[str, Any]) -> None:
     view: View = Positions(np.arange(90))
     found = [

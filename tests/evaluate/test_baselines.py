@@ -116,7 +116,7 @@ class TestEveryMethod:
         X, y = health()
         with pytest.raises(InvalidOptionError, match="label_holder 'shop' is none of the organizations bank"):
             make(name, label_holder="shop").fit(X, y)
-        with pytest.raises(InvalidColumnsError, match="no column 'blood' in the table"):
+        with pytest.raises(InvalidColumnsError, match=r"no columns \['blood'\]"):
             make(name, {"bank": ["blood"]}).fit(X, y)
         with pytest.raises(InvalidInputError, match="organizations is empty"):
             make(name, {})

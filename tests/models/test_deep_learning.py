@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from numpy.typing import NDArray
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
@@ -25,7 +26,7 @@ from torch import nn
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
 from gal.core.line_search import mean_loss
-from gal.engine.drivers import InProcess, Traffic, drive_learning
+from gal.engine.drivers import Traffic, drive_learning
 from gal.engine.labels import class_labels, regression_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_rows, make_task
@@ -171,7 +172,7 @@ def test_without_asking_again_prediction_would_be_something_else() -> None:
     organizations, y = columns([shared()] * 3)
     chosen = Options(rounds=3, cross_validation=0, validation_fraction=0.0, closing=False)
     task = make_task(regression_labels(y, chosen), ["a", "b", "c"], chosen, label_holder="a", seed=5)
-    ensemble = drive_learning(task, {one.name: one for one in organizations}, InProcess())
+    ensemble = drive_learning(task, {one.name: one for one in organizations})
     replayed = _train_loss(ensemble, organizations, y, "regression", "in-sample")
     assert replayed != pytest.approx(ensemble.train_loss, rel=1e-2)
 
@@ -299,7 +300,7 @@ def trainers(monkeypatch: pytest.MonkeyPatch) -> list[Trainer]:
 @pytest.mark.parametrize("local", [Counted(small_network, **QUICK), CountedBody(small_body, **QUICK)])
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [({}, 3), ({"fitted": "held-out"}, 3), ({"fitted": "out-of-fold", "n_folds": 2}, 6)],
+    [({}, 3), ({"fitted": "held-out"}, 3)],
 )
 def test_views_are_brought_once_and_trainers_made_once_for_a_task(
     options: dict[str, Any], expected: int, local: Any, trainers: list[Trainer]
@@ -315,13 +316,14 @@ def test_views_are_brought_once_and_trainers_made_once_for_a_task(
 # --- drivers
 
 
-@pytest.mark.parametrize("driver", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
-def test_drivers_agree(driver: str) -> None:
+@pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
+def test_drivers_agree(backend: str) -> None:
     outputs, ensembles = [], []
-    for one in ("in-process", driver):
+    for n_jobs in (1, 2):
         organizations, y = columns([TorchModel("mlp", **QUICK), SharedBodyModel("mlp", **QUICK), Ridge()])
-        options = OPTIONS | {"rounds": 2, "driver": one, "n_jobs": 2}
-        ensembles.append(gal.learn(y, organizations, **options))
+        options = OPTIONS | {"rounds": 2, "n_jobs": n_jobs}
+        with parallel_config(backend):
+            ensembles.append(gal.learn(y, organizations, **options))
         outputs.append(gal.predict(ensembles[-1], organizations).output)
     assert repr(ensembles[0]) == repr(ensembles[1])
     assert outputs[0].tobytes() == outputs[1].tobytes()

@@ -18,7 +18,7 @@ from sklearn.linear_model import Ridge
 from gal.core.line_search import ExactSearch, Line
 from gal.core.state import Progress
 from gal.core.stopping import Stopping
-from gal.engine.drivers import InProcess, drive_learning
+from gal.engine.drivers import drive_learning
 from gal.engine.labels import Labels
 from gal.engine.options import Options
 from gal.engine.organization import Organization
@@ -130,9 +130,7 @@ def learned(loss: CorrectedLogLoss, y: Floats, X: Floats) -> Progress:
     members = {"a": Organization("a", X[:, :half], Ridge()), "b": Organization("b", X[:, half:], Ridge())}
     task = make_task(labels, list(members), OPTIONS, label_holder="a")
     reached: list[Progress] = []
-    drive_learning(
-        replace(task, stopping=Stopping(None, None, None)), members, InProcess(), on_round=reached.append
-    )
+    drive_learning(replace(task, stopping=Stopping(None, None, None)), members, on_round=reached.append)
     return reached[-1]
 
 

@@ -94,7 +94,6 @@ def noisy_response(epsilon: float, seed: int = 3) -> RandomisedResponse:
 
 OPTIONS: list[dict[str, Any]] = [
     {},
-    {"fitted": "out-of-fold"},
     {"fitted": "held-out"},
     {"validation_fraction": 0.2},
     {"cross_validation": 3},

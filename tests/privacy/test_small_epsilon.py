@@ -70,7 +70,7 @@ def power(epsilon: float, share: float) -> float:
 
 @pytest.fixture(autouse=True)
 def no_refit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gal.estimators.refit_privately", lambda *_, **__: None)
+    monkeypatch.setattr("gal.assembling.refit_privately", lambda *_, **__: None)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)

@@ -73,7 +73,6 @@ def test_infinite_answers_of_the_label_holders_own_organization_are_unknown() ->
         {},
         {"scale_residual": False},
         {"fitted": "held-out", "validation_fraction": 0.2},
-        {"fitted": "out-of-fold"},
         {"line_search": 0.5, "cross_validation": 0},
         {"label_holder": "d"},
         {"loss": "huber"},

@@ -94,7 +94,6 @@ def test_a_loaded_classifier_is_the_saved_one(table: Any, tmp_path: Path) -> Non
         {"initial": "pulse"},
         {"loss": "huber", "local_losses": "l1"},
         {"preset": "paper", "local_models": None},
-        {"fitted": "out-of-fold", "n_folds": 3},
         {"random_state": np.random.RandomState(3)},
     ],
     ids=lambda options: " ".join(options),
@@ -105,6 +104,17 @@ def test_options_of_all_kinds_can_be_stored(options: dict[str, Any], tmp_path: P
     model = regressor(**options).fit(X, y)
     model.save(tmp_path / "model.gal")
     np.testing.assert_array_equal(GALRegressor.load(tmp_path / "model.gal").predict(X), model.predict(X))
+
+
+def test_options_of_an_earlier_version_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = health()
+    fitted = regressor().fit(X, y)
+    with monkeypatch.context() as earlier:
+        given = {**fitted.get_params(deep=False), "n_folds": 5}
+        earlier.setattr(GALRegressor, "get_params", lambda self, deep: given)
+        fitted.save(tmp_path / "model.gal")
+    loaded = GALRegressor.load(tmp_path / "model.gal")
+    np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
 
 
 def test_an_initial_model_is_stored_too(tmp_path: Path) -> None:

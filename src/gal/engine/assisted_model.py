@@ -1,20 +1,18 @@
-"""A model that was learned with assistance, and how it answers: who is asked, and
-what is made of what they say.
+"""A model that was learned with assistance: which organizations predict, and what is made of their replies.
 
-F^T(x) = F^0(x) + the organizations' answers, added up; then, where there is one, what the label holder's
-closing model or her private refit makes of the same answers.
+F^T(x) = F^0(x) + the organizations' replies, added up; then, where there is one, what the label holder's
+stacker or private refit makes of the same replies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.losses import Loss
 from gal.core.prediction import (
     answers_by_round,
     closed_output,
@@ -39,21 +37,8 @@ if TYPE_CHECKING:  # learning and predicting with arrays do without pandas
 Floats = NDArray[np.float64]
 
 
-class Refit(Protocol):
-    """What takes the place of the sum under a privacy guarantee (``gal.privacy.refit``)."""
-
-    @property
-    def own(self) -> Any:
-        """The label holder's own model in it, with its ``ensemble``; None without."""
-
-    def output(
-        self, fitted: Sequence[Mapping[str, NDArray[np.float32]]], own_output: Floats | None = None, /
-    ) -> Floats:
-        """Outputs (n, K) from the answers by round and organization, and what her own model says."""
-
-
 class Unasked(NamedTuple):
-    """Who does not answer: some organizations at all, others for some rows."""
+    """Organizations that do not reply, and rows that others do not know."""
 
     organizations: frozenset[str] = frozenset()
     rows: Mapping[str, NDArray[np.bool_]] = {}
@@ -66,19 +51,15 @@ class AssistedModel:
     ensemble: Ensemble
     organizations: Mapping[str, Organization]
     columns: DividedColumns
-    loss: Loss
     initial: InitialOutput
-    refit: Refit | None = None
+    refit: Any = None
+    """A ``gal.privacy.refit.PrivateRefit``, which takes the place of the sum under a privacy guarantee."""
     n_jobs: int | None = None
 
     def ask(self, table: Any, unasked: Unasked) -> Answers:
-        """What the organizations say of these rows; an error where one that is asked cannot answer."""
+        """The organizations' replies for these rows; an error where one of them fails."""
         asked = [name for name in self.ensemble.asked() if name not in unasked.organizations]
-        views = {name: self.columns.view(table, name) for name in asked}
-        with open_driver("joblib", self.n_jobs) as run:
-            answers = drive_prediction(
-                self.ensemble, self.organizations, views, int(table.shape[0]), run, unasked.rows
-            )
+        answers = self._replies(self.ensemble, table, asked, unasked.rows)
         failed = [name for name in answers.missing if name not in unasked.organizations]
         if failed:
             reasons = "; ".join(f"{name} {answers.missing[name]}" for name in failed)
@@ -102,7 +83,7 @@ class AssistedModel:
         added = outputs_by_organization(self.ensemble, answers)
         base = first_output(self.ensemble, len(answers.degraded), self._first(table)).copy()
         for name, part in added.items():
-            average = self._average(name)
+            average = mean_added(self.ensemble, name)
             part -= average
             base += average
         parts = {"base": base, **added}
@@ -125,54 +106,61 @@ class AssistedModel:
         return stored_answers(first, counts, replies, **models, probe_replies=probe_replies)
 
     def _own(self, output: Floats, answers: Answers, table: Any) -> Floats:
-        """F^T as far as the label holder's own models move it; with privacy, what the private refit does."""
-        if self.refit is not None:
-            return self.refit.output(answers_by_round(self.ensemble, answers), self._alone(table, answers))
-        return closed_output(self.ensemble, answers, output)
+        """F^T as the label holder's own models move it; with privacy, the output of the private refit."""
+        if self.refit is None:
+            return closed_output(self.ensemble, answers, output)
+        own_output = None
+        if self.refit.own is not None:  # its own model predicts from its own columns: nothing is sent
+            ensemble: Ensemble = self.refit.own.ensemble
+            there = [name for name in ensemble.asked() if name not in answers.missing]
+            said = self._replies(ensemble, table, there)
+            own_output = closed_output(ensemble, said, final_output(ensemble, said))
+        refitted: Floats = self.refit.output(answers_by_round(self.ensemble, answers), own_output)
+        return refitted
 
-    def _alone(self, table: Any, answers: Answers) -> Floats | None:
-        """What the label holder's own model says, on her columns and true labels; nobody else is asked."""
-        if self.refit is None or self.refit.own is None:
-            return None
-        ensemble: Ensemble = self.refit.own.ensemble
-        there = [name for name in ensemble.asked() if name not in answers.missing]
-        views = {name: self.columns.view(table, name) for name in there}
-        with open_driver("joblib", self.n_jobs) as run:
-            said = drive_prediction(ensemble, self.organizations, views, int(table.shape[0]), run)
-        return closed_output(ensemble, said, final_output(ensemble, said))
+    def _replies(
+        self,
+        ensemble: Ensemble,
+        table: Any,
+        names: Sequence[str],
+        unknown: Mapping[str, NDArray[np.bool_]] | None = None,
+    ) -> Answers:
+        views = {name: self.columns.view(table, name) for name in names}
+        with open_driver(self.n_jobs) as run:
+            return drive_prediction(ensemble, self.organizations, views, int(table.shape[0]), run, unknown)
 
     def _first(self, table: Any) -> Floats | None:
         if self.ensemble.initial is not None:
             return None
-        own_view = self.columns.own_view(table) if isinstance(self.initial, FittedModel) else None
-        return self.initial.output(table, own_view)
+        if isinstance(self.initial, FittedModel):
+            return self.initial.output(table, self.columns.view(table, str(self.ensemble.label_holder)))
+        return self.initial.output(table, None)
 
-    def _average(self, name: str) -> Floats:
-        average = np.zeros(self.ensemble.n_outputs)
-        for counts, done in zip(self.ensemble.coefficients, self.ensemble.rounds, strict=False):
-            if name in counts:
-                average += counts[name] * np.asarray(done.mean_fitted[name])
-        return average
+
+def mean_added(ensemble: Ensemble, name: str) -> Floats:
+    """What an organization, or all in a sum together, added in learning on average, shape (K,)."""
+    total = np.zeros(ensemble.n_outputs)
+    for counts, done in zip(ensemble.coefficients, ensemble.rounds, strict=False):
+        total += counts.get(name, 0.0) * np.asarray(done.mean_fitted.get(name, 0.0))
+    return total
 
 
 def read_missing(missing: Any, organizations: Sequence[str], X: Any) -> Unasked:
-    """Read the option ``missing``: names that are not asked at all, or rows
-    by name that others do not know.
-    """
+    """Read the option ``missing``: names of organizations, or the rows that each does not know."""
     if missing is None:
         return Unasked()
     by_row = dict(missing) if isinstance(missing, Mapping) else {}
     names = set(by_row) if by_row else {missing} if isinstance(missing, str) else set(missing)
-    strangers = sorted(names - set(organizations))
-    if strangers:
+    unknown = sorted(names - set(organizations))
+    if unknown:
         raise InvalidInputError(
-            f"missing names {', '.join(map(repr, strangers))}, but the organizations are "
+            f"missing names {', '.join(map(repr, unknown))}, but the organizations are "
             f"{', '.join(organizations)}"
         )
     n_rows = int(X.shape[0]) if hasattr(X, "shape") else len(X)
-    unknown = {name: row_mask(name, rows, n_rows) for name, rows in by_row.items()}
-    unasked = {name for name, rows in unknown.items() if rows.all()} if by_row else names
-    return Unasked(frozenset(unasked), unknown)
+    masks = {name: row_mask(name, rows, n_rows) for name, rows in by_row.items()}
+    unasked = {name for name, rows in masks.items() if rows.all()} if by_row else names
+    return Unasked(frozenset(unasked), masks)
 
 
 def frame_of_parts(parts: Mapping[str, Floats], outputs: Sequence[Any], index: Any) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
+from sklearn.utils._indexing import _get_column_indices
 from sklearn.utils.validation import validate_data
 
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
@@ -22,6 +23,9 @@ Columns = Iterable[str] | Iterable[int] | str | int | slice | Callable[[Any], An
 EXAMPLE = '{"bank": ["income", "debt"], "shop": ["basket"]}'
 """How organizations are given, as messages show it."""
 
+SHOWN = 20
+"""Column names that a message lists."""
+
 
 @dataclass(frozen=True)
 class DividedColumns:
@@ -31,7 +35,6 @@ class DividedColumns:
     """Of each organization's columns."""
     names: list[str] | None
     """Of all columns; None where the table had none."""
-    label_holder: str
 
     def view(self, X: Any, name: str) -> Any:
         """What an organization sees of a table."""
@@ -46,10 +49,6 @@ class DividedColumns:
             )
         return view_of(X, self.positions[name], own)
 
-    def own_view(self, X: Any) -> Any:
-        """What the label holder sees of it."""
-        return self.view(X, self.label_holder)
-
 
 def check_table(
     estimator: Any, X: Any, *, reset: bool, text: bool, finite: bool | str, lenient: bool = False
@@ -62,7 +61,12 @@ def check_table(
     if not reset and _as_learned(estimator, X):
         return X
     if hasattr(X, "columns") and hasattr(X, "shape"):
-        _check_names_differ(X)
+        twice = [str(name) for name, count in Counter(X.columns).items() if count > 1]
+        if twice:
+            raise InvalidColumnsError(
+                f"the table has several columns of one name: {', '.join(twice)}. Rename them, or leave all "
+                "but one out"
+            )
         if not lenient or getattr(estimator, "feature_names_in_", None) is None:
             validate_data(estimator, X, reset=reset, skip_check_array=True)
         if X.shape[0] == 0:
@@ -90,15 +94,6 @@ def _as_learned(estimator: Any, X: Any) -> bool:
     return names is None and is_plain(X) and X.shape[1] == estimator.n_features_in_
 
 
-def _check_names_differ(X: Any) -> None:
-    twice = [str(name) for name, count in Counter(X.columns).items() if count > 1]
-    if twice:
-        raise InvalidColumnsError(
-            f"the table has several columns of one name: {', '.join(twice)}. Rename them, or leave all "
-            "but one out"
-        )
-
-
 def columns_by_organization(
     organizations: Mapping[str, Columns] | None, X: Any, names: list[str] | None
 ) -> dict[str, list[int]]:
@@ -108,7 +103,6 @@ def columns_by_organization(
     included), as a mask, or by a callable or scikit-learn selector that gets the table. A column
     claimed twice belongs to both, with a warning.
     """
-    n_columns = int(X.shape[1])
     if organizations is None:
         raise InvalidOptionError(
             "no organizations are given: name each one with its columns of the table, for example "
@@ -126,15 +120,39 @@ def columns_by_organization(
     for name, columns in organizations.items():
         if not isinstance(name, str) or not name:
             raise InvalidInputError(f"an organization's name must be text, got {name!r}")
-        found[name] = _positions(name, columns, X, names, n_columns)
+        found[name] = positions_of(f"organization {name!r}", columns, X, names)
+        if not found[name]:
+            raise InvalidColumnsError(f"organization {name!r} has no columns: give it some or leave it out")
+        if len(set(found[name])) < len(found[name]):
+            raise InvalidColumnsError(f"organization {name!r} lists a column twice: {found[name]}")
     _warn_of_shared(found, names)
     return found
 
 
+def positions_of(what: str, columns: Columns, X: Any, names: list[str] | None) -> list[int]:
+    """Positions of columns in the table, as scikit-learn finds them; ``what`` is given these columns."""
+    if callable(columns):
+        columns = columns(X)
+    if isinstance(columns, slice) and not isinstance(columns.start or columns.stop, str):
+        columns = range(int(X.shape[1]))[columns]
+    if isinstance(columns, set | frozenset):
+        columns = sorted(columns)  # a set of names has another order in every process
+    if isinstance(columns, Iterable) and not isinstance(columns, str) and not hasattr(columns, "__array__"):
+        columns = list(columns)
+    try:
+        return list(_get_column_indices(X, columns))
+    except (ValueError, TypeError, NotImplementedError) as error:
+        there = f"the table has {X.shape[1]} columns without names: pass a data frame, or give positions. A "
+        there += "step before it in a Pipeline, such as a scaler, made an array of it? Then "
+        there += 'pipeline.set_output(transform="pandas") keeps the names'
+        if names is not None:
+            more = ", ..." if len(names) > SHOWN else ""
+            there = f"the table has {len(names)} columns: {', '.join(names[:SHOWN])}{more}"
+        raise InvalidColumnsError(f"{what}: no columns {columns!r:.200} ({error}); {there}") from error
+
+
 def plain_columns(organizations: Any) -> Any:
-    """The same mapping with lists where it has arrays, or an index of pandas,
-    which cannot be stored as they are.
-    """
+    """The same mapping without arrays or an index of pandas, which cannot be stored as they are."""
     if not isinstance(organizations, Mapping):
         return organizations
     return {
@@ -162,79 +180,19 @@ def missing_columns(X: Any, column_names: list[str] | None) -> list[str]:
     return [name for name in column_names if name not in present]
 
 
-def _positions(name: str, columns: Columns, X: Any, names: list[str] | None, n_columns: int) -> list[int]:
-    if callable(columns):
-        columns = columns(X)
-    if isinstance(columns, slice):
-        columns = range(n_columns)[_slice_of_positions(name, columns, names, n_columns)]
-    if isinstance(columns, str | int | np.integer):
-        columns = [columns]  # type: ignore[assignment]
-    if isinstance(columns, set | frozenset):
-        columns = sorted(columns)  # a set of names has another order in every process
-    if not isinstance(columns, Iterable):
-        raise InvalidColumnsError(
-            f"organization {name!r}: expected column names, positions, a slice, a mask or a selector, "
-            f"got {columns!r}"
-        )
-    chosen = np.asarray(columns if hasattr(columns, "__array__") else list(columns))
-    if chosen.dtype == np.bool_:
-        if len(chosen) != n_columns:
-            raise InvalidColumnsError(
-                f"organization {name!r}: a mask of {len(chosen)} for {n_columns} columns"
-            )
-        chosen = np.flatnonzero(chosen)
-    positions = [_position(name, column, names, n_columns) for column in chosen.tolist()]
-    if not positions:
-        raise InvalidColumnsError(f"organization {name!r} has no columns: give it some or leave it out")
-    if len(set(positions)) < len(positions):
-        raise InvalidColumnsError(f"organization {name!r} lists a column twice: {chosen.tolist()}")
-    return positions
-
-
-def _slice_of_positions(name: str, columns: slice, names: list[str] | None, n_columns: int) -> slice:
-    first, last = columns.start, columns.stop
-    if isinstance(first, str):
-        first = _position(name, first, names, n_columns)
-    if isinstance(last, str):
-        last = _position(name, last, names, n_columns) + 1
-    return slice(first, last, columns.step)
-
-
-def _position(organization: str, column: Any, names: list[str] | None, n_columns: int) -> int:
-    if isinstance(column, str):
-        if names is None:
-            raise InvalidColumnsError(
-                f"organization {organization!r} names column {column!r}, but the table has no column names: "
-                "pass a data frame, or give positions. A step before it in a Pipeline, such as a scaler, "
-                'made an array of it? Then pipeline.set_output(transform="pandas") keeps the names'
-            )
-        if column not in names:
-            raise InvalidColumnsError(
-                f"organization {organization!r}: no column {column!r} in the table; it has "
-                f"{', '.join(names[:20])}" + (", ..." if len(names) > 20 else "")
-            )
-        return names.index(column)
-    if not isinstance(column, int) or not -n_columns <= column < n_columns:
-        raise InvalidColumnsError(
-            f"organization {organization!r}: no column at position {column!r} in a table of {n_columns} "
-            "columns"
-        )
-    return column % n_columns
-
-
 def _warn_of_shared(found: Mapping[str, list[int]], names: list[str] | None) -> None:
     owners: dict[int, list[str]] = {}
     for organization, positions in found.items():
         for position in positions:
             owners.setdefault(position, []).append(organization)
-    shared = {position: who for position, who in owners.items() if len(who) > 1}
+    shared = [
+        f"{names[position] if names else position!r} by {' and '.join(who)}"
+        for position, who in owners.items()
+        if len(who) > 1
+    ]
     if shared:
-        said = "; ".join(
-            f"{names[position] if names else position!r} by {' and '.join(who)}"
-            for position, who in list(shared.items())[:5]
-        )
         warnings.warn(
-            f"{len(shared)} column(s) are claimed by more than one organization ({said}): "
+            f"{len(shared)} column(s) are claimed by more than one organization ({'; '.join(shared[:5])}): "
             "each of them gets it",
             SharedColumnsWarning,
             stacklevel=5,
@@ -243,18 +201,11 @@ def _warn_of_shared(found: Mapping[str, list[int]], names: list[str] | None) -> 
 
 def row_mask(name: str, rows: Any, n_rows: int) -> NDArray[np.bool_]:
     """True at the rows that an organization does not know; given as a mask or as positions."""
-    chosen = np.asarray(rows)
-    if chosen.dtype == np.bool_:
-        if chosen.shape != (n_rows,):
-            raise InvalidInputError(
-                f"missing[{name!r}] is a mask of {chosen.shape}, the table has {n_rows} rows"
-            )
-        return chosen
-    if chosen.size and chosen.dtype.kind not in "iu":
-        raise InvalidInputError(f"missing[{name!r}] must be a mask or positions of rows, got {rows!r}")
-    mask = np.zeros(n_rows, dtype=np.bool_)
+    mask, chosen = np.zeros(n_rows, dtype=np.bool_), np.asarray(rows)
     try:
-        mask[chosen.astype(np.intp)] = True
+        mask[chosen if chosen.size else slice(0)] = True
     except IndexError as error:
-        raise InvalidInputError(f"missing[{name!r}] names rows outside 0..{n_rows - 1}: {error}") from error
+        raise InvalidInputError(
+            f"missing[{name!r}] must be a mask or positions of the {n_rows} rows: {error}"
+        ) from error
     return mask

@@ -1,16 +1,17 @@
-"""Drivers: who carries the requests of Algorithm 1 to the organizations.
+"""Drivers: who carries the requests of Algorithm 1 to the organizations of one process.
 
-A driver runs the same work for several organizations: one after another, in threads or in
-processes. Results do not depend on which one.
+A driver runs the same work for several organizations, one after another or in the workers of joblib. Results
+do not depend on which one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
@@ -26,19 +27,13 @@ from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
 from gal.engine.organization import Organization, fit_locally, predict_locally, take_rows
-from gal.errors import (
-    GALError,
-    InvalidInputError,
-    InvalidOptionError,
-    LocalModelError,
-    NothingLearnedError,
-)
+from gal.errors import GALError, InvalidInputError, InvalidOptionError, LocalModelError, NothingLearnedError
 from gal.threads import at_most
 
 T = TypeVar("T")
 Result = TypeVar("Result")
 MessageObserver = Callable[[Sequence[Request], Sequence[Mapping[str, Any]]], None]
-"""Told what was asked in a round trip, and every organization's answer to each request."""
+"""Called with the requests of a round trip, and every organization's reply to each request."""
 
 Asks = Callable[[Task, Mapping[str, Organization], "Driver", Sequence[Request]], "list[Mapping[str, Any]]"]
 """One round trip, as ``ask`` makes it."""
@@ -46,10 +41,10 @@ Asks = Callable[[Task, Mapping[str, Organization], "Driver", Sequence[Request]],
 
 @dataclass
 class Traffic:
-    """What learning moved between the label holder and the others; her own organization is at hand."""
+    """What learning moved between the label holder and the others; its own organization is at hand."""
 
     trips: int = 0
-    """Round trips in which somebody else was asked."""
+    """Round trips with a request to another organization."""
     sent: int = 0
     """Bytes of residuals (and of sample weights, where they are shared) to the others."""
     received: int = 0
@@ -58,7 +53,7 @@ class Traffic:
     """Of these: values of models that had moved, after the last round."""
 
     def count(self, request: Request, organizations: int, answers: Sequence[Any]) -> None:
-        """One request to so many others, and what came back; asking again for what moved sends no data."""
+        """One request to so many others, and their replies; asking again for what moved sends no data."""
         came = sum(one.nbytes for one in answers if isinstance(one, np.ndarray))
         self.received += came
         if isinstance(request, FitRequest):
@@ -67,74 +62,62 @@ class Traffic:
         else:
             self.asked_again += came
 
-
-class Driver(Protocol):
-    """Runs jobs, in any order and at any place; results in the order of the jobs.
-
-    One that runs them in other processes says so with an attribute ``elsewhere = True``: views that
-    models prepare (such as on a GPU) are then prepared there, in every round. One that has several cores for
-    them says how many with an attribute ``cores``: the jobs share them.
-    """
-
-    def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
-        """The result of each job."""
+    def count_trip(
+        self, holder: str | None, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """One round trip."""
+        others = [[name for name in request.organizations if name != holder] for request in requests]
+        for request, names, said in zip(requests, others, replies, strict=True):
+            self.count(request, len(names), [said[name] for name in names])
+        self.trips += any(others)
 
 
-@dataclass(frozen=True)
-class InProcess:
-    """One job after another."""
+@dataclass
+class Driver:
+    """Runs jobs one after another, or in the workers of a joblib pool; results in the order of the jobs."""
 
-    def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
-        return [job() for job in jobs]
-
-
-@dataclass(frozen=True)
-class _Pool:
-    """Jobs in the workers of a joblib pool."""
-
-    pool: Any
-    elsewhere: bool
-    cores: int
+    pool: Any = None
+    elsewhere: bool = False
+    """Whether jobs run in other processes, where views are prepared in every round."""
+    cores: int = 1
+    """Cores that the jobs share."""
 
     def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
-        with at_most(_share(self, len(jobs))):  # here, for BLAS is limited for a whole process
+        if self.pool is None:
+            return [job() for job in jobs]
+        with at_most(self.share(len(jobs))):  # here, for BLAS is limited for a whole process
             return list(self.pool(delayed(job)() for job in jobs))
+
+    def share(self, jobs: int) -> int:
+        """Cores for each of so many jobs at a time."""
+        return max(1, self.cores // max(1, jobs))
+
+
+IN_PROCESS = Driver()
 
 
 @contextmanager
-def open_driver(driver: str | Driver = "in-process", n_jobs: int | None = None) -> Iterator[Driver]:
-    """The driver of this name, for one task: in-process, threads, processes, or joblib's choice.
+def open_driver(n_jobs: int | None) -> Iterator[Driver]:
+    """The driver for so many cores, for one task.
 
-    ``joblib`` is threads unless the caller has chosen another backend with ``joblib.parallel_config``; its
-    workers live as long as the task.
+    More than one are joblib's: threads, unless the caller has chosen another backend with
+    ``joblib.parallel_config``.
     """
-    if not isinstance(driver, str):
-        yield driver
-        return
     if n_jobs == 0:
         raise InvalidOptionError("n_jobs must be a number of cores, -1 for all of them, or None; got 0")
-    settings: dict[str, dict[str, Any]] = {
-        "in-process": {},
-        "threads": {"backend": "threading"},
-        "processes": {"backend": "loky"},
-        "joblib": {"prefer": "threads"},
-    }
-    if driver != "auto" and driver not in settings:
-        raise InvalidOptionError(f"driver must be one of {', '.join(settings)}, got {driver!r}")
-    if driver in {"auto", "in-process"} or (driver == "joblib" and n_jobs in (None, 1)):
-        yield InProcess()
+    if n_jobs in (None, 1):
+        yield IN_PROCESS
         return
     # max_nbytes: large views are shared as memory maps, once, not copied with every request.
-    several = -1 if n_jobs is None else n_jobs
-    with Parallel(n_jobs=several, max_nbytes="1M", **settings[driver]) as pool:
+    with Parallel(n_jobs=n_jobs, max_nbytes="1M", prefer="threads") as pool:
         elsewhere = not getattr(pool._backend, "supports_sharedmem", False)
-        yield _Pool(pool, elsewhere, effective_n_jobs(several))
+        yield Driver(pool, elsewhere, effective_n_jobs(n_jobs))
 
 
 def drive_learning(
     task: Task,
     organizations: Mapping[str, Organization],
-    driver: Driver,
+    driver: Driver = IN_PROCESS,
     *,
     progress: Progress | None = None,
     on_round: Observer | None = None,
@@ -147,14 +130,22 @@ def drive_learning(
     Models of an earlier task are forgotten, unless this one resumes from ``progress``. ``asking`` makes the
     round trips, where not ``ask`` does: it may know more organizations than the task.
     """
-    asked = task.organizations if asking is None else tuple(organizations)
-    members = {name: organizations[name] for name in asked}
+    names = task.organizations if asking is None else tuple(organizations)
+    members = {name: organizations[name] for name in names}
     if progress is None:
         for one in members.values():
             one.models.clear()
+
+    def trip(requests: Sequence[Request]) -> list[Mapping[str, Any]]:
+        replies = (asking or ask)(task, members, driver, requests)
+        if traffic is not None:
+            traffic.count_trip(task.label_holder, requests, replies)
+        if on_message is not None:
+            on_message(requests, replies)
+        return replies
+
     try:
-        listeners = _listeners(task, traffic, on_message)
-        return _drive(task, members, driver, progress, on_round, listeners, asking or ask)
+        return _drive(task, trip, progress, on_round)
     finally:
         for one in members.values():
             one.release()
@@ -162,14 +153,11 @@ def drive_learning(
 
 def _drive(
     task: Task,
-    organizations: Mapping[str, Organization],
-    driver: Driver,
-    progress: Progress | None,
+    trip: Callable[[Sequence[Request]], list[Mapping[str, Any]]],
+    reached: Progress | None,
     on_round: Observer | None,
-    listeners: Sequence[MessageObserver],
-    asking: Asks,
 ) -> Ensemble:
-    reached, unclosed = progress, False
+    unclosed = False
 
     def note(now: Progress) -> None:
         nonlocal reached
@@ -177,14 +165,12 @@ def _drive(
         if on_round is not None:
             on_round(now)
 
-    steps = on_one_thread(learn(task, progress=progress, on_round=note))
+    steps = on_one_thread(learn(task, progress=reached, on_round=note))
     try:
         requests = next(steps)
         while True:
             try:
-                replies = asking(task, organizations, driver, requests)
-                for listen in listeners:
-                    listen(requests, replies)
+                replies = trip(requests)
             except KeyboardInterrupt:
                 requests = steps.throw(EndLearning())
                 continue
@@ -208,105 +194,12 @@ def _drive(
     return ensemble
 
 
-def _listeners(
-    task: Task, traffic: Traffic | None, on_message: MessageObserver | None
-) -> list[MessageObserver]:
-    counting = [] if traffic is None else [partial(_count, traffic, task)]
-    return [*counting, *([] if on_message is None else [on_message])]
-
-
-def _count(
-    traffic: Traffic, task: Task, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]
-) -> None:
-    asked = False
-    for request, answers in zip(requests, replies, strict=True):
-        others = [name for name in request.organizations if name != task.label_holder]
-        traffic.count(request, len(others), [answers[name] for name in others])
-        asked = asked or bool(others)
-    traffic.trips += asked
-
-
-def ask(
-    task: Task, organizations: Mapping[str, Organization], driver: Driver, requests: Sequence[Request]
-) -> list[Mapping[str, Any]]:
-    """One round trip in learning: for each request every organization's values, or what went wrong there.
-
-    Her own organization is asked for both of the label holder's tracks; in the first round for the same,
-    which is fitted once.
-    """
-    asked = [
-        (index, organizations[name])
-        for index, request in enumerate(requests)
-        for name in request.organizations
-    ]
-    elsewhere, firsts = bool(getattr(driver, "elsewhere", False)), _firsts(asked, requests)
-    share = _share(driver, sum(first == place for place, first in enumerate(firsts)))
-    jobs = {
-        place: partial(_or_error, _job(task, one, requests[index], elsewhere, share))
-        for place, (index, one) in enumerate(asked)
-        if firsts[place] == place
-    }
-    results = dict(zip(jobs, driver(list(jobs.values())), strict=True))
-    replies: list[dict[str, Any]] = [{} for _ in requests]
-    for first, (index, one) in zip(firsts, asked, strict=True):
-        request, result = requests[index], results[first]
-        if isinstance(request, FitRequest) and not isinstance(result, GALError):
-            result, models = result
-            one.keep(request, models)
-        replies[index][one.name] = result
-    return list(replies)
-
-
-def _share(driver: Driver, jobs: int) -> int:
-    """Cores for each of so many jobs at a time."""
-    return max(1, int(getattr(driver, "cores", 1)) // max(1, jobs))
-
-
-def _firsts(asked: Sequence[tuple[int, Organization]], requests: Sequence[Request]) -> list[int]:
-    """For each of those asked, the first place where the same fit is asked of the same organization."""
-    firsts, known = list(range(len(asked))), dict[tuple[str, int, int | None, str], int]()
-    for place, (index, one) in enumerate(asked):
-        request = requests[index]
-        if not isinstance(request, FitRequest) or one.moves:  # a body that moves serves one track
-            continue
-        first = known.setdefault((one.name, request.round, request.part, request.target), place)
-        before = requests[asked[first][0]]
-        if first < place and isinstance(before, FitRequest) and _same_numbers(before, request):
-            firsts[place] = first
-    return firsts
-
-
-def _same_numbers(one: FitRequest, other: FitRequest) -> bool:
-    """Whether residuals and weights are the same."""
-    if one.sample_weight is None or other.sample_weight is None:
-        weighed_alike = one.sample_weight is other.sample_weight
-    else:
-        weighed_alike = np.array_equal(one.sample_weight, other.sample_weight)
-    return weighed_alike and np.array_equal(one.residual, other.residual)
-
-
-def _job(task: Task, one: Organization, request: Request, elsewhere: bool, share: int) -> Callable[[], Any]:
-    """What the organization does with the request; nothing in it refers to the organization itself."""
-    view: Any = one.view
-    if not elsewhere:
-        try:
-            view = one.prepare()
-        except GALError as error:
-            return partial(_fail, error)
-    if isinstance(request, FitRequest):
-        before = one.models_before(request)
-        how: dict[str, Any] = {"previous": before, "share": share}
-        return partial(fit_locally, one.name, view, one.model, request, task.terms, **how)
-    asked = one.name, view, dict(one.models), request, task.loss.n_outputs
-    return partial(predict_locally, *asked, own_rows=task.rows, share=share)
-
-
 def drive_own(
     task: Task, organizations: Mapping[str, Organization], driver: Driver, steps: Generator[Any, Any, Result]
 ) -> Result:
-    """Run what asks the label holder's own organization only: no traffic, and nobody is told."""
+    """Run a learning of the label holder's own organization: no traffic, and no observer."""
+    steps = on_one_thread(steps)
     try:
-        steps = on_one_thread(steps)
         requests = next(steps)
         while True:
             requests = steps.send(ask(task, organizations, driver, requests))
@@ -315,8 +208,61 @@ def drive_own(
     return found
 
 
-def _fail(error: GALError) -> Any:
-    raise error
+def ask(
+    task: Task, organizations: Mapping[str, Organization], driver: Driver, requests: Sequence[Request]
+) -> list[Mapping[str, Any]]:
+    """One round trip in learning: for each request every organization's values, or what went wrong there.
+
+    The label holder's two tracks often need the same fit of its own organization: it is made once.
+    """
+    asked: list[tuple[int, Organization, Hashable]] = []
+    for place, request in enumerate(requests):
+        fit = _digest(request)
+        for name in request.organizations:
+            one = organizations[name]  # a body that moves serves one track
+            asked.append((place, one, (name, place if fit is None or one.moves else fit)))
+    share = driver.share(len({key for _, _, key in asked}))
+    jobs = {key: _job(task, one, requests[place], driver, share) for place, one, key in asked}
+    results = dict(zip(jobs, driver(list(jobs.values())), strict=True))
+    replies: list[dict[str, Any]] = [{} for _ in requests]
+    for place, one, key in asked:
+        request, result = requests[place], results[key]
+        if isinstance(request, FitRequest) and not isinstance(result, GALError):
+            result, models = result
+            one.keep(request, models)
+        replies[place][one.name] = result
+    return list(replies)
+
+
+def _digest(request: Request) -> bytes | None:
+    """The same for requests of the same fit, whatever their track; None where nothing is fitted."""
+    if not isinstance(request, FitRequest):
+        return None
+    found = hashlib.blake2b(repr((request.round, request.part, request.target)).encode())
+    for numbers in (request.residual, request.sample_weight):
+        found.update(b"none" if numbers is None else numbers.tobytes())
+    return found.digest()
+
+
+def _job(task: Task, one: Organization, request: Request, driver: Driver, share: int) -> Callable[[], Any]:
+    """What the organization does with the request; nothing in it refers to the organization itself."""
+    try:
+        view = one.view if driver.elsewhere else one.prepare()
+    except GALError as error:
+        return partial(LocalModelError, str(error))
+    if isinstance(request, FitRequest):
+        fit = partial(fit_locally, one.name, view, one.model, request, task.terms)
+        return partial(_or_error, fit, previous=one.models_before(request), share=share)
+    again = partial(predict_locally, one.name, view, dict(one.models), request, task.loss.n_outputs)
+    return partial(_or_error, again, share=share)
+
+
+def _or_error(job: Callable[..., T], **options: Any) -> T | GALError:
+    """Errors travel as values, so that one organization's failure is not the round's."""
+    try:
+        return job(**options)
+    except GALError as error:
+        return LocalModelError(str(error))  # a plain one: with its cause it might not travel
 
 
 def drive_prediction(
@@ -324,11 +270,11 @@ def drive_prediction(
     organizations: Mapping[str, Organization],
     views: Mapping[str, Any],
     n_rows: int,
-    driver: Driver,
+    driver: Driver = IN_PROCESS,
     unknown: Mapping[str, NDArray[np.bool_]] | None = None,
     outside: Outside = "keep",
 ) -> Answers:
-    """Run ``predict``; who has no view here does not answer, nor do ``unknown`` rows.
+    """Run ``predict``; an organization without a view here does not answer, nor do ``unknown`` rows.
 
     ``outside``: what becomes of answers unlike those in learning.
     """
@@ -356,30 +302,18 @@ def ask_to_predict(
     unknown: Mapping[str, NDArray[np.bool_]],
 ) -> dict[str, Any]:
     """One round trip: every organization's predictions of all rounds, NaN at ``unknown`` rows."""
-    asked = [name for name in request.organizations if name in views]
+    asked = {name: views[name] for name in request.organizations if name in views}
     known = {name: ~unknown[name] for name in asked if name in unknown}
-    asked_views = {name: views[name] for name in asked} | {
-        name: take_rows(views[name], np.flatnonzero(rows)) for name, rows in known.items()
-    }
-    jobs = [
-        partial(
-            _or_error,
-            partial(
-                predict_locally,
-                name,
-                asked_views[name],
-                organizations[name].models,
-                request,
-                ensemble.n_outputs,
-                share=_share(driver, len(asked)),
-            ),
-        )
-        for name in asked
-    ]
+    asked |= {name: take_rows(asked[name], np.flatnonzero(rows)) for name, rows in known.items()}
+    share, n_outputs = driver.share(len(asked)), ensemble.n_outputs
+    jobs = []
+    for name, view in asked.items():
+        job = partial(predict_locally, name, view, organizations[name].models, request, n_outputs)
+        jobs.append(partial(_or_error, job, share=share))
     replies: dict[str, Any] = dict(zip(asked, driver(jobs), strict=True))
     for name, rows in known.items():
         if isinstance(replies[name], np.ndarray):
-            values = np.full((len(request.rounds), len(rows), ensemble.n_outputs), np.nan, dtype=np.float32)
+            values = np.full((len(request.rounds), len(rows), n_outputs), np.nan, dtype=np.float32)
             values[:, rows] = replies[name]
             replies[name] = values
     return replies
@@ -388,7 +322,7 @@ def ask_to_predict(
 def fitted_now(
     task: Task, ensemble: Ensemble, reached: Progress, members: Mapping[str, Organization]
 ) -> Sequence[Mapping[str, NDArray[np.float32]]]:
-    """The replies of all rounds that an assisted model uses; of moving models what they say now."""
+    """The replies of all rounds that an assisted model uses; current ones of moving models."""
     rounds = tuple(range(1, ensemble.n_rounds + 1))
     request = PredictRequest(rounds, tuple(name for name in task.moving if name in ensemble.asked()))
     moved = {name: members[name].revisit(request, task.terms) for name in request.organizations}
@@ -401,20 +335,12 @@ def fitted_now(
 
 
 def by_name(organizations: Sequence[Organization]) -> dict[str, Organization]:
-    """Organizations by name, in order of their names: the order in which they were given is nothing."""
-    found: dict[str, Organization] = {}
-    for one in organizations:
-        if one.name in found:
-            raise InvalidInputError(f"two organizations are called {one.name!r}: names must differ")
-        found[one.name] = one
+    """Organizations by name, in order of their names: the given order means nothing."""
+    found = {one.name: one for one in sorted(organizations, key=lambda one: one.name)}
     if not found:
         raise InvalidInputError("no organizations: at least one is needed")
-    return {name: found[name] for name in sorted(found)}
-
-
-def _or_error(job: Callable[[], T]) -> T | GALError:
-    """Errors travel as values, so that one organization's failure is not the round's."""
-    try:
-        return job()
-    except GALError as error:
-        return LocalModelError(str(error))  # a plain one: with its cause it might not travel
+    if len(found) < len(organizations):
+        names = [one.name for one in organizations]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise InvalidInputError(f"two organizations are called {twice!r}: names must differ")
+    return found

@@ -1,43 +1,32 @@
-"""F^0 from what the label holder already has: a constant, a score column, or a fitted model.
-
-The paper starts from F^0(x_1, y_1), "based only on her local data and labels". In production that is
-the score that she uses today.
-"""
+"""F^0 from what the label holder already has: a constant, a score column, or a fitted model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from sklearn.utils import _safe_indexing
 
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, Poisson
+from gal.engine.columns import missing_columns, positions_of, view_of
 from gal.engine.labels import Labels
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
 from gal.threads import at_most
 
 Floats = NDArray[np.float64]
 
+WORDS = ("auto", "best", "zero", "mean", "median")
+"""F^0 that is one constant: "best" for the loss; "mean" and "median" of numbers."""
+
 SMALLEST = 1e-6
 """Probabilities closer to 0 or 1 than this are taken as this: their log would rule everything."""
 
 
-class InitialOutput(Protocol):
-    """Where F^0 comes from: once in learning, and again for every row predicted."""
-
-    def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:
-        """What ``gal.engine.task_making.initial_output`` takes: a word, or outputs of shape (n, K)."""
-
-    def output(self, table: Any, own_view: Any) -> Floats | None:
-        """F^0 of new rows, shape (n, K); None where it is one constant."""
-
-
 @dataclass
 class ConstantOutput:
-    """The same for all rows: a word such as "auto" or "zero"."""
+    """The same for all rows: a word."""
 
     word: str = "auto"
 
@@ -50,10 +39,9 @@ class ConstantOutput:
 
 @dataclass
 class ScoreColumn:
-    """A column of the table (or one per output) with a score that she already has.
+    """A column of the table (or one per output) with a score of any scale.
 
-    Any score will do: learning finds ``shift + slope * score`` that lowers her loss the most.
-    Scores between 0 and 1 of a log loss are read as probabilities.
+    Learning finds the best ``shift + slope * score``. Between 0 and 1, scores of classes are probabilities.
     """
 
     columns: list[int]
@@ -82,22 +70,14 @@ class ScoreColumn:
         return np.asarray(self.shift) + self.slope * base
 
     def _read(self, table: Any) -> Floats:
-        if self.names is not None and hasattr(table, "columns"):
-            lacking = sorted(set(self.names) - {str(name) for name in table.columns})
-            if lacking:
-                raise InvalidColumnsError(f"the table lacks the score column {', '.join(lacking)}")
-            columns = [np.asarray(table[name], dtype=np.float64) for name in self.names]
-        else:
-            columns = [
-                np.asarray(_safe_indexing(table, position, axis=1), dtype=np.float64)
-                for position in self.columns
-            ]
-        score = np.column_stack(columns)
-        if not np.isfinite(score).all():
+        lacking = missing_columns(table, self.names)
+        if lacking:
+            raise InvalidColumnsError(f"the table lacks the score column {', '.join(lacking)}")
+        score = np.asarray(view_of(table, self.columns, self.names), dtype=np.float64)
+        absent = ~np.isfinite(score).all(axis=1)
+        if absent.any():
             raise InvalidInputError(
-                f"{int((~np.isfinite(score)).any(axis=1).sum())} rows have no finite score in the initial "
-                "column: "
-                "fill them in"
+                f"{absent.sum()} rows have no finite score in the initial column: fill them in"
             )
         return score
 
@@ -110,25 +90,23 @@ class ScoreColumn:
 
 @dataclass
 class FittedModel:
-    """A model that the label holder fitted on her own columns before."""
+    """A model that the label holder fitted on its own columns before."""
 
     model: Any
     loss: Loss | None = None
 
     def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:
         self.loss = labels.loss
-        known = getattr(self.model, "classes_", None)
+        name, known = type(self.model).__name__, getattr(self.model, "classes_", None)
         if labels.classes is not None and known is not None and not np.array_equal(known, labels.classes):
             raise InvalidInputError(
-                f"the initial model {type(self.model).__name__} knows the classes "
-                f"{np.asarray(known).tolist()}, "
-                f"the labels are {labels.classes.tolist()}"
+                f"the initial model {name} knows the classes {np.asarray(known).tolist()}, the labels are "
+                f"{labels.classes.tolist()}"
             )
-        output = self.output(table, own_view)
-        if output.shape != (len(labels.y), labels.loss.n_outputs):
+        output, expected = self.output(table, own_view), (len(labels.y), labels.loss.n_outputs)
+        if output.shape != expected:
             raise InvalidInputError(
-                f"the initial model {type(self.model).__name__} gives outputs of shape {output.shape}, "
-                f"expected {(len(labels.y), labels.loss.n_outputs)}"
+                f"the initial model {name} gives outputs of shape {output.shape}, expected {expected}"
             )
         return output
 
@@ -143,34 +121,22 @@ class FittedModel:
         return np.log(np.maximum(prediction, SMALLEST)) if isinstance(self.loss, Poisson) else prediction
 
 
-def check_initial(initial: Any, loss: Loss, names: list[str] | None, n_columns: int) -> InitialOutput:
+InitialOutput = ConstantOutput | ScoreColumn | FittedModel
+"""Where F^0 comes from: ``learn`` once, which gives a word or outputs (n, K), and ``output`` of new rows."""
+
+
+def check_initial(initial: Any, loss: Loss, names: list[str] | None, X: Any) -> InitialOutput:
     """Read the option: a word, a column (or list of columns) of the table, or a fitted model."""
-    if isinstance(initial, str) and (names is None or initial not in names):
-        if initial not in {"auto", "best", "zero", "mean", "median"}:
+    if isinstance(initial, str) and initial not in (names or ()):
+        if initial not in WORDS:
             raise InvalidOptionError(
-                f"initial must be auto, best, zero, mean, median, a column of the table or a fitted model, "
-                f"got {initial!r}"
+                f"initial must be {', '.join(WORDS)}, a column of the table or a fitted model, got "
+                f"{initial!r:.100}"
             )
         return ConstantOutput(initial)
-    if isinstance(initial, str | int | np.integer):
-        initial = [initial]
-    if isinstance(initial, list | tuple):
-        if all(isinstance(column, str) for column in initial):
-            unknown = [column for column in initial if names is None or column not in names]
-            if unknown:
-                raise InvalidColumnsError(f"initial: no column {', '.join(map(repr, unknown))} in the table")
-            return ScoreColumn([(names or []).index(column) for column in initial], list(initial))
-        outside = [
-            column
-            for column in initial
-            if not isinstance(column, int | np.integer) or not -n_columns <= column < n_columns
-        ]
-        if outside:
-            raise InvalidColumnsError(
-                f"initial: no column at position {', '.join(map(repr, outside))} in a table of {n_columns} "
-                "columns"
-            )
-        positions = [int(column) % n_columns for column in initial]
+    if isinstance(initial, str | int | np.integer | list | tuple):
+        columns: Any = initial if isinstance(initial, list | tuple) else [initial]
+        positions = positions_of("initial", columns, X, names)
         return ScoreColumn(positions, None if names is None else [names[position] for position in positions])
     needed = "predict_proba" if isinstance(loss, BinaryLogLoss | MultinomialLogLoss) else "predict"
     if not hasattr(initial, needed):
@@ -187,12 +153,12 @@ def _calibrate(
     """Shift (per output) and slope that make ``shift + slope * base`` the best output."""
     size = float(base.std()) or 1.0
     centre = base.mean(axis=0)
+    moved = (base - centre) / size
     weight = np.ones(len(y)) if sample_weight is None else sample_weight
     mass = float(weight.sum())
     start = np.r_[loss.initial(y, sample_weight), 0.0]
 
     def objective(parameters: Floats) -> tuple[float, Floats]:
-        moved = (base - centre) / size
         output = parameters[:-1] + parameters[-1] * moved
         pull = -loss.pseudo_residual(y, output) * weight[:, None] / mass
         gradient = np.r_[pull.sum(axis=0), float((pull * moved).sum())]

@@ -1,17 +1,11 @@
-"""Labels: whether they are classes, how the loss reads them, and scikit-learn's
-own messages about wrong ones.
-
-One rule says whether labels are classes, wherever nobody says it: ``are_classes``.
-``gal.learn``, ``gal simulate``, ``gal leakage`` and ``gal invite`` all ask it, so that a
-rehearsal rehearses the task that will run.
-"""
+"""Labels: whether they are classes, how the loss reads them, and what rows of each class count."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -20,7 +14,7 @@ from numpy.typing import NDArray
 
 from gal.core.losses import REGRESSION_LOSSES, Loss, classification_loss, regression_loss
 from gal.engine.options import Options, is_auto
-from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
+from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError, PrivacyError
 
 Floats = NDArray[np.float64]
 
@@ -54,7 +48,7 @@ LARGEST_NUMBER = 1e100
 
 
 def are_classes(y: Any) -> bool:
-    """Whether labels are classes, where nobody says it: THE rule, for every way into GAL.
+    """Whether labels are classes, where no option says it: one rule for every way into GAL.
 
     Text and booleans are classes. Whole numbers are classes if they have at most ``MOST_CLASSES`` different
     values, however they are stored: 0.0 and 1.0 of a column that a file made floats are the classes 0 and 1.
@@ -72,9 +66,7 @@ def are_classes(y: Any) -> bool:
 
 
 def read_labels(y: Any, kind: str, options: Options) -> Labels:
-    """Labels and their loss, of the kind that was said; "auto" asks ``are_classes``,
-    unless the loss is for numbers.
-    """
+    """Labels and their loss, of this kind; "auto" asks ``are_classes``, unless the loss is for numbers."""
     if kind not in LABEL_KINDS:
         raise InvalidOptionError(f"kind must be auto, classification or regression, got {kind!r}")
     if kind == "auto":
@@ -89,9 +81,7 @@ def read_labels(y: Any, kind: str, options: Options) -> Labels:
 
 
 def plain_labels(y: Any) -> NDArray[Any]:
-    """Labels as an array; numbers that came as objects, as decimals and some
-    columns of pandas do, as numbers.
-    """
+    """Labels as an array; numbers that came as objects (decimals, some columns of pandas) as numbers."""
     labels = np.asarray(y)
     if labels.dtype.kind != "O" or labels.ndim != 1:
         return labels
@@ -129,14 +119,8 @@ def named_classes(y: NDArray[Any], classes: Sequence[Any]) -> NDArray[Any]:
     named = {_as_written(one): one for one in classes}
     if y.dtype == np.bool_:  # a file's True and TRUE are true here, however the class is written
         named = {text.casefold(): one for text, one in named.items()}
-    known: dict[tuple[type, Any], Any] = {}
-    found = np.empty(len(y), dtype=object)
-    for place, one in enumerate(y.tolist()):
-        key = (type(one), one)
-        if key not in known:
-            known[key] = named.get(_as_written(one), one)
-        found[place] = known[key]
-    return found
+    class_of = lru_cache(maxsize=None, typed=True)(lambda one: named.get(_as_written(one), one))
+    return np.fromiter(map(class_of, y.tolist()), dtype=object, count=len(y))
 
 
 def _as_written(value: Any) -> str:
@@ -157,11 +141,11 @@ def _whole(labels: NDArray[Any]) -> bool:
 
 def regression_labels(y: Any, options: Options) -> Labels:
     """Labels of shape (n,) or (n, K) and their loss: squared error, absolute error in the paper."""
+    labels = _rows_of_labels(y)
     try:
-        columns = _rows_of_labels(y).astype(np.float64)
+        columns = labels.astype(np.float64).reshape(len(labels), -1)
     except (TypeError, ValueError) as error:
         raise InvalidLabelsError(f"regression labels must be numbers: {error}") from error
-    columns = columns.reshape(len(columns), -1)
     largest = float(np.max(np.abs(columns), initial=0.0, where=np.isfinite(columns)))
     if largest > LARGEST_NUMBER:
         raise InvalidLabelsError(
@@ -187,9 +171,8 @@ def class_labels(y: Any, options: Options) -> Labels:
     missing = is_missing(given.reshape(len(given)))
     if missing.any():
         raise InvalidLabelsError(
-            f"{int(missing.sum())} of {len(given)} labels are missing (first at row "
-            f"{int(missing.argmax())}): "
-            "remove these rows or fill in their labels"
+            f"{missing.sum()} of {len(given)} labels are missing (first at row {missing.argmax()}): remove "
+            "these rows or fill in their labels"
         )
     try:
         classes, codes = np.unique(given, return_inverse=True)
@@ -197,8 +180,7 @@ def class_labels(y: Any, options: Options) -> Labels:
         raise InvalidLabelsError(f"class labels of different types cannot be told apart: {error}") from error
     if len(classes) < 2:
         raise InvalidLabelsError(
-            f"all {len(codes)} labels are of one class ({classes.tolist()}): classification needs at least "
-            "two"
+            f"all {len(codes)} labels are of one class ({classes.tolist()}): a classification needs two"
         )
     loss = classification_loss(
         "log_loss" if is_auto(options.loss) else options.loss, len(classes), one_output=not options.paper
@@ -206,26 +188,56 @@ def class_labels(y: Any, options: Options) -> Labels:
     return Labels(codes.reshape(-1, 1).astype(np.float64), loss, classes)
 
 
+def weights_of_rows(labels: Labels, class_weight: Any, sample_weight: Any, *, private: bool) -> Floats | None:
+    """Weights (n,) of rows by their own and by their class; None: all count the same.
+
+    Organizations get the weights with every residual, and read classes from them.
+    """
+    own = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    if class_weight is None:
+        return own
+    if private:
+        raise PrivacyError(
+            "class_weight would tell the organizations the class of every row: learn without it under a "
+            "privacy mechanism"
+        )
+    if labels.classes is None:
+        raise InvalidOptionError(
+            "class_weight is for classes, and these labels are numbers: leave it out, or weigh rows with "
+            "sample_weight"
+        )
+    codes, names = labels.y[:, 0].astype(np.intp), [str(one) for one in labels.classes]
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        counts = np.bincount(codes, weights=own, minlength=len(names))
+        by_class = counts.sum() / (len(names) * np.maximum(counts, np.finfo(np.float64).tiny))
+    elif isinstance(class_weight, Mapping) and class_weight:
+        given = {str(name): weight for name, weight in class_weight.items()}  # as a JSON file names classes
+        if not set(given) <= set(names):
+            raise InvalidOptionError(f"class_weight names {', '.join(given)}, but the classes are {names}")
+        if not all(isinstance(one, Real) and 0 < float(one) < np.inf for one in given.values()):
+            raise InvalidOptionError(f"weights in class_weight must be numbers above 0, got {given!r:.200}")
+        by_class = np.array([given.get(name, 1.0) for name in names])
+    else:
+        raise InvalidOptionError(
+            f"class_weight must be None, 'balanced' or a mapping of classes to numbers, got "
+            f"{class_weight!r:.100}"
+        )
+    weight: Floats = by_class[codes]
+    return weight if own is None else weight * own
+
+
 def check_regression_labels(y: Any, n_rows: int) -> Floats:
     """Finite numbers, shape (n,) or (n, K)."""
-    from sklearn.exceptions import DataConversionWarning  # here and below: a node that waits reads no labels
-    from sklearn.utils import check_array
+    from sklearn.utils import column_or_1d  # here and below: a node that waits reads no labels
+    from sklearn.utils.validation import _check_y
 
     if y is None:
         raise InvalidLabelsError("requires y to be passed, but the target y is None")
     if np.asarray(y).dtype.kind in "US":
         raise InvalidLabelsError("y is text, and a regression needs numbers: for classes use GALClassifier")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", np.exceptions.ComplexWarning)
-        target = check_array(
-            y, ensure_2d=False, dtype="numeric", input_name="y", allow_nd=False, ensure_all_finite=True
-        )
-    target = np.asarray(target, dtype=np.float64)
+    target: Floats = np.asarray(_check_y(y, multi_output=True, y_numeric=True), dtype=np.float64)
     if target.ndim == 2 and target.shape[1] == 1:
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected.", DataConversionWarning, stacklevel=3
-        )
-        target = target[:, 0]
+        target = column_or_1d(target, warn=True)
     _check_rows(target, n_rows)
     return target
 

@@ -1,14 +1,13 @@
-"""What is seen of rounds: a progress bar while they go by, a clock, and their records afterwards."""
+"""What is shown of rounds: a progress bar while they go by, and their records afterwards."""
 
 from __future__ import annotations
 
 import math
-import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gal.core.algorithm import Observer
 from gal.core.outcome import Ended
@@ -31,11 +30,11 @@ def show_progress(
     from rich.console import Console
 
     columns = (
-        bars.TextColumn("round"),
+        "round",
         bars.MofNCompleteColumn(),
         bars.BarColumn(bar_width=20),
         bars.TimeElapsedColumn(),
-        bars.TextColumn("{task.description}"),
+        "{task.description}",
     )
     with bars.Progress(*columns, console=console or Console(stderr=True), transient=True) as bar:
         line = bar.add_task("waiting for the first fitted values", total=rounds)
@@ -53,27 +52,16 @@ def describe_progress(progress: Progress) -> str:
     last = progress.rounds[-1]
     largest = sorted(last.weights.items(), key=lambda pair: -pair[1])[:4]
     weights = " ".join(f"{name} {weight:.2f}" for name, weight in largest if weight > 0)
-    validation = (
-        "" if last.validation_loss != last.validation_loss else f" (validation {last.validation_loss:.4g})"
-    )
+    validation = "" if math.isnan(last.validation_loss) else f" (validation {last.validation_loss:.4g})"
     missed = f" | without {', '.join(last.left_out)}" if last.left_out else ""
     return f"loss {last.train_loss:.4g}{validation} | weights {weights}{missed}"
 
 
 @dataclass(frozen=True)
-class FinishedRound:
-    """What a round found, and how long it took; fields also as keys: ``rounds_[0]["rate"]``."""
+class FinishedRound(Round):
+    """What a round found, and how long it took."""
 
-    round: int
-    weights: Mapping[str, float]
-    rate: float
-    train_loss: float
-    validation_loss: float
-    seconds: float
-    left_out: Mapping[str, str]
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
+    seconds: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -86,29 +74,13 @@ class LearningCurve:
     """So many rounds are used: the best validated ones."""
 
 
-class Clock:
-    """Notes when each round was finished, and passes it on."""
-
-    def __init__(self, on_round: Any) -> None:
-        self.on_round = on_round
-        self.last = time.perf_counter()
-        self.seconds: list[float] = []
-        self.reached: Progress | None = None
-
-    def __call__(self, progress: Progress) -> None:
-        now = time.perf_counter()
-        self.seconds.append(now - self.last)
-        self.last = now
-        self.reached = progress
-        if self.on_round is not None:
-            self.on_round(progress)
-
-
 def finished_rounds(ensemble: Ensemble, seconds: Sequence[float]) -> list[FinishedRound]:
-    """What the rounds of a finished learning found; NaN where nobody knows how long one took."""
+    """The rounds of a finished learning; NaN seconds where they are not known."""
     known = list(seconds) if ensemble.track == "assisted" else []
-    times = [*known, *[float("nan")] * (len(ensemble.rounds) - len(known))]
-    return [_finished_round(one, spent) for one, spent in zip(ensemble.rounds, times, strict=False)]
+    known += [math.nan] * (len(ensemble.rounds) - len(known))
+    return [
+        FinishedRound(**vars(one), seconds=spent) for one, spent in zip(ensemble.rounds, known, strict=False)
+    ]
 
 
 def curve_of(ensemble: Ensemble) -> LearningCurve:
@@ -122,7 +94,7 @@ def curve_of(ensemble: Ensemble) -> LearningCurve:
 
 
 def warn_of(ensemble: Ensemble, *, stacklevel: int) -> None:
-    """Warnings about what a user must know: it was interrupted, somebody was left out."""
+    """Warn that learning was interrupted, or that an organization was left out."""
     done = ensemble.rounds
     if ensemble.outcome is not None and ensemble.outcome.ended.on_request:
         without = ", without a closing model" if ensemble.outcome.ended is Ended.BEFORE_STACKING else ""
@@ -131,24 +103,10 @@ def warn_of(ensemble: Ensemble, *, stacklevel: int) -> None:
             InterruptedWarning,
             stacklevel=stacklevel,
         )
-    left_out = {name: why for one in done for name, why in one.left_out.items()}
-    for name, why in left_out.items():
+    for name, why in {name: why for one in done for name, why in one.left_out.items()}.items():
         missed = [str(one.round) for one in done if name in one.left_out]
         warnings.warn(
             f"organization {name!r} was left out of round {', '.join(missed)}: {why}",
             LeftOutWarning,
             stacklevel=stacklevel,
         )
-
-
-def _finished_round(done: Round, seconds: float) -> FinishedRound:
-    """What a round found, with its seconds."""
-    return FinishedRound(
-        done.round,
-        done.weights,
-        done.rate,
-        done.train_loss,
-        done.validation_loss,
-        seconds,
-        done.left_out,
-    )

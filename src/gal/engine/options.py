@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from gal.core.line_search import LineSearch
 from gal.core.probes.kept_probes import MOST_PROBES
-from gal.core.residual_losses import LocalLoss
 from gal.core.weights import AssistanceWeights
 from gal.errors import InvalidOptionError
 
@@ -35,10 +35,9 @@ class Options:
     weights: str | AssistanceWeights = "auto"
     line_search: str | float | LineSearch = "auto"
     fitted: str = "auto"
-    validation_fraction: str | float = "auto"
-    cross_validation: str | int = "auto"
+    validation_fraction: str | float | None = "auto"
+    cross_validation: str | int | None = "auto"
     held_out_fraction: str | float = "auto"
-    n_folds: int = 5
     closing: bool | str = "auto"
     interactions: bool | int = False
     curvature: str | bool = "auto"
@@ -49,24 +48,31 @@ class Options:
     preset: str = "default"
 
     def __post_init__(self) -> None:
-        if self.preset not in {"default", "paper"}:
-            raise InvalidOptionError(f"preset must be default or paper, got {self.preset!r}")
-        self._check_rounds()
-        if not (isinstance(self.closing, bool) or is_auto(self.closing)):
-            raise InvalidOptionError(f"closing must be 'auto', True or False, got {self.closing!r}")
-        probes = self.interactions
-        if not isinstance(probes, bool | np.bool_ | int | np.integer) or not 0 <= probes <= MOST_PROBES:
-            raise InvalidOptionError(
-                "interactions must be False (no interaction probes), True, or how many probes each "
-                f"organization gets, 1 to {MOST_PROBES}, got {probes!r}"
-            )
+        parts, probes = self.cross_validation, self.interactions
+        self._check("preset", self.preset in ("default", "paper"), "default or paper")
+        self._check("rounds", _whole(self.rounds, 1), "a whole number of at least 1")
+        self._check("fitted", self.fitted in ("in-sample", "held-out"), "in-sample or held-out")
+        off = parts is None or parts == "always"
+        self._check(
+            "cross_validation",
+            off or (_whole(parts, 0) and parts != 1),
+            "'always', 0 (off) or at least 2 parts",
+        )
+        self._check(
+            "interactions",
+            _truth(probes) or _whole(probes, 0, MOST_PROBES),
+            f"False (no interaction probes), True, or how many each organization gets, 1 to {MOST_PROBES}",
+        )
+        self._check("validation_fraction", isinstance(self.validation_fraction, Real | None), "a number")
+        self._check("held_out_fraction", isinstance(self.held_out_fraction, Real), "a number")
+        for name in ("closing", "curvature", "scale_residual"):
+            self._check(name, _truth(getattr(self, name)), "True or False")
 
-    def _check_rounds(self) -> None:
-        number = isinstance(self.rounds, int | np.integer) and not isinstance(self.rounds, bool)
-        if not (is_auto(self.rounds) or (number and int(self.rounds) >= 1)):
-            raise InvalidOptionError(
-                f"rounds must be 'auto' or a whole number of at least 1, got {self.rounds!r}"
-            )
+    def _check(self, name: str, fine: bool, words: str) -> None:
+        given, free = getattr(self, name), type(self).__dataclass_fields__[name].default == "auto"
+        if not fine and not (free and is_auto(given)):
+            auto = "'auto', " if free else ""
+            raise InvalidOptionError(f"{name} must be {auto}{words}, got {given!r}")
 
     @property
     def usual_rounds(self) -> int:
@@ -77,11 +83,6 @@ class Options:
     def paper(self) -> bool:
         """Whether the authors' choices fill in for "auto"."""
         return self.preset == "paper"
-
-
-def local_losses_by_name(local_losses: Any, names: Sequence[str]) -> Mapping[str, str | LocalLoss | None]:
-    """One local loss for all, or a mapping by organization (those not named: None)."""
-    return option_by_name("local_losses", local_losses, names)
 
 
 def option_by_name(option: str, given: Any, names: Sequence[str], otherwise: Any = None) -> dict[str, Any]:
@@ -101,3 +102,17 @@ def option_by_name(option: str, given: Any, names: Sequence[str], otherwise: Any
 def is_auto(value: Any) -> bool:
     """Whether an option leaves the choice to the preset."""
     return isinstance(value, str) and value == "auto"
+
+
+def chosen(value: Any, otherwise: Any) -> Any:
+    """An option that is given, or what "auto" stands for."""
+    return otherwise if is_auto(value) else value
+
+
+def _truth(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _whole(value: Any, least: int, most: float = np.inf) -> bool:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return whole and bool(least <= value <= most)

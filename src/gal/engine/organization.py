@@ -5,7 +5,8 @@ What it does with a request is the same whoever asks: in one process, in a worke
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ from gal.errors import (
 from gal.models import as_local_model, default_model, set_seed, supports_sample_weight, with_local_loss
 from gal.models.adapters import (
     LocalModel,
-    MovingModel,
     copy_unfitted,
     fit_weighted,
     go_beyond,
@@ -64,11 +64,10 @@ class Organization:
             raise InvalidInputError(f"an organization needs a name, got {name!r}")
         self.name = name
         self.view = check_view(name, view)
-        if model is None and not _is_table(self.view):
+        if model is None and not self.is_table:
             raise InvalidInputError(
                 f"organization {name!r}: its view of shape {tuple(self.view.shape)} is no table, which the "
-                "default model "
-                "needs: give it a model, such as gal.models.deep.TorchModel()"
+                "default model needs: give it a model, such as gal.models.deep.TorchModel()"
             )
         self.model = default_model() if model is None else model
         self.local_loss = local_loss
@@ -77,7 +76,12 @@ class Organization:
         self.prepared: Any = None
         """The view where the local model computes, from the first fit of a task until ``release``."""
         if local_loss is not None:
-            self.model = _minimising(name, self.model, local_loss)
+            self.model = with_local_loss(self.model, local_loss, name)
+            if is_moving(model) and not is_moving(self.model):
+                raise UnsupportedLocalLossError(
+                    f"organization {name!r}: {type(model).__name__} has no option local_loss, which a model "
+                    f"that moves needs to minimise {local_loss!r}: leave local_loss out, or choose 'l2'"
+                )
         as_local_model(self.model, 1, name)  # says now what is wrong with it, not in round 1
 
     def __repr__(self) -> str:
@@ -88,7 +92,7 @@ class Organization:
     @property
     def is_table(self) -> bool:
         """Whether its view has rows and columns, not images or series."""
-        return _is_table(self.view)
+        return len(self.view.shape) == 2 and not isinstance(self.view, Sequences)
 
     @property
     def moves(self) -> bool:
@@ -98,7 +102,10 @@ class Organization:
     def prepare(self) -> Any:
         """The view where the local model computes; made once, and kept until ``release``."""
         if self.prepared is None:
-            self.prepared = _prepared(self.name, self.model, self.view)
+            with _failures(
+                f"organization {self.name!r}", f"{type(self.model).__name__} could not prepare its view: "
+            ):
+                self.prepared = prepared(self.model, self.view)
         return self.prepared
 
     def release(self) -> None:
@@ -128,10 +135,8 @@ class Organization:
         return predict_locally(self.name, rows, self.models, request, n_outputs)
 
     def revisit(self, request: PredictRequest, terms: Terms) -> Floats32:
-        """What the models say now of the task's own rows, shape (rounds, n, K)."""
-        return predict_locally(
-            self.name, self.prepare(), self.models, request, terms.n_outputs, own_rows=terms.rows
-        )
+        """What the models predict now for the task's own rows, shape (rounds, n, K)."""
+        return predict_locally(self.name, self.prepare(), self.models, request, terms.n_outputs)
 
     def models_before(self, request: FitRequest) -> Models:
         """A moving model as its last round before this one left it; nothing for other models."""
@@ -143,13 +148,24 @@ class Organization:
         if request.part is not None:  # models of a cross-validation have done their work
             return
         self.models[request.track, request.round] = models
-        if not self.moves:
-            return
-        for track, round in list(self.models):
+        for track, round in list(self.models) if self.moves else ():
             if track == request.track and round < request.round:
                 self.models[track, round] = models
             elif track == request.track and round > request.round:  # of a learning that went further
                 del self.models[track, round]
+
+
+@contextmanager
+def _failures(where: str, what: str = "") -> Iterator[None]:
+    """Any failure of a local model is a LocalModelError that names the organization."""
+    try:
+        yield
+    except ClusterError as error:
+        raise ClusterError(f"{where}: {error}") from error
+    except GALError:
+        raise
+    except Exception as error:
+        raise LocalModelError(f"{where}: {what}{error}") from error
 
 
 def fit_locally(
@@ -166,8 +182,7 @@ def fit_locally(
 
     Fit rows get in-sample values, or out-of-fold ones where the terms have folds; their models
     are then averaged for all other rows, now and in prediction. ``previous`` is what a moving model
-    goes on from, ``share`` how many cores the fit may use. A failure of the local model comes out as
-    LocalModelError.
+    goes on from, ``share`` how many cores the fit may use.
     """
     rows = terms.rows_for(request)
     if view.shape[0] != terms.rows.n:
@@ -178,30 +193,22 @@ def fit_locally(
     set_seed(template, local_seed(terms.seed, name, request.round))
     if request.target != "residual":
         go_beyond(template, terms.n_outputs, random=request.target == "random")
-    try:
-        with at_most(threads_of(model, share)):
-            view = prepared(template, view)
-            if request.target != "residual":
-                view = _rows(view, terms.rows.sample, terms.rows.n)
-            models = _fit_folds(template, view, rows, request, previous)
-            values = _own_values(models, view, rows, (request.round,), terms.n_outputs)[0]
-    except ClusterError as error:
-        raise ClusterError(f"organization {name!r}, round {request.round}: {error}") from error
-    except GALError:
-        raise
-    except Exception as error:
-        raise LocalModelError(
-            f"organization {name!r}, round {request.round}: {type(model).__name__} failed: {error}"
-        ) from error
-    return values, models
+    with (
+        _failures(f"organization {name!r}, round {request.round}", f"{type(model).__name__} failed: "),
+        at_most(threads_of(model, share)),
+    ):
+        view = prepared(template, view)
+        if request.target != "residual":
+            view = _rows(view, terms.rows.sample, terms.rows.n)
+        models = _fit_folds(template, view, rows, request, previous)
+        return _own_values(models, view, rows, request, terms.n_outputs), models
 
 
 def _fit_folds(template: Any, view: Any, rows: Rows, request: FitRequest, previous: Models) -> Models:
     """One model fitted to all fit rows, or one for each fold without its rows."""
     shared = request.sample_weight
     weight = shared if shared is not None and supports_sample_weight(template) else None
-    finite = _all_finite(view)
-    models = []
+    finite, models = _all_finite(view), list[Any]()
     for fold in range(rows.n_folds):
         taken = slice(None) if rows.folds is None else rows.folds != fold
         local = template if rows.folds is None else copy_unfitted(template)
@@ -210,22 +217,17 @@ def _fit_folds(template: Any, view: Any, rows: Rows, request: FitRequest, previo
         # What was checked once is not checked again: trees on few rows would do little else.
         with config_context(skip_parameter_validation=request.round > 1, assume_finite=finite):
             if is_moving(local):
-                before = previous[fold] if len(previous) == rows.n_folds else None
-                local = _fit_round(local, X, residual, request.round, before, used)
+                before: Any = previous[fold] if previous else None
+                weights = {} if used is None else {"sample_weight": used}
+                local = local.fit_round(X, residual, round=request.round, previous=before, **weights)
+                if request.round not in local.rounds_:
+                    raise ValueError(
+                        f"fit_round of round {request.round} returned a model of rounds {local.rounds_}"
+                    )
             else:
                 fit_weighted(local, X, residual, used)
         models.append(local)
     return tuple(models)
-
-
-def _fit_round(
-    local: MovingModel, X: Any, residual: Any, round: int, before: Any, weight: Floats | None
-) -> Any:
-    options = {} if weight is None else {"sample_weight": weight}
-    fitted = local.fit_round(X, residual, round=round, previous=before, **options)
-    if round not in fitted.rounds_:
-        raise ValueError(f"fit_round of round {round} returned a model of rounds {fitted.rounds_}")
-    return fitted
 
 
 def predict_locally(
@@ -235,74 +237,57 @@ def predict_locally(
     request: PredictRequest,
     n_outputs: int,
     *,
-    own_rows: Rows | None = None,
     share: int = 1,
 ) -> Floats32:
-    """Values (rounds, n, K) of these rows; NaN for a round that this organization has no model of.
-
-    With ``own_rows`` they are the task's own: fit rows get values of models that did not see them,
-    where there are folds.
-    """
-    by_models = _rounds_by_models(models, request)
-    if not by_models:
+    """Values (rounds, n, K) of these rows; NaN for a round that this organization has no model of."""
+    together: dict[
+        tuple[int, ...], tuple[Models, list[int]]
+    ] = {}  # a moving model predicts all rounds at once
+    for round in request.rounds:
+        fitted = models.get((request.track, round))
+        if fitted is not None and not (is_moving(fitted[0]) and round not in fitted[0].rounds_):
+            alike = tuple(map(id, fitted)) if is_moving(fitted[0]) else (round,)
+            together.setdefault(alike, (fitted, []))[1].append(round)
+    if not together:
         raise LocalModelError(f"organization {name!r} has no fitted models: it has not learned this task")
     values = np.full((len(request.rounds), view.shape[0], n_outputs), np.nan, dtype=np.float32)
-    try:
-        with at_most(threads_of(by_models[0][0][0], share)):
-            view = prepared(by_models[0][0][0], view)
-            for fitted, rounds in by_models:
-                places = [request.rounds.index(round) for round in rounds]
-                values[places] = (
-                    _average(fitted, view, rounds)
-                    if own_rows is None
-                    else _own_values(fitted, view, own_rows, rounds, n_outputs)
-                )
-    except GALError:
-        raise
-    except Exception as error:
-        raise LocalModelError(f"organization {name!r}, prediction: {error}") from error
+    first = next(iter(together.values()))[0][0]
+    with (
+        _failures(f"organization {name!r}, prediction"),
+        at_most(threads_of(first, share)),
+    ):
+        view = prepared(first, view)
+        for fitted, rounds in together.values():
+            places = [request.rounds.index(round) for round in rounds]
+            values[places] = _average(fitted, view, rounds)
     return values
 
 
-def _rounds_by_models(
-    models: Mapping[tuple[Track, int], Models], request: PredictRequest
-) -> list[tuple[Models, tuple[int, ...]]]:
-    """Which of the rounds asked for to ask together: a moving model answers for all of its own at once."""
-    groups: dict[tuple[int, ...], tuple[Models, list[int]]] = {}
-    for round in request.rounds:
-        fitted = models.get((request.track, round))
-        if fitted is None or (is_moving(fitted[0]) and round not in fitted[0].rounds_):
-            continue
-        alike = tuple(map(id, fitted)) if is_moving(fitted[0]) else (round,)
-        groups.setdefault(alike, (fitted, []))[1].append(round)
-    return [(fitted, tuple(rounds)) for fitted, rounds in groups.values()]
-
-
-def _own_values(models: Models, view: Any, rows: Rows, rounds: Sequence[int], n_outputs: int) -> Floats32:
-    """Values (rounds, n, K) of the task's own rows: out-of-fold for fit rows where there are folds."""
-    values = np.empty((len(rounds), rows.n, n_outputs), dtype=np.float32)
+def _own_values(models: Models, view: Any, rows: Rows, request: FitRequest, n_outputs: int) -> Floats32:
+    """Values (n, K) of the rows that are fitted: out-of-fold for fit rows where there are folds."""
+    values, rounds = np.empty((rows.n, n_outputs), dtype=np.float32), (request.round,)
     if rows.folds is None:
-        values[:] = _average(models, view, rounds)
+        values[:] = _average(models, view, rounds)[0]
         return values
     for fold, model in enumerate(models):
         left_out = rows.fit[rows.folds == fold]
-        values[:, left_out] = _average((model,), _rows(view, left_out, rows.n), rounds)
+        values[left_out] = _average((model,), _rows(view, left_out, rows.n), rounds)[0]
     others = np.flatnonzero(~rows.is_fit)
     if len(others):
-        values[:, others] = _average(models, _rows(view, others, rows.n), rounds)
+        values[others] = _average(models, _rows(view, others, rows.n), rounds)[0]
     return values
 
 
 def _average(models: Models, view: Any, rounds: Sequence[int]) -> Floats32:
     """The mean of what the models of all folds say, shape (rounds, n, K); infinite beyond float32."""
-    total = np.asarray(_said(models[0], view, rounds), dtype=np.float64)
+    total = np.asarray(_predicted(models[0], view, rounds), dtype=np.float64)
     for model in models[1:]:
-        total = total + _said(model, view, rounds)
+        total = total + _predicted(model, view, rounds)
     with np.errstate(over="ignore"):  # the label holder refuses what is infinite
         return (total / len(models)).astype(np.float32)
 
 
-def _said(model: LocalModel, view: Any, rounds: Sequence[int]) -> NDArray[Any]:
+def _predicted(model: LocalModel, view: Any, rounds: Sequence[int]) -> NDArray[Any]:
     """Values (rounds, n, K); an ordinary model knows one round only."""
     if is_moving(model):
         values = np.asarray(model.predict_rounds(view, rounds))
@@ -333,61 +318,25 @@ def check_view(name: str, view: Any) -> Any:
 
 def take_rows(view: Any, positions: NDArray[np.intp]) -> Any:
     """These rows of a view of any kind."""
-    if hasattr(view, "iloc") or sparse.issparse(view) or _is_other_frame(view):
+    # Any view may have an attribute ``columns``: frames of polars and pyarrow are known by their interfaces.
+    other = hasattr(view, "__dataframe__") or hasattr(view, "__arrow_c_stream__")
+    if hasattr(view, "iloc") or sparse.issparse(view) or (hasattr(view, "columns") and other):
         return _safe_indexing(view, positions)
     if type(view) in (np.ndarray, np.memmap):  # what [positions] would give, in half the time
         return np.asarray(view).take(positions, axis=0)
     return view[positions]
 
 
-def _is_other_frame(view: Any) -> bool:
-    """Whether this is a frame of polars or pyarrow: any view may have an attribute ``columns``."""
-    return hasattr(view, "columns") and any(
-        hasattr(view, name) for name in ("__dataframe__", "__arrow_c_stream__")
-    )
-
-
 def _rows(view: Any, positions: NDArray[np.intp], n_rows: int) -> Any:
     return view if len(positions) == n_rows else take_rows(view, positions)
 
 
-def _is_table(view: Any) -> bool:
-    return len(view.shape) == 2 and not isinstance(view, Sequences)
-
-
 def _all_finite(view: Any) -> bool:
-    """Whether the view is known to hold nothing but finite numbers: plain
-    numeric columns only are looked at.
-    """
+    """Whether the view is known to be finite: only plain numeric columns are looked at."""
     types = view.dtypes if is_frame(view) else [getattr(view, "dtype", None)]
     if not all(isinstance(one, np.dtype) and one.kind in "fiub" for one in types) or sparse.issparse(view):
         return False
     # Numbers, said explicitly: a frame of numbers and booleans would become objects.
     values = np.asarray(view, dtype=np.float64 if is_frame(view) else None)
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # a finite sum says it: nothing is kept for each number
+    with np.errstate(over="ignore", invalid="ignore"):  # a sum keeps nothing for each number
         return bool(np.isfinite(values.sum())) or bool(np.isfinite(values).all())
-
-
-def _prepared(name: str, model: Any, view: Any) -> Any:
-    try:
-        return prepared(model, view)
-    except GALError:
-        raise
-    except Exception as error:
-        raise LocalModelError(
-            f"organization {name!r}: {type(model).__name__} could not prepare its view: {error}"
-        ) from error
-
-
-def _minimising(name: str, model: Any, local_loss: str | LocalLoss) -> Any:
-    """The model with this local loss; a moving model must have an option for it."""
-    made = with_local_loss(model, local_loss, name)
-    if is_moving(model) and not is_moving(made):
-        raise UnsupportedLocalLossError(
-            f"organization {name!r}: {type(model).__name__} has no option local_loss, which a model that "
-            "moves "
-            f"needs to minimise {local_loss!r}: leave local_loss out, or choose 'l2'"
-        )
-    return made

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gal.core.replies import Answers, accept_predicted
 from gal.core.requests import PredictRequest
 from gal.core.state import ByName, Ensemble
-from gal.engine.assisted_model import AssistedModel, Unasked
+from gal.engine.assisted_model import AssistedModel, Unasked, mean_added
 from gal.engine.drivers import Driver, ask_to_predict, open_driver
 from gal.engine.organization import Organization
 from gal.errors import InvalidInputError, InvalidOptionError, RefusedError
@@ -33,17 +33,9 @@ Bools = NDArray[np.bool_]
 def added_up(ensemble: Ensemble) -> Ensemble:
     """The same model as one round, in which everybody has added up its own rounds already."""
     asked = ensemble.asked()
-    means = {name: tuple(mean_total(ensemble, name)) for name in asked}
+    means = {name: tuple(mean_added(ensemble, name)) for name in asked}
     rounds = tuple(replace(done, mean_fitted=ByName(means)) for done in ensemble.rounds[:1])
     return replace(ensemble, coefficients=(ByName(dict.fromkeys(asked, 1.0)),), rounds=rounds)
-
-
-def mean_total(ensemble: Ensemble, name: str) -> Floats:
-    """What an organization, or all in the sum together, added in learning on average, shape (K,)."""
-    total = np.zeros(ensemble.n_outputs)
-    for counts, done in zip(ensemble.coefficients, ensemble.rounds, strict=False):
-        total += counts.get(name, 0.0) * np.asarray(done.mean_fitted.get(name, 0.0))
-    return total
 
 
 def accept_sum(
@@ -56,7 +48,7 @@ def accept_sum(
     was added in learning stands in for what is not known.
     """
     among, added = len(ensemble.summed), added_up(ensemble)
-    together = total / among + (among - n_members) * mean_total(ensemble, SUM) / among
+    together = total / among + (among - n_members) * mean_added(ensemble, SUM) / among
     replies = {SUM: np.where(there[:, None], together, np.nan)}
     if own is not None and ensemble.label_holder is not None:
         part = own_rounds(ensemble, ensemble.label_holder, own)
@@ -146,7 +138,7 @@ class SummedModel(AssistedModel):
         """What the label holder's own organization adds for these rows, and what all others do together."""
         asked = [name for name in self.organizations if name not in unasked.organizations]
         views = {name: self.columns.view(table, name) for name in asked}
-        with open_driver("joblib", self.n_jobs) as run:
+        with open_driver(self.n_jobs) as run:
             return predict_sums(
                 self.learned, self.organizations, views, int(table.shape[0]), run, unasked.rows
             )

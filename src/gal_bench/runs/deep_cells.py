@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from gal.core.prediction import staged_outputs
 from gal.core.state import Ensemble
-from gal.engine.drivers import Traffic, by_name, drive_learning, drive_prediction
+from gal.engine.drivers import Driver, Traffic, by_name, drive_learning, drive_prediction
 from gal.engine.labels import Labels, class_labels, regression_labels
 from gal.engine.options import Options
 from gal.engine.organization import Organization
@@ -107,14 +107,14 @@ class _Learned:
 
 
 @dataclass
-class _TimedDriver:
+class _TimedDriver(Driver):
     """Runs organizations one after another, and notes how long they took."""
 
     seconds: float = 0.0
 
     def __call__(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         started = time.perf_counter()
-        results = [job() for job in jobs]
+        results = super().__call__(jobs)
         self.seconds += time.perf_counter() - started
         return results
 

@@ -101,6 +101,5 @@ def test_who_guards() -> None:
 
     assert finder() == GuardedWeights(SHRUNK, PROVEN)
     assert finder(fitted="in-sample") == GuardedWeights(SHRUNK)
-    assert finder(fitted="out-of-fold") == GuardedWeights(SHRUNK)
     assert finder(weights="shrunk") == SHRUNK
     assert not isinstance(finder(preset="paper"), GuardedWeights)

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.assembling import AssembledTask, Learned
 from gal.core.requests import FitRequest
 from gal.core.residuals import broadcast
 from gal.core.rows import all_rows
 from gal.core.state import Ensemble
 from gal.core.task import Task
-from gal.engine.drivers import Driver, InProcess, Traffic, ask
-from gal.engine.labels import Labels
+from gal.engine.drivers import IN_PROCESS, Driver, Traffic, ask
 from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.errors import GALError, InvalidOptionError, LocalModelError
@@ -28,7 +28,6 @@ from gal.evaluate.baselines.ensembles import (
     train_loss,
 )
 from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder, options_used
-from gal.secrecy.asking import WayOfAsking
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -82,7 +81,7 @@ def learn_assisted(
     order: Sequence[str],
     rate: float = 1.0,
     last_only: bool = False,
-    driver: Driver | None = None,
+    driver: Driver = IN_PROCESS,
     traffic: Traffic | None = None,
 ) -> tuple[Ensemble, list[float]]:
     """AL with organizations whose views have any shape: the ensemble, and the seconds of its rounds.
@@ -97,7 +96,7 @@ def learn_assisted(
         replace(task, rows=all_rows(task.rows.n)),
         float(rate),
         len(task.organizations) if last_only else 1,
-        InProcess() if driver is None else driver,
+        driver,
         Traffic() if traffic is None else traffic,
     )
     for one in members.values():
@@ -208,23 +207,22 @@ class _AssistedLearning(_GAL):
         self.rate = rate
         self.last_only = last_only
 
-    def _fit(self, X: Any, labels: Labels, options: Options, sample_weight: Any) -> None:
+    def _options(self) -> Options:
         # Nothing is chosen on rows, so none are held out.
-        every_row = replace(options, fitted="in-sample", validation_fraction=0.0, cross_validation=0)
-        super()._fit(X, labels, every_row, sample_weight)
+        return replace(super()._options(), fitted="in-sample", validation_fraction=0.0, cross_validation=0)
 
-    def _learn(
-        self,
-        task: Task,
-        members: Mapping[str, Organization],
-        asking: WayOfAsking,  # noqa: ARG002
-        true_labels: Labels | None = None,
-    ) -> tuple[Ensemble, list[float]]:
-        refuse_protection(self, true_labels)
+    def _learn(self, learning: AssembledTask) -> Learned:
+        refuse_protection(self)
         order = [self.label_holder_, *(name for name in self.columns_ if name != self.label_holder_)]
-        return learn_assisted(
-            task, members, order=order, rate=self.rate, last_only=self.last_only, traffic=self.traffic_
+        ensemble, seconds = learn_assisted(
+            learning.task,
+            learning.members,
+            order=order,
+            rate=self.rate,
+            last_only=self.last_only,
+            traffic=self.traffic_,
         )
+        return Learned(ensemble, seconds)
 
 
 class AssistedLearningRegressor(_AssistedLearning, GALRegressor):

@@ -15,19 +15,18 @@ from gal.core.line_search import mean_loss
 from gal.core.outcome import Ended, TaskOutcome
 from gal.core.state import ByName, Ensemble, Round
 from gal.core.task import Task
-from gal.engine.labels import Labels
 from gal.errors import InvalidOptionError
 
 Floats = NDArray[np.float64]
 Means = Mapping[str, tuple[float, ...]]
 
 
-def refuse_protection(estimator: Any, true_labels: Labels | None) -> None:
+def refuse_protection(estimator: Any) -> None:
     """An error where a baseline, which knows neither, is asked for secrecy or privacy."""
     name = type(estimator).__name__
     if estimator.secrecy is not None:
         raise InvalidOptionError(f"{name} knows no secrecy: use GAL")
-    if estimator.privacy is not None or true_labels is not None:
+    if estimator.privacy is not None:
         raise InvalidOptionError(f"{name} knows no privacy mechanism: use GAL")
 
 

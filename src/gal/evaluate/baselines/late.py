@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.assembling import AssembledTask, Learned
 from gal.core.prediction import staged_outputs
 from gal.core.state import Ensemble
 from gal.core.task import Task
-from gal.engine.drivers import Driver, InProcess, Traffic, drive_learning, drive_prediction
-from gal.engine.labels import Labels
+from gal.engine.drivers import IN_PROCESS, Driver, Traffic, drive_learning, drive_prediction
 from gal.engine.organization import Organization
 from gal.estimators import _GAL, GALClassifier, GALRegressor
 from gal.evaluate.baselines.ensembles import (
@@ -29,7 +29,6 @@ from gal.evaluate.baselines.ensembles import (
 from gal.evaluate.baselines.late_paper import learn_layers
 from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder
 from gal.models import PaperLinear
-from gal.secrecy.asking import WayOfAsking
 
 Floats = NDArray[np.float64]
 
@@ -68,7 +67,7 @@ def learn_late(
     members: Mapping[str, Organization],
     *,
     average: bool,
-    driver: Driver | None = None,
+    driver: Driver = IN_PROCESS,
     traffic: Traffic | None = None,
 ) -> tuple[Ensemble, list[float]]:
     """Late fusion of organizations whose views have any shape: the ensemble, and the seconds of its rounds.
@@ -76,13 +75,12 @@ def learn_late(
     Every organization learns the labels as if they were its own. Then what an
     F_m adds to F^0 counts fully, or 1/M with ``average``. ``gal.predict`` takes the ensemble.
     """
-    run = InProcess() if driver is None else driver
     if traffic is not None:
         count_labels(traffic, task)
     try:
-        single, seconds = _learn_each_alone(task, members, run)
+        single, seconds = _learn_each_alone(task, members, driver)
         ensemble = _fused(task, single, 1 / len(single) if average else 1.0)
-        return _with_losses(task, ensemble, members, run), seconds
+        return _with_losses(task, ensemble, members, driver), seconds
     finally:
         for one in members.values():
             one.release()
@@ -144,18 +142,13 @@ class _Late(_GAL):
 
     _average = False
 
-    def _learn(
-        self,
-        task: Task,
-        members: Mapping[str, Organization],
-        asking: WayOfAsking,  # noqa: ARG002
-        true_labels: Labels | None = None,
-    ) -> tuple[Ensemble, list[float]]:
-        refuse_protection(self, true_labels)
+    def _learn(self, learning: AssembledTask) -> Learned:
+        refuse_protection(self)
+        task, members = learning.task, learning.members
         if self.preset == "paper" and all(isinstance(one.model, PaperLinear) for one in members.values()):
             count_labels(self.traffic_, task)
-            return learn_layers(task, members, 1 / len(members) if self._average else 1.0)
-        return learn_late(task, members, average=self._average, traffic=self.traffic_)
+            return Learned(*learn_layers(task, members, 1 / len(members) if self._average else 1.0))
+        return Learned(*learn_late(task, members, average=self._average, traffic=self.traffic_))
 
 
 class LateSumRegressor(_Late, GALRegressor):

@@ -18,7 +18,6 @@ import pytest
 import gal
 from gal.errors import LearningInterruptedError, TaskError
 from gal.node.admin.membership import forget
-from gal.node.holder.learning.gathering import Patience
 from gal.node.store.state import TaskRecord
 from patience import LONGEST, patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
@@ -34,7 +33,6 @@ PLAIN: dict[str, Any] = {"cross_validation": 0, "validation_fraction": 0.0}
 OPTIONS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "held-out": {"fitted": "held-out"},
-    "out-of-fold": {"fitted": "out-of-fold", "n_folds": 3},
     "cross-validated": {"cross_validation": 3},
     "not validated": PLAIN,
     "validated": {"validation_fraction": 0.2},
@@ -155,10 +153,6 @@ def test_classes_text_and_missing_values(mixed: Network, kind: str) -> None:
     names = [f"probability_{one}" for one in known]
     np.testing.assert_allclose(rows[names].sum(axis=1), 1)
     assert {*rows["prediction"]} <= {*known}
-
-
-def test_out_of_fold_with_a_moving_model(mixed: Network) -> None:
-    same_as_in_process(mixed, "folds", rounds=3, fitted="out-of-fold", n_folds=2, cross_validation=0)
 
 
 def test_many_rows_hold_some_out(tmp_path: Path) -> None:
@@ -327,13 +321,3 @@ def test_two_label_holders_help_each_other(tmp_path: Path) -> None:
         for name, record in records.items():
             expected = network.in_process(holder=name, rounds=3)[0]
             assert exact(network.ensemble(record)) == exact(expected)
-
-
-def test_folds_do_not_get_around_the_fewest_rows(tmp_path: Path) -> None:
-    network = Network(tmp_path, numbers(60), more={"lab": "[policy]\nmin_rows = 50\n"})
-    with running(network):
-        record = network.invite("risk", rounds=2, fitted="out-of-fold", n_folds=2)
-        network.wait_until_joined(record)
-        network.learn("risk", patience=Patience(join=patient(20.0), deadline=patient(60.0), quorum=1))
-        missed = network.ensemble(record).rounds[0].left_out
-    assert "too-few-rows" in missed["lab"]
