@@ -36,7 +36,8 @@ from gal.secrecy.messages import (
 )
 from gal.secrecy.record import MemoryRecord
 from gal.secrecy.ring import fit_unit
-from gal.secrecy.terms import SUM, Sums, summed_options
+from gal.secrecy.summed_options import summed_options
+from gal.secrecy.terms import SUM, Sums
 from gal.transport.identity import make_identity
 
 Floats = NDArray[np.float64]
