@@ -304,6 +304,7 @@ def test_a_contribution_of_a_billionth_is_none() -> None:
     model = GALRegressor({"a": ["x"], "b": ["noise"]}, random_state=0)
     model.fit(X, X["x"] + rng.normal(size=450))
     assert model.ensemble_.track == "assisted"
+    assert model.contributions_ is not None
     assert model.contributions_.by_organization["b"] == Contribution(0.0, 0.0, 0.0, "no gain")
 
 
