@@ -286,7 +286,7 @@ def test_it_cannot_answer_for_another(net: Network) -> None:
 
         def shout() -> None:
             fields = {"answers": NOBODY, "rows": NOBODY, "round": 1}
-            while not stop.wait(0.01):  # its day must not be spent by that
+            while not stop.wait(patient(0.01)):  # its day must not be spent by that
                 for step in (1, 2):
                     arrays = {"fitted": np.full((60, 1), 9, dtype=np.float32)}
                     peer.send(Message("fitted", theirs.task, 1, f"{step}.0", fields, arrays))
