@@ -78,6 +78,15 @@ class TestForPeople:
         features = {column for columns in facts["organizations"].values() for column in columns}
         assert features == {"age", "basket", "income", "spent"}
 
+    def test_columns_are_read_as_people_write_them(self, files: tuple[str, str]) -> None:
+        """Ridge, which takes numbers only, learns from text that is numbers; attacks look at these."""
+        clean = json.loads(leakage(files, "--json").stdout)[0]
+        table = pd.read_csv(files[0])
+        table.assign(basket=table["basket"].map("{:.17f} kg".format)).to_csv(files[0], index=False)
+        result = leakage(files, "--json")
+        assert result.exit_code == 0, result.output
+        np.testing.assert_allclose(json.loads(result.stdout)[0]["utility"], clean["utility"])
+
     def test_without_organizations_it_says_that_they_are_pretended(self, files: tuple[str, str]) -> None:
         words = ["leakage", files[0], "--target", "bought", "--rounds", "1"]
         result = CliRunner().invoke(app, words, env={"COLUMNS": "200"})

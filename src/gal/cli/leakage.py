@@ -133,19 +133,22 @@ def _read(
     """Columns, labels, and who holds what where that is said; else columns that name rows are left out."""
     import numpy as np
 
-    from gal.cli.tables import read_organizations, read_table
+    from gal.cli.tables import read_frame, read_organizations
     from gal.evaluate.simulation import target_column
+    from gal.evaluate.understood import in_numbers
     from gal.models.reading.column_reading import column_readings
 
-    frame = read_table(table, target).rename(columns=str)
+    frame = read_frame(table).rename(columns=str)
     y = target_column(frame, target)
     if y.dtype.kind == "f" and np.isinf(y).any():
         raise InvalidLabelsError(
             f"{int(np.isinf(y).sum())} of {len(y)} values of {target!r} are infinite: remove these rows"
         )
     X = frame.drop(columns=[target])
+    readings = column_readings(X)
+    X = in_numbers(X, readings)
     if organizations is None:
-        ids = [one.name for one in column_readings(X) if one.kind == "id"]
+        ids = [one.name for one in readings if one.kind == "id"]
         return X.drop(columns=ids), y.to_numpy(), None
     parts = read_organizations(organizations)
     for name, columns in parts.columns.items():

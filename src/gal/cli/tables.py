@@ -1,7 +1,5 @@
 """What an evaluation is given: a table, read as nodes would read it, and the file that says who holds what.
 
-A CSV file has no types. Where every value of a column is written as a date or a time it becomes days (since
-1970 where there is a date), as on a node and as from a Parquet file (``gal.models.reading.written_dates``).
 The file of organizations::
 
     label_holder = "clinic"
@@ -18,13 +16,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gal.errors import GALError, InvalidInputError, MissingExtraError
-from gal.models.reading.written_dates import days_of_text
 from gal.models.reading.written_numbers import THOUSANDTH
 from gal.models.registry import make_model
 from gal.storage.spreadsheets import is_spreadsheet, read_spreadsheet
@@ -36,20 +31,8 @@ from gal.storage.text_files import (
     written,
 )
 
-Floats = NDArray[np.float64]
-
 FIRST_LINES = 1000
 """So many lines are counted through before a file is read."""
-
-
-def read_table(path: Path, target: str | None = None) -> pd.DataFrame:
-    """A CSV, Parquet or Excel file as a table; dates and times as days, but for the column to predict."""
-    table = read_frame(path)
-    for place, name in enumerate(table.columns):
-        days = None if str(name) == target else _as_days(table.iloc[:, place])
-        if days is not None:
-            table.isetitem(place, days)
-    return table
 
 
 def read_frame(path: Path) -> pd.DataFrame:
@@ -106,18 +89,6 @@ def _read_as(path: Path, how: Written) -> pd.DataFrame:
         codes = [name for name in whole if texts[name].str.fullmatch(r"0\d+").mean() > THOUSANDTH]
         table[codes] = texts[codes]
     return table
-
-
-def _as_days(column: pd.Series[Any]) -> Floats | None:
-    """A column of dates or times as days, NaN where missing; None where it is something else."""
-    types = pd.api.types
-    if types.is_datetime64_any_dtype(column):
-        column = pd.to_datetime(column, utc=True) - pd.Timestamp(0, tz="UTC")
-    if types.is_timedelta64_dtype(column):
-        return np.asarray(column.dt.total_seconds() / 86400.0, dtype=np.float64)
-    if not (types.is_object_dtype(column) or types.is_string_dtype(column)):
-        return None
-    return days_of_text(column)
 
 
 class OneOrganization(BaseModel):

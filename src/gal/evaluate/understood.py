@@ -76,7 +76,7 @@ def told_models(
             told[name] = _told(model, read)
         else:
             told[name] = model
-            X = X.assign(**{one.name: _as_numbers(X[one.name], one) for one in read if _is_one_number(one)})
+            X = in_numbers(X, read)
     if isinstance(local_models, Mapping):  # names of nobody are for others to refuse
         told |= {name: model for name, model in local_models.items() if name not in told}
     return X, told
@@ -95,13 +95,14 @@ def _kind_told(one: ColumnReading) -> str:
     return "auto" if one.reading.how.get("names") else one.kind
 
 
-def _is_one_number(one: ColumnReading) -> bool:
-    return one.reading is not None and one.kind in ONE_NUMBER
-
-
-def _as_numbers(column: pd.Series[Any], one: ColumnReading) -> Any:
-    assert one.reading is not None
-    return parts_of(column, one.reading)[0]
+def in_numbers(X: pd.DataFrame, read: Iterable[ColumnReading]) -> pd.DataFrame:
+    """The table with numbers in columns that are one number each, whatever they are written like."""
+    numbers = {
+        one.name: parts_of(X[one.name], one.reading)[0]
+        for one in read
+        if one.reading is not None and one.kind in ONE_NUMBER
+    }
+    return X.assign(**numbers)
 
 
 def kinds_told(local_models: Any) -> dict[Any, str] | None:
@@ -126,4 +127,12 @@ def readable_target(y: pd.Series[Any]) -> pd.Series[Any]:
     return pd.Series(parts_of(y, reading)[0], index=y.index, name=y.name)
 
 
-__all__ = ["OnColumns", "UsedColumn", "kinds_told", "readable_target", "told_models", "understood"]
+__all__ = [
+    "OnColumns",
+    "UsedColumn",
+    "in_numbers",
+    "kinds_told",
+    "readable_target",
+    "told_models",
+    "understood",
+]

@@ -30,7 +30,7 @@ duckdb = pytest.importorskip("duckdb")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
-from gal.cli.tables import read_table  # noqa: E402
+from gal.cli.tables import read_frame  # noqa: E402
 from gal.node.source.data import (  # noqa: E402
     Table,
     check_kinds,
@@ -257,7 +257,7 @@ def test_what_excel_calls_csv(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes("id;größe;ort\n1;1,5;Köln\n2;-2,25;Bonn\n".encode(encoding))
     table = read_source(configured(tmp_path, 'source = "rows.csv"\nrow_id = "id"'))
     assert table.columns.to_pylist() == [{"größe": 1.5, "ort": "Köln"}, {"größe": -2.25, "ort": "Bonn"}]
-    simulated = read_table(tmp_path / "rows.csv").drop(columns="id")
+    simulated = read_frame(tmp_path / "rows.csv").drop(columns="id")
     assert simulated.to_dict("records") == table.columns.to_pylist()
 
 
@@ -267,7 +267,7 @@ def test_latin_1_after_much_that_is_ascii(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(many)
     table = read_source(configured(tmp_path, 'source = "rows.csv"\nrow_id = "id"'))
     assert table.columns.to_pylist()[-1] == {"ort": "Köln"}
-    assert read_table(tmp_path / "rows.csv")["ort"].iloc[-1] == "Köln"
+    assert read_frame(tmp_path / "rows.csv")["ort"].iloc[-1] == "Köln"
 
 
 def test_points_beside_commas_are_no_decimal_commas(tmp_path: Path) -> None:
