@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gal.cli.tables import read_table
+from gal.cli.tables import read_frame
+from gal.evaluate.understood import in_numbers
+from gal.models.reading.column_reading import column_readings
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.source.data import read_source, view_of_table
 
@@ -22,7 +24,6 @@ COLUMNS = {
     "dots": ["31.12.2020", "01.02.2021"],
     "short years": ["31/12/20", "01/02/21"],
     "short years and dots": ["12.10.22", "05.01.23", "28.02.21"],
-    "old and far": ["1600-01-01", "9999-12-31"],
     "leap": ["2020-02-29", "2021-02-28"],
     "seconds": ["2020-01-02 03:04:05", "2021-12-31 00:00:00"],
     "T": ["2020-01-02T03:04:05", "2021-12-31T00:00:00"],
@@ -63,6 +64,12 @@ TEXTS = {
 }
 
 
+def simulated(path: Path) -> pd.DataFrame:
+    """The table as ``gal simulate`` and ``gal leakage`` have it for models that take numbers only."""
+    frame = read_frame(path)
+    return in_numbers(frame, column_readings(frame))
+
+
 def node_of(folder: Path, table: pd.DataFrame, separator: str = ",") -> NodeConfiguration:
     table.to_csv(folder / "rows.csv", index=False, sep=separator)
     (folder / "node.toml").write_text(
@@ -77,7 +84,7 @@ def test_dates_are_the_days_of_a_node(tmp_path: Path, name: str) -> None:
     columns = {"id": range(12), "it": (COLUMNS[name] * 6)[:12]}
     there = view_of_table(read_source(node_of(tmp_path, pd.DataFrame(columns))))
     assert isinstance(there, np.ndarray)  # numbers there
-    here = read_table(tmp_path / "rows.csv")["it"].to_numpy(dtype=np.float64)
+    here = simulated(tmp_path / "rows.csv")["it"].to_numpy(dtype=np.float64)
     np.testing.assert_array_equal(here, there[:, 0])
     if name == "short years and dots":
         assert here[0] == (pd.Timestamp("2022-10-12") - pd.Timestamp(0)).days
@@ -87,7 +94,7 @@ def test_dates_are_the_days_of_a_node(tmp_path: Path, name: str) -> None:
 def test_separators_are_those_of_a_node(tmp_path: Path, separator: str) -> None:
     columns = {"id": range(12), "a": ["2020-01-02", "2021-12-31"] * 6, "b": np.arange(12) / 7}
     there = view_of_table(read_source(node_of(tmp_path, pd.DataFrame(columns), separator)))
-    here = read_table(tmp_path / "rows.csv").drop(columns="id").to_numpy(dtype=np.float64)
+    here = simulated(tmp_path / "rows.csv").drop(columns="id").to_numpy(dtype=np.float64)
     np.testing.assert_array_equal(here, there)
 
 
@@ -95,19 +102,13 @@ def test_separators_are_those_of_a_node(tmp_path: Path, separator: str) -> None:
 def test_what_is_text_there_is_text_here(tmp_path: Path, name: str) -> None:
     columns = {"id": range(12), "it": TEXTS[name] * 6}
     assert read_source(node_of(tmp_path, pd.DataFrame(columns))).kinds == {"it": "text"}
-    assert read_table(tmp_path / "rows.csv")["it"].tolist() == TEXTS[name] * 6
+    assert read_frame(tmp_path / "rows.csv")["it"].tolist() == TEXTS[name] * 6
 
 
-def test_parquet_is_as_csv_and_the_target_stays(tmp_path: Path) -> None:
-    dates = pd.Series(pd.to_datetime(["2020-01-02", "", "1969-12-31 12:00"], format="mixed"))
-    table = pd.DataFrame({"when": dates, "lasted": dates - dates[0], "due": dates})
+def test_parquet_is_as_csv(tmp_path: Path) -> None:
+    dates = pd.Series(pd.to_datetime(["2020-01-02", "", "1969-12-31 12:00"] * 4, format="mixed"))
+    table = pd.DataFrame({"when": dates, "lasted": dates - dates[0]})
     table.to_parquet(tmp_path / "t.parquet")
-    found = read_table(tmp_path / "t.parquet", "due")
-    assert found["when"].tolist() == pytest.approx([18263, np.nan, -0.5], nan_ok=True)
-    assert found["lasted"].tolist() == pytest.approx([0, np.nan, -18263.5], nan_ok=True)
-    assert found["due"].equals(dates)
-    table[["due"]].dropna().astype(str).to_csv(tmp_path / "t.csv", index=False)
-    assert read_table(tmp_path / "t.csv", "due")["due"].tolist() == [
-        "2020-01-02 00:00:00",
-        "1969-12-31 12:00:00",
-    ]
+    found = simulated(tmp_path / "t.parquet")
+    assert found["when"].tolist()[:3] == pytest.approx([18263, np.nan, -0.5], nan_ok=True)
+    assert found["lasted"].tolist()[:3] == pytest.approx([0, np.nan, -18263.5], nan_ok=True)

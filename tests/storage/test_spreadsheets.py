@@ -13,8 +13,10 @@ pytest.importorskip("duckdb")
 
 from openpyxl import Workbook
 
-from gal.cli.tables import read_table
+from gal.cli.tables import read_frame
 from gal.errors import InvalidColumnsError, InvalidInputError
+from gal.evaluate.understood import in_numbers
+from gal.models.reading.column_reading import column_readings
 from gal.node.config.configuration import read_configuration
 from gal.node.source.data import read_source
 from gal.storage.spreadsheets import read_spreadsheet
@@ -57,7 +59,8 @@ def test_cells_keep_their_types_on_a_node_and_in_a_simulation(tmp_path: Path) ->
         {"height": 2.0, "town": None, "seen": 1.25, "at": 0.0, "code": "012", "mixed": "one", "missing": 4.0},
     ]
     assert table.columns.to_pylist() == expected
-    simulated = read_table(path).drop(columns=["id", "sure"])
+    frame = read_frame(path).drop(columns=["id", "sure"])
+    simulated = in_numbers(frame, column_readings(frame))
     assert simulated.astype(object).where(simulated.notna(), None).to_dict("records") == expected
 
 

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from gal.models import TabularModel
 from gal.models.reading.column_reading import ColumnReading, column_readings
 from gal.models.reading.converting import parts_of, reading_of
+from gal.models.tabular.column_values import as_numbers
 
 if TYPE_CHECKING:  # pooled models of plain numbers do without
     import pandas as pd
@@ -97,11 +98,13 @@ def _kind_told(one: ColumnReading) -> str:
 
 def in_numbers(X: pd.DataFrame, read: Iterable[ColumnReading]) -> pd.DataFrame:
     """The table with numbers in columns that are one number each, whatever they are written like."""
-    numbers = {
-        one.name: parts_of(X[one.name], one.reading)[0]
-        for one in read
-        if one.reading is not None and one.kind in ONE_NUMBER
-    }
+    numbers = {}
+    for one in read:
+        column = X[one.name]
+        if one.reading is not None and one.kind in ONE_NUMBER:
+            numbers[one.name] = parts_of(column, one.reading)[0]
+        elif column.dtype.kind in "mM":  # dates and durations of Parquet and spreadsheets
+            numbers[one.name] = as_numbers(column)
     return X.assign(**numbers)
 
 
