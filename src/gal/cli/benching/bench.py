@@ -40,7 +40,6 @@ class DeepRuns:
 
     deep: bool
     plan: Path | None
-    taken: Path | None
     anew: bool
 
 
@@ -85,9 +84,6 @@ def bench(
         Path | None,
         typer.Option(help="Run nothing: write the missing deep runs to this file, for a machine with a GPU."),
     ] = None,
-    taken: Annotated[
-        Path | None, typer.Option("--take", help="First take the outcomes of such runs from this file.")
-    ] = None,
     anew: Annotated[
         bool, typer.Option("--anew", help="Take no kept outcomes of earlier sources for deep runs.")
     ] = False,
@@ -103,4 +99,4 @@ def bench(
 
     part = TablePart(organizations, protocol, dataset, rows, seeds, first_seed)
     work = Work(data_dir, results, jobs, backend, scheduler)
-    run_bench(part, work, DeepRuns(deep, plan, taken, anew), tables or [], listed=listed, as_json=as_json)
+    run_bench(part, work, DeepRuns(deep, plan, anew), tables or [], listed=listed, as_json=as_json)

@@ -26,7 +26,7 @@ from gal_bench.cells import DEEP_SETS, OFFICIAL, ON_REQUEST, Cell, Sources
 from gal_bench.data.datasets import DATASETS
 from gal_bench.data.splits import PROTOCOLS
 from gal_bench.pages.results import narrow, write_results
-from gal_bench.run_plan import take, write_plan
+from gal_bench.run_plan import write_plan
 from gal_bench.runner import Observer, left_to_run, run_tables
 from gal_bench.specs import TableSpec, read_own_tables, read_tables
 
@@ -48,11 +48,9 @@ def run_bench(
     _check_writable(work.results)
     started, cache = time.perf_counter(), Cache(work.results / "cache")
     kept = {} if deep_runs.anew else read_kept()
-    if deep_runs.taken is not None:
-        _take(deep_runs.taken, cache)
     if deep_runs.plan is not None:
         left = left_to_run(narrowed, cache, READABLE, kept=kept)
-        _plan(deep_runs.plan, left, narrowed, cache, deep=deep_runs.deep)
+        _plan(deep_runs.plan, left, narrowed, deep=deep_runs.deep)
         return
     deep_sets = _to_run_here(narrowed, cache, kept) if deep_runs.deep else []
     options: dict[str, Any] = {"deep_sets": deep_sets, "kept": kept, "spread": spread}
@@ -92,27 +90,12 @@ def _narrowed(chosen: Sequence[TableSpec], part: TablePart, sets: Sequence[str])
     return left
 
 
-def _take(path: Path, cache: Cache) -> None:
-    taken, refused = take(path, cache)
-    out = Screen(stderr=True)
-    out.print(f"{taken} outcomes taken from {escape(str(path))}.")
-    for why in refused:
-        out.print(f"[yellow]not taken:[/] {escape(why)}")
-
-
-def _plan(
-    path: Path,
-    cells: Sequence[Cell],
-    tables: Sequence[TableSpec],
-    cache: Cache,
-    *,
-    deep: bool,
-) -> None:
+def _plan(path: Path, cells: Sequence[Cell], tables: Sequence[TableSpec], *, deep: bool) -> None:
     if deep:
         raise InvalidInputError("--plan writes runs down, --deep runs them here: choose one")
     if not any(table.deep for table in tables):
         raise InvalidInputError("--plan is for deep tables, and none is among these: see gal bench --list")
-    write_plan(cells, cache, path)
+    write_plan(cells, path)
     Screen(stderr=True).print(escape(f"{len(cells)} runs in {path}."))
 
 
