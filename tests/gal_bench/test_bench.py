@@ -92,7 +92,6 @@ def test_a_tiny_version_of_the_scale_table(monkeypatch: pytest.MonkeyPatch) -> N
         X=X,
         y=y,
         classes=True,
-        class_names=("no", "yes"),
         test=np.arange(450, 600),
         partition={"bank": ["age"], "register": ["debt", "town"]},
     )

@@ -145,8 +145,7 @@ class TestPaper:
             np.testing.assert_allclose(split.X_test, ours.X_test, rtol=1e-3, atol=1e-5)
             assert split.protocol == "paper"
 
-    def test_without_a_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("GAL_REFERENCE", raising=False)
+    def test_without_a_folder(self) -> None:
         with pytest.raises(MissingDataError, match=r"set GAL_REFERENCE .*splits_paper/.*Wine_M8_seed0\.npz"):
             paper(None, "Wine", 2, 0)
 
