@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from gal.errors import ExperimentError, InvalidInputError
+from gal.errors import ExperimentError
 from gal.warnings import InterruptedWarning
 from gal_bench import cells as running_module
 from gal_bench.cache import (
@@ -39,7 +39,7 @@ from gal_bench.pages.tables import Figure, figures_of, to_csv, to_markdown
 from gal_bench.runner import Run, run_tables
 from gal_bench.runs import tabular_cells
 from gal_bench.runs.tabular_cells import find_split
-from gal_bench.specs import Printed, RowSpec, TableSpec, _read_table, read_tables
+from gal_bench.specs import Printed, RowSpec, TableSpec, read_tables
 
 TABLES = read_tables()
 COMPOSED = importlib.util.find_spec("dp_accounting") is not None
@@ -401,64 +401,6 @@ def test_weights_on_are_compared_with_weights_off() -> None:
     found = {one.name: one.value for one in findings(made_run(part, score))}
     # Diabetes: 5 of 5. Wine: answers and residual lose (4), columns lose too (90 < 95).
     assert found["weights on at least as good as off, per seed, all noisy cells"] == pytest.approx(9 / 10)
-
-
-# --- specifications
-
-
-def test_the_papers_figures_are_those_of_the_reference() -> None:
-    """Typed once, in the rows: checked against the list that came with the measurements."""
-    if sources().reference is None:
-        pytest.skip("GAL_REFERENCE is not set")
-    text = (sources().reference / "RESULTS.md").read_text(encoding="utf-8")  # type: ignore[operator]
-    rows = {row.name: row for row in TABLES["uci"].rows}
-    names = {
-        "Late": "late-average",
-        "Joint": "joint",
-        "Alone": "alone",
-        "AL-fix": "al",
-        "GAL-Linear": "gal-linear",
-        "GAL-GB": "gal-gb",
-        "GAL-SVM": "gal-svm",
-        "GAL-GB-SVM": "gal-gb-svm",
-    }
-    checked, organizations = 0, ""
-    for line in text.splitlines():
-        if line.startswith("## M="):
-            organizations = line.removeprefix("## M=").strip()
-        elif line.startswith("## "):
-            organizations = ""
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if organizations and len(cells) > 3 and cells[1] in names:
-            printed = rows[names[cells[1]]].printed(cells[0], int(organizations))
-            assert printed == Printed.parse(cells[2]), line
-            checked += 1
-    assert checked == 8 * 20
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ('order = 1\nlabel = "x"\nmethod = "gla"', "no method 'gla'"),
-        ('order = 1\nlabel = "x"\nmodels = ["Forest"]', "no local model 'Forest'"),
-        ('order = 1\nlabel = "x"\nfast = true', "fast"),
-        ('order = 1\nlabel = "x"\n[paper.8]\nWine = "high"', "42.7"),
-        ('order = 1\nlabel = "x"\nmethod = "intermediate"', "tables that are not deep"),
-        ('order = 1\nlabel = "x"\nmodels = ["Network"]', "tables that are not deep"),
-        ('order = 1\nlabel = "x"\nseeds = 0', "seeds"),
-        ("order = [", "not a TOML file"),
-        ('order = 1\nlabel = "x"\nchoose_among = ["y"]', "no rows"),
-    ],
-)
-def test_a_wrong_row_is_refused_with_its_place(content: str, said: str, tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "table.toml").write_text(
-        'order = 1\ntitle = "t"\npaper = ""\nsets = ["Wine"]\norganizations = [2]\nprotocols = ["per seed"]\n'
-    )
-    (folder / "row.toml").write_text(content)
-    with pytest.raises(InvalidInputError, match=said):
-        _read_table(folder)
 
 
 def test_a_failing_run_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from gal.cli.app import app
@@ -27,7 +26,7 @@ from gal_bench.pages.results import glance, narrow, page, provenance_of
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import Figure, every_figure, figures_of, to_csv, to_markdown
 from gal_bench.runner import Run, in_order, left_to_run, run_tables
-from gal_bench.specs import Printed, RowSpec, TableSpec, _read_table, read_tables
+from gal_bench.specs import Printed, RowSpec, TableSpec, read_tables
 
 TABLES = {name: table for name, table in read_tables().items() if table.deep}
 DEVICE = "NVIDIA H200, torch 2.11"
@@ -113,26 +112,6 @@ def lines_of(run: Run) -> list[dict[str, str]]:
 # --- names and specifications
 
 
-def test_deep_tables_are_there_with_the_papers_rows() -> None:
-    assert list(TABLES) == ["images", "cases", "images-ablations", "cases-ablations", "complexity-deep"]
-    labels = [row.label for row in TABLES["images"].rows]
-    assert labels[:6] == ["Interm", "Late", "Joint", "Alone", "AL", "GAL"]
-    gal = next(row for row in TABLES["images"].rows if row.name == "gal")
-    assert gal.printed("CIFAR10", 8) == Printed(74.3, 0.2)
-    shared = next(row for row in TABLES["cases"].rows if row.name == "gal-dms")
-    assert shared.printed("MIMICM", "by name") == Printed(0.81, 0.0)
-
-
-def test_a_row_may_be_of_some_data_sets_only() -> None:
-    table = TABLES["images"]
-    asked = table.row("joint-half")
-    assert {cell.dataset for cell in table.cells(asked)} == {"MNIST"}
-    assert {cell.dataset for cell in table.cells(table.row("joint"))} == {"MNIST", "CIFAR10"}
-    unknown = asked.model_copy(update={"sets": ["Nowhere"]})
-    with pytest.raises(ValidationError, match=r"no data set \(row 'joint-half'\) 'Nowhere'; there are"):
-        TableSpec.model_validate({**table.model_dump(exclude={"rows"}), "rows": [unknown]} | {"glance": []})
-
-
 def test_tables_share_their_runs() -> None:
     """GAL with eight organizations stands in three tables and is run once."""
     cells = [cell for table in TABLES.values() for row in table.rows for cell in table.cells(row)]
@@ -142,29 +121,6 @@ def test_tables_share_their_runs() -> None:
         ("Augmented network", "MNIST", 1),
         *((network, one, 1) for network in ("Network", "Residual network") for one in ("CIFAR10", "MNIST")),
     ]
-
-
-@pytest.mark.parametrize(
-    ("table", "row", "said"),
-    [
-        ({}, {"models": ["Linear"]}, "no local model for deep tables"),
-        ({}, {"method": "late_sum"}, "no method for deep tables"),
-        ({"sets": ["Wine"]}, {}, "no deep data set 'Wine'"),
-        ({"protocols": ["per seed"]}, {}, "no protocol 'per seed'; there are official"),
-    ],
-)
-def test_a_wrong_deep_table_is_refused(
-    table: dict[str, Any], row: dict[str, Any], said: str, tmp_path: Path
-) -> None:
-    given = {"order": 1, "title": "t", "paper": "", "deep": True, "sets": ["MNIST"], "organizations": [2]}
-    spec = {**given, "protocols": ["official"], **table}
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    for name, content in (("table", spec), ("row", {"order": 1, "label": "x", "models": ["Network"], **row})):
-        lines = [f"{key} = {json.dumps(value)}" for key, value in content.items()]
-        (folder / f"{name}.toml").write_text("\n".join(lines))
-    with pytest.raises(InvalidInputError, match=said):
-        _read_table(folder)
 
 
 def test_a_run_leaves_its_device(monkeypatch: pytest.MonkeyPatch) -> None:

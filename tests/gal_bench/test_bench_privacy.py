@@ -30,7 +30,7 @@ from gal_bench.pages.tables import to_csv, to_markdown
 from gal_bench.runner import Run, check_extras
 from gal_bench.runs.mechanisms import BOUNDS, mechanism_of
 from gal_bench.runs.tabular_cells import find_split
-from gal_bench.specs import _read_table, read_tables
+from gal_bench.specs import read_tables
 
 TABLES = read_tables()
 WINE = Cell("Wine", 2, "per seed", 0, rounds=2, leak=True, options={"cross_validation": 0})
@@ -76,32 +76,6 @@ def test_public_bounds_hold_for_all_labels(name: str) -> None:
     except InvalidInputError as error:
         pytest.skip(f"the data folder is not here: {error}")
     assert BOUNDS[name][0] <= y.min() < y.max() <= BOUNDS[name][1]
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ('privacy = "noise"', "no privacy mechanism 'noise'"),
-        ('privacy = "noisy-labels"', "needs epsilon"),
-        ('privacy = "noisy-labels"\nepsilon = 0', "epsilon must be a number above 0"),
-        ('privacy = "noisy-labels"\nepsilon = 1\ndelta = 1e-5', "has no delta"),
-        ('privacy = "gaussian-labels"\nepsilon = 1', "needs delta"),
-        ("epsilon = 1", "has no epsilon"),
-        ('privacy = "paper-laplace"\nmethod = "alone"', "what GAL sends"),
-        ('leak = true\nmethod = "joint"', "what GAL sends"),
-        ('disturbance = "laplace"', "privacy = 'paper-laplace'"),
-    ],
-)
-def test_a_wrong_row_is_refused(content: str, said: str, tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    table = (
-        'order = 1\ntitle = "t"\npaper = ""\nsets = ["Wine"]\norganizations = [2]\nprotocols = ["per seed"]\n'
-    )
-    (folder / "table.toml").write_text(table)
-    (folder / "row.toml").write_text(f'order = 1\nlabel = "x"\n{content}')
-    with pytest.raises(InvalidInputError, match=said):
-        _read_table(folder)
 
 
 def test_a_missing_package_is_named_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:

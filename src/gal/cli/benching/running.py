@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from gal.cli.benching.bench import DeepRuns, TablePart, Work
 from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
 from gal.cli.screen import ProgressLine, Screen
-from gal.errors import InvalidInputError, MissingExtraError, did_you_mean
+from gal.errors import InvalidInputError, MissingExtraError
 from gal.evaluate.spreading import Spread
 from gal_bench.cache import Cache, read_kept
 from gal_bench.cells import DEEP_SETS, OFFICIAL, ON_REQUEST, Cell, Sources
@@ -28,7 +28,7 @@ from gal_bench.data.splits import PROTOCOLS
 from gal_bench.pages.results import narrow, write_results
 from gal_bench.run_plan import write_plan
 from gal_bench.runner import Observer, left_to_run, run_tables
-from gal_bench.specs import TableSpec, read_own_tables, read_tables
+from gal_bench.specs import TableSpec, check_names, read_own_tables, read_tables
 
 READABLE = [name for name in DEEP_SETS if name not in ON_REQUEST]
 
@@ -71,8 +71,8 @@ def _check_jobs(jobs: int) -> None:
 def _narrowed(chosen: Sequence[TableSpec], part: TablePart, sets: Sequence[str]) -> list[TableSpec]:
     """What is asked for of these tables."""
     protocols = part.protocol or []
-    _check("protocol", protocols, (*PROTOCOLS, OFFICIAL))
-    _check("data set", sets, (*DATASETS, *DEEP_SETS))
+    check_names("protocol", protocols, (*PROTOCOLS, OFFICIAL))
+    check_names("data set", sets, (*DATASETS, *DEEP_SETS))
     parts = [
         narrow(
             table,
@@ -113,17 +113,8 @@ def _choose(names: Sequence[str], known: dict[str, TableSpec]) -> list[TableSpec
         raise InvalidInputError(
             f"name a table, or all: {', '.join(known)}. gal bench --list says what they are"
         )
-    _check("table", [name for name in names if name != "all"], tuple(known))
+    check_names("table", [name for name in names if name != "all"], tuple(known))
     return list(known.values()) if "all" in names else [known[name] for name in dict.fromkeys(names)]
-
-
-def _check(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        meant = did_you_mean(unknown[0], known)
-        raise InvalidInputError(
-            f"no {kind} {', '.join(map(repr, unknown))}; there are: {', '.join(known)}.{meant}"
-        )
 
 
 def _sources(data_dir: Path | None) -> Sources:
