@@ -20,6 +20,7 @@ from gal_bench.cells import Cell, Outcome, Sources, run_to_the_end
 from gal_bench.runs.tabular_cells import find_split
 from gal_bench.specs import RowSpec, TableSpec
 
+IN_ALL_CORES = Spread()
 Observer = Callable[[int, int, str], None]
 """Told how many runs are done, of how many, and which was the last."""
 
@@ -49,14 +50,10 @@ class Run:
         return [_chosen(outcomes) for outcomes in zip(*candidates, strict=True)]
 
 
-def _chosen(outcomes: Iterable[Outcome | None]) -> Outcome | None:
+def _chosen(outcomes: Sequence[Outcome | None]) -> Outcome | None:
     """The one with the lowest validation loss; none where a candidate was not run."""
-    there: list[Outcome] = []
-    for outcome in outcomes:
-        if outcome is None:
-            return None
-        there.append(outcome)
-    return min(there, key=_validated)
+    there = [one for one in outcomes if one is not None]
+    return min(there, key=_validated) if len(there) == len(outcomes) else None
 
 
 def _validated(outcome: Outcome) -> float:
@@ -70,12 +67,11 @@ def run_tables(
     *,
     deep_sets: Collection[str] = (),
     kept: Mapping[str, Outcome] | None = None,
-    n_jobs: int = -1,
-    spread: Spread | None = None,
+    spread: Spread = IN_ALL_CORES,
     on_run: Observer | None = None,
 ) -> list[Run]:
     """All cells of these tables, each once; of the deep ones those in the cache or
-    ``kept``, and those of ``deep_sets``. ``spread``: who runs them; default: ``n_jobs`` cores.
+    ``kept``, and those of ``deep_sets``. ``spread``: who runs them.
     """
     cells = in_order(tables)
     outcomes: dict[str, Outcome] = {}
@@ -90,7 +86,7 @@ def run_tables(
     total = len(outcomes) + len(left)
     if on_run is not None:
         on_run(len(outcomes), total, "from the cache" if outcomes else "")
-    for cell, outcome in _run(left, sources, spread or Spread(n_jobs=n_jobs)):
+    for cell, outcome in _run(left, sources, spread):
         cache.put(cell, outcome)
         outcomes[repr(cell)] = outcome
         if on_run is not None:

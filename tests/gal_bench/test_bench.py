@@ -18,6 +18,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from gal.errors import ExperimentError
+from gal.evaluate.spreading import Spread
 from gal.warnings import InterruptedWarning
 from gal_bench import cells as running_module
 from gal_bench.cache import (
@@ -42,6 +43,7 @@ from gal_bench.runs.tabular_cells import find_split
 from gal_bench.specs import Printed, RowSpec, TableSpec, read_tables
 
 TABLES = read_tables()
+ONE = Spread(n_jobs=1)
 COMPOSED = importlib.util.find_spec("dp_accounting") is not None
 """Whether noise can be added up over rounds: the extra privacy."""
 SMALL = [name for name, table in TABLES.items() if not table.deep and table.organizations != ["by name"]]
@@ -79,7 +81,7 @@ LONG = {"improvements", "uci", "local-losses", "noise", "rates"}
 )
 def test_a_tiny_version_of_every_table(name: str, tmp_path: Path, weak_attackers: None) -> None:
     table = tiny(name)
-    [run] = run_tables([table], Cache(tmp_path / "cache"), sources(), n_jobs=1)
+    [run] = run_tables([table], Cache(tmp_path / "cache"), sources(), spread=ONE)
     figures = figures_of(run)
     assert {one.row.name for one in figures} == {row.name for row in table.rows if table.protocols_of(row)}
     assert all(np.isfinite(one.final).all() and len(one.final) == 2 for one in figures)
@@ -195,10 +197,14 @@ def test_an_interrupted_bench_goes_on_where_it_stopped(
     monkeypatch.setattr(running_module, "run_cell", noted)
 
     with pytest.raises(KeyboardInterrupt):
-        run_tables([table], cache, Sources(), n_jobs=1, on_run=stop_after_three)
+        run_tables([table], cache, Sources(), spread=ONE, on_run=stop_after_three)
     counts: list[tuple[int, int]] = []
     run_tables(
-        [table], cache, Sources(), n_jobs=1, on_run=lambda done, total, _: counts.append((done, total))
+        [table],
+        cache,
+        Sources(),
+        spread=ONE,
+        on_run=lambda done, total, _: counts.append((done, total)),
     )
     assert counts[0][0] == 3
     assert counts[-1] == (counts[-1][1], counts[-1][1])
@@ -216,7 +222,7 @@ def test_ctrl_c_inside_a_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(running_module, "run_cell", interrupted)
     table = tiny("rates").model_copy(update={"protocols": ["per seed"]})
     with pytest.raises(KeyboardInterrupt):
-        run_tables([table], Cache(tmp_path), Sources(), n_jobs=1)
+        run_tables([table], Cache(tmp_path), Sources(), spread=ONE)
     assert not list(tmp_path.rglob("*.json"))
 
 
@@ -409,7 +415,7 @@ def test_a_failing_run_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     with pytest.raises(
         ExperimentError, match=r"Wine, 8 organizations, per seed, seed 0: gal Linear, weights=heavy: .*heavy"
     ):
-        run_tables([table.model_copy(update={"rows": [broken]})], Cache(tmp_path), Sources(), n_jobs=1)
+        run_tables([table.model_copy(update={"rows": [broken]})], Cache(tmp_path), Sources(), spread=ONE)
 
 
 def test_a_part_of_a_table_has_a_name_of_its_own() -> None:
