@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
 from gal_bench.data import datasets
 from gal_bench.data.datasets import DATASETS, SOURCES, Dataset, load
-from gal_bench.data.sources import Source
+from known_files import make_known
 
 CREDIT_FILE = "credit_card_default/UCI_Credit_Card.csv"
 
@@ -33,14 +32,6 @@ SHAPES = {
 """Rows, columns, classes."""
 
 
-@pytest.fixture(scope="module")
-def data_dir() -> Path:
-    folder = os.environ.get("GAL_DATA")
-    if not folder:
-        pytest.skip("GAL_DATA is not set: it names the folder with the data sets")
-    return Path(folder)
-
-
 @pytest.fixture
 def no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GAL_DATA", raising=False)
@@ -52,12 +43,6 @@ def put(folder: Path, file: str, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
-
-
-def known(monkeypatch: pytest.MonkeyPatch, name: str, contents: dict[str, bytes]) -> None:
-    """From now on these contents are the known ones."""
-    files = {file: hashlib.sha256(content).hexdigest() for file, content in contents.items()}
-    monkeypatch.setitem(SOURCES, name, Source(name, files, "somewhere"))
 
 
 def check_shape(found: Dataset) -> None:
@@ -191,7 +176,7 @@ ADULT_TEST = (
 class TestAdult:
     def test_how_it_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         contents = {"adult/adult.data": ADULT_TRAIN, "adult/adult.test": ADULT_TEST}
-        known(monkeypatch, "Adult", contents)
+        make_known(monkeypatch, SOURCES, "Adult", contents)
         for file, content in contents.items():
             put(tmp_path, file, content)
         found = load("Adult", tmp_path)
@@ -219,7 +204,7 @@ class TestCovertype:
     def test_packed_or_not_is_the_same(
         self, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        known(monkeypatch, "Covertype", {"covtype/covtype.data.gz": self.LINES})
+        make_known(monkeypatch, SOURCES, "Covertype", {"covtype/covtype.data.gz": self.LINES})
         content = gzip.compress(self.LINES, mtime=1) if packed else self.LINES
         put(tmp_path, "covtype/covtype.data" + ".gz" * packed, content)
         found = load("Covertype", tmp_path)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +11,8 @@ from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
 from gal_bench.data.images import SOURCES, Patch, count_levels, lay_out, load_images, standard_values
-from gal_bench.data.sources import Source
 from gal_bench.data.view_sets import ViewSet
+from known_files import make_known
 
 Bytes = NDArray[np.uint8]
 BATCHES = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
@@ -23,12 +21,6 @@ BATCHES = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.
 def put(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-
-
-def known(monkeypatch: pytest.MonkeyPatch, name: str, contents: dict[str, bytes]) -> None:
-    """From now on these contents are the known ones."""
-    files = {file: hashlib.sha256(content).hexdigest() for file, content in contents.items()}
-    monkeypatch.setitem(SOURCES, name, Source(name, files, "somewhere"))
 
 
 def idx(array: Bytes) -> bytes:
@@ -54,7 +46,7 @@ class Made:
         self.train, self.y_train = made_up(10, 1, channels, size)
         self.test, self.y_test = made_up(3, 2, channels, size)
         self.contents = self._mnist() if name == "MNIST" else self._cifar10()
-        known(monkeypatch, name, self.contents)
+        make_known(monkeypatch, SOURCES, name, self.contents)
 
     def _mnist(self) -> dict[str, bytes]:
         return {
@@ -177,7 +169,7 @@ class TestStandardisation:
         before = made.load(2)
         made.test[:] = 255 - made.test
         made.contents = made._mnist() if made.name == "MNIST" else made._cifar10()
-        known(monkeypatch, made.name, made.contents)
+        make_known(monkeypatch, SOURCES, made.name, made.contents)
         made.write()
         after = made.load(2)
         np.testing.assert_array_equal(before.train["patch 2"], after.train["patch 2"])
@@ -226,20 +218,9 @@ class TestFiles:
             made.load(8)
 
 
-def real(name: str) -> ViewSet:
-    """With eight organizations."""
-    folder = os.environ.get("GAL_DATA")
-    if not folder:
-        pytest.skip("GAL_DATA is not set: it names the folder with the data sets")
-    try:
-        return load_images(name, 8, Path(folder))
-    except MissingDataError:
-        pytest.skip(f"{name} is not in the data folder that GAL_DATA names")
-
-
 class TestReal:
-    def test_mnist(self) -> None:
-        found = real("MNIST")
+    def test_mnist(self, data_dir: Path) -> None:
+        found = load_images("MNIST", 8, data_dir)
         assert np.bincount(found.y_train).tolist() == [
             *(5923, 6742, 5958, 6131, 5842),
             *(5421, 5918, 6265, 5851, 5949),
@@ -252,8 +233,11 @@ class TestReal:
         assert found.y_train[:5].tolist() == [5, 0, 4, 1, 9]
 
     @pytest.mark.slow
-    def test_cifar10(self) -> None:
-        found = real("CIFAR10")
+    def test_cifar10(self, data_dir: Path) -> None:
+        try:
+            found = load_images("CIFAR10", 8, data_dir)
+        except MissingDataError:
+            pytest.skip("CIFAR10 is not in the data folder that GAL_DATA names")
         assert np.bincount(found.y_train).tolist() == [5000] * 10
         assert np.bincount(found.y_test).tolist() == [1000] * 10
         assert found.train["patch 8"].shape == (50_000, 3, 16, 8)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import os
 import subprocess
 import sys
 import tarfile
@@ -272,18 +271,10 @@ def test_numpy_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def data_dir() -> Path:
-    folder = os.environ.get("GAL_DATA")
-    if not folder:
-        pytest.skip("GAL_DATA is not set: it names the folder with physionet2012")
-    if not (Path(folder) / STAYS).is_file():
-        pytest.skip(f"GAL_DATA holds no {STAYS}")
-    return Path(folder)
-
-
-@pytest.fixture(scope="module")
 def mortality(data_dir: Path) -> Iterator[ViewSet]:
     """Here and below, the files are read once."""
+    if not (data_dir / STAYS).is_file():
+        pytest.skip(f"GAL_DATA holds no {STAYS}")
     stays = physionet.read_stays(data_dir)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(physionet, "read_stays", lambda _: stays)

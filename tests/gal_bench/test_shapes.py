@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import lzma
-import os
 from io import BytesIO
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 from gal.errors import InvalidInputError, MissingDataError
 from gal_bench.data import shapes
 from gal_bench.data.shapes import CAMERAS, SIZE, Points, cameras, load_shapes, render, shade, unpack_points
-from gal_bench.data.sources import Source
+from known_files import make_known
 
 
 def ball(rows: int, points: int = 200, seed: int = 0) -> Points:
@@ -145,8 +143,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             path.write_bytes(
                 lzma.compress(content.getvalue()) if path.suffix == ".xz" else content.getvalue()
             )
-            files[f"modelnet40/{file}"] = hashlib.sha256(content.getvalue()).hexdigest()
-    monkeypatch.setitem(shapes.SOURCES, shapes.NAME, Source(shapes.NAME, files, "somewhere"))
+            files[f"modelnet40/{file}"] = content.getvalue()
+    make_known(monkeypatch, shapes.SOURCES, shapes.NAME, files)
     return tmp_path
 
 
@@ -189,10 +187,8 @@ def test_files_are_the_known_ones(made: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_set() -> None:
-    if not (Path(os.environ.get("GAL_DATA", "nowhere")) / "modelnet40").is_dir():
-        pytest.skip("ModelNet40 is not in a data folder that GAL_DATA names")
-    found = load_shapes()
+def test_the_whole_set(data_dir: Path) -> None:
+    found = load_shapes(data_dir)
     assert found.whole_train.shape == (9843, 36, 32, 32)
     assert found.test["camera 12"].shape == (2468, 3, 32, 32)
     assert np.bincount(found.y_train)[[0, 1, 8]].tolist() == [626, 106, 889]

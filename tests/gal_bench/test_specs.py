@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,9 @@ from gal_bench.specs import Printed, read_own_tables, read_tables
 TABLES = read_tables()
 
 
-def test_the_papers_figures_are_those_of_the_reference() -> None:
+def test_the_papers_figures_are_those_of_the_reference(reference: Path) -> None:
     """Typed once, in the rows: checked against the list that came with the measurements."""
-    if "GAL_REFERENCE" not in os.environ:
-        pytest.skip("GAL_REFERENCE is not set")
-    text = (Path(os.environ["GAL_REFERENCE"]) / "RESULTS.md").read_text(encoding="utf-8")
+    text = (reference / "RESULTS.md").read_text(encoding="utf-8")
     rows = {row.name: row for row in TABLES["uci"].rows}
     names = {
         "Late": "late-average",

@@ -33,7 +33,7 @@ MODELS: dict[str, Maker] = {
     "SVM": lambda *_: SVR(),
     "Ridge": lambda *_: Ridge(),
     "Tabular": lambda *_: TabularModel(),
-    "Exact linear": lambda *how: _linear(*how, LinearModel()),
+    "Exact linear": lambda paper, classes, columns: _linear(paper, classes, columns, LinearModel()),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
+from typing import Any, Literal
 
 from gal.errors import InvalidInputError
 from gal.privacy.noise import SeededNoise
@@ -53,7 +53,8 @@ def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
     """
     if cell.privacy is None:
         return None
-    name, what = cell.privacy, "classes" if split.classes else "numbers"
+    what: Literal["classes", "numbers"] = "classes" if split.classes else "numbers"
+    name = cell.privacy
     if name == NOISY_LABELS:
         name = OF_CLASSES if split.classes else OF_NUMBERS
     kind = kind_named(name)
