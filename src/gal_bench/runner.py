@@ -95,17 +95,9 @@ def run_tables(
 
 
 def in_order(tables: Iterable[TableSpec]) -> list[Cell]:
-    """The cells of these tables, each once: by priority, first seeds first, then as the tables have them."""
-    found: dict[str, Cell] = {}
-    priorities: dict[str, int] = {}
-    for table in tables:
-        for row in table.rows:
-            for place in table.places(row) if not row.choose_among else ():
-                for cell in table.cells_at(row, *place):
-                    key, priority = repr(cell), row.priority_at(place[1])
-                    found[key] = cell
-                    priorities[key] = min(priority, priorities.get(key, priority))
-    return sorted(found.values(), key=lambda cell: (priorities[repr(cell)], cell.seed))
+    """The cells of these tables, each once: first seeds first, then as the tables have them."""
+    found = {repr(cell): cell for table in tables for row in table.rows for cell in table.cells(row)}
+    return sorted(found.values(), key=lambda cell: cell.seed)
 
 
 def left_to_run(
@@ -147,10 +139,8 @@ def check_extras(cells: Iterable[Cell]) -> None:
 
 
 def _run(cells: Sequence[Cell], sources: Sources, spread: Spread) -> Iterator[tuple[Cell, Outcome]]:
-    """Small ones side by side, one core each, long ones first; then large and
-    deep ones with all cores each, here.
-    """
-    small = sorted((cell for cell in cells if not (cell.large or cell.deep)), key=lambda cell: -cell.cost)
+    """Small ones side by side, one core each; then large and deep ones with all cores each, here."""
+    small = [cell for cell in cells if not (cell.large or cell.deep)]
     if small:
         yield from spread.run(_run_one, [(cell, sources) for cell in small], in_order=False)
     for cell in cells:

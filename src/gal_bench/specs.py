@@ -35,7 +35,6 @@ Disturbance = Literal["answers", "residual", "columns", "laplace", "interval"]
 Count = Annotated[int, Field(ge=1)]
 BySize = Count | dict[str, Count]
 """A number for all, or by number of organizations (or "by name")."""
-PRIORITY = 5
 OPTIONS = tuple(signature(GALRegressor).parameters)
 """Of GAL in tables that are not deep."""
 
@@ -92,8 +91,6 @@ class RowSpec(BaseModel):
     """Run on these data sets only; those of the table, unless given."""
     seeds: BySize = {}
     """How many, where it is not the table's number; "8 MNIST" goes before "8"."""
-    priority: BySize = {}
-    """Of deep runs: the lower, the earlier they are run."""
     choose_among: list[str] = []
     """Not learned itself: the one of these rows with the lowest validation
     loss, set by set and seed by seed.
@@ -124,10 +121,6 @@ class RowSpec(BaseModel):
         """What the paper reports, if it does."""
         return self.paper.get(str(how_many(dataset, organizations)), {}).get(dataset)
 
-    def priority_at(self, organizations: int | str) -> int:
-        """Of its runs with so many organizations."""
-        return _by_size(self.priority, organizations, PRIORITY)
-
 
 class TableSpec(BaseModel):
     """A table; ``rows`` come from the other files of its folder."""
@@ -154,9 +147,8 @@ class TableSpec(BaseModel):
     """A limit on those of all rows and sets."""
     first_seed: int = 0
     """Where they begin: other seeds judge the same figures anew."""
-    layout: Literal["scores", "facts"] = "scores"
     facts: list[str] = []
-    """In the layout "facts": what is told of every run, see ``cells.Outcome``."""
+    """What is told of every run, see ``cells.Outcome``; without any the table shows scores."""
     note: str = ""
     glance: list[str] = []
     """Names of the rows that the page shows side by side before everything else."""

@@ -2,8 +2,8 @@
 
 The paper's case study uses MIMIC-III, which few may download; this open set asks the same two questions. It
 has neither cultures nor diagnoses: "laboratory" takes the place of the paper's microbiology, and "treatment"
-(how the patient is ventilated) that of the ICD codes. Numpy is all that is needed to read it. Whatever is
-learned about values (limits, means) is learned from the training rows.
+(how the patient is ventilated) that of the ICD codes. Whatever is learned about values (limits, means) is
+learned from the training rows.
 """
 
 from __future__ import annotations
