@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression
 
+from bench_runs import PLAIN, TABLES, eight, part_of, run_of
 from gal.errors import ExperimentError
 from gal.evaluate.spreading import Spread
 from gal.warnings import InterruptedWarning
@@ -39,9 +40,8 @@ from gal_bench.pages.tables import Figure, figures_of, to_csv, to_markdown
 from gal_bench.runner import Run, run_tables
 from gal_bench.runs import tabular_cells
 from gal_bench.runs.tabular_cells import find_split
-from gal_bench.specs import Printed, RowSpec, TableSpec, read_tables
+from gal_bench.specs import Printed, RowSpec, TableSpec
 
-TABLES = read_tables()
 ONE = Spread(n_jobs=1)
 COMPOSED = importlib.util.find_spec("dp_accounting") is not None
 """Whether noise can be added up over rounds: the extra privacy."""
@@ -62,8 +62,7 @@ def tiny(name: str) -> TableSpec:
     sets = ["Diabetes"] if guaranteed else ["Diabetes", "Wine"]  # classes: see test_bench_privacy.py
     organizations = [one for one in table.organizations if isinstance(one, int)][:1]
     protocols = table.protocols if sources().reference is not None else ["per seed"]
-    part = narrow(table, sets=sets, organizations=organizations, protocols=protocols, seeds=2)
-    assert part is not None
+    part = part_of(name, sets=sets, organizations=organizations, protocols=protocols, seeds=2)
     rows = [row for row in part.rows if row.delta is None or COMPOSED]
     epsilons = {row.privacy: row.epsilon for row in rows}
     rows = [row for row in rows if row.epsilon == epsilons[row.privacy]]
@@ -109,13 +108,11 @@ def test_a_tiny_version_of_the_scale_table(monkeypatch: pytest.MonkeyPatch) -> N
         partition={"bank": ["age"], "register": ["debt", "town"]},
     )
     monkeypatch.setattr(tabular_cells, "_dataset", lambda *_: made)
-    part = narrow(TABLES["scale"], sets=["Adult"], seeds=1)
-    assert part is not None
-    outcomes = {repr(cell): run_cell(cell, Sources()) for row in part.rows for cell in part.cells(row)}
-    run = Run(part, outcomes)
+    part = part_of("scale", sets=["Adult"], seeds=1)
+    run = run_of(part, lambda _, cell: run_cell(cell, Sources()))
     found = {one.name: one.value for one in findings(run)}
     assert found["covered on Adult"] > 0.5
-    gal = outcomes[repr(next(part.cells(part.rows[1])))]
+    gal = run.outcomes[repr(next(part.cells(part.rows[1])))]
     assert gal.facts["auc"] > 0.8
     assert gal.facts["trips"] > 0
     assert gal.facts["peak_memory"] > 1e7
@@ -187,7 +184,7 @@ def test_an_interrupted_bench_goes_on_where_it_stopped(
 
     def noted(cell: Cell, sources: Sources) -> Outcome:
         ran.append(repr(cell))
-        return Outcome("accuracy", [1.0], [], [], None, "a", "")
+        return PLAIN
 
     def stop_after_three(done: int, total: int, what: str) -> None:
         if done == 3:
@@ -216,7 +213,7 @@ def test_ctrl_c_inside_a_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
 
     def interrupted(cell: Cell, sources: Sources) -> Outcome:
         warnings.warn("interrupted: the 4 finished rounds are kept", InterruptedWarning, stacklevel=1)
-        return Outcome("accuracy", [1.0], [], [], None, "a", "")
+        return PLAIN
 
     monkeypatch.setattr(running_module, "run_cell", interrupted)
     table = tiny("rates").model_copy(update={"protocols": ["per seed"]})
@@ -227,7 +224,7 @@ def test_ctrl_c_inside_a_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
 
 def test_a_file_that_was_cut_off_is_run_again(tmp_path: Path) -> None:
     cache, cell = Cache(tmp_path), Cell("Wine", 2, "per seed", 0)
-    outcome = Outcome("accuracy", [1.0], [], [], None, "a", "")
+    outcome = PLAIN
     cache.put(cell, outcome)
     assert cache.get(cell) == outcome
     cache.path(cell).write_text(cache.path(cell).read_text()[:20])
@@ -327,28 +324,23 @@ def test_marks(final: tuple[float, ...], paper: str | None, metric: str, protoco
 
 def made_run(table: TableSpec, score: Any) -> Run:
     """A run whose outcomes are computed by ``score(cell)``."""
-    outcomes = {}
-    for row in table.rows:
-        for cell in table.cells(row):
-            value = score(cell)
-            metric = "mad" if cell.dataset in {"Diabetes", "BostonHousing"} else "accuracy"
-            outcomes[repr(cell)] = Outcome(metric, [value], [], [], value, "organization 1", "")
-    return Run(table, outcomes)
+
+    def outcome(_: RowSpec, cell: Cell) -> Outcome:
+        value, metric = score(cell), "mad" if cell.dataset in {"Diabetes", "BostonHousing"} else "accuracy"
+        return replace(PLAIN, metric=metric, scores=[value], validation_loss=value)
+
+    return run_of(table, outcome)
 
 
 def test_a_row_that_chooses_takes_the_lowest_validation_loss() -> None:
-    part = narrow(TABLES["uci"], sets=["Wine"], organizations=[8], protocols=["per seed"], seeds=2)
-    assert part is not None
+    part = eight("uci", "Wine", seeds=2)
     run = made_run(part, lambda cell: {"Linear": 5.0, "GB": 3.0, "SVM": 4.0}[cell.models[0]] + cell.seed)
     chosen = next(row for row in part.rows if row.choose_among)
     assert [one.final for one in run.at(chosen, "Wine", 8, "per seed")] == [3.0, 4.0]
 
 
 def test_covered_is_the_share_of_the_way() -> None:
-    part = narrow(
-        TABLES["uci"], sets=["Diabetes", "Wine"], organizations=[8], protocols=["per seed"], seeds=1
-    )
-    assert part is not None
+    part = eight("uci", "Diabetes", "Wine")
     scores = {
         ("alone", "Diabetes"): 60.0,
         ("joint", "Diabetes"): 40.0,
@@ -366,10 +358,7 @@ def test_covered_is_the_share_of_the_way() -> None:
 
 
 def test_weights_on_are_compared_with_weights_off() -> None:
-    part = narrow(
-        TABLES["noise"], sets=["Diabetes", "Wine"], organizations=[8], protocols=["per seed"], seeds=1
-    )
-    assert part is not None
+    part = eight("noise", "Diabetes", "Wine")
 
     def score(cell: Cell) -> float:
         on = "weights" not in cell.options
@@ -395,18 +384,15 @@ def test_a_failing_run_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_a_part_of_a_table_has_a_name_of_its_own() -> None:
-    part = narrow(TABLES["uci"], organizations=[8], sets=["Wine"])
-    assert part is not None
+    part = part_of("uci", organizations=[8], sets=["Wine"])
     assert part.file_name == "uci-8-Wine"
     assert narrow(TABLES["scale"], sets=["Wine"]) is None
-    iris = narrow(TABLES["rates"], organizations=[4])
-    assert iris is not None
+    iris = part_of("rates", organizations=[4])
     assert iris.sets == ["Iris"]
 
 
 def test_other_seeds_are_other_runs() -> None:
-    part = narrow(TABLES["images"], sets=["MNIST"], organizations=[8], seeds=2, first_seed=10)
-    assert part is not None
+    part = part_of("images", sets=["MNIST"], organizations=[8], seeds=2, first_seed=10)
     assert part.file_name == "images-8-MNIST-2-seeds-from-seed-10"
     seeds = {row.label: [cell.seed for cell in part.cells(row)] for row in part.rows}
     assert seeds["GAL"] == [10, 11]
@@ -414,10 +400,7 @@ def test_other_seeds_are_other_runs() -> None:
 
 
 def test_sets_without_a_way_to_go_are_left_out_of_the_mean_and_named() -> None:
-    part = narrow(
-        TABLES["uci"], sets=["Diabetes", "Wine"], organizations=[8], protocols=["per seed"], seeds=1
-    )
-    assert part is not None
+    part = eight("uci", "Diabetes", "Wine")
     scores = {("alone", "Diabetes"): 60.0, ("joint", "Diabetes"): 40.0}
     run = made_run(part, lambda cell: scores.get((cell.method, cell.dataset), 50.0))
     found = next(one for one in findings(run) if one.name.startswith("covered"))

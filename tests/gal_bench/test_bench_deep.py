@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from bench_runs import PLAIN, part_of, run_of
 from gal.cli.app import app
 from gal.errors import ExperimentError, InvalidInputError, MissingExtraError
 from gal_bench import cells as running
 from gal_bench.cache import Cache, keep, read_kept
 from gal_bench.cells import DEEP_SETS, ON_REQUEST, Cell, Outcome, Sources
-from gal_bench.pages.results import glance, narrow, page, provenance_of
+from gal_bench.pages.results import glance, page, provenance_of
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import every_figure, figures_of, to_csv, to_markdown
 from gal_bench.runner import Run, in_order, left_to_run, run_tables
@@ -86,9 +87,7 @@ def run_with(monkeypatch: pytest.MonkeyPatch, run: Callable[[Cell, Sources], Out
 
 def filled(name: str, keep: Callable[[Cell], bool] = lambda cell: True) -> Run:
     """A deep table with the outcomes of the cells to keep."""
-    table = TABLES[name]
-    cells = [cell for row in table.rows for cell in table.cells(row) if keep(cell)]
-    return Run(table, {repr(cell): made_up(cell) for cell in cells})
+    return run_of(TABLES[name], lambda _, cell: made_up(cell) if keep(cell) else None)
 
 
 def some_of_images() -> Run:
@@ -127,7 +126,7 @@ def test_a_run_leaves_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = Cell("MNIST", 8, "official", 0, models=("Network",))
     run_with(monkeypatch, lambda cell, sources: made_up(cell))
     assert running.run_cell(cell, Sources()).device == DEVICE
-    plain = Outcome("accuracy", [1.0], [], [], None, "a", "")
+    plain = PLAIN
     run_with(monkeypatch, lambda cell, sources: plain)
     monkeypatch.setattr(running, "device_here", lambda: "abacus")
     assert running.run_cell(cell, Sources()).device == "abacus"
@@ -222,9 +221,7 @@ def test_no_way_where_joint_is_no_better_than_alone_and_nothing_of_demos() -> No
 
 
 def small(name: str = "images") -> TableSpec:
-    part = narrow(TABLES[name], sets=["MNIST"], organizations=[8], seeds=1)
-    assert part is not None
-    return part
+    return part_of(name, sets=["MNIST"], organizations=[8], seeds=1)
 
 
 def test_deep_cells_are_run_only_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
