@@ -99,6 +99,22 @@ def hospital(tmp_path: Path, bank: House) -> House:
     return hospital
 
 
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    """The folder with the authors' splits and figures."""
+    if "GAL_REFERENCE" not in os.environ:
+        pytest.skip("GAL_REFERENCE is not set: it names the folder with the authors' splits")
+    return Path(os.environ["GAL_REFERENCE"])
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder with the data sets."""
+    if "GAL_DATA" not in os.environ:
+        pytest.skip("GAL_DATA is not set: it names the folder with the data sets")
+    return Path(os.environ["GAL_DATA"])
+
+
 @pytest.fixture(scope="module")
 def few_trees() -> Iterator[None]:
     """Ten trees in the models on all columns, where not how good these are is looked at."""

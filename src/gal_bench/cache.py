@@ -1,11 +1,10 @@
 """Outcomes on disk, one JSON file per run: an interrupted bench goes on where it stopped.
 
-A file's name is a digest of the cell, of the sources of everything that decides an outcome (what the module
-that runs it imports, followed to its end), and of the versions of numpy, scipy and scikit-learn: after a
-change of any of them the run is done again, and no old number stands beside new ones. (Comments and
-docstrings do not count.) Deep runs have sources of their own, so that work on networks leaves the other
-tables alone; they come from several machines, so their outcomes say on what they were computed, and
-versions are no part of their names.
+A file's name is a digest of the cell, of the sources of everything that may decide an outcome, and of the
+versions of numpy, scipy and scikit-learn: after a change of any of them the run is done again, and no old
+number stands beside new ones. (Comments and docstrings do not count.) Deep runs have sources of their own, so
+that work on networks leaves the other tables alone; they come from several machines, so their outcomes say on
+what they were computed, and versions are no part of their names.
 """
 
 from __future__ import annotations
@@ -25,14 +24,22 @@ from gal_bench.cells import Cell, Outcome
 
 ROOT = Path(__file__).parents[1]
 """Where the packages lie."""
-TABULAR, DEEP, LEAK = (f"gal_bench.runs.{name}_cells" for name in ("tabular", "deep", "leak"))
-"""Modules that run a cell: what they import, and what that imports, decides an outcome."""
-HARMLESS = (
-    *("gal.errors", "gal.warnings", "gal.engine.observing", "gal.storage", "gal.evaluate.reporting"),
-    *("gal_bench.cells", "gal_bench.data.sources"),
+APART = (
+    *("gal/cli/", "gal/node/", "gal/transport/", "gal/protocol/", "gal/alignment/", "gal/storage/"),
+    *("gal/evaluate/reporting/", "gal/engine/observing.py", "gal/errors.py", "gal/warnings.py"),
+    "gal_bench/data/sources.py",
 )
-"""Imported, but deciding nothing: words, what is stored, names that are part of a cell."""
-NETWORKS, METER = ("gal.models.deep",), ("gal.privacy.leakage", LEAK)
+"""No run uses these, or they decide nothing: words, what is stored."""
+NETWORKS = (
+    *("gal/models/deep/", "gal_bench/runs/deep_", "gal_bench/data/images.py", "gal_bench/data/shapes.py"),
+    *("gal_bench/data/physionet.py", "gal_bench/data/view_sets.py"),
+)
+COLUMNS = (
+    *("gal_bench/runs/tabular_cells.py", "gal_bench/runs/mechanisms.py", "gal_bench/data/datasets.py"),
+    "gal_bench/data/splits.py",
+)
+METER = ("gal/privacy/leakage/", "gal_bench/runs/leak_cells.py")
+"""What only deep runs use, only runs of columns, only those whose leak is measured."""
 
 
 @cache
@@ -72,38 +79,10 @@ def deciding_files(*, deep: bool = False, leak: bool = False) -> list[Path]:
     """All sources that decide the outcomes of deep or of other runs, or of those
     whose leak is measured, in order.
     """
-    passed_over = (*HARMLESS, *(() if deep else NETWORKS), *(() if leak else METER))
-    found: set[str] = set()
-    left = [DEEP if deep else TABULAR, *([LEAK] if leak else [])]
-    while left:
-        module = left.pop()
-        if module in found or any(f"{module}.".startswith(f"{one}.") for one in passed_over):
-            continue
-        found.add(module)
-        left += imported(module)
-    return sorted(file_of(module) for module in found)
-
-
-@cache
-def imported(module: str) -> tuple[str, ...]:
-    """The modules of these packages that a module imports, wherever in it, and the packages around them."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(file_of(module).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    around = {
-        ".".join(name.split(".")[:length]) for name in names for length in range(1, 1 + name.count("."))
-    }
-    ours = {name for name in names | around if name.split(".")[0] in {"gal", "gal_bench"}}
-    return tuple(sorted(name for name in ours if file_of(name).is_file()))
-
-
-def file_of(module: str) -> Path:
-    """Where the module's source is; that of a package is its ``__init__``."""
-    place = ROOT.joinpath(*module.split("."))
-    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    passed_over = (*APART, *(COLUMNS if deep else NETWORKS), *(() if leak else METER))
+    folders = ("gal", "gal_bench/runs", "gal_bench/data")
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return sorted(one for one in found if not one.relative_to(ROOT).as_posix().startswith(passed_over))
 
 
 class Cache:

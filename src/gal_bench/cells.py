@@ -90,16 +90,6 @@ class Cell:
         return self.organizations == "by name"
 
     @property
-    def cost(self) -> float:
-        """A guess, to start the long ones first."""
-        trees = {"GB": 30.0, "SVM": 2.0}
-        rows_and_classes = {"Blob": 10.0, "Wine": 3.0, "Iris": 3.0, "QSAR": 2.0}
-        size = 1.0 if isinstance(self.organizations, str) else float(self.organizations)
-        size *= 2 if self.leak else 1
-        models = max(trees.get(model, 1.0) for model in self.models)
-        return size * models * rows_and_classes.get(self.dataset, 1.0)
-
-    @property
     def words(self) -> str:
         """For people.
 

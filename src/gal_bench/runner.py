@@ -20,6 +20,7 @@ from gal_bench.cells import Cell, Outcome, Sources, run_to_the_end
 from gal_bench.runs.tabular_cells import find_split
 from gal_bench.specs import RowSpec, TableSpec
 
+IN_ALL_CORES = Spread()
 Observer = Callable[[int, int, str], None]
 """Told how many runs are done, of how many, and which was the last."""
 
@@ -49,14 +50,10 @@ class Run:
         return [_chosen(outcomes) for outcomes in zip(*candidates, strict=True)]
 
 
-def _chosen(outcomes: Iterable[Outcome | None]) -> Outcome | None:
+def _chosen(outcomes: Sequence[Outcome | None]) -> Outcome | None:
     """The one with the lowest validation loss; none where a candidate was not run."""
-    there: list[Outcome] = []
-    for outcome in outcomes:
-        if outcome is None:
-            return None
-        there.append(outcome)
-    return min(there, key=_validated)
+    there = [one for one in outcomes if one is not None]
+    return min(there, key=_validated) if len(there) == len(outcomes) else None
 
 
 def _validated(outcome: Outcome) -> float:
@@ -70,12 +67,11 @@ def run_tables(
     *,
     deep_sets: Collection[str] = (),
     kept: Mapping[str, Outcome] | None = None,
-    n_jobs: int = -1,
-    spread: Spread | None = None,
+    spread: Spread = IN_ALL_CORES,
     on_run: Observer | None = None,
 ) -> list[Run]:
     """All cells of these tables, each once; of the deep ones those in the cache or
-    ``kept``, and those of ``deep_sets``. ``spread``: who runs them; default: ``n_jobs`` cores.
+    ``kept``, and those of ``deep_sets``. ``spread``: who runs them.
     """
     cells = in_order(tables)
     outcomes: dict[str, Outcome] = {}
@@ -90,7 +86,7 @@ def run_tables(
     total = len(outcomes) + len(left)
     if on_run is not None:
         on_run(len(outcomes), total, "from the cache" if outcomes else "")
-    for cell, outcome in _run(left, sources, spread or Spread(n_jobs=n_jobs)):
+    for cell, outcome in _run(left, sources, spread):
         cache.put(cell, outcome)
         outcomes[repr(cell)] = outcome
         if on_run is not None:
@@ -99,17 +95,9 @@ def run_tables(
 
 
 def in_order(tables: Iterable[TableSpec]) -> list[Cell]:
-    """The cells of these tables, each once: by priority, first seeds first, then as the tables have them."""
-    found: dict[str, Cell] = {}
-    priorities: dict[str, int] = {}
-    for table in tables:
-        for row in table.rows:
-            for place in table.places(row) if not row.choose_among else ():
-                for cell in table.cells_at(row, *place):
-                    key, priority = repr(cell), row.priority_at(place[1])
-                    found[key] = cell
-                    priorities[key] = min(priority, priorities.get(key, priority))
-    return sorted(found.values(), key=lambda cell: (priorities[repr(cell)], cell.seed))
+    """The cells of these tables, each once: first seeds first, then as the tables have them."""
+    found = {repr(cell): cell for table in tables for row in table.rows for cell in table.cells(row)}
+    return sorted(found.values(), key=lambda cell: cell.seed)
 
 
 def left_to_run(
@@ -151,10 +139,8 @@ def check_extras(cells: Iterable[Cell]) -> None:
 
 
 def _run(cells: Sequence[Cell], sources: Sources, spread: Spread) -> Iterator[tuple[Cell, Outcome]]:
-    """Small ones side by side, one core each, long ones first; then large and
-    deep ones with all cores each, here.
-    """
-    small = sorted((cell for cell in cells if not (cell.large or cell.deep)), key=lambda cell: -cell.cost)
+    """Small ones side by side, one core each; then large and deep ones with all cores each, here."""
+    small = [cell for cell in cells if not (cell.large or cell.deep)]
     if small:
         yield from spread.run(_run_one, [(cell, sources) for cell in small], in_order=False)
     for cell in cells:

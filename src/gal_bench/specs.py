@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from gal.errors import InvalidInputError
+from gal.errors import InvalidInputError, did_you_mean
 from gal.estimators import GALRegressor
 from gal.evaluate.baselines import METHODS
 from gal.privacy.accounting import check_delta, check_epsilon
@@ -35,7 +35,6 @@ Disturbance = Literal["answers", "residual", "columns", "laplace", "interval"]
 Count = Annotated[int, Field(ge=1)]
 BySize = Count | dict[str, Count]
 """A number for all, or by number of organizations (or "by name")."""
-PRIORITY = 5
 OPTIONS = tuple(signature(GALRegressor).parameters)
 """Of GAL in tables that are not deep."""
 
@@ -92,33 +91,35 @@ class RowSpec(BaseModel):
     """Run on these data sets only; those of the table, unless given."""
     seeds: BySize = {}
     """How many, where it is not the table's number; "8 MNIST" goes before "8"."""
-    priority: BySize = {}
-    """Of deep runs: the lower, the earlier they are run."""
     choose_among: list[str] = []
     """Not learned itself: the one of these rows with the lowest validation
     loss, set by set and seed by seed.
     """
-    paper: dict[str, dict[str, str]] = {}
+    paper: dict[str, dict[str, Annotated[Printed, BeforeValidator(Printed.parse)]]] = {}
     """The paper's figures: by number of organizations, then by data set."""
 
     @model_validator(mode="after")
-    def _known_names(self) -> RowSpec:
-        _check("method", [self.method], dict.fromkeys([*METHODS, *DEEP_METHODS]))
-        _check("local model", self.models, [*MODELS, *DEEP_MODELS])
-        _check_privacy(self)
-        for figures in self.paper.values():
-            for text in figures.values():
-                Printed.parse(text)
+    def _known_privacy(self) -> RowSpec:
+        """A mechanism has what it needs and no more, and only GAL sends what can be protected or attacked."""
+        needed: tuple[str, ...] = ()
+        if self.privacy is not None:
+            check_names("privacy mechanism", [self.privacy], named_needs())
+            needed = named_needs()[self.privacy]
+        for option in ("epsilon", "delta"):
+            if (getattr(self, option) is not None) != (option in needed):
+                words = "needs" if option in needed else "has no"
+                raise ValueError(f"privacy = {self.privacy!r} {words} {option}")
+        if self.epsilon is not None:
+            check_epsilon(self.epsilon)
+        if self.delta is not None:
+            check_delta(self.delta)
+        if self.method != "gal" and (self.leak or self.privacy is not None):
+            raise ValueError(f"privacy and leak are about what GAL sends, not method {self.method!r}")
         return self
 
     def printed(self, dataset: str, organizations: int | str) -> Printed | None:
         """What the paper reports, if it does."""
-        text = self.paper.get(str(how_many(dataset, organizations)), {}).get(dataset)
-        return None if text is None else Printed.parse(text)
-
-    def priority_at(self, organizations: int | str) -> int:
-        """Of its runs with so many organizations."""
-        return _by_size(self.priority, organizations, PRIORITY)
+        return self.paper.get(str(how_many(dataset, organizations)), {}).get(dataset)
 
 
 class TableSpec(BaseModel):
@@ -146,9 +147,8 @@ class TableSpec(BaseModel):
     """A limit on those of all rows and sets."""
     first_seed: int = 0
     """Where they begin: other seeds judge the same figures anew."""
-    layout: Literal["scores", "facts"] = "scores"
     facts: list[str] = []
-    """In the layout "facts": what is told of every run, see ``cells.Outcome``."""
+    """What is told of every run, see ``cells.Outcome``; without any the table shows scores."""
     note: str = ""
     glance: list[str] = []
     """Names of the rows that the page shows side by side before everything else."""
@@ -158,19 +158,29 @@ class TableSpec(BaseModel):
 
     @model_validator(mode="after")
     def _known_names(self) -> TableSpec:
-        known_sets = DEEP_SETS if self.deep else DATASETS
-        _check("deep data set" if self.deep else "data set", self.sets, known_sets)
-        _check("protocol", self.protocols, (OFFICIAL,) if self.deep else PROTOCOLS)
-        _check_rows(self.deep, self.rows)
-        names = {row.name for row in self.rows}
-        strangers = sorted(set(self.glance) - names)
-        if strangers and self.rows:
-            raise ValueError(f"glance names {', '.join(strangers)}, which are no rows")
+        """Methods, local models and options are such as the table can have."""
+        known_sets, kind = (DEEP_SETS, "deep") if self.deep else (DATASETS, "tabular")
+        check_names(f"{kind} data set", self.sets, known_sets)
+        check_names("protocol", self.protocols, (OFFICIAL,) if self.deep else PROTOCOLS)
+        names = [row.name for row in self.rows]
+        if len(set(names)) < len(names):
+            raise ValueError(f"rows have the same name: {', '.join(sorted(names))}")
+        if names:
+            check_names("row (glance)", self.glance, names)
         for row in self.rows:
-            _check(f"data set (row {row.name!r})", row.sets, known_sets)
-            strangers = sorted(set(row.choose_among) - names)
-            if strangers:
-                raise ValueError(f"row {row.name!r} chooses among {', '.join(strangers)}, which are no rows")
+            of = f"of {kind} tables (row {row.name!r})"
+            check_names(f"data set {of}", row.sets, known_sets)
+            check_names("row to choose among", row.choose_among, names)
+            check_names(f"method {of}", [row.method], DEEP_METHODS if self.deep else METHODS)
+            check_names(f"local model {of}", row.models, DEEP_MODELS if self.deep else MODELS)
+            if row.method == "gal" and not self.deep:
+                check_names(f"option {of}", row.options, OPTIONS)
+            if self.deep and (row.leak or row.privacy is not None):
+                raise ValueError(f"row {row.name!r}: privacy and leak are for tabular tables")
+            if not self.deep and row.disturbance in {"laplace", "interval"}:
+                raise ValueError(
+                    f"row {row.name!r}: say privacy = 'paper-{row.disturbance}' in a tabular table"
+                )
         return self
 
     @property
@@ -255,113 +265,65 @@ def _by_size(value: BySize, organizations: int | str, default: int) -> int:
     return value if isinstance(value, int) else value.get(str(organizations), default)
 
 
-def _check(kind: str, given: Iterable[str], known: Collection[str]) -> None:
-    unknown = [name for name in given if name not in known]
+def check_names(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Whether all are known; InvalidInputError, which pydantic takes, too."""
+    names = list(known)
+    unknown = [name for name in given if name not in names]
     if unknown:
-        raise ValueError(f"no {kind} {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
-
-
-def _check_privacy(row: RowSpec) -> None:
-    """A mechanism has what it needs and nothing else, and only GAL sends
-    what can be protected or attacked.
-    """
-    if row.privacy is not None:
-        _check("privacy mechanism", [row.privacy], named_needs())
-    needed = named_needs()[row.privacy] if row.privacy is not None else ()
-    for option in ("epsilon", "delta"):
-        if (getattr(row, option) is not None) != (option in needed):
-            words = "needs" if option in needed else "has no"
-            raise ValueError(f"privacy = {row.privacy!r} {words} {option}")
-    if row.epsilon is not None:
-        check_epsilon(row.epsilon)
-    if row.delta is not None:
-        check_delta(row.delta)
-    if row.method != "gal" and (row.leak or row.privacy is not None):
-        raise ValueError(f"privacy and leak are about what GAL sends, not method {row.method!r}")
-
-
-def _check_rows(deep: bool, rows: Iterable[RowSpec]) -> None:
-    """Methods, local models and options are such as the table can have."""
-    kind = "deep tables" if deep else "tables that are not deep"
-    for row in rows:
-        methods = DEEP_METHODS if deep else tuple(METHODS)
-        _check(f"method for {kind} (row {row.name!r})", [row.method], methods)
-        _check(f"local model for {kind} (row {row.name!r})", row.models, DEEP_MODELS if deep else MODELS)
-        if row.method == "gal" and not deep:
-            _check(f"option (row {row.name!r})", row.options, OPTIONS)
-        if deep and (row.leak or row.privacy is not None):
-            raise ValueError(f"row {row.name!r}: privacy and leak are for tables that are not deep")
-        if not deep and row.disturbance in {"laplace", "interval"}:
-            raise ValueError(
-                f"row {row.name!r}: in a table that is not deep, say privacy = 'paper-{row.disturbance}' "
-                f"instead of disturbance = {row.disturbance!r}"
-            )
+        meant = did_you_mean(unknown[0], names)
+        raise InvalidInputError(
+            f"no {kind} {', '.join(map(repr, unknown))}; there are: {', '.join(names)}.{meant}"
+        )
 
 
 def read_tables(folder: Path = FOLDER) -> dict[str, TableSpec]:
     """All tables by name, in order."""
-    found = [_read_table(one) for one in sorted(folder.iterdir()) if (one / "table.toml").exists()]
+    found = [_read_table(one, None) for one in folder.iterdir() if (one / "table.toml").exists()]
     return {one.name: one for one in sorted(found, key=lambda one: one.order)}
 
 
 def read_own_tables(folder: Path, known: Mapping[str, TableSpec]) -> dict[str, TableSpec]:
-    """The tables we have and those of a user's folder: a table, or folders of
-    tables; a folder without ``table.toml`` that is called as one of ours adds its rows to it.
+    """The tables we have and those of a user's folder; a folder without ``table.toml`` that is called as one
+    of ours adds its rows to it.
     """
-    if not folder.is_dir():
-        raise InvalidInputError(f"--rows {str(folder)!r} is no folder")
-    if (folder / "table.toml").exists():
-        folders = [folder.resolve()]
-    else:
-        folders = [one for one in sorted(folder.iterdir()) if one.is_dir() and any(one.glob("*.toml"))]
+    folders = [one for one in sorted(folder.glob("*")) if any(one.glob("*.toml"))]
     if not folders:
         raise InvalidInputError(
             f"--rows {str(folder)!r} holds no tables: expected NAME/table.toml with rows beside it, or rows "
             "for one of ours, as NAME/ROW.toml"
         )
-    tables = dict(known)
-    for one in folders:
-        tables[one.name] = _own_table(one, known.get(one.name))
-    return tables
+    return {**known, **{one.name: _read_table(one, known.get(one.name)) for one in folders}}
 
 
-def _own_table(folder: Path, known: TableSpec | None) -> TableSpec:
-    if (folder / "table.toml").exists():
-        if known is not None:
-            raise InvalidInputError(
-                f"{str(folder / 'table.toml')!r}: {folder.name} is one of our tables: give yours another "
-                "name, or leave table.toml out to add rows to ours"
-            )
-        return _read_table(folder)
-    if known is None:
+def _read_table(folder: Path, ours: TableSpec | None) -> TableSpec:
+    """A table with its rows; or one of ours with more rows."""
+    path = folder / "table.toml"
+    rows = [_read(RowSpec, one, {"name": one.stem}) for one in folder.glob("*.toml") if one != path]
+    rows.sort(key=lambda row: (row.order, row.name))
+    if path.exists() and ours is not None:
+        raise InvalidInputError(
+            f"{str(path)!r}: {folder.name} is one of our tables: give yours another name, or leave "
+            "table.toml out to add rows to ours"
+        )
+    if path.exists():
+        return _read(TableSpec, path, {"name": folder.name, "rows": rows})
+    if ours is None:
         raise InvalidInputError(f"{str(folder)!r} has no table.toml, and there is no table {folder.name}")
-    rows = _read_rows(folder)
-    taken = sorted({row.name for row in known.rows} & {row.name for row in rows})
-    if taken:
-        raise InvalidInputError(f"{str(folder)!r}: {folder.name} has rows {', '.join(taken)} already")
-    try:
-        _check_rows(known.deep, rows)
-    except ValueError as error:
-        raise InvalidInputError(f"{str(folder)!r}: {error}") from error
-    return known.model_copy(update={"rows": [*known.rows, *rows], "part": folder.parent.resolve().name})
-
-
-def _read_table(folder: Path) -> TableSpec:
-    return _read(TableSpec, folder / "table.toml", {"name": folder.name, "rows": _read_rows(folder)})
-
-
-def _read_rows(folder: Path) -> list[RowSpec]:
-    paths = [path for path in sorted(folder.glob("*.toml")) if path.name != "table.toml"]
-    rows = (_read(RowSpec, path, {"name": path.stem}) for path in paths)
-    return sorted(rows, key=lambda row: (row.order, row.name))
+    added = {"rows": [*ours.rows, *rows], "part": folder.parent.resolve().name}
+    return _checked(TableSpec, folder, dict(ours) | added)
 
 
 def _read(kind: type[Spec], path: Path, known: Mapping[str, Any]) -> Spec:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        return kind.model_validate({**content, **known})
     except tomllib.TOMLDecodeError as error:
         raise InvalidInputError(f"{str(path)!r} is not a TOML file: {error}") from error
+    return _checked(kind, path, {**content, **known})
+
+
+def _checked(kind: type[Spec], path: Path, content: Mapping[str, Any]) -> Spec:
+    try:
+        return kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,10 +17,21 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from gal.errors import ExperimentError, InvalidInputError
+from bench_runs import PLAIN, TABLES, eight, part_of, run_of
+from gal.errors import ExperimentError
+from gal.evaluate.spreading import Spread
 from gal.warnings import InterruptedWarning
 from gal_bench import cells as running_module
-from gal_bench.cache import HARMLESS, ROOT, Cache, code_text, deciding_files, file_of, fingerprint
+from gal_bench.cache import (
+    APART,
+    COLUMNS,
+    METER,
+    NETWORKS,
+    ROOT,
+    Cache,
+    deciding_files,
+    fingerprint,
+)
 from gal_bench.cells import Cell, Outcome, Sources, run_cell
 from gal_bench.data.datasets import Dataset
 from gal_bench.pages.results import narrow, page, write_results
@@ -27,9 +40,9 @@ from gal_bench.pages.tables import Figure, figures_of, to_csv, to_markdown
 from gal_bench.runner import Run, run_tables
 from gal_bench.runs import tabular_cells
 from gal_bench.runs.tabular_cells import find_split
-from gal_bench.specs import Printed, RowSpec, TableSpec, _read_table, read_tables
+from gal_bench.specs import Printed, RowSpec, TableSpec
 
-TABLES = read_tables()
+ONE = Spread(n_jobs=1)
 COMPOSED = importlib.util.find_spec("dp_accounting") is not None
 """Whether noise can be added up over rounds: the extra privacy."""
 SMALL = [name for name, table in TABLES.items() if not table.deep and table.organizations != ["by name"]]
@@ -49,8 +62,7 @@ def tiny(name: str) -> TableSpec:
     sets = ["Diabetes"] if guaranteed else ["Diabetes", "Wine"]  # classes: see test_bench_privacy.py
     organizations = [one for one in table.organizations if isinstance(one, int)][:1]
     protocols = table.protocols if sources().reference is not None else ["per seed"]
-    part = narrow(table, sets=sets, organizations=organizations, protocols=protocols, seeds=2)
-    assert part is not None
+    part = part_of(name, sets=sets, organizations=organizations, protocols=protocols, seeds=2)
     rows = [row for row in part.rows if row.delta is None or COMPOSED]
     epsilons = {row.privacy: row.epsilon for row in rows}
     rows = [row for row in rows if row.epsilon == epsilons[row.privacy]]
@@ -67,7 +79,7 @@ LONG = {"improvements", "uci", "local-losses", "noise", "rates"}
 )
 def test_a_tiny_version_of_every_table(name: str, tmp_path: Path, weak_attackers: None) -> None:
     table = tiny(name)
-    [run] = run_tables([table], Cache(tmp_path / "cache"), sources(), n_jobs=1)
+    [run] = run_tables([table], Cache(tmp_path / "cache"), sources(), spread=ONE)
     figures = figures_of(run)
     assert {one.row.name for one in figures} == {row.name for row in table.rows if table.protocols_of(row)}
     assert all(np.isfinite(one.final).all() and len(one.final) == 2 for one in figures)
@@ -92,18 +104,15 @@ def test_a_tiny_version_of_the_scale_table(monkeypatch: pytest.MonkeyPatch) -> N
         X=X,
         y=y,
         classes=True,
-        class_names=("no", "yes"),
         test=np.arange(450, 600),
         partition={"bank": ["age"], "register": ["debt", "town"]},
     )
     monkeypatch.setattr(tabular_cells, "_dataset", lambda *_: made)
-    part = narrow(TABLES["scale"], sets=["Adult"], seeds=1)
-    assert part is not None
-    outcomes = {repr(cell): run_cell(cell, Sources()) for row in part.rows for cell in part.cells(row)}
-    run = Run(part, outcomes)
+    part = part_of("scale", sets=["Adult"], seeds=1)
+    run = run_of(part, lambda _, cell: run_cell(cell, Sources()))
     found = {one.name: one.value for one in findings(run)}
     assert found["covered on Adult"] > 0.5
-    gal = outcomes[repr(next(part.cells(part.rows[1])))]
+    gal = run.outcomes[repr(next(part.cells(part.rows[1])))]
     assert gal.facts["auc"] > 0.8
     assert gal.facts["trips"] > 0
     assert gal.facts["peak_memory"] > 1e7
@@ -175,7 +184,7 @@ def test_an_interrupted_bench_goes_on_where_it_stopped(
 
     def noted(cell: Cell, sources: Sources) -> Outcome:
         ran.append(repr(cell))
-        return Outcome("accuracy", [1.0], [], [], None, "a", "")
+        return PLAIN
 
     def stop_after_three(done: int, total: int, what: str) -> None:
         if done == 3:
@@ -184,10 +193,14 @@ def test_an_interrupted_bench_goes_on_where_it_stopped(
     monkeypatch.setattr(running_module, "run_cell", noted)
 
     with pytest.raises(KeyboardInterrupt):
-        run_tables([table], cache, Sources(), n_jobs=1, on_run=stop_after_three)
+        run_tables([table], cache, Sources(), spread=ONE, on_run=stop_after_three)
     counts: list[tuple[int, int]] = []
     run_tables(
-        [table], cache, Sources(), n_jobs=1, on_run=lambda done, total, _: counts.append((done, total))
+        [table],
+        cache,
+        Sources(),
+        spread=ONE,
+        on_run=lambda done, total, _: counts.append((done, total)),
     )
     assert counts[0][0] == 3
     assert counts[-1] == (counts[-1][1], counts[-1][1])
@@ -200,18 +213,18 @@ def test_ctrl_c_inside_a_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
 
     def interrupted(cell: Cell, sources: Sources) -> Outcome:
         warnings.warn("interrupted: the 4 finished rounds are kept", InterruptedWarning, stacklevel=1)
-        return Outcome("accuracy", [1.0], [], [], None, "a", "")
+        return PLAIN
 
     monkeypatch.setattr(running_module, "run_cell", interrupted)
     table = tiny("rates").model_copy(update={"protocols": ["per seed"]})
     with pytest.raises(KeyboardInterrupt):
-        run_tables([table], Cache(tmp_path), Sources(), n_jobs=1)
+        run_tables([table], Cache(tmp_path), Sources(), spread=ONE)
     assert not list(tmp_path.rglob("*.json"))
 
 
 def test_a_file_that_was_cut_off_is_run_again(tmp_path: Path) -> None:
     cache, cell = Cache(tmp_path), Cell("Wine", 2, "per seed", 0)
-    outcome = Outcome("accuracy", [1.0], [], [], None, "a", "")
+    outcome = PLAIN
     cache.put(cell, outcome)
     assert cache.get(cell) == outcome
     cache.path(cell).write_text(cache.path(cell).read_text()[:20])
@@ -246,75 +259,29 @@ def names(paths: Iterable[Path]) -> set[str]:
     return {path.relative_to(ROOT).as_posix() for path in paths}
 
 
-NEVER_RUN = (
-    *("gal/engine/reading", "gal/integrations", "gal/models/cluster", "gal/secrecy"),
-    *(
-        "gal/cli",
-        "gal/node",
-        "gal/transport",
-        "gal/protocol",
-        "gal/alignment",
-        "gal/storage",
-        "gal/evaluate/",
-    ),
-    *(
-        "gal/errors.py",
-        "gal/extras.py",
-        "gal/warnings.py",
-        "gal/functional.py",
-        "gal/engine/observing.py",
-        "gal/models/registry.py",
-        "gal/clock.py",
-        "gal/sqlite_files.py",
-    ),
-    *(f"gal/privacy/{name}.py" for name in ("mechanisms/answers", "ledger", "row_blocks")),
-    *("gal/privacy/leakage/own_columns.py", "gal/privacy/leakage/from_predictions.py"),
-)
-"""What a table never runs, or what decides nothing of it."""
+USED = """
+import sys
+from gal_bench.cells import Cell, Sources, run_cell
+run_cell(Cell("Wine", 2, "per seed", 0, rounds=1, leak=True, options={"cross_validation": 0}), Sources())
+print(*(one.__file__ for name, one in sys.modules.items() if name.split(".")[0] in {"gal", "gal_bench"}))
+"""
 
 
-def test_the_fingerprint_covers_all_other_sources_below_the_bench() -> None:
-    share_covered = names(deciding_files(leak=True)) | names(deciding_files(deep=True))
-    below = {name for name in names((ROOT / "gal").rglob("*.py")) if not name.startswith(NEVER_RUN)}
-    assert below - share_covered == set()
-    assert "gal/evaluate/baselines/late.py" in share_covered
-    assert [name for name in HARMLESS if not file_of(name).is_file()] == []
-
-
-SOURCE = '''"""What it does."""
-
-LIMIT = 3
-"""Of what."""
-
-# µ of all
-
-
-def f(x):
-    """Adds."""
-    for _ in range(LIMIT):
-        x += 1
-        x *= 2
-    return f"{x:>5}  # no comment", "µ"
-'''
-
-
-def test_comments_and_docstrings_are_no_code() -> None:
-    expected = [
-        *("LIMIT = 3", "def f(x):", "    for _ in range(LIMIT):", "        x += 1", "        x *= 2"),
-        '    return f"{x:>5}  # no comment", "µ"',
-    ]
-    assert code_text(SOURCE).decode().splitlines() == expected
-    said_otherwise = SOURCE.replace("Adds.", "Adds\n    some.").replace("µ of all", "")
-    assert code_text(said_otherwise) == code_text(SOURCE)
-    for change in (("+= 1", "+= 2"), ("        x *= 2", "    x *= 2"), ("no comment", "text")):
-        assert code_text(SOURCE.replace(*change)) != code_text(SOURCE), change
+def test_the_fingerprint_covers_what_a_run_imports() -> None:
+    done = subprocess.run([sys.executable, "-c", USED], capture_output=True, text=True, check=True)
+    used, covered = names(map(Path, done.stdout.split())), names(deciding_files(leak=True))
+    assert len(used & covered) > 100
+    deciding_nothing = ("gal/errors.py", "gal/warnings.py", "gal/engine/observing.py", "gal/storage/")
+    others = {name for name in used - covered if not name.startswith(deciding_nothing)}
+    assert others == {f"gal_bench/{name}.py" for name in ("__init__", "cells", "data/sources")}
+    assert [one for one in (*APART, *NETWORKS, *COLUMNS, *METER) if not [*ROOT.glob(f"{one}*")]] == []
 
 
 def test_networks_and_tables_of_columns_have_fingerprints_of_their_own() -> None:
     tabular, deep = names(deciding_files()), names(deciding_files(deep=True))
     assert "gal_bench/runs/deep_cells.py" in deep - tabular
     assert any(name.startswith("gal/models/deep/") for name in deep - tabular)
-    assert {"gal_bench/data/images.py", "gal_bench/data/physionet.py"} <= deep, "imported when needed"
+    assert {"gal_bench/data/images.py", "gal_bench/data/physionet.py"} <= deep - tabular
     assert "gal_bench/runs/tabular_cells.py" in tabular - deep
     assert {"gal/core/algorithm.py", "gal/models/linear.py", "gal/engine/organization.py"} <= tabular & deep
     assert not any(name.startswith(("gal/cli", "gal/node", "gal_bench/pages")) for name in tabular | deep)
@@ -344,6 +311,11 @@ def figure(
         ((94.0, 94.0), "95.0(0.0)", "accuracy", "paper", ""),  # their protocol: the best round is compared
         ((94.0, 94.0), "95.0(0.0)", "accuracy", "per seed", "worse"),
         ((94.0, 94.0), None, "accuracy", "per seed", ""),
+        # An AUC is compared by its two decimals.
+        ((0.884,), "0.88(0.0)", "auc", "official", ""),
+        ((0.886,), "0.88(0.0)", "auc", "official", "better"),
+        ((0.874,), "0.88(0.0)", "auc", "official", "worse"),
+        ((0.876,), "0.88(0.0)", "auc", "official", ""),
     ],
 )
 def test_marks(final: tuple[float, ...], paper: str | None, metric: str, protocol: str, verdict: str) -> None:
@@ -352,28 +324,23 @@ def test_marks(final: tuple[float, ...], paper: str | None, metric: str, protoco
 
 def made_run(table: TableSpec, score: Any) -> Run:
     """A run whose outcomes are computed by ``score(cell)``."""
-    outcomes = {}
-    for row in table.rows:
-        for cell in table.cells(row):
-            value = score(cell)
-            metric = "mad" if cell.dataset in {"Diabetes", "BostonHousing"} else "accuracy"
-            outcomes[repr(cell)] = Outcome(metric, [value], [], [], value, "organization 1", "")
-    return Run(table, outcomes)
+
+    def outcome(_: RowSpec, cell: Cell) -> Outcome:
+        value, metric = score(cell), "mad" if cell.dataset in {"Diabetes", "BostonHousing"} else "accuracy"
+        return replace(PLAIN, metric=metric, scores=[value], validation_loss=value)
+
+    return run_of(table, outcome)
 
 
 def test_a_row_that_chooses_takes_the_lowest_validation_loss() -> None:
-    part = narrow(TABLES["uci"], sets=["Wine"], organizations=[8], protocols=["per seed"], seeds=2)
-    assert part is not None
+    part = eight("uci", "Wine", seeds=2)
     run = made_run(part, lambda cell: {"Linear": 5.0, "GB": 3.0, "SVM": 4.0}[cell.models[0]] + cell.seed)
     chosen = next(row for row in part.rows if row.choose_among)
     assert [one.final for one in run.at(chosen, "Wine", 8, "per seed")] == [3.0, 4.0]
 
 
 def test_covered_is_the_share_of_the_way() -> None:
-    part = narrow(
-        TABLES["uci"], sets=["Diabetes", "Wine"], organizations=[8], protocols=["per seed"], seeds=1
-    )
-    assert part is not None
+    part = eight("uci", "Diabetes", "Wine")
     scores = {
         ("alone", "Diabetes"): 60.0,
         ("joint", "Diabetes"): 40.0,
@@ -391,10 +358,7 @@ def test_covered_is_the_share_of_the_way() -> None:
 
 
 def test_weights_on_are_compared_with_weights_off() -> None:
-    part = narrow(
-        TABLES["noise"], sets=["Diabetes", "Wine"], organizations=[8], protocols=["per seed"], seeds=1
-    )
-    assert part is not None
+    part = eight("noise", "Diabetes", "Wine")
 
     def score(cell: Cell) -> float:
         on = "weights" not in cell.options
@@ -409,86 +373,26 @@ def test_weights_on_are_compared_with_weights_off() -> None:
     assert found["weights on at least as good as off, per seed, all noisy cells"] == pytest.approx(9 / 10)
 
 
-# --- specifications
-
-
-def test_the_papers_figures_are_those_of_the_reference() -> None:
-    """Typed once, in the rows: checked against the list that came with the measurements."""
-    if sources().reference is None:
-        pytest.skip("GAL_REFERENCE is not set")
-    text = (sources().reference / "RESULTS.md").read_text(encoding="utf-8")  # type: ignore[operator]
-    rows = {row.name: row for row in TABLES["uci"].rows}
-    names = {
-        "Late": "late-average",
-        "Joint": "joint",
-        "Alone": "alone",
-        "AL-fix": "al",
-        "GAL-Linear": "gal-linear",
-        "GAL-GB": "gal-gb",
-        "GAL-SVM": "gal-svm",
-        "GAL-GB-SVM": "gal-gb-svm",
-    }
-    checked, organizations = 0, ""
-    for line in text.splitlines():
-        if line.startswith("## M="):
-            organizations = line.removeprefix("## M=").strip()
-        elif line.startswith("## "):
-            organizations = ""
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if organizations and len(cells) > 3 and cells[1] in names:
-            printed = rows[names[cells[1]]].printed(cells[0], int(organizations))
-            assert printed == Printed.parse(cells[2]), line
-            checked += 1
-    assert checked == 8 * 20
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ('order = 1\nlabel = "x"\nmethod = "gla"', "no method 'gla'"),
-        ('order = 1\nlabel = "x"\nmodels = ["Forest"]', "no local model 'Forest'"),
-        ('order = 1\nlabel = "x"\nfast = true', "fast"),
-        ('order = 1\nlabel = "x"\n[paper.8]\nWine = "high"', "42.7"),
-        ('order = 1\nlabel = "x"\nmethod = "intermediate"', "tables that are not deep"),
-        ('order = 1\nlabel = "x"\nmodels = ["Network"]', "tables that are not deep"),
-        ('order = 1\nlabel = "x"\nseeds = 0', "seeds"),
-        ("order = [", "not a TOML file"),
-        ('order = 1\nlabel = "x"\nchoose_among = ["y"]', "no rows"),
-    ],
-)
-def test_a_wrong_row_is_refused_with_its_place(content: str, said: str, tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "table.toml").write_text(
-        'order = 1\ntitle = "t"\npaper = ""\nsets = ["Wine"]\norganizations = [2]\nprotocols = ["per seed"]\n'
-    )
-    (folder / "row.toml").write_text(content)
-    with pytest.raises(InvalidInputError, match=said):
-        _read_table(folder)
-
-
 def test_a_failing_run_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     table = tiny("rates").model_copy(update={"protocols": ["per seed"]})
     broken = table.rows[0].model_copy(update={"options": {"weights": "heavy"}})
     with pytest.raises(
-        ExperimentError, match=r"Wine, 8 organizations, per seed, seed 0: gal Linear, weights=heavy: .*heavy"
+        ExperimentError,
+        match=r"Diabetes, 8 organizations, per seed, seed 0: gal Linear, weights=heavy: .*heavy",
     ):
-        run_tables([table.model_copy(update={"rows": [broken]})], Cache(tmp_path), Sources(), n_jobs=1)
+        run_tables([table.model_copy(update={"rows": [broken]})], Cache(tmp_path), Sources(), spread=ONE)
 
 
 def test_a_part_of_a_table_has_a_name_of_its_own() -> None:
-    part = narrow(TABLES["uci"], organizations=[8], sets=["Wine"])
-    assert part is not None
+    part = part_of("uci", organizations=[8], sets=["Wine"])
     assert part.file_name == "uci-8-Wine"
     assert narrow(TABLES["scale"], sets=["Wine"]) is None
-    iris = narrow(TABLES["rates"], organizations=[4])
-    assert iris is not None
+    iris = part_of("rates", organizations=[4])
     assert iris.sets == ["Iris"]
 
 
 def test_other_seeds_are_other_runs() -> None:
-    part = narrow(TABLES["images"], sets=["MNIST"], organizations=[8], seeds=2, first_seed=10)
-    assert part is not None
+    part = part_of("images", sets=["MNIST"], organizations=[8], seeds=2, first_seed=10)
     assert part.file_name == "images-8-MNIST-2-seeds-from-seed-10"
     seeds = {row.label: [cell.seed for cell in part.cells(row)] for row in part.rows}
     assert seeds["GAL"] == [10, 11]
@@ -496,10 +400,7 @@ def test_other_seeds_are_other_runs() -> None:
 
 
 def test_sets_without_a_way_to_go_are_left_out_of_the_mean_and_named() -> None:
-    part = narrow(
-        TABLES["uci"], sets=["Diabetes", "Wine"], organizations=[8], protocols=["per seed"], seeds=1
-    )
-    assert part is not None
+    part = eight("uci", "Diabetes", "Wine")
     scores = {("alone", "Diabetes"): 60.0, ("joint", "Diabetes"): 40.0}
     run = made_run(part, lambda cell: scores.get((cell.method, cell.dataset), 50.0))
     found = next(one for one in findings(run) if one.name.startswith("covered"))

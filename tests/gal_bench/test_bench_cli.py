@@ -16,7 +16,6 @@ from gal.cli.app import app
 from gal.cli.benching import running
 from gal.cli.screen import ProgressLine
 from gal.errors import InvalidInputError
-from gal_bench.specs import read_own_tables, read_tables
 
 
 def bench(*words: str) -> Any:
@@ -123,55 +122,6 @@ def test_progress_in_a_pipe_is_whole_lines(
 
 
 # --- rows and tables of one's own
-
-MINE = (
-    'order = 99\ntitle = "Mine"\npaper = ""\nsets = ["Iris"]\norganizations = [2]\nprotocols = ["per seed"]\n'
-)
-
-
-def test_rows_for_a_table_of_ours_and_a_table_of_ones_own(tmp_path: Path) -> None:
-    rows = tmp_path / "rows"
-    (rows / "rates").mkdir(parents=True)
-    (rows / "rates/equal.toml").write_text('order = 9\nlabel = "equal"\n[options]\nweights = "uniform"\n')
-    (rows / "mine").mkdir()
-    (rows / "mine/table.toml").write_text(MINE)
-    (rows / "mine/gal.toml").write_text('order = 1\nlabel = "GAL"\n')
-    words = (
-        "mine",
-        "--rows",
-        str(rows),
-        "--results",
-        str(tmp_path / "results"),
-        "--jobs",
-        "1",
-        "--seeds",
-        "1",
-    )
-    [facts] = json.loads(bench(*words, "--json").stdout)
-    assert [one["row"] for one in facts["figures"]] == ["GAL"]
-    tables = read_own_tables(rows, read_tables())
-    assert tables["rates"].rows[-1].label == "equal"
-    assert tables["rates"].part == "rows"  # its files are not those of our table
-    assert list(read_own_tables(rows / "mine", {})) == ["mine"]
-
-
-@pytest.mark.parametrize(
-    ("path", "content", "said"),
-    [
-        ("rates/searched.toml", 'order = 1\nlabel = "x"\n', "has rows searched already"),
-        ("rates/x.toml", 'order = 1\nlabel = "x"\n[options]\nrond = 3\n', "no option .* 'rond'"),
-        ("rates/x.toml", 'order = 1\nlabel = "x"\nmethod = "mine"\n', "no method 'mine'"),
-        ("rates/table.toml", "order = 1\n", "one of our tables"),
-        ("other/x.toml", 'order = 1\nlabel = "x"\n', "no table other"),
-        ("x.txt", "", "holds no tables"),
-    ],
-)
-def test_rows_that_do_not_fit(path: str, content: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / path).parent.mkdir(exist_ok=True)
-    (tmp_path / path).write_text(content)
-    with pytest.raises(InvalidInputError, match=said):
-        read_own_tables(tmp_path, read_tables())
-
 
 PAGE = Path(__file__).parents[2] / "docs/results/rerun.md"
 OWN = re.compile(r"<!-- own: (?P<path>[^ ]+) -->\n```toml\n(?P<text>.*?)```", re.DOTALL)

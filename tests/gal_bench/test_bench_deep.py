@@ -15,19 +15,19 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 from typer.testing import CliRunner
 
+from bench_runs import PLAIN, part_of, run_of
 from gal.cli.app import app
 from gal.errors import ExperimentError, InvalidInputError, MissingExtraError
 from gal_bench import cells as running
 from gal_bench.cache import Cache, keep, read_kept
 from gal_bench.cells import DEEP_SETS, ON_REQUEST, Cell, Outcome, Sources
-from gal_bench.pages.results import glance, narrow, page, provenance_of
+from gal_bench.pages.results import glance, page, provenance_of
 from gal_bench.pages.summaries import findings
-from gal_bench.pages.tables import Figure, every_figure, figures_of, to_csv, to_markdown
+from gal_bench.pages.tables import every_figure, figures_of, to_csv, to_markdown
 from gal_bench.runner import Run, in_order, left_to_run, run_tables
-from gal_bench.specs import Printed, RowSpec, TableSpec, _read_table, read_tables
+from gal_bench.specs import TableSpec, read_tables
 
 TABLES = {name: table for name, table in read_tables().items() if table.deep}
 DEVICE = "NVIDIA H200, torch 2.11"
@@ -87,9 +87,7 @@ def run_with(monkeypatch: pytest.MonkeyPatch, run: Callable[[Cell, Sources], Out
 
 def filled(name: str, keep: Callable[[Cell], bool] = lambda cell: True) -> Run:
     """A deep table with the outcomes of the cells to keep."""
-    table = TABLES[name]
-    cells = [cell for row in table.rows for cell in table.cells(row) if keep(cell)]
-    return Run(table, {repr(cell): made_up(cell) for cell in cells})
+    return run_of(TABLES[name], lambda _, cell: made_up(cell) if keep(cell) else None)
 
 
 def some_of_images() -> Run:
@@ -113,26 +111,6 @@ def lines_of(run: Run) -> list[dict[str, str]]:
 # --- names and specifications
 
 
-def test_deep_tables_are_there_with_the_papers_rows() -> None:
-    assert list(TABLES) == ["images", "cases", "images-ablations", "cases-ablations", "complexity-deep"]
-    labels = [row.label for row in TABLES["images"].rows]
-    assert labels[:6] == ["Interm", "Late", "Joint", "Alone", "AL", "GAL"]
-    gal = next(row for row in TABLES["images"].rows if row.name == "gal")
-    assert gal.printed("CIFAR10", 8) == Printed(74.3, 0.2)
-    shared = next(row for row in TABLES["cases"].rows if row.name == "gal-dms")
-    assert shared.printed("MIMICM", "by name") == Printed(0.81, 0.0)
-
-
-def test_a_row_may_be_of_some_data_sets_only() -> None:
-    table = TABLES["images"]
-    asked = table.row("joint-half")
-    assert {cell.dataset for cell in table.cells(asked)} == {"MNIST"}
-    assert {cell.dataset for cell in table.cells(table.row("joint"))} == {"MNIST", "CIFAR10"}
-    unknown = asked.model_copy(update={"sets": ["Nowhere"]})
-    with pytest.raises(ValidationError, match=r"no data set \(row 'joint-half'\) 'Nowhere'; there are"):
-        TableSpec.model_validate({**table.model_dump(exclude={"rows"}), "rows": [unknown]} | {"glance": []})
-
-
 def test_tables_share_their_runs() -> None:
     """GAL with eight organizations stands in three tables and is run once."""
     cells = [cell for table in TABLES.values() for row in table.rows for cell in table.cells(row)]
@@ -144,34 +122,11 @@ def test_tables_share_their_runs() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("table", "row", "said"),
-    [
-        ({}, {"models": ["Linear"]}, "no local model for deep tables"),
-        ({}, {"method": "late_sum"}, "no method for deep tables"),
-        ({"sets": ["Wine"]}, {}, "no deep data set 'Wine'"),
-        ({"protocols": ["per seed"]}, {}, "no protocol 'per seed'; there are official"),
-    ],
-)
-def test_a_wrong_deep_table_is_refused(
-    table: dict[str, Any], row: dict[str, Any], said: str, tmp_path: Path
-) -> None:
-    given = {"order": 1, "title": "t", "paper": "", "deep": True, "sets": ["MNIST"], "organizations": [2]}
-    spec = {**given, "protocols": ["official"], **table}
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    for name, content in (("table", spec), ("row", {"order": 1, "label": "x", "models": ["Network"], **row})):
-        lines = [f"{key} = {json.dumps(value)}" for key, value in content.items()]
-        (folder / f"{name}.toml").write_text("\n".join(lines))
-    with pytest.raises(InvalidInputError, match=said):
-        _read_table(folder)
-
-
 def test_a_run_leaves_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = Cell("MNIST", 8, "official", 0, models=("Network",))
     run_with(monkeypatch, lambda cell, sources: made_up(cell))
     assert running.run_cell(cell, Sources()).device == DEVICE
-    plain = Outcome("accuracy", [1.0], [], [], None, "a", "")
+    plain = PLAIN
     run_with(monkeypatch, lambda cell, sources: plain)
     monkeypatch.setattr(running, "device_here", lambda: "abacus")
     assert running.run_cell(cell, Sources()).device == "abacus"
@@ -237,15 +192,6 @@ def test_a_full_table_has_no_blank(name: str) -> None:
     assert findings(run)
 
 
-@pytest.mark.parametrize(
-    ("final", "verdict"), [((0.884,), ""), ((0.886,), "better"), ((0.874,), "worse"), ((0.876,), "")]
-)
-def test_an_auc_is_compared_by_its_two_decimals(final: tuple[float, ...], verdict: str) -> None:
-    row = RowSpec(order=1, label="x", models=["Network"])
-    printed = Printed.parse("0.88(0.0)")
-    assert Figure(row, "MIMICM", "by name", "official", "auc", final, final, printed).verdict == verdict
-
-
 def test_what_a_shared_body_saves_and_costs() -> None:
     found = {one.name: one for one in findings(filled("complexity-deep"))}
     assert found["space of a shared body on MNIST"].value == pytest.approx(0.1)
@@ -275,9 +221,7 @@ def test_no_way_where_joint_is_no_better_than_alone_and_nothing_of_demos() -> No
 
 
 def small(name: str = "images") -> TableSpec:
-    part = narrow(TABLES[name], sets=["MNIST"], organizations=[8], seeds=1)
-    assert part is not None
-    return part
+    return part_of(name, sets=["MNIST"], organizations=[8], seeds=1)
 
 
 def test_deep_cells_are_run_only_where_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +238,6 @@ def test_deep_cells_are_run_only_where_asked(tmp_path: Path, monkeypatch: pytest
     assert figures_of(blank) == []
     [full] = run_tables([small()], cache, Sources(), deep_sets=["MNIST"])
     assert len(seen) == len(figures_of(full)) == 23
-    assert seen[0].method == "gal"
     counts: list[tuple[int, int]] = []
     run_tables([small()], cache, Sources(), on_run=lambda done, total, _: counts.append((done, total)))
     assert counts == [(23, 23)]
@@ -307,7 +250,7 @@ def test_a_failing_deep_run_says_which(tmp_path: Path, monkeypatch: pytest.Monke
 
     run_with(monkeypatch, run)
     with pytest.raises(
-        ExperimentError, match=r"MNIST, 8 organizations, official, seed 0: gal Network: no such luck"
+        ExperimentError, match=r"MNIST, 8 organizations, official, seed 0: intermediate Network: no such luck"
     ):
         run_tables([small()], Cache(tmp_path), Sources(), deep_sets=["MNIST"])
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench_runs import PLAIN, TABLES, part_of, run_of
 from gal.cli.benching.bench_report import _shown, run_facts
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.privacy import LaplaceLabels, RandomisedResponse
@@ -24,15 +25,14 @@ from gal_bench.cache import Cache, deciding_files, fingerprint
 from gal_bench.cells import Cell, Outcome, Sources, run_cell
 from gal_bench.data.datasets import load
 from gal_bench.pages.leaks import leak_of
-from gal_bench.pages.results import narrow, page
+from gal_bench.pages.results import page
 from gal_bench.pages.summaries import findings
 from gal_bench.pages.tables import to_csv, to_markdown
 from gal_bench.runner import Run, check_extras
 from gal_bench.runs.mechanisms import BOUNDS, mechanism_of
 from gal_bench.runs.tabular_cells import find_split
-from gal_bench.specs import _read_table, read_tables
+from gal_bench.specs import RowSpec
 
-TABLES = read_tables()
 WINE = Cell("Wine", 2, "per seed", 0, rounds=2, leak=True, options={"cross_validation": 0})
 
 
@@ -76,32 +76,6 @@ def test_public_bounds_hold_for_all_labels(name: str) -> None:
     except InvalidInputError as error:
         pytest.skip(f"the data folder is not here: {error}")
     assert BOUNDS[name][0] <= y.min() < y.max() <= BOUNDS[name][1]
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ('privacy = "noise"', "no privacy mechanism 'noise'"),
-        ('privacy = "noisy-labels"', "needs epsilon"),
-        ('privacy = "noisy-labels"\nepsilon = 0', "epsilon must be a number above 0"),
-        ('privacy = "noisy-labels"\nepsilon = 1\ndelta = 1e-5', "has no delta"),
-        ('privacy = "gaussian-labels"\nepsilon = 1', "needs delta"),
-        ("epsilon = 1", "has no epsilon"),
-        ('privacy = "paper-laplace"\nmethod = "alone"', "what GAL sends"),
-        ('leak = true\nmethod = "joint"', "what GAL sends"),
-        ('disturbance = "laplace"', "privacy = 'paper-laplace'"),
-    ],
-)
-def test_a_wrong_row_is_refused(content: str, said: str, tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    table = (
-        'order = 1\ntitle = "t"\npaper = ""\nsets = ["Wine"]\norganizations = [2]\nprotocols = ["per seed"]\n'
-    )
-    (folder / "table.toml").write_text(table)
-    (folder / "row.toml").write_text(f'order = 1\nlabel = "x"\n{content}')
-    with pytest.raises(InvalidInputError, match=said):
-        _read_table(folder)
 
 
 def test_a_missing_package_is_named_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +177,7 @@ def test_seeds_are_added_up_before_the_best_attack_is_taken() -> None:
     assert (leak.attack, leak.canaries, leak.rows_without) == ("other", Share(15, 20), Share(10, 20))
     assert leak.words == "leak 75 % (51–91), allowed 70.0 %"
     assert not leak.exceeds
-    assert leak_of([Outcome("accuracy", [1.0], [], [], None, "a", "")]) is None
+    assert leak_of([PLAIN]) is None
 
 
 def test_more_than_is_allowed_is_noticed_beyond_the_interval() -> None:
@@ -227,20 +201,17 @@ ALLOWED = {0.5: 0.622, 1.0: 0.731, 2.0: 0.88, 4.0: 0.982, 8.0: 0.9996}
 
 
 def made_run(score: Callable[[Cell], float], sets: tuple[str, ...] = ("BreastCancer", "QSAR")) -> Run:
-    part = narrow(TABLES["guarantees"], sets=sets, organizations=[8], seeds=2)
-    assert part is not None
-    outcomes = {}
-    for row in part.rows:
-        for cell in part.cells(row):
-            counts: Any = GUESSED[row.privacy]
-            guessed = counts[row.epsilon] if isinstance(counts, dict) else counts
-            made = made_outcome(
-                {"first round": (guessed - 5 * (guessed == 90), 100), "informed": (guessed, 100)},
-                score=score(cell),
-                bound=None if row.epsilon is None else ALLOWED[row.epsilon],
-            )
-            outcomes[repr(cell)] = made if row.leak else replace(made, leak={})
-    return Run(part, outcomes)
+    def outcome(row: RowSpec, cell: Cell) -> Outcome:
+        counts: Any = GUESSED[row.privacy]
+        guessed = counts[row.epsilon] if isinstance(counts, dict) else counts
+        made = made_outcome(
+            {"first round": (guessed - 5 * (guessed == 90), 100), "informed": (guessed, 100)},
+            score=score(cell),
+            bound=None if row.epsilon is None else ALLOWED[row.epsilon],
+        )
+        return made if row.leak else replace(made, leak={})
+
+    return run_of(part_of("guarantees", sets=sets, organizations=[8], seeds=2), outcome)
 
 
 def scored(cell: Cell) -> float:

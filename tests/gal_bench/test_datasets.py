@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import pytest
 from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
 from gal_bench.data import datasets
 from gal_bench.data.datasets import DATASETS, SOURCES, Dataset, load
-from gal_bench.data.sources import Source
+from known_files import make_known
 
 CREDIT_FILE = "credit_card_default/UCI_Credit_Card.csv"
 
@@ -33,14 +32,6 @@ SHAPES = {
 """Rows, columns, classes."""
 
 
-@pytest.fixture(scope="module")
-def data_dir() -> Path:
-    folder = os.environ.get("GAL_DATA")
-    if not folder:
-        pytest.skip("GAL_DATA is not set: it names the folder with the data sets")
-    return Path(folder)
-
-
 @pytest.fixture
 def no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GAL_DATA", raising=False)
@@ -54,12 +45,6 @@ def put(folder: Path, file: str, content: bytes) -> Path:
     return path
 
 
-def known(monkeypatch: pytest.MonkeyPatch, name: str, contents: dict[str, bytes]) -> None:
-    """From now on these contents are the known ones."""
-    files = {file: hashlib.sha256(content).hexdigest() for file, content in contents.items()}
-    monkeypatch.setitem(SOURCES, name, Source(files, "somewhere"))
-
-
 def check_shape(found: Dataset) -> None:
     rows, columns, classes = SHAPES[found.name]
     assert found.X.shape == (rows, columns)
@@ -69,7 +54,6 @@ def check_shape(found: Dataset) -> None:
     assert found.X.columns.is_unique
     assert found.classes == (classes > 0)
     assert found.y.dtype == (np.int64 if classes else np.float64)
-    assert len(found.class_names) == classes
     if classes:
         np.testing.assert_array_equal(np.unique(found.y), np.arange(classes))
 
@@ -129,29 +113,26 @@ class TestWrong:
 
     def test_half_a_download(self, tmp_path: Path) -> None:
         put(tmp_path, "covtype/covtype.data.gz", gzip.compress(b"1,2,3\n" * 1000)[:-10])
-        with pytest.raises(InvalidInputError, match="expected a whole gzip file"):
+        with pytest.raises(InvalidInputError, match=r"expected a whole \.gz file"):
             load("Covertype", tmp_path)
 
     @pytest.mark.parametrize(
-        ("content", "came"),
+        ("content", "said"),
         [
-            (b"", "expected a table as text"),
-            (b"\xff\xfe\xff;1\n", "expected a table as text"),
-            (b"1;2;RB\n3;4;NRB\n", r"expected 1055 rows of 42 columns, got 2 rows of 3 columns"),
-            (b"1;" * 41 + b"RB\n", r"got 1 rows of 42 columns"),
-            ((b"1;" * 41 + b"RB\n") * 1055, "expected 356 RB, got 1055 RB"),
+            (b"", "got 0 rows"),
+            (b"\xff\xfe\xff;1\n", "a table of numbers"),
+            (b"1;2;RB\n3;4;NRB\n", "a table of numbers"),
+            ((b"1;" * 41 + b"RB\n") * 1055, "expected numbers with sha256 .*, got 1055 rows with sha256"),
         ],
     )
-    def test_qsar(self, content: bytes, came: str, tmp_path: Path) -> None:
+    def test_qsar(self, content: bytes, said: str, tmp_path: Path) -> None:
         put(tmp_path, "biodeg/biodeg.csv", content)
-        with pytest.raises(InvalidInputError, match=came):
+        with pytest.raises(InvalidInputError, match=said):
             load("QSAR", tmp_path)
 
-    def test_credit_of_another_shape(self, tmp_path: Path) -> None:
+    def test_credit_without_a_column(self, tmp_path: Path) -> None:
         put(tmp_path, CREDIT_FILE, b"ID,LIMIT_BAL,default.payment.next.month\n1,2,0\n")
-        with pytest.raises(
-            InvalidInputError, match=r"expected 30000 rows of 24 columns: LIMIT_BAL, .*got 1 rows of 2"
-        ):
+        with pytest.raises(InvalidInputError, match=r"the known columns, got .*SEX"):
             load("CreditDefault", tmp_path)
 
 
@@ -178,7 +159,7 @@ class TestCopies:
         table = qsar_text(data_dir)
         table.loc[700, 7] = 37.25
         put(tmp_path, "biodeg/biodeg.csv", table.to_csv(sep=";", header=False, index=False).encode())
-        with pytest.raises(InvalidInputError, match=r"expected numbers with sha256 .*got others"):
+        with pytest.raises(InvalidInputError, match=r"expected numbers with sha256"):
             load("QSAR", tmp_path)
 
 
@@ -195,7 +176,7 @@ ADULT_TEST = (
 class TestAdult:
     def test_how_it_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         contents = {"adult/adult.data": ADULT_TRAIN, "adult/adult.test": ADULT_TEST}
-        known(monkeypatch, "Adult", contents)
+        make_known(monkeypatch, SOURCES, "Adult", contents)
         for file, content in contents.items():
             put(tmp_path, file, content)
         found = load("Adult", tmp_path)
@@ -223,7 +204,7 @@ class TestCovertype:
     def test_packed_or_not_is_the_same(
         self, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        known(monkeypatch, "Covertype", {"covtype/covtype.data.gz": self.LINES})
+        make_known(monkeypatch, SOURCES, "Covertype", {"covtype/covtype.data.gz": self.LINES})
         content = gzip.compress(self.LINES, mtime=1) if packed else self.LINES
         put(tmp_path, "covtype/covtype.data" + ".gz" * packed, content)
         found = load("Covertype", tmp_path)

@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'gal-learn[figures]'")
 
+from bench_runs import run_of
 from gal.errors import MissingExtraError
 from gal_bench import pictures
 from gal_bench.cells import Cell, Outcome
@@ -28,7 +29,7 @@ def made_up(name: str, rows: Iterable[RowSpec], make: Maker, **options: Any) -> 
     given: dict[str, Any] = {"order": 1, "title": name, "paper": "", "sets": SETS, "organizations": [2, 8]}
     given |= {"protocols": ["per seed"], "seeds": dict.fromkeys(SETS, 2)}
     spec = TableSpec(name=name, rows=list(rows), **{**given, **options})
-    return Run(spec, {repr(cell): make(row, cell) for row in spec.rows for cell in spec.cells(row)})
+    return run_of(spec, make)
 
 
 def row(name: str, **options: Any) -> RowSpec:
@@ -134,12 +135,13 @@ def test_the_way_that_is_covered_and_its_mean(uci: Run) -> None:
 def test_pictures_of_networks() -> None:
     table = read_tables()["images"]
 
-    def run(row: RowSpec, cell: Cell) -> Outcome:
+    def run(row: RowSpec, cell: Cell) -> Outcome | None:
+        if cell.dataset != "MNIST" or cell.seed:
+            return None
         weights = [{f"patch {k + 1}": (k + 1) / 36 for k in range(int(cell.organizations))}] * 3
         return Outcome("accuracy", [10.0, 80.0, 85.0, 90.0], [2.0] * 3, weights, None, "patch 1", "s")
 
-    cells = [(one, cell) for one in table.rows for cell in table.cells(one) if cell.dataset == "MNIST"]
-    images = Run(table, {repr(cell): run(one, cell) for one, cell in cells if cell.seed == 0})
+    images = run_of(table, run)
     names = [name for name, _ in pictures.drawable({"images": images})]
     assert names == ["rounds-MNIST"]
     drawn = lines(panels(pictures.rounds_figure(images, "MNIST"))[0])

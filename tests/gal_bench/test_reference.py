@@ -7,7 +7,6 @@ splits of rows and columns that they are of. Mean absolute deviations, or accura
 from __future__ import annotations
 
 import csv
-import os
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,6 @@ MODELS: dict[str, tuple[Any, str]] = {"Ridge": (Ridge(), "GAL-Linear"), "SVR": (
 """Local models, and the authors' method that each is measured against."""
 KNOWN_MISSES = {("SVR", "QSAR")}
 """Worse than one of their deviations, over three random states; see docs/concepts/algorithm.md."""
-
-
-@pytest.fixture(scope="module")
-def reference() -> Path:
-    folder = os.environ.get("GAL_REFERENCE")
-    if not folder:
-        pytest.skip("GAL_REFERENCE is not set")
-    return Path(folder)
 
 
 def published(reference: Path, heading: str) -> list[dict[str, str]]:

@@ -19,9 +19,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine, make_blobs
 
-from gal.errors import InvalidInputError, InvalidOptionError
+from gal.errors import InvalidOptionError
 from gal_bench.data.sources import Source
 
+Folder = Path | str | None
+"""Of the data; None: the environment's GAL_DATA."""
 Partition = dict[str, list[str]]
 """The columns of each organization; the first is the label holder."""
 
@@ -35,8 +37,6 @@ class Dataset:
     y: NDArray[Any]
     """Shape (rows,): float64, or int64 codes 0, 1, ... of the classes."""
     classes: bool
-    class_names: tuple[str, ...] = ()
-    """What the codes stand for."""
     test: NDArray[np.int64] | None = None
     """Positions of the official test rows, where its makers named some."""
     partition: Partition | None = None
@@ -44,36 +44,43 @@ class Dataset:
 
 
 SOURCES = {
-    "BostonHousing": Source(
-        {
-            "boston/boston_house_prices.csv": "d98212636026544fc9b9c0f372e5f819872e6fa6fa757ab025efdda22180f2d6"
-        },
-        "sklearn/datasets/data/ of scikit-learn 1.1 or older, https://pypi.org/project/scikit-learn/1.0.2 "
-        "(Harrison and Rubinfeld 1978; free to use)",
-    ),
-    "QSAR": Source(
-        {"biodeg/biodeg.csv": "7672fdf9e6c227c1e469120f016624eb0371abfae98bd9d48f76c4cbbcbf534f"},
-        "UCI 'QSAR biodegradation', https://archive.ics.uci.edu/dataset/254 (CC BY 4.0)",
-    ),
-    "Adult": Source(
-        {
-            "adult/adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-            "adult/adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-        },
-        "UCI 'Adult', https://archive.ics.uci.edu/dataset/2 (CC BY 4.0)",
-    ),
-    "CreditDefault": Source(
-        {
-            "credit_card_default/UCI_Credit_Card.csv": "1f30afeb75ab94cec42f5ee0c38bdc6c2526329a693e538392fb807b860c92b6"
-        },
-        "UCI 'Default of Credit Card Clients', https://archive.ics.uci.edu/dataset/350, saved as CSV with "
-        "the "
-        "columns' names in the first line (CC BY 4.0)",
-    ),
-    "Covertype": Source(
-        {"covtype/covtype.data.gz": "0a9371cef7c964b5475d6053cc3e0894a5aa6f65ad1ed3ecb01c45aa96217945"},
-        "UCI 'Covertype', https://archive.ics.uci.edu/dataset/31 (CC BY 4.0)",
-    ),
+    one.name: one
+    for one in (
+        Source(
+            "BostonHousing",
+            {
+                "boston/boston_house_prices.csv": "d98212636026544fc9b9c0f372e5f819872e6fa6fa757ab025efdda22180f2d6"
+            },
+            "sklearn/datasets/data/ of scikit-learn 1.1 or older, https://pypi.org/project/scikit-learn/1.0.2 "
+            "(Harrison and Rubinfeld 1978; free to use)",
+        ),
+        Source(
+            "QSAR",
+            {"biodeg/biodeg.csv": "7672fdf9e6c227c1e469120f016624eb0371abfae98bd9d48f76c4cbbcbf534f"},
+            "UCI 'QSAR biodegradation', https://archive.ics.uci.edu/dataset/254 (CC BY 4.0)",
+        ),
+        Source(
+            "Adult",
+            {
+                "adult/adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+                "adult/adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+            },
+            "UCI 'Adult', https://archive.ics.uci.edu/dataset/2 (CC BY 4.0)",
+        ),
+        Source(
+            "CreditDefault",
+            {
+                "credit_card_default/UCI_Credit_Card.csv": "1f30afeb75ab94cec42f5ee0c38bdc6c2526329a693e538392fb807b860c92b6"
+            },
+            "UCI 'Default of Credit Card Clients', https://archive.ics.uci.edu/dataset/350, saved as CSV with "
+            "the columns' names in the first line (CC BY 4.0)",
+        ),
+        Source(
+            "Covertype",
+            {"covtype/covtype.data.gz": "0a9371cef7c964b5475d6053cc3e0894a5aa6f65ad1ed3ecb01c45aa96217945"},
+            "UCI 'Covertype', https://archive.ics.uci.edu/dataset/31 (CC BY 4.0)",
+        ),
+    )
 }
 
 ADULT_COLUMNS = [
@@ -114,11 +121,6 @@ COVERTYPE_COLUMNS = [
     "Horizontal_Distance_To_Fire_Points",
     *COVERTYPE_ORGANIZATIONS["land office"],
 ]
-COVERTYPE_CLASSES = (
-    *("Spruce/Fir", "Lodgepole Pine", "Ponderosa Pine", "Cottonwood/Willow"),
-    *("Aspen", "Douglas-fir", "Krummholz"),
-)
-
 QSAR_COLUMNS = [
     *("SpMax_L", "J_Dz(e)", "nHM", "F01[N-N]", "F04[C-N]", "NssssC", "nCb-", "C%", "nCp", "nO", "F03[C-N]"),
     *("SdssC", "HyWi_B(m)", "LOC", "SM6_L", "F03[C-O]", "Me", "Mi", "nN-N", "nArNO2", "nCRX3", "SpPosA_B(p)"),
@@ -127,13 +129,13 @@ QSAR_COLUMNS = [
 ]
 
 
-def load(name: str, data_dir: Path | str | None = None) -> Dataset:
+def load(name: str, data_dir: Folder = None) -> Dataset:
     """One of ``DATASETS``; ``data_dir`` (else GAL_DATA) is the folder of those
     that scikit-learn does not ship.
     """
     if name not in DATASETS:
         raise InvalidOptionError(f"data set must be one of {', '.join(DATASETS)}, got {name!r}")
-    return DATASETS[name](None if data_dir is None else Path(data_dir))
+    return DATASETS[name](data_dir)
 
 
 # --- shipped with scikit-learn
@@ -142,76 +144,79 @@ def load(name: str, data_dir: Path | str | None = None) -> Dataset:
 def _shipped(name: str, source: Callable[..., Any], *, classes: bool = True) -> Dataset:
     bunch = source(as_frame=True)
     y = bunch.target.to_numpy().astype(np.int64 if classes else np.float64)
-    names = tuple(str(one) for one in bunch.target_names) if classes else ()
-    return Dataset(name, bunch.data, y, classes, names)
+    return Dataset(name, bunch.data, y, classes)
 
 
 def _blob() -> Dataset:
     """The paper's: 100 points of 10 features around 10 centres."""
     X, y = make_blobs(100, 10, centers=10, random_state=0)
-    table = pd.DataFrame(X, columns=[f"x{j}" for j in range(10)])
-    return Dataset("Blob", table, y.astype(np.int64), True, tuple(str(k) for k in range(10)))
+    return Dataset("Blob", pd.DataFrame(X, columns=[f"x{j}" for j in range(10)]), y.astype(np.int64), True)
 
 
 # --- from the data folder
 
 
-def _boston(data_dir: Path | None) -> Dataset:
-    path = _find("BostonHousing", data_dir, "boston/boston_house_prices.csv")
-    table = pd.read_csv(BytesIO(_checked("BostonHousing", path)), skiprows=1)
+def _boston(data_dir: Folder) -> Dataset:
+    content = SOURCES["BostonHousing"].read(data_dir, "boston/boston_house_prices.csv")
+    table = pd.read_csv(BytesIO(content), skiprows=1)
     y = table.pop("MEDV").to_numpy(np.float64)
     return Dataset("BostonHousing", table, y, classes=False)
 
 
-def _qsar(data_dir: Path | None) -> Dataset:
-    path = _find("QSAR", data_dir, "biodeg/biodeg.csv")
-    table = _parsed("QSAR", path, sep=";", header=None)
-    if table.shape != (1055, 42):
-        raise _wrong("QSAR", path, "1055 rows of 42 columns", _shape(table))
-    table.columns = pd.Index([*QSAR_COLUMNS, "class"])
-    y = (table.pop("class") == "RB").to_numpy().astype(np.int64)
-    _check_numbers("QSAR", path, table, y, "356 RB")
-    return Dataset("QSAR", table, y, True, ("NRB", "RB"))
+def _qsar(data_dir: Folder) -> Dataset:
+    how: dict[str, Any] = {"sep": ";", "header": None, "names": [*QSAR_COLUMNS, "class"]}
+    return Dataset("QSAR", *_checked_numbers("QSAR", data_dir, QSAR_COLUMNS, ("class", "RB"), **how), True)
 
 
-def _adult(data_dir: Path | None) -> Dataset:
+def _adult(data_dir: Folder) -> Dataset:
     tables = []
     for file, skipped in (("adult/adult.data", 0), ("adult/adult.test", 1)):
-        content = _checked("Adult", _find("Adult", data_dir, file))
-        names = [*ADULT_COLUMNS, "income"]
+        content, names = SOURCES["Adult"].read(data_dir, file), [*ADULT_COLUMNS, "income"]
         tables.append(
             pd.read_csv(BytesIO(content), names=names, skiprows=skipped, skipinitialspace=True, na_values="?")
         )
     table = pd.concat(tables, ignore_index=True)
     y = table.pop("income").str.startswith(">50K").to_numpy().astype(np.int64)
-    test = np.arange(len(tables[0]), len(table))
-    return Dataset("Adult", table, y, True, ("<=50K", ">50K"), test, ADULT_ORGANIZATIONS)
+    return Dataset("Adult", table, y, True, np.arange(len(tables[0]), len(table)), ADULT_ORGANIZATIONS)
 
 
-def _credit(data_dir: Path | None) -> Dataset:
-    path = _find("CreditDefault", data_dir, "credit_card_default/UCI_Credit_Card.csv")
-    table = _parsed("CreditDefault", path).drop(columns="ID", errors="ignore")
-    table.columns = table.columns.str.replace(" ", ".")
-    expected = [*CREDIT_COLUMNS, CREDIT_LABEL]
-    if len(table) != 30_000 or list(table.columns) != expected:
-        came = f"{_shape(table)}: {', '.join(table.columns[:30])}"
-        raise _wrong("CreditDefault", path, f"30000 rows of 24 columns: {', '.join(expected)}", came)
-    y = (table.pop(CREDIT_LABEL) == 1).to_numpy().astype(np.int64)
-    _check_numbers("CreditDefault", path, table, y, "6636 defaults")
-    return Dataset("CreditDefault", table, y, True, ("paid", "default"), partition=CREDIT_ORGANIZATIONS)
+def _credit(data_dir: Folder) -> Dataset:
+    X, y = _checked_numbers("CreditDefault", data_dir, CREDIT_COLUMNS, (CREDIT_LABEL, 1))
+    return Dataset("CreditDefault", X, y, True, partition=CREDIT_ORGANIZATIONS)
 
 
-def _covertype(data_dir: Path | None) -> Dataset:
+def _covertype(data_dir: Folder) -> Dataset:
     """UCI's own gz, any other gz of the same content, or the content itself."""
-    path = _find("Covertype", data_dir, "covtype/covtype.data.gz", "covtype/covtype.data")
+    content = SOURCES["Covertype"].read(data_dir, "covtype/covtype.data.gz", "covtype/covtype.data")
     names = [*COVERTYPE_COLUMNS, "cover"]
     types = dict.fromkeys(COVERTYPE_COLUMNS, np.float32) | {"cover": np.int64}
-    table = pd.read_csv(BytesIO(_checked("Covertype", path)), names=names, dtype=types)
+    table = pd.read_csv(BytesIO(content), names=names, dtype=types)
     y = table.pop("cover").to_numpy() - 1
-    return Dataset("Covertype", table, y, True, COVERTYPE_CLASSES, partition=COVERTYPE_ORGANIZATIONS)
+    return Dataset("Covertype", table, y, True, partition=COVERTYPE_ORGANIZATIONS)
 
 
-DATASETS: dict[str, Callable[[Path | None], Dataset]] = {
+def _checked_numbers(
+    name: str, data_dir: Folder, columns: list[str], positive: tuple[str, Any], **how: Any
+) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """Columns and labels of a file that copies have in other words (quotes, 1 or 1.0, line ends): its
+    numbers are checked, not its text. ``positive``: the column of the labels, and what is 1 there.
+    """
+    source, (label, one) = SOURCES[name], positive
+    path = source.find(data_dir, *source.files)
+    try:
+        table = pd.read_csv(path, **how)
+        table.columns = table.columns.str.replace(" ", ".")
+        X, y = table[columns], (table[label] == one).to_numpy().astype(np.int64)
+        values = np.column_stack([X.to_numpy("<f4"), y.astype("<f4")]) + 0.0  # parsers differ in the last bit
+    except (ValueError, KeyError) as error:  # pandas' and unicode's errors are such
+        raise source.wrong(path, "a table of numbers with the known columns", str(error)) from error
+    [expected], came = source.files.values(), hashlib.sha256(values.tobytes()).hexdigest()
+    if came != expected:
+        raise source.wrong(path, f"numbers with sha256 {expected}", f"{len(X)} rows with sha256 {came}")
+    return X, y
+
+
+DATASETS: dict[str, Callable[[Folder], Dataset]] = {
     "Diabetes": lambda _: _shipped("Diabetes", load_diabetes, classes=False),
     "BostonHousing": _boston,
     "Blob": lambda _: _blob(),
@@ -224,49 +229,3 @@ DATASETS: dict[str, Callable[[Path | None], Dataset]] = {
     "Covertype": _covertype,
 }
 """Loaders by name; each gets the data folder."""
-
-
-# --- files
-
-
-def _find(name: str, data_dir: Path | None, *files: str) -> Path:
-    return SOURCES[name].find(name, data_dir, *files)
-
-
-def _checked(name: str, path: Path) -> bytes:
-    return SOURCES[name].read(name, path)
-
-
-def _parsed(name: str, path: Path, **how: Any) -> pd.DataFrame:
-    """A table that copies have in other words (quotes, 1 or 1.0, line ends): its
-    numbers are checked afterwards.
-    """
-    try:
-        table: pd.DataFrame = pd.read_csv(path, **how)
-    except ValueError as error:  # pandas' and unicode's errors are such
-        raise _wrong(name, path, "a table as text", str(error)) from error
-    return table
-
-
-def _check_numbers(name: str, path: Path, X: pd.DataFrame, y: NDArray[np.int64], labels: str) -> None:
-    """``labels`` counts the positive ones, for people."""
-    count, what = labels.split()
-    if y.sum() != int(count):
-        raise _wrong(name, path, labels, f"{y.sum()} {what}")
-    text = [column for column in X if not pd.api.types.is_numeric_dtype(X[column].dtype)]
-    if text:
-        raise _wrong(name, path, "columns of numbers", f"text in {', '.join(map(str, text))}")
-    values = (
-        np.column_stack([X.to_numpy("<f4"), y.astype("<f4")]) + 0.0
-    )  # float32: parsers differ in the last bit
-    came, expected = hashlib.sha256(values.tobytes()).hexdigest(), SOURCES[name].checksum(path)
-    if came != expected:
-        raise _wrong(name, path, f"numbers with sha256 {expected}", f"others, with sha256 {came}")
-
-
-def _shape(table: pd.DataFrame) -> str:
-    return f"{table.shape[0]} rows of {table.shape[1]} columns"
-
-
-def _wrong(name: str, path: Path, expected: str, came: str) -> InvalidInputError:
-    return SOURCES[name].wrong(name, path, expected, came)

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from gal.errors import InvalidOptionError
 from gal_bench.data.sources import Source
-from gal_bench.data.view_sets import Patch, ViewSet
+from gal_bench.data.view_sets import ViewSet
 
+Folder = Path | str | None
 Pixels = NDArray[np.uint8]
 """Shape (n, channels, height, width): levels 0 to 255."""
 View = NDArray[np.float32]
@@ -38,6 +39,7 @@ CHUNK = 4096
 
 SOURCES = {
     "MNIST": Source(
+        "MNIST",
         {
             "mnist/train-images-idx3-ubyte.gz": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
             "mnist/train-labels-idx1-ubyte.gz": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
@@ -47,6 +49,7 @@ SOURCES = {
         "http://yann.lecun.com/exdb/mnist (LeCun, Cortes and Burges; CC BY-SA 3.0)",
     ),
     "CIFAR10": Source(
+        "CIFAR10",
         {
             "cifar-10-batches-bin/data_batch_1.bin": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
             "cifar-10-batches-bin/data_batch_2.bin": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
@@ -59,13 +62,17 @@ SOURCES = {
     ),
 }
 
-MNIST_CLASSES = tuple(str(digit) for digit in range(10))
-CIFAR10_CLASSES = (
-    *("airplane", "automobile", "bird", "cat", "deer"),
-    *("dog", "frog", "horse", "ship", "truck"),
-)
 CIFAR10_RECORD = (3, 32, 32)
 """What follows the label's byte: channels red, green, blue, each row by row."""
+
+
+class Patch(NamedTuple):
+    """Where an organization's part lies in the whole image, in pixels."""
+
+    top: int
+    left: int
+    height: int
+    width: int
 
 
 class Images(NamedTuple):
@@ -76,9 +83,7 @@ class Images(NamedTuple):
     """Shape (n,): codes of the classes."""
 
 
-def load_images(
-    name: str, organizations: int, data_dir: Path | str | None = None, *, masked: bool = False
-) -> ViewSet:
+def load_images(name: str, organizations: int, data_dir: Folder = None, *, masked: bool = False) -> ViewSet:
     """MNIST or CIFAR10 with 1, 2, 4 or 8 organizations, "patch 1" (upper left,
     the label holder) to "patch 8".
 
@@ -89,8 +94,11 @@ def load_images(
     """
     if name not in READERS:
         raise InvalidOptionError(f"image set must be one of {', '.join(READERS)}, got {name!r}")
-    _check_organizations(organizations)
-    train, test, class_names = READERS[name](None if data_dir is None else Path(data_dir))
+    if organizations not in ORGANIZATIONS:
+        raise InvalidOptionError(
+            f"images are cut into patches for 1, 2, 4 or 8 organizations, got {organizations!r}"
+        )
+    train, test = READERS[name](data_dir)
     patches = lay_out(organizations, *train.pixels.shape[2:])
     everywhere = Patch(0, 0, *train.pixels.shape[2:])
     over_all = standard_values(count_levels(train.pixels)) if masked else None
@@ -107,35 +115,19 @@ def load_images(
         next(iter(views[k].values())) if organizations == 1 else view(part.pixels, everywhere)
         for k, part in enumerate((train, test))
     ]
-    return ViewSet(
-        name, views[0], train.y, views[1], test.y, "accuracy", wholes[0], wholes[1], class_names, patches
-    )
+    return ViewSet(name, views[0], train.y, views[1], test.y, "accuracy", wholes[0], wholes[1])
 
 
 def lay_out(organizations: int, height: int, width: int) -> dict[str, Patch]:
     """The paper's patches of an image, in pixels, row by row: as many rows as columns, or half as many."""
-    _check_organizations(organizations)
     power = organizations.bit_length() - 1
     rows, columns = 2 ** (power // 2), 2 ** (power - power // 2)
-    if height % rows or width % columns:
-        raise InvalidOptionError(
-            f"images of {height} x {width} pixels cannot be cut into {rows} x {columns} equal patches; use "
-            "fewer "
-            "organizations"
-        )
     high, wide = height // rows, width // columns
     return {
         f"patch {row * columns + column + 1}": Patch(row * high, column * wide, high, wide)
         for row in range(rows)
         for column in range(columns)
     }
-
-
-def _check_organizations(organizations: int) -> None:
-    if organizations not in ORGANIZATIONS:
-        raise InvalidOptionError(
-            f"images are cut into patches for 1, 2, 4 or 8 organizations, got {organizations!r}"
-        )
 
 
 # --- from levels to views
@@ -196,44 +188,39 @@ def _chunks(rows: int) -> Iterator[slice]:
 # --- files
 
 
-def _mnist(data_dir: Path | None) -> tuple[Images, Images, tuple[str, ...]]:
+def _mnist(data_dir: Folder) -> tuple[Images, Images]:
     def part(prefix: str) -> Images:
         pixels = _idx(data_dir, f"mnist/{prefix}-images-idx3-ubyte")
         labels = _idx(data_dir, f"mnist/{prefix}-labels-idx1-ubyte")
         return Images(pixels[:, None], labels.astype(np.int64))
 
-    return part("train"), part("t10k"), MNIST_CLASSES
+    return part("train"), part("t10k")
 
 
-def _idx(data_dir: Path | None, file: str) -> Pixels:
+def _idx(data_dir: Folder, file: str) -> Pixels:
     """An array in LeCun's idx form: a byte of dimensions at 3, their lengths
     as big-endian int32, the values.
     """
-    source = SOURCES["MNIST"]
-    content = source.read("MNIST", source.find("MNIST", data_dir, f"{file}.gz", file))
+    content = SOURCES["MNIST"].read(data_dir, f"{file}.gz", file)
     dimensions = content[3]
     shape = np.frombuffer(content, ">i4", dimensions, offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
-def _cifar10(data_dir: Path | None) -> tuple[Images, Images, tuple[str, ...]]:
+def _cifar10(data_dir: Folder) -> tuple[Images, Images]:
     train = [_batch(data_dir, f"data_batch_{number}.bin") for number in range(1, 6)]
     pixels = np.concatenate([batch.pixels for batch in train])
     y = np.concatenate([batch.y for batch in train])
-    return Images(pixels, y), _batch(data_dir, "test_batch.bin"), CIFAR10_CLASSES
+    return Images(pixels, y), _batch(data_dir, "test_batch.bin")
 
 
-def _batch(data_dir: Path | None, file: str) -> Images:
-    source = SOURCES["CIFAR10"]
+def _batch(data_dir: Folder, file: str) -> Images:
     folders = ("cifar-10-batches-bin", "cifar10/cifar-10-batches-bin")
     places = (f"{folder}/{file}{packing}" for folder in folders for packing in ("", ".xz"))
-    content = source.read("CIFAR10", source.find("CIFAR10", data_dir, *places))
+    content = SOURCES["CIFAR10"].read(data_dir, *places)
     records = np.frombuffer(content, np.uint8).reshape(-1, 1 + int(np.prod(CIFAR10_RECORD)))
     return Images(records[:, 1:].reshape(-1, *CIFAR10_RECORD), records[:, 0].astype(np.int64))
 
 
-READERS: dict[str, Callable[[Path | None], tuple[Images, Images, tuple[str, ...]]]] = {
-    "MNIST": _mnist,
-    "CIFAR10": _cifar10,
-}
-"""By name: the training part, the test part and the names of the classes; each gets the data folder."""
+READERS: dict[str, Callable[[Folder], tuple[Images, Images]]] = {"MNIST": _mnist, "CIFAR10": _cifar10}
+"""By name: the training part and the test part; each gets the data folder."""

@@ -6,7 +6,7 @@ shapes; **the paper used 3,163 and 800 of them, and does not say which**, so its
 comparable. Files, for ``train`` and ``test`` each, checked by their checksums:
 
 - ``points_train.npy.xz``: (2, n, 3, points) bytes, see ``unpack_points``;
-- ``meta_train.npz``: ``label`` (n,), codes 0, 1, ... and ``classes``, the names that they stand for.
+- ``meta_train.npz``: ``label`` (n,), codes 0, 1, ... of the classes.
 
 Twelve cameras stand around the upright (z) axis, 30 degrees apart and 30 degrees above the ground, and look
 at the centre, as in multi-view recognition (Su et al. 2015). The projection is orthographic: the unit sphere
@@ -40,6 +40,7 @@ Pictures = NDArray[np.uint8]
 NAME = "ModelNet40"
 SOURCES = {
     NAME: Source(
+        NAME,
         {
             "modelnet40/points_train.npy.xz": "9ab155469d741e31ac391829890ef1eabf9180b441489aa1a905057dc154cc08",
             "modelnet40/meta_train.npz": "25886533624306d0ae7409eaead3b0e0c93c3388e852102ff76712f17f7ffefc",
@@ -88,31 +89,27 @@ def load_shapes(data_dir: Path | str | None = None) -> ViewSet:
     of the camera's own training pixels. The whole, for who holds everything, has all views' channels stacked:
     (n, 36, 32, 32); the views are slices of it, without memory of their own.
     """
-    folder = None if data_dir is None else Path(data_dir)
-    train, y_train, class_names = _read(folder, "train")
-    test, y_test, _ = _read(folder, "test")
+    train, y_train = _read(data_dir, "train")
+    test, y_test = _read(data_dir, "test")
     values = standard_values(count_levels(train))
     wholes = [standardised_pixels(pixels, values, (SIZE, SIZE)) for pixels in (train, test)]
     by_camera = [
         {f"camera {m + 1}": whole[:, CHANNELS * m : CHANNELS * (m + 1)] for m in range(CAMERAS)}
         for whole in wholes
     ]
-    return ViewSet(
-        NAME, by_camera[0], y_train, by_camera[1], y_test, "accuracy", wholes[0], wholes[1], class_names
+    return ViewSet(NAME, by_camera[0], y_train, by_camera[1], y_test, "accuracy", wholes[0], wholes[1])
+
+
+def _read(data_dir: Path | str | None, part: str) -> tuple[Pictures, NDArray[np.int64]]:
+    """All cameras' channels (n, cameras * 3, size, size), and labels."""
+    points, meta = (
+        np.load(BytesIO(SOURCES[NAME].read(data_dir, f"modelnet40/{file}")), allow_pickle=False)
+        for file in (f"points_{part}.npy.xz", f"meta_{part}.npz")
     )
-
-
-def _read(data_dir: Path | None, part: str) -> tuple[Pictures, NDArray[np.int64], tuple[str, ...]]:
-    """All cameras' channels (n, cameras * 3, size, size), labels, and the names of the classes."""
-    source, found = SOURCES[NAME], {}
-    for file in (f"points_{part}.npy.xz", f"meta_{part}.npz"):
-        content = source.read(NAME, source.find(NAME, data_dir, f"modelnet40/{file}"))
-        found[file] = np.load(BytesIO(content), allow_pickle=False)
-    points, meta = found.values()
     seen = render(unpack_points(points))
     channels = np.stack([seen.depth, seen.density, shade(seen.depth)], axis=2)
     pictures = channels.reshape(len(channels), -1, SIZE, SIZE)
-    return pictures, meta["label"].astype(np.int64), tuple(str(one) for one in meta["classes"])
+    return pictures, meta["label"].astype(np.int64)
 
 
 def unpack_points(packed: NDArray[np.uint8]) -> Points:

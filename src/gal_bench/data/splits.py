@@ -9,7 +9,6 @@ authors' one split of the rows for all seeds (and their columns by seed). Large 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -94,18 +93,14 @@ def split_by_name(dataset: Dataset, seed: int) -> Split:
     return _split(dataset, (train, dataset.test), parts, OFFICIAL)
 
 
-def paper(reference: Path | str | None, name: str, organizations: int, seed: int) -> Split:
-    """The authors' one split of the rows, with their columns for this seed, from ``reference/splits_paper``.
-
-    ``reference`` is the folder that the environment's ``GAL_REFERENCE`` names, if it is None.
-    """
-    folder = reference if reference is not None else os.environ.get("GAL_REFERENCE")
-    if not folder:
+def paper(reference: Path | None, name: str, organizations: int, seed: int) -> Split:
+    """The authors' one split of the rows, with their columns for this seed."""
+    if reference is None:
         raise MissingDataError(
             "the paper's split is read from a folder, and none is given: set GAL_REFERENCE to one that holds "
             "splits_paper/, with files like Wine_M8_seed0.npz"
         )
-    return stored(Path(folder) / "splits_paper", name, organizations, seed, protocol=PROTOCOLS[1])
+    return stored(reference / "splits_paper", name, organizations, seed, protocol=PROTOCOLS[1])
 
 
 def stored(folder: Path, name: str, organizations: int, seed: int, *, protocol: str = PROTOCOLS[0]) -> Split:
@@ -118,11 +113,9 @@ def stored(folder: Path, name: str, organizations: int, seed: int, *, protocol: 
     path = folder / f"{name}_M{organizations}_seed{seed}.npz"
     if not path.is_file():
         raise MissingDataError(
-            f"{path} is not there: GAL_REFERENCE names a folder whose {folder.name}/ holds one file for "
-            "each data "
-            "set, number of organizations and seed, with X_train, y_train, X_test, y_test, stats_mean, "
-            "stats_std "
-            "and feature_split_0, ..."
+            f"{path} is not there: GAL_REFERENCE names a folder whose {folder.name}/ holds one file for each "
+            "data set, number of organizations and seed, with X_train, y_train, X_test, y_test, stats_mean, "
+            "stats_std and feature_split_0, ..."
         )
     with np.load(path) as found:
         tables = [(found[key] - found["stats_mean"]) / found["stats_std"] for key in ("X_train", "X_test")]
@@ -165,13 +158,11 @@ def z_scores(X_train: pd.DataFrame, X_test: pd.DataFrame) -> tuple[pd.DataFrame,
 
     Columns that are not numbers stay as they are.
     """
-    numbers = [name for name in X_train if pd.api.types.is_numeric_dtype(X_train[name].dtype)]
+    numbers = X_train.select_dtypes("number").columns
     mean, spread = X_train[numbers].mean(), X_train[numbers].std(ddof=1)
     spread = spread.where(spread > 0, 1.0)
-    scaled = [(X[numbers] - mean) / spread for X in (X_train, X_test)]
-    if len(numbers) == X_train.shape[1]:
-        return scaled[0], scaled[1]
-    return X_train.assign(**scaled[0]), X_test.assign(**scaled[1])
+    scaled = [X.assign(**(X[numbers] - mean) / spread) for X in (X_train, X_test)]
+    return scaled[0], scaled[1]
 
 
 # --- who holds which columns
@@ -246,24 +237,18 @@ def informativeness(
 ) -> NDArray[np.float64]:
     """Mutual information of each column with the labels, by itself; shape (columns,)."""
     rows = np.random.RandomState(seed).permutation(len(X))[:MOST_ROWS]
-    codes = [_codes(X[column].iloc[rows]) for column in X.columns]
-    discrete = np.array([_is_discrete(X[column].dtype, code) for column, code in zip(X, codes, strict=True)])
+    codes, discrete = [], []
+    for name in X.columns:
+        column = X[name].iloc[rows]
+        numbers = pd.api.types.is_numeric_dtype(column.dtype)
+        # Numbers have the median for what is missing; in everything else it is a code of its own.
+        known = column.fillna(column.median()).fillna(0) if numbers else pd.factorize(column)[0]
+        codes.append(np.asarray(known, dtype=np.float64))
+        distinct = len(np.unique(codes[-1]))
+        discrete.append(distinct < len(rows) and (not numbers or distinct <= FEW_VALUES))
     estimate = mutual_info_classif if classes else mutual_info_regression
-    found = estimate(np.column_stack(codes), y[rows], discrete_features=discrete, random_state=seed)
+    found = estimate(np.column_stack(codes), y[rows], discrete_features=np.array(discrete), random_state=seed)
     return np.asarray(found, dtype=np.float64)
-
-
-def _codes(column: pd.Series) -> NDArray[np.float64]:
-    """Numbers with the median for what is missing; codes of everything else, missing a code of its own."""
-    if not pd.api.types.is_numeric_dtype(column.dtype):
-        return np.asarray(pd.factorize(column, sort=False)[0], dtype=np.float64)
-    middle = column.median()
-    return column.fillna(0 if pd.isna(middle) else middle).to_numpy(np.float64)
-
-
-def _is_discrete(kind: Any, codes: NDArray[np.float64]) -> bool:
-    distinct = len(np.unique(codes))
-    return distinct < len(codes) and (not pd.api.types.is_numeric_dtype(kind) or distinct <= FEW_VALUES)
 
 
 def _name(position: int) -> str:

@@ -6,19 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-
-
-class Patch(NamedTuple):
-    """Where an organization's part lies in the whole image, in pixels."""
-
-    top: int
-    left: int
-    height: int
-    width: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +27,6 @@ class ViewSet:
     whole_train: Any = None
     """All views as one, for who holds everything; None where they do not fit together."""
     whole_test: Any = None
-    class_names: tuple[str, ...] = ()
-    patches: Mapping[str, Patch] | None = None
-    """Of image sets."""
 
     @property
     def classes(self) -> bool:
@@ -50,13 +37,3 @@ class ViewSet:
     def label_holder(self) -> str:
         """The first organization."""
         return next(iter(self.train))
-
-    def __post_init__(self) -> None:
-        if list(self.train) != list(self.test):
-            raise ValueError(f"{self.name}: training and test rows have other organizations")
-        for views, y in ((self.train, self.y_train), (self.test, self.y_test)):
-            for name, view in views.items():
-                if len(view) != len(y):
-                    raise ValueError(f"{self.name}: {name} has {len(view)} rows for {len(y)} labels")
-        if self.classes and not np.issubdtype(self.y_train.dtype, np.integer):
-            raise ValueError(f"{self.name}: class labels must be codes")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,11 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gal.core.algorithm import predict
-from gal.core.pipeline import learn
 from gal.core.prediction import final_output
 from gal.core.requests import FitRequest, PredictRequest, Terms
 from gal.core.state import Ensemble
 from gal.core.task import Task
+from gal.engine.drivers import drive_learning
 from gal.engine.labels import regression_labels
 from gal.engine.options import Options
 from gal.engine.organization import Organization
@@ -52,27 +52,18 @@ class InOneProcess:
         known = {name: np.isin(ids, self.tables[name].index) for name in names}
         views = {name: self._view(name, ids[known[name]]) for name in names}
         self._members = {name: Organization(name, view) for name, view in views.items()}
-        ensemble = self._learn(task, known)
+
+        def asking(_: Any, __: Any, ___: Any, requests: Sequence[Any]) -> list[Mapping[str, Any]]:
+            return [
+                {name: self._fit(name, task, one, known[name]) for name in one.organizations}
+                for one in requests
+            ]
+
+        ensemble = drive_learning(task, self._members, asking=asking)
         return ensemble, self._predict(ensemble, new)
 
     def _view(self, name: str, ids: NDArray[Any]) -> Floats:
         return np.ascontiguousarray(self.tables[name].loc[ids].to_numpy(dtype=np.float64))
-
-    def _learn(self, task: Task, known: Mapping[str, Bools]) -> Ensemble:
-        steps = learn(task)
-        try:
-            requests = next(steps)
-            while True:
-                requests = steps.send(
-                    [
-                        {name: self._fit(name, task, one, known[name]) for name in one.organizations}
-                        for one in requests
-                        if isinstance(one, FitRequest)
-                    ]
-                )
-        except StopIteration as end:
-            ensemble: Ensemble = end.value
-            return ensemble
 
     def _fit(self, name: str, task: Task, request: FitRequest, known: Bools) -> Any:
         """One organization's fitted values of all rows: its mean stands in for rows that it does not know."""

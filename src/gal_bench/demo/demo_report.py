@@ -55,6 +55,3 @@ def reveals(found: DemoFacts) -> list[str]:
 
 def _of(found: int, of: int) -> str:
     return f"all {of}" if found == of else f"{found} of {of}"
-
-
-__all__ = ["reveals", "write_demo_report"]

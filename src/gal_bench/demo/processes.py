@@ -54,31 +54,15 @@ class Processes:
         with (self.homes[name] / LOG).open("a", encoding="utf-8") as log:
             return self._open(name, command, stdout=log, stderr=subprocess.STDOUT)
 
-    def run(self, name: str, *command: str, say: Say | None = None) -> str:
-        """What a command prints, once it is done; ``say`` is told its progress, line by line."""
+    def run(self, name: str, *command: str) -> str:
+        """What a command prints, once it is done; NodeError where it failed."""
         process = self._open(name, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        return self.finish(name, process, command, say)
-
-    def begin(self, name: str, *command: str) -> subprocess.Popen[str]:
-        """Start a command whose output ``finish`` waits for."""
-        return self._open(name, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-    def finish(
-        self, name: str, process: subprocess.Popen[str], command: Sequence[str], say: Say | None = None
-    ) -> str:
-        """Wait for a command to end, and return what it printed; NodeError where it failed."""
-        lines: list[str] = []
-        listener = threading.Thread(target=_listen, args=(process.stderr, lines, say), daemon=True)
-        listener.start()
-        assert process.stdout is not None
-        printed = process.stdout.read()
-        listener.join()
-        code = process.wait()
+        printed, said = process.communicate()
         with self._lock:
             self._running.discard(process)
-        process.stdout.close()
-        if code != 0:
-            why = "\n".join(lines[-5:]) or f"exit status {code}"
+        if process.returncode != 0:
+            lines = [line.strip() for line in said.splitlines() if line.strip()]
+            why = "\n".join(lines[-5:]) or f"exit status {process.returncode}"
             raise NodeError(f"'gal {' '.join(command)}' failed at {name}: {why}")
         return printed
 
@@ -139,12 +123,3 @@ class Processes:
             )
             self._running.add(process)
         return process
-
-
-def _listen(stream: object, lines: list[str], say: Say | None) -> None:
-    for line in stream:  # type: ignore[attr-defined]
-        if line.strip():
-            lines.append(line.strip())
-            if say is not None:
-                say(line.strip())
-    stream.close()  # type: ignore[attr-defined]

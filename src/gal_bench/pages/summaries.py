@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gal_bench.cells import OFFICIAL, Outcome
 from gal_bench.pages.leaks import allowed, leak_of, percent
-from gal_bench.pages.tables import NAMES, Figure, ahead, digits_of, figures_of, in_bytes, who
+from gal_bench.pages.tables import NAMES, Figure, ahead, digits_of, figures_of, in_bytes, mean_of, who
 from gal_bench.runner import Run
 from gal_bench.specs import TOGETHER, RowSpec
 
@@ -73,6 +73,11 @@ def ways(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[st
     }
 
 
+def by_place(run: Run) -> dict[tuple[str, str, int | str, str], Figure]:
+    """Figures by row, data set, number of organizations and protocol."""
+    return {(one.row.name, one.dataset, one.organizations, one.protocol): one for one in figures_of(run)}
+
+
 # --- tables of columns
 
 
@@ -87,16 +92,13 @@ def _skewed(run: Run) -> Iterator[TableFinding]:
 
 def _mean_covered(run: Run, organizations: int | str, row: str) -> Iterator[TableFinding]:
     """Mean over the sets on which Joint and Alone differ by more than a standard deviation."""
-    figures = {
-        (one.row.name, one.dataset): one
-        for one in figures_of(run)
-        if (one.protocol, one.organizations) == ("per seed", organizations)
-    }
+    figures = by_place(run)
     shares, short = [], []
     for dataset in run.table.sets:
-        if not all((name, dataset) in figures for name in ("alone", "joint", row)):
+        places = [(name, dataset, organizations, "per seed") for name in ("alone", "joint", row)]
+        if not all(place in figures for place in places):
             continue
-        alone, joint, ours = (figures[name, dataset] for name in ("alone", "joint", row))
+        alone, joint, ours = (figures[place] for place in places)
         if abs(joint.mean - alone.mean) <= max(joint.std, alone.std):
             short.append(dataset)
         else:
@@ -115,7 +117,7 @@ def _mean_covered(run: Run, organizations: int | str, row: str) -> Iterator[Tabl
 
 def _noise(run: Run) -> Iterator[TableFinding]:
     """How often assistance weights are at least as good as equal ones under noise."""
-    figures = {(one.row.name, one.dataset, one.organizations, one.protocol): one for one in figures_of(run)}
+    figures = by_place(run)
     for protocol in run.table.protocols:
         pairs = []
         for (row, *place), on in figures.items():
@@ -171,7 +173,7 @@ def _scale(run: Run) -> Iterator[TableFinding]:
         if not all(found.get(name) for name in ("alone", "gal", "pooled")):
             continue
         fact = next(name for name in ("auc", "accuracy", "r2") if name in found["gal"][0].facts)
-        alone, gal, pooled = (_mean(found[name], fact) for name in ("alone", "gal", "pooled"))
+        alone, gal, pooled = (mean_of(found[name], fact) for name in ("alone", "gal", "pooled"))
         value = share_covered(alone, gal, pooled)
         yield TableFinding(
             f"covered on {dataset}",
@@ -191,16 +193,12 @@ def _complexity(run: Run) -> Iterator[TableFinding]:
     ):
         places = [place for place in run.table.places(al) if run.at(al, *place) and run.at(gal, *place)]
         if places:
-            ratios = [_mean(run.at(al, *place), fact) / _mean(run.at(gal, *place), fact) for place in places]
+            ratios = [
+                mean_of(run.at(al, *place), fact) / mean_of(run.at(gal, *place), fact) for place in places
+            ]
             value = float(np.median(ratios))
             said = f"AL needs {value:.2g} {words} of GAL (median set)."
             yield TableFinding(f"AL over GAL, {fact}", value, said)
-
-
-def _mean(outcomes: Iterable[Outcome], fact: str) -> float:
-    """Of a fact, over the outcomes that have it; NaN where none has."""
-    values = [one.facts[fact] for one in outcomes if fact in one.facts]
-    return float(np.mean(values)) if values else float("nan")
 
 
 # --- privacy
@@ -240,15 +238,13 @@ def _kept(run: Run, row: RowSpec, protocol: str) -> str:
     """How much of what GAL without a mechanism gains over Alone is left, where that is
     more than a standard deviation.
     """
-    figures = {
-        (one.row.name, one.dataset, one.organizations): one
-        for one in figures_of(run)
-        if one.protocol == protocol
-    }
+    figures = by_place(run)
     kept = []
     for (name, *place), one in figures.items():
         alone, plain = (figures.get((other, *place)) for other in ("alone", "gal"))  # type: ignore[arg-type]
-        if name != row.name or row.privacy is None or alone is None or plain is None:
+        if name != row.name or one.protocol != protocol or row.privacy is None:
+            continue
+        if alone is None or plain is None:
             continue
         if ahead(plain, alone) > max(alone.std, plain.std):
             kept.append(share_covered(alone.mean, one.mean, plain.mean))
@@ -294,21 +290,21 @@ def _complexity_deep(run: Run) -> Iterator[TableFinding]:
     for dataset in run.table.sets:
         gal, shared, al = (_done(run, row, dataset) for row in ("gal", "gal-dms", "al"))
         if gal and shared:
-            share = _mean(shared, "stored_bytes") / _mean(gal, "stored_bytes")
+            share = mean_of(shared, "stored_bytes") / mean_of(gal, "stored_bytes")
             lost = float(np.mean([one.final for one in gal]) - np.mean([one.final for one in shared]))
             yield TableFinding(
                 f"space of a shared body on {dataset}",
                 share,
                 f"{dataset}: a shared body takes {share:.1%} of the space of GAL's separate networks, "
-                f"sends {in_bytes(_mean(shared, 'revisit_bytes'))} more in a last pass, and scores "
+                f"sends {in_bytes(mean_of(shared, 'revisit_bytes'))} more in a last pass, and scores "
                 f"{abs(lost):.2f} points {'less' if lost > 0 else 'more'}.",
             )
         if gal and al:
-            ratio = _mean(al, "trips") / _mean(gal, "trips")
+            ratio = mean_of(al, "trips") / mean_of(gal, "trips")
             words = f"{dataset}: AL needs {ratio:.2g} times the round trips of GAL."
             yield TableFinding(f"AL over GAL, trips on {dataset}", ratio, words)
         if gal:
-            part = _mean(gal, "label_holder_seconds") / _mean(gal, "seconds")
+            part = mean_of(gal, "label_holder_seconds") / mean_of(gal, "seconds")
             words = f"{dataset}: the label holder's own part is {part:.2%} of GAL's seconds."
             yield TableFinding(f"label holder's part on {dataset}", part, words)
 

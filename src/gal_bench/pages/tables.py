@@ -131,7 +131,11 @@ def every_figure(run: Run) -> list[Figure]:
 def to_csv(run: Run) -> str:
     """One line per figure, with everything."""
     out = io.StringIO()
-    known = {name for row in run.table.rows for name in _facts_of(run, row)} - {"accuracy"}
+    figures = [
+        (one, run.at(one.row, one.dataset, one.organizations, one.protocol)) for one in every_figure(run)
+    ]
+    known = {name for _, outcomes in figures for one in outcomes for name in one.facts} & set(FACTS)
+    known -= {"accuracy"}
     if run.table.deep or run.table.organizations != ["by name"]:
         known -= {"peak_memory"}  # processes do many runs there: the peak is none of one run
     facts = sorted(known)
@@ -139,8 +143,7 @@ def to_csv(run: Run) -> str:
     metered = any(row.leak for row in run.table.rows)
     extra = [*(["device", "commit"] if run.table.deep else []), *(leaks.COLUMNS if metered else ())]
     writer.writerow([*COLUMNS, *extra, *facts])
-    for one in every_figure(run):
-        outcomes = run.at(one.row, one.dataset, one.organizations, one.protocol)
+    for one, outcomes in figures:
         writer.writerow(
             [
                 *(run.table.name, one.row.label, one.dataset, one.organizations, one.protocol, one.metric),
@@ -151,7 +154,7 @@ def to_csv(run: Run) -> str:
                 _each_once(found.chosen for found in outcomes),
                 *(_made_by(outcomes) if run.table.deep else []),
                 *(leaks.csv_values(one.leak, one.row.epsilon, one.row.delta) if metered else []),
-                *(_mean_fact(outcomes, name) for name in facts),
+                *(f"{mean_of(outcomes, name):.6g}".replace("nan", "") for name in facts),
             ]
         )
     return out.getvalue()
@@ -179,13 +182,13 @@ def to_markdown(run: Run) -> str:
     parts = [f"# {run.table.title}"]
     if run.table.note:
         parts.append(wrapped(run.table.note))
-    body = _score_parts(run) if run.table.layout == "scores" else _fact_parts(run)
+    body = _fact_parts(run) if run.table.facts else _score_parts(run)
     return "\n\n".join([*parts, *body]) + "\n"
 
 
 def legend(run: Run) -> str:
     """How to read the cells."""
-    if run.table.layout == "facts":
+    if run.table.facts:
         return "Means over the seeds; scores with their standard deviation where there are several seeds."
     cell = (
         "Each cell has the final model's mean (standard deviation) over the seeds. Then comes the best round "
@@ -302,10 +305,9 @@ def _fact_cell(outcomes: Sequence[Outcome], name: str) -> str:
     if name == "score":
         digits = 3 if outcomes[0].metric == "auc" else 2
         return f"{_spread([one.final for one in outcomes], digits)} {NAMES[outcomes[0].metric]}"
-    values = [one.facts[name] for one in outcomes if name in one.facts]
+    values, mean = values_of(outcomes, name), mean_of(outcomes, name)
     if not values:
         return ""
-    mean = float(np.mean(values))
     if name.endswith("_bytes") or name in {"sent", "received", "peak_memory", "peak_device_memory"}:
         return in_bytes(mean)
     spread = f" ({np.std(values):.2g})" if name in {"accuracy", "auc", "log_loss"} and len(values) > 1 else ""
@@ -330,16 +332,12 @@ def in_bytes(count: float) -> str:
     return f"{count:.3g} GB"
 
 
-def _facts_of(run: Run, row: RowSpec) -> set[str]:
-    return {
-        name
-        for place in run.table.places(row)
-        for one in run.at(row, *place)
-        for name in one.facts
-        if name in FACTS
-    }
+def values_of(outcomes: Iterable[Outcome], fact: str) -> list[float]:
+    """Of the outcomes that have the fact."""
+    return [one.facts[fact] for one in outcomes if fact in one.facts]
 
 
-def _mean_fact(outcomes: Sequence[Outcome], name: str) -> str:
-    values = [one.facts[name] for one in outcomes if name in one.facts]
-    return f"{np.mean(values):.6g}" if values else ""
+def mean_of(outcomes: Iterable[Outcome], fact: str) -> float:
+    """Over the outcomes that have the fact; NaN where none has."""
+    values = values_of(outcomes, fact)
+    return float(np.mean(values)) if values else float("nan")

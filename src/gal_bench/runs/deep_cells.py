@@ -26,17 +26,15 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
 from gal.errors import MissingDataError
-from gal.evaluate import metrics
 from gal.evaluate.baselines.assisted_learning import learn_assisted
 from gal.evaluate.baselines.fusion import FusedNetworks
 from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
-from gal_bench.cells import DEEP_MODELS, IMAGE_SETS, Cell, Outcome, Sources
+from gal_bench.cells import IMAGE_SETS, Cell, Outcome, Sources
 from gal_bench.data.view_sets import ViewSet
 from gal_bench.runs.deep_models import fusion_network, fusion_training, models_by_organization
 from gal_bench.runs.disturbances import DisturbedModel, half
 from gal_bench.runs.local_models import losses_of_halves
-
-__all__ = ["DEEP_MODELS", "run_deep_cell"]
+from gal_bench.runs.scoring import frequencies, quality, rounds_of, score, validation_loss
 
 T = TypeVar("T")
 FUSION_EPOCHS = 40
@@ -54,16 +52,14 @@ def run_deep_cell(cell: Cell, sources: Sources) -> Outcome:
     views = load_views(cell, sources)
     run = _Run(cell, views)
     learned = run.fused() if cell.method in {"late", "intermediate"} else run.assembled()
-    facts = learned.facts | _quality(views, learned.predictions[-1])
+    facts = learned.facts | quality(views.metric, views.y_test, learned.predictions[-1])
     if torch.cuda.is_available():
         facts["peak_device_memory"] = float(torch.cuda.max_memory_allocated())
-    kept = [] if learned.ensemble is None else learned.ensemble.rounds[: learned.ensemble.n_rounds]
     return Outcome(
         metric=views.metric,
-        scores=[_score(views, one) for one in [_constant(views), *learned.predictions]],
-        rates=[float(done.rate) for done in kept],
-        weights=[{name: float(weight) for name, weight in done.weights.items()} for done in kept],
-        validation_loss=learned.validation_loss,
+        scores=[score(views.metric, views.y_test, one) for one in [_constant(views), *learned.predictions]],
+        **rounds_of(learned.ensemble),
+        validation_loss=validation_loss(learned.ensemble),
         label_holder=views.label_holder,
         split=_digest(views),
         facts=facts,
@@ -103,7 +99,6 @@ class _Learned:
     predictions: list[NDArray[Any]]
     facts: dict[str, float]
     ensemble: Ensemble | None = None
-    validation_loss: float | None = None
 
 
 @dataclass
@@ -148,7 +143,7 @@ class _Run:
             "received": float(traffic.received),
             "revisit_bytes": float(traffic.asked_again),
         }
-        return _Learned(predictions, facts, ensemble, _validation_loss(ensemble))
+        return _Learned(predictions, facts, ensemble)
 
     def fused(self) -> _Learned:
         """Networks that are trained together, on the labels."""
@@ -280,28 +275,7 @@ def _constant(views: ViewSet) -> NDArray[Any]:
     """What is predicted before the first round: class frequencies, or the median."""
     if not views.classes:
         return np.full(len(views.y_test), np.median(views.y_train))
-    frequency = np.bincount(views.y_train) / len(views.y_train)
-    return np.tile(frequency, (len(views.y_test), 1))
-
-
-def _score(views: ViewSet, prediction: NDArray[Any]) -> float:
-    if views.metric == "mad":
-        return metrics.mean_absolute_error(views.y_test, prediction)
-    if views.metric == "auc":
-        return metrics.auc(views.y_test, prediction[:, 1])
-    return 100 * metrics.accuracy(views.y_test, prediction.argmax(axis=1))
-
-
-def _quality(views: ViewSet, prediction: NDArray[Any]) -> dict[str, float]:
-    if not views.classes:
-        return {"r2": metrics.r2(views.y_test, prediction)}
-    return {"log_loss": metrics.log_loss(views.y_test, prediction)}
-
-
-def _validation_loss(ensemble: Ensemble) -> float | None:
-    losses = [ensemble.initial_validation_loss, *(one.validation_loss for one in ensemble.rounds)]
-    loss = float(losses[min(ensemble.n_rounds, len(losses) - 1)])
-    return loss if np.isfinite(loss) else None
+    return frequencies(views.y_train, len(views.y_test))
 
 
 def _digest(views: ViewSet) -> str:

@@ -28,7 +28,7 @@ def measured_leak(cell: Cell, split: Split, make: Callable[..., Any]) -> dict[st
     """
     public, fit = public_of(split), f"canaries {cell.privacy} {cell.epsilon}"
     rng = np.random.default_rng(seeds_of(cell, fit))
-    y, mask = plant_canaries(split.y_train, rng, fraction=CANARIES, **public.facts)
+    y, mask = plant_canaries(split.y_train, rng, fraction=CANARIES, **public)
     transcript = Transcript()
     privacy = mechanism_of(cell, split, fit)
     model = make(privacy=privacy, on_message=transcript, on_round=transcript.note).fit(split.X_train, y)
@@ -39,9 +39,9 @@ def measured_leak(cell: Cell, split: Split, make: Callable[..., Any]) -> dict[st
         roles=model.task_rows_,
         label_holder=own,
         privacy=privacy,
-        classes=public.facts["classes"],
+        classes=public["classes"],
         canaries=mask,
-        bounds=public.bounds,
+        bounds=None if split.classes else (public["lower"], public["upper"]),
         views={name: split.X_train[list(split.organizations[name])] for name in others},
         features=False,
         loss=None if split.classes else _loss_of_numbers(model, y),

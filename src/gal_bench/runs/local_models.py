@@ -15,16 +15,11 @@ Maker = Callable[[bool, bool, int], Any]
 """Gets: paper preset or not, classes or numbers to predict, number of columns over all organizations."""
 
 
-def _linear(paper: bool, classes: bool, columns: int) -> Any:
-    return _paper_linear("l2" if classes else "l1", columns) if paper else Ridge()
-
-
-def _paper_linear(loss: str, columns: int) -> Any:
-    return PaperLinear(loss, init_features=columns, standardize=False)  # splits are z-scored already
-
-
-def _exact_linear(paper: bool, classes: bool, columns: int) -> Any:
-    return _linear(paper, classes, columns) if paper else LinearModel()
+def _linear(paper: bool, classes: bool, columns: int, ours: Any = None) -> Any:
+    if not paper:
+        return Ridge() if ours is None else ours
+    # Splits are z-scored already.
+    return PaperLinear("l2" if classes else "l1", init_features=columns, standardize=False)
 
 
 def _trees(paper: bool, classes: bool, columns: int) -> Any:  # noqa: ARG001
@@ -38,7 +33,7 @@ MODELS: dict[str, Maker] = {
     "SVM": lambda *_: SVR(),
     "Ridge": lambda *_: Ridge(),
     "Tabular": lambda *_: TabularModel(),
-    "Exact linear": _exact_linear,
+    "Exact linear": lambda paper, classes, columns: _linear(paper, classes, columns, LinearModel()),
 }
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from gal.errors import InvalidInputError
 from gal.privacy.noise import SeededNoise
@@ -21,21 +20,6 @@ BOUNDS = {"Diabetes": (0.0, 400.0), "BostonHousing": (0.0, 60.0)}
 progression of diabetes; median prices in thousands of dollars, which the census cut at 50."""
 
 
-@dataclass(frozen=True)
-class Public:
-    """What everybody knows about the labels of a data set: their classes, or bounds of numbers."""
-
-    classes: tuple[int, ...] | None
-    bounds: tuple[float, float] | None
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """As keywords of a mechanism, and of canaries."""
-        lower, upper = self.bounds if self.bounds is not None else (None, None)
-        classes = None if self.classes is None else list(self.classes)
-        return {"classes": classes, "lower": lower, "upper": upper}
-
-
 def named_needs() -> dict[str, tuple[str, ...]]:
     """What a row may name, and which of epsilon and delta it must say."""
     named = {NOISY_LABELS: kind_named(OF_CLASSES)} | KINDS
@@ -45,16 +29,20 @@ def named_needs() -> dict[str, tuple[str, ...]]:
     }
 
 
-def public_of(split: Split) -> Public:
-    """Of the split's data set."""
-    if not split.classes:
-        if split.dataset not in BOUNDS:
-            raise InvalidInputError(
-                f"no public bounds of the labels of {split.dataset} are written down: with privacy, "
-                f"numbers are learned of {', '.join(BOUNDS)} only, classes of any data set"
-            )
-        return Public(None, BOUNDS[split.dataset])
-    return Public(tuple(range(int(max(split.y_train.max(), split.y_test.max())) + 1)), None)
+def public_of(split: Split) -> dict[str, Any]:
+    """What everybody knows about the labels of the split's data set, their classes or bounds of numbers: as
+    keywords of a mechanism, and of canaries.
+    """
+    if split.classes:
+        count = int(max(split.y_train.max(), split.y_test.max())) + 1
+        return {"classes": list(range(count)), "lower": None, "upper": None}
+    if split.dataset not in BOUNDS:
+        raise InvalidInputError(
+            f"no public bounds of the labels of {split.dataset} are written down: with privacy, "
+            f"numbers are learned of {', '.join(BOUNDS)} only, classes of any data set"
+        )
+    lower, upper = BOUNDS[split.dataset]
+    return {"classes": None, "lower": lower, "upper": upper}
 
 
 def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
@@ -65,16 +53,15 @@ def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
     """
     if cell.privacy is None:
         return None
-    public = public_of(split)
+    what: Literal["classes", "numbers"] = "classes" if split.classes else "numbers"
     name = cell.privacy
     if name == NOISY_LABELS:
         name = OF_CLASSES if split.classes else OF_NUMBERS
     kind = kind_named(name)
-    if not kind.suits("classes" if split.classes else "numbers"):
-        what = "classes" if split.classes else "numbers"
+    if not kind.suits(what):
         raise InvalidInputError(f"{name} cannot protect the labels of {split.dataset}, which are {what}")
     source = SeededNoise(seeds_of(cell, f"{name} {fit}"))
-    facts = {fact: value for fact, value in public.facts.items() if fact in kind.options}
+    facts = {fact: value for fact, value in public_of(split).items() if fact in kind.options}
     return mechanism_named(name, epsilon=cell.epsilon, delta=cell.delta, source=source, **facts)
 
 

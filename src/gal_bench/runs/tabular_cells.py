@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.evaluate import metrics
 from gal.evaluate.baselines import METHODS
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.data.datasets import Dataset, load
@@ -25,18 +24,22 @@ from gal_bench.runs.disturbances import DisturbedModel, half
 from gal_bench.runs.leak_cells import measured_leak
 from gal_bench.runs.local_models import losses_of_halves, models_by_name
 from gal_bench.runs.mechanisms import mechanism_of
+from gal_bench.runs.scoring import frequencies, quality, rounds_of, score, validation_loss
 
 
 def run_tabular_cell(cell: Cell, sources: Sources) -> Outcome:
     """Learn and score; where the row says so, measure what leaks."""
     split = find_split(cell, sources)
+    metric = "accuracy" if split.classes else "mad"
     make = partial(_estimator, cell, split)
-    estimator = make(**_protected(cell, split))
+    # Not every method takes a mechanism.
+    estimator = make(**({} if cell.privacy is None else {"privacy": mechanism_of(cell, split)}))
     started = time.perf_counter()
     estimator.fit(split.X_train, split.y_train)
     staged = _staged(estimator, split)
     seconds = time.perf_counter() - started
     facts = {"seconds": seconds, "peak_memory": _peak_memory(), **_quality(split, staged[-1])}
+    ensemble = getattr(estimator, "ensemble_", None)
     traffic = getattr(estimator, "traffic_", None)
     if traffic is not None:
         facts |= {name: float(value) for name, value in asdict(traffic).items()}
@@ -44,11 +47,10 @@ def run_tabular_cell(cell: Cell, sources: Sources) -> Outcome:
         models_of: Any = estimator
         facts |= _metered(models_of.local_models_, side_by_side=cell.method == "gal")
     return Outcome(
-        metric="accuracy" if split.classes else "mad",
-        scores=[_score(split, prediction) for prediction in [_constant(split), *staged]],
-        rates=_rates(estimator),
-        weights=_weights(estimator),
-        validation_loss=_validation_loss(estimator),
+        metric=metric,
+        scores=[score(metric, split.y_test, prediction) for prediction in [_constant(split), *staged]],
+        **rounds_of(ensemble),
+        validation_loss=validation_loss(ensemble, getattr(estimator, "closing_", None)),
         label_holder=next(iter(split.organizations)),
         split=split.digest,
         chosen=str(getattr(estimator, "chosen_", "")),
@@ -81,11 +83,6 @@ def _estimator(cell: Cell, split: Split, **more: Any) -> Any:
         **options,
         **more,
     )
-
-
-def _protected(cell: Cell, split: Split) -> dict[str, Any]:
-    """The mechanism as an option of the engine; no option where there is none: not every method takes it."""
-    return {} if cell.privacy is None else {"privacy": mechanism_of(cell, split)}
 
 
 def find_split(cell: Cell, sources: Sources) -> Split:
@@ -123,49 +120,15 @@ def _constant(split: Split) -> NDArray[Any]:
     """What is predicted before the first round: class frequencies, or the mean."""
     if not split.classes:
         return np.full(len(split.y_test), split.y_train.mean())
-    frequency = np.bincount(split.y_train.astype(int)) / len(split.y_train)
-    return np.tile(frequency, (len(split.y_test), 1))
-
-
-def _score(split: Split, prediction: NDArray[Any]) -> float:
-    if split.classes:
-        return 100 * metrics.accuracy(split.y_test, prediction.argmax(axis=1))
-    return metrics.mean_absolute_error(split.y_test, prediction)
+    return frequencies(split.y_train.astype(int), len(split.y_test))
 
 
 def _quality(split: Split, prediction: NDArray[Any]) -> dict[str, float]:
-    """More of the final model than the score of the table."""
     if not split.classes:
-        return {"r2": metrics.r2(split.y_test, prediction)}
-    found = {
-        "accuracy": _score(split, prediction),
-        "log_loss": metrics.log_loss(split.y_test, prediction),
-    }
-    return found if prediction.shape[1] > 2 else found | {"auc": metrics.auc(split.y_test, prediction[:, 1])}
-
-
-def _rates(estimator: Any) -> list[float]:
-    return [float(one.rate) for one in _kept_rounds(estimator)]
-
-
-def _weights(estimator: Any) -> list[dict[str, float]]:
-    return [{name: float(w) for name, w in one.weights.items()} for one in _kept_rounds(estimator)]
-
-
-def _kept_rounds(estimator: Any) -> Sequence[Any]:
-    """Rounds with rates and weights that the final model uses; none for other methods than GAL."""
-    ensemble = getattr(estimator, "ensemble_", None)
-    return [] if ensemble is None else ensemble.rounds[: ensemble.n_rounds]
-
-
-def _validation_loss(estimator: Any) -> float | None:
-    ensemble = getattr(estimator, "ensemble_", None)
-    if ensemble is None:
-        return None
-    losses = [ensemble.initial_validation_loss, *(one.validation_loss for one in ensemble.rounds)]
-    closing = getattr(estimator, "closing_", None)
-    loss = float(losses[ensemble.n_rounds] if closing is None else closing.validation_loss)
-    return loss if np.isfinite(loss) else None
+        return quality("mad", split.y_test, prediction)
+    found = {"accuracy": score("accuracy", split.y_test, prediction)}
+    found |= quality("accuracy", split.y_test, prediction)
+    return found if prediction.shape[1] > 2 else found | {"auc": score("auc", split.y_test, prediction)}
 
 
 def _metered(models: Mapping[str, Mapping[int, Sequence[Any]]], *, side_by_side: bool) -> dict[str, float]:

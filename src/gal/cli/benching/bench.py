@@ -2,46 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gal.cli.options import AsJson, Backend, Scheduler
-
-
-@dataclass(frozen=True)
-class TablePart:
-    """Which part of the tables is asked for."""
-
-    organizations: list[int] | None
-    protocol: list[str] | None
-    dataset: list[str] | None
-    rows: Path | None
-    seeds: int | None
-    first_seed: int
-
-
-@dataclass(frozen=True)
-class Work:
-    """Where data and results lie, and how much is done at a time."""
-
-    data_dir: Path | None
-    results: Path
-    jobs: int
-    backend: str
-    scheduler: str | None
-
-
-@dataclass(frozen=True)
-class DeepRuns:
-    """What is done about deep tables."""
-
-    deep: bool
-    plan: Path | None
-    taken: Path | None
-    anew: bool
+from gal.errors import InvalidInputError
 
 
 def bench(
@@ -85,9 +52,6 @@ def bench(
         Path | None,
         typer.Option(help="Run nothing: write the missing deep runs to this file, for a machine with a GPU."),
     ] = None,
-    taken: Annotated[
-        Path | None, typer.Option("--take", help="First take the outcomes of such runs from this file.")
-    ] = None,
     anew: Annotated[
         bool, typer.Option("--anew", help="Take no kept outcomes of earlier sources for deep runs.")
     ] = False,
@@ -99,8 +63,26 @@ def bench(
     Runs that are in the cache under RESULTS are not done again, so an interrupted bench goes on
     where it stopped. Deep tables (networks) show what is in the cache; --deep runs the rest.
     """
-    from gal.cli.benching.running import run_bench
+    from gal.cli.benching.bench_report import print_tables
+    from gal.cli.benching.running import known_tables, narrowed_tables, run_bench, write_missing
+    from gal.evaluate.spreading import Spread
 
-    part = TablePart(organizations, protocol, dataset, rows, seeds, first_seed)
-    work = Work(data_dir, results, jobs, backend, scheduler)
-    run_bench(part, work, DeepRuns(deep, plan, taken, anew), tables or [], listed=listed, as_json=as_json)
+    part = {
+        "organizations": organizations or [],
+        "protocols": protocol or [],
+        "sets": dataset or [],
+        "seeds": seeds,
+        "first_seed": first_seed,
+    }
+    known = known_tables(rows)
+    if listed:
+        print_tables(known, as_json)
+        return
+    narrowed = narrowed_tables(tables or [], known, part)
+    if plan is not None:
+        write_missing(plan, narrowed, results, deep=deep, anew=anew)
+        return
+    if jobs == 0:
+        raise InvalidInputError("--jobs must be a number of runs side by side, or -1 for all cores; got 0")
+    spread = Spread(backend, scheduler, jobs)
+    run_bench(narrowed, data_dir, results, spread, deep=deep, anew=anew, as_json=as_json)

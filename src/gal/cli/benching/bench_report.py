@@ -55,7 +55,7 @@ def print_runs(runs: Sequence[Run], written: Sequence[Path], no_pictures: str, s
     out = Screen()
     for run in runs:
         out.rule(escape(run.table.title))
-        if run.table.layout == "scores":
+        if not run.table.facts:
             for table in _shown(run):
                 print_table(table, out)
         if run.table.deep:

@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,104 +16,83 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gal.cli.benching.bench import DeepRuns, TablePart, Work
-from gal.cli.benching.bench_report import print_runs, print_tables, run_facts
+from gal.cli.benching.bench_report import print_runs, run_facts
 from gal.cli.screen import ProgressLine, Screen
-from gal.errors import InvalidInputError, MissingExtraError, did_you_mean
+from gal.errors import InvalidInputError, MissingExtraError
 from gal.evaluate.spreading import Spread
 from gal_bench.cache import Cache, read_kept
-from gal_bench.cells import DEEP_SETS, OFFICIAL, ON_REQUEST, Cell, Sources
+from gal_bench.cells import DEEP_SETS, OFFICIAL, ON_REQUEST, Sources
 from gal_bench.data.datasets import DATASETS
 from gal_bench.data.splits import PROTOCOLS
 from gal_bench.pages.results import narrow, write_results
-from gal_bench.run_plan import take, write_plan
+from gal_bench.run_plan import write_plan
 from gal_bench.runner import Observer, left_to_run, run_tables
-from gal_bench.specs import TableSpec, read_own_tables, read_tables
+from gal_bench.specs import TableSpec, check_names, read_own_tables, read_tables
 
 READABLE = [name for name in DEEP_SETS if name not in ON_REQUEST]
 
 
-def run_bench(
-    part: TablePart, work: Work, deep_runs: DeepRuns, tables: list[str], *, listed: bool, as_json: bool
-) -> None:
-    """List the tables, or run and print those that are asked for."""
-    known = read_tables() if part.rows is None else read_own_tables(part.rows, read_tables())
-    if listed:
-        print_tables(known, as_json)
-        return
-    asked = part.dataset or []
-    narrowed = _narrowed(_choose(tables, known), part, asked)
-    _check_jobs(work.jobs)
-    spread = Spread(work.backend, work.scheduler, work.jobs)
-    _check_writable(work.results)
-    started, cache = time.perf_counter(), Cache(work.results / "cache")
-    kept = {} if deep_runs.anew else read_kept()
-    if deep_runs.taken is not None:
-        _take(deep_runs.taken, cache)
-    if deep_runs.plan is not None:
-        left = left_to_run(narrowed, cache, READABLE, kept=kept)
-        _plan(deep_runs.plan, left, narrowed, cache, deep=deep_runs.deep)
-        return
-    deep_sets = _to_run_here(narrowed, cache, kept) if deep_runs.deep else []
-    options: dict[str, Any] = {"deep_sets": deep_sets, "kept": kept, "spread": spread}
-    with _progress(quiet=as_json) as observer:
-        runs = run_tables(narrowed, cache, _sources(work.data_dir), on_run=observer, **options)
-    written, no_pictures = write_results(runs, work.results)
-    if as_json:
-        typer.echo(json.dumps([run_facts(run) for run in runs], indent=2))
-        return
-    print_runs(runs, written, no_pictures, time.perf_counter() - started)
+def known_tables(rows: Path | None) -> dict[str, TableSpec]:
+    """Ours, and those of a user's folder."""
+    return read_tables() if rows is None else read_own_tables(rows, read_tables())
 
 
-def _check_jobs(jobs: int) -> None:
-    if jobs == 0:
-        raise InvalidInputError("--jobs must be a number of runs side by side, or -1 for all cores; got 0")
-
-
-def _narrowed(chosen: Sequence[TableSpec], part: TablePart, sets: Sequence[str]) -> list[TableSpec]:
+def narrowed_tables(
+    names: Sequence[str], known: Mapping[str, TableSpec], part: Mapping[str, Any]
+) -> list[TableSpec]:
     """What is asked for of these tables."""
-    protocols = part.protocol or []
-    _check("protocol", protocols, (*PROTOCOLS, OFFICIAL))
-    _check("data set", sets, (*DATASETS, *DEEP_SETS))
-    parts = [
-        narrow(
-            table,
-            organizations=part.organizations or [],
-            protocols=protocols,
-            sets=sets,
-            seeds=part.seeds,
-            first_seed=part.first_seed,
+    if not names:
+        raise InvalidInputError(
+            f"name a table, or all: {', '.join(known)}. gal bench --list says what they are"
         )
-        for table in chosen
-    ]
+    check_names("table", [name for name in names if name != "all"], known)
+    check_names("protocol", part["protocols"], (*PROTOCOLS, OFFICIAL))
+    check_names("data set", part["sets"], (*DATASETS, *DEEP_SETS))
+    chosen = known if "all" in names else dict.fromkeys(names)
+    parts = [narrow(known[name], **part) for name in chosen]
     left = [one for one in parts if one is not None]
     if not left:
         raise InvalidInputError("nothing is left of these tables: gal bench --list shows what they hold")
     return left
 
 
-def _take(path: Path, cache: Cache) -> None:
-    taken, refused = take(path, cache)
-    out = Screen(stderr=True)
-    out.print(f"{taken} outcomes taken from {escape(str(path))}.")
-    for why in refused:
-        out.print(f"[yellow]not taken:[/] {escape(why)}")
-
-
-def _plan(
-    path: Path,
-    cells: Sequence[Cell],
+def run_bench(
     tables: Sequence[TableSpec],
-    cache: Cache,
+    data_dir: Path | None,
+    results: Path,
+    spread: Spread,
     *,
     deep: bool,
+    anew: bool,
+    as_json: bool,
 ) -> None:
+    """Run and print these tables."""
+    _check_writable(results)
+    started, cache, kept = time.perf_counter(), _cache(results), {} if anew else read_kept()
+    deep_sets = _to_run_here(tables, cache, kept) if deep else []
+    options: dict[str, Any] = {"deep_sets": deep_sets, "kept": kept, "spread": spread}
+    with _progress(quiet=as_json) as observer:
+        runs = run_tables(tables, cache, _sources(data_dir), on_run=observer, **options)
+    written, no_pictures = write_results(runs, results)
+    if as_json:
+        typer.echo(json.dumps([run_facts(run) for run in runs], indent=2))
+        return
+    print_runs(runs, written, no_pictures, time.perf_counter() - started)
+
+
+def write_missing(plan: Path, tables: Sequence[TableSpec], results: Path, *, deep: bool, anew: bool) -> None:
+    """Write the missing deep runs down, for another machine."""
     if deep:
         raise InvalidInputError("--plan writes runs down, --deep runs them here: choose one")
     if not any(table.deep for table in tables):
         raise InvalidInputError("--plan is for deep tables, and none is among these: see gal bench --list")
-    write_plan(cells, cache, path)
-    Screen(stderr=True).print(escape(f"{len(cells)} runs in {path}."))
+    cells = left_to_run(tables, _cache(results), READABLE, kept={} if anew else read_kept())
+    write_plan(cells, plan)
+    Screen(stderr=True).print(escape(f"{len(cells)} runs in {plan}."))
+
+
+def _cache(results: Path) -> Cache:
+    return Cache(results / "cache")
 
 
 def _to_run_here(tables: Sequence[TableSpec], cache: Cache, kept: Collection[str]) -> list[str]:
@@ -123,24 +102,6 @@ def _to_run_here(tables: Sequence[TableSpec], cache: Cache, kept: Collection[str
     count = len(left_to_run(tables, cache, READABLE, kept=kept))
     Screen(stderr=True).print(f"{count} deep runs to do here, one after another.")
     return READABLE
-
-
-def _choose(names: Sequence[str], known: dict[str, TableSpec]) -> list[TableSpec]:
-    if not names:
-        raise InvalidInputError(
-            f"name a table, or all: {', '.join(known)}. gal bench --list says what they are"
-        )
-    _check("table", [name for name in names if name != "all"], tuple(known))
-    return list(known.values()) if "all" in names else [known[name] for name in dict.fromkeys(names)]
-
-
-def _check(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        meant = did_you_mean(unknown[0], known)
-        raise InvalidInputError(
-            f"no {kind} {', '.join(map(repr, unknown))}; there are: {', '.join(known)}.{meant}"
-        )
 
 
 def _sources(data_dir: Path | None) -> Sources:
