@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from bench_runs import PLAIN, part_of, run_of
 from gal.cli.app import app
-from gal.errors import ExperimentError, InvalidInputError, MissingExtraError
+from gal.errors import InvalidInputError, MissingExtraError
 from gal_bench import cells as running
 from gal_bench.cache import Cache, keep, read_kept
 from gal_bench.cells import DEEP_SETS, ON_REQUEST, Cell, Outcome, Sources
@@ -126,8 +126,7 @@ def test_a_run_leaves_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = Cell("MNIST", 8, "official", 0, models=("Network",))
     run_with(monkeypatch, lambda cell, sources: made_up(cell))
     assert running.run_cell(cell, Sources()).device == DEVICE
-    plain = PLAIN
-    run_with(monkeypatch, lambda cell, sources: plain)
+    run_with(monkeypatch, lambda cell, sources: PLAIN)
     monkeypatch.setattr(running, "device_here", lambda: "abacus")
     assert running.run_cell(cell, Sources()).device == "abacus"
 
@@ -242,26 +241,6 @@ def test_deep_cells_are_run_only_where_asked(tmp_path: Path, monkeypatch: pytest
     run_tables([small()], cache, Sources(), on_run=lambda done, total, _: counts.append((done, total)))
     assert counts == [(23, 23)]
     assert len(seen) == 23
-
-
-def test_a_failing_deep_run_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(cell: Cell, sources: Sources) -> Outcome:
-        raise InvalidInputError("no such luck")
-
-    run_with(monkeypatch, run)
-    with pytest.raises(
-        ExperimentError, match=r"MNIST, 8 organizations, official, seed 0: intermediate Network: no such luck"
-    ):
-        run_tables([small()], Cache(tmp_path), Sources(), deep_sets=["MNIST"])
-
-
-def test_what_is_left_to_run(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
-    left = left_to_run([small(), read_tables()["scale"]], cache, DEEP_SETS)
-    assert len(left) == 23
-    cache.put(left[0], made_up(left[0]))
-    assert left_to_run([small()], cache, DEEP_SETS) == left[1:]
-    assert left_to_run([small()], cache, ["CIFAR10"]) == []
 
 
 def bench(*words: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -87,8 +87,16 @@ def leak_of(outcomes: Sequence[Outcome]) -> Leak | None:
     if not found:
         return None
     everywhere = [name for name in found[0]["attacks"] if all(name in one["attacks"] for one in found)]
-    shares = {name: [_added(found, name, kind) for kind in KINDS] for name in everywhere}
-    best, uninformed = _best(shares), _best(_without(shares, found[0]["informed"]))
+    shares = {
+        name: [reduce(add, (Share(*one["attacks"][name][kind]) for one in found)) for kind in KINDS]
+        for name in everywhere
+    }
+
+    def guessed(name: str) -> float:
+        return shares[name][0].value if shares[name][0].of else 0.0
+
+    best = max(shares, key=guessed)  # of equal ones the first, which needs least
+    uninformed = max((name for name in shares if name not in found[0]["informed"]), key=guessed)
     canaries, canaries_without, rows, rows_without = shares[best]
     return Leak(
         best,
@@ -100,19 +108,6 @@ def leak_of(outcomes: Sequence[Outcome]) -> Leak | None:
         bound=found[0]["bound"],
         uninformed=shares[uninformed][0],
     )
-
-
-def _best(shares: Mapping[str, Sequence[Share]]) -> str:
-    """The attack with most canaries; of equal ones the first, which needs least."""
-    return max(shares, key=lambda name: shares[name][0].value if shares[name][0].of else 0.0)
-
-
-def _without(shares: Mapping[str, Sequence[Share]], informed: Collection[str]) -> dict[str, Sequence[Share]]:
-    return {name: some for name, some in shares.items() if name not in informed}
-
-
-def _added(found: Iterable[dict[str, Any]], attack: str, kind: str) -> Share:
-    return reduce(add, (Share(*one["attacks"][attack][kind]) for one in found))
 
 
 def csv_values(leak: Leak | None, epsilon: float | None, delta: float | None) -> list[Any]:

@@ -75,7 +75,7 @@ def ways(run: Run, protocol: str, organizations: int | str) -> dict[str, dict[st
 
 def by_place(run: Run) -> dict[tuple[str, str, int | str, str], Figure]:
     """Figures by row, data set, number of organizations and protocol."""
-    return {(one.row.name, one.dataset, one.organizations, one.protocol): one for one in figures_of(run)}
+    return {(one.row.name, *one.place): one for one in figures_of(run)}
 
 
 # --- tables of columns

@@ -68,6 +68,11 @@ class Figure:
     """What the leak meter found, where it was asked."""
 
     @property
+    def place(self) -> tuple[str, int | str, str]:
+        """Data set, organizations and protocol."""
+        return self.dataset, self.organizations, self.protocol
+
+    @property
     def mean(self) -> float:
         """Of the final models."""
         return float(np.mean(self.final))
@@ -131,9 +136,7 @@ def every_figure(run: Run) -> list[Figure]:
 def to_csv(run: Run) -> str:
     """One line per figure, with everything."""
     out = io.StringIO()
-    figures = [
-        (one, run.at(one.row, one.dataset, one.organizations, one.protocol)) for one in every_figure(run)
-    ]
+    figures = [(one, run.at(one.row, *one.place)) for one in every_figure(run)]
     known = {name for _, outcomes in figures for one in outcomes for name in one.facts} & set(FACTS)
     known -= {"accuracy"}
     if run.table.deep or run.table.organizations != ["by name"]:
@@ -141,7 +144,8 @@ def to_csv(run: Run) -> str:
     facts = sorted(known)
     writer = csv.writer(out, lineterminator="\n")
     metered = any(row.leak for row in run.table.rows)
-    extra = [*(["device", "commit"] if run.table.deep else []), *(leaks.COLUMNS if metered else ())]
+    made_by = ("device", "commit") if run.table.deep else ()
+    extra = [*made_by, *(leaks.COLUMNS if metered else ())]
     writer.writerow([*COLUMNS, *extra, *facts])
     for one, outcomes in figures:
         writer.writerow(
@@ -152,7 +156,7 @@ def to_csv(run: Run) -> str:
                 one.verdict,
                 " ".join(f"{score:.6g}" for score in one.final),
                 _each_once(found.chosen for found in outcomes),
-                *(_made_by(outcomes) if run.table.deep else []),
+                *(_each_once(getattr(found, name) for found in outcomes) for name in made_by),
                 *(leaks.csv_values(one.leak, one.row.epsilon, one.row.delta) if metered else []),
                 *(f"{mean_of(outcomes, name):.6g}".replace("nan", "") for name in facts),
             ]
@@ -166,11 +170,6 @@ def _numbers(figure: Figure) -> list[float | str]:
         return [""] * 4
     values = (figure.mean, figure.std, np.mean(figure.best), np.std(figure.best))
     return [round(float(value), 6) for value in values]
-
-
-def _made_by(outcomes: Sequence[Outcome]) -> list[str]:
-    """Devices, and the commits of outcomes that were kept."""
-    return [_each_once(one.device for one in outcomes), _each_once(one.commit for one in outcomes)]
 
 
 def _each_once(words: Iterable[str]) -> str:
