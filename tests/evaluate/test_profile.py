@@ -107,3 +107,12 @@ def test_classes_that_are_written_in_several_ways() -> None:
     (found,) = profile_of(table, "y", {"bank": ["a"]})
     assert found.kind == "classes written in several ways"
     assert "'Yes', 'yes '" in found.words
+
+
+def test_amounts_with_the_name_of_an_id_are_no_duplicated_ids() -> None:
+    rng = np.random.default_rng(0)
+    whole = pd.DataFrame({"num": [*range(180), *range(20)], "y": rng.normal(size=200)})
+    for divisor, found in ((1, ["duplicated ids"]), (7.0, [])):
+        table = whole.assign(num=whole["num"] / divisor)
+        kinds = [one.kind for one in profile_of(table, "y", {"bank": ["num"]})]
+        assert [one for one in kinds if one == "duplicated ids"] == found

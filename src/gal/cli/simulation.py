@@ -84,6 +84,7 @@ def simulate_command(
         _print_next(table, target, write_organizations, first_partition(table, target, write_organizations))
         return
     if organizations is None:
+        read_frame(table)  # a file that is not there is said first
         raise InvalidInputError(
             "say who holds which columns: --organizations FILE.toml; --write-organizations FILE.toml makes a "
             "first one to edit"

@@ -113,6 +113,8 @@ def _duplicates(table: pd.DataFrame, used: Sequence[str], rest: Sequence[str]) -
     found = []
     for name in [one for one in [*rest, *used] if ID_NAME.search(one)]:
         column = table[name].dropna()
+        if pd.api.types.is_float_dtype(column) and (column % 1 != 0).any():
+            continue  # an amount with an id's name
         twice = int(column.duplicated(keep=False).sum())
         if 0 < twice <= 0.5 * len(column) and len(column) >= 20:  # more often it is a key of something else
             words = f"{twice:,} rows share their {name} with another: rows of one case on both sides flatter"
