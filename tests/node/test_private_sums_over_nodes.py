@@ -109,11 +109,16 @@ def in_one_process(net: Network) -> tuple[Any, Any]:
 def holding(network: Network, name: str, table: pd.DataFrame) -> Iterator[None]:
     """Other rows of an organization for a while."""
     before = network.tables[name]
-    for one in (table, before):
-        network.write(name, one)
+
+    def give(rows: pd.DataFrame) -> None:
+        network.write(name, rows)
         network.nodes[name].worker.restart()
-        if one is table:
-            yield
+
+    give(table)
+    try:
+        yield
+    finally:  # also where the test skips
+        give(before)
 
 
 def predicted(network: Network, task: str, rows: pd.DataFrame) -> list[float]:
