@@ -128,8 +128,8 @@ def _asks_nothing(*_: Any) -> Iterator[Any]:
 
 TABULAR = "gal.models.tabular.tabular_model."
 SENTINEL_OFF = {
-    "gal.core.steps.guarded": lambda _, judged, *__: (judged, frozenset(), ()),
-    "gal.core.steps.harm": lambda *_: 0.0,
+    "gal.core.pipeline.guarded": lambda _, judged, *__: (judged, frozenset(), ()),
+    "gal.core.pipeline.harm": lambda *_: 0.0,
     "gal.core.task.Task.needs_sentinel": property(_nobody),
 }
 FOLDS_OF_SEVERAL = property(lambda task: task.rows.n_parts > 0 and len(task.organizations) > 1)
@@ -146,13 +146,13 @@ ALL = [
         "4 Newton residuals",
         _large_classes,
         {"curvature": False},
-        code=("core/residuals.py:newton_residual", "engine/task_making.py:_curved"),
+        code=("core/residuals.py:newton_residual",),
     ),
     Piece(
         "5 rounds beyond ten",
         _long,
         {"rounds": 10},
-        code=("engine/task_making.py:_most_rounds",),
+        code=("engine/task_making.py:_goes_on",),
     ),
     Piece(
         "6e patience",
@@ -207,7 +207,7 @@ ALL = [
         "9 shrinkage of all steps",
         _small,
         replaced={"gal.core.cross_validation.ExactSearch": _whole_step},
-        code=("core/steps.py:_trusted",),
+        code=("core/validated.py:_trusted",),
         guards=True,
     ),
     Piece(

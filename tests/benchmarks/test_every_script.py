@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -114,3 +115,12 @@ def test_nodes_without_arguments_are_all_parts(
     with pytest.raises(SystemExit):
         script.main()
     assert "there is no part bites: choose from rounds, memory" in capsys.readouterr().err
+
+
+def test_every_piece_can_be_switched_and_has_its_lines(start: Start) -> None:
+    """A function that moves to another module must not leave a switch behind."""
+    start("pieces", "show")
+    switches = import_module("piece_parts.switches")
+    for piece in switches.ALL:
+        with piece.switched():
+            assert (switches.lines_of(piece) is None) == (not piece.code), piece.name
