@@ -2,7 +2,7 @@
 same and predict the same bits.
 
 Nobody says more than who has which columns: what the labels are, which rows validate, whether there is a
-closing model, and what dates and text become, all follow from the same facts everywhere.
+stacker, and what dates and text become, all follow from the same facts everywhere.
 """
 
 from __future__ import annotations

@@ -218,8 +218,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         """What each organization adds to the output of each row; the columns sum to it exactly.
 
         In link space (log-odds for two classes). ``base`` is the average output; an organization's
-        part is its deviation from its own average, so a useless one has about 0. Where a closing model or
-        interaction probes take part, ``closing model`` is what they add to their sum; ``private refit``
+        part is its deviation from its own average, so a useless one has about 0. Where a stacker or
+        interaction probes take part, ``stacker`` is what they add to their sum; ``private refit``
         likewise. With several outputs the columns are pairs (organization, output).
         """
         model, table, answers = self._ask(X)
@@ -285,7 +285,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 
 
 def _refit_of(facts: Mapping[str, Any], objects: Mapping[str, Any]) -> PrivateRefit | None:
-    """The private refit of a saved estimator, with the closing model of the label holder's own model."""
+    """The private refit of a saved estimator, with the stacker of the label holder's own model."""
     kept = facts.get("private_refit")
     return None if kept is None else PrivateRefit.from_json(kept).with_closing(objects.get("own_closing"))
 

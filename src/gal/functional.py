@@ -30,7 +30,7 @@ class Prediction:
     """Predictions for a batch of rows."""
 
     output: Floats
-    """In link space, shape (n, K): F^T, moved by the closing model where there is one."""
+    """In link space, shape (n, K): F^T, moved by the stacker where there is one."""
     missing: Mapping[str, str]
     """Organizations that did not reply, and why; their mean contribution stands in."""
     degraded: NDArray[np.bool_]

@@ -65,7 +65,7 @@ def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Pa
     assert "No tasks yet" in gal("status", "--home", homes / "lab").output
     introduce(homes, "lab", "shop")
     said = gal("join", path, "--home", homes / "lab", answer="y\n").output
-    assert "Secrecy: sums. She gets the sum of the answers of all 3 organizations" in said
+    assert "Secure aggregation. The label holder gets the sum of the answers of all 3 organizations" in said
     for name in OTHERS:
         assert f"{name} {load_identity(homes / name, name).fingerprint}" in said.replace("\n", " ")
     said = " ".join(said.split())
@@ -99,8 +99,8 @@ def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
     for name in ("insurer", "shop"):
         introduce(homes, "lab", name)
     said = " ".join(gal("join", path, "--yes", "--home", homes / "lab").output.split())
-    assert "the label holder protects her labels with laplace-labels (epsilon 1, once" in said
-    assert "Secrecy: sums. She gets the sum of the answers of all 3 organizations" in said
+    assert "the label holder protects its labels with laplace-labels (epsilon 1, once" in said
+    assert "Secure aggregation. The label holder gets the sum of the answers of all 3 organizations" in said
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
         ([*OTHERS, "-o", "drop_outs=1"], "is for secrecy = sums"),
         ([*OTHERS, "--secrecy", "sums", "--align", "psi"], "asked about the same rows"),
         ([*OTHERS, "--secrecy", "sums", "-o", "weights=exact"], "weighs all organizations the same"),
-        ([*OTHERS, "--secrecy", "sums", "-o", "closing=true"], "a closing model learns from single answers"),
+        ([*OTHERS, "--secrecy", "sums", "-o", "closing=true"], "a stacker learns from single answers"),
         ([*OTHERS, "--secrecy", "sums", "-o", "interactions=3"], "interaction probes go to one organization"),
     ],
 )

@@ -320,6 +320,13 @@ def test_the_pull_is_relative_to_what_an_organization_alone_explains(
     assert cost(weights) <= found.fun * (1 + 1e-8)
 
 
+def test_the_pull_does_not_depend_on_the_unit_of_the_residual() -> None:
+    residual, fitted = answers(7, m=4)
+    small = [np.float32(1e-4) * one for one in (residual, *fitted)]
+    pulled = ExactWeights(shrinkage=10.0)
+    np.testing.assert_allclose(pulled(small[0], small[1:]), pulled(residual, fitted), rtol=1e-4)
+
+
 def test_the_default_pull_has_its_name() -> None:
     residual, fitted = answers(7, m=4)
     by_name = assistance_weights("shrunk")(residual, fitted)

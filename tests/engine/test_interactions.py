@@ -77,7 +77,7 @@ def test_what_two_know_only_together_is_heard(name: str) -> None:
     assert model.probes_ is not None or name == "ring"  # a ring is a sum, too
     assert auc(model, X[N:], y[N:]) > roc_auc_score(y[N:], truth[N:]) - near
     plain = GALClassifier(divided(parties), random_state=0).fit(X[:N], y[:N])
-    gain = 0.02 if name != "ring" else -0.002  # so few columns the closing model puts together by itself
+    gain = 0.02 if name != "ring" else -0.002  # so few columns the stacker puts together by itself
     assert auc(model, X[N:], y[N:]) > auc(plain, X[N:], y[N:]) + gain
 
 
@@ -383,7 +383,7 @@ def test_explain_adds_up() -> None:
     X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
     model = GALClassifier(divided(2), rounds=2, random_state=0, interactions=True).fit(X, y)
     parts = model.explain(X[:50])
-    assert np.abs(parts["closing model"]).max() > 1
+    assert np.abs(parts["stacker"]).max() > 1
     np.testing.assert_allclose(parts.sum(axis=1), model.decision_function(X[:50]))
 
 

@@ -37,7 +37,7 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def regressor(parts: Any, **options: Any) -> GALRegressor:
-    """With a closing model as the last one: crossed residuals would leave it nothing."""
+    """Without interaction probes, which would leave the stacker nothing."""
     return GALRegressor(parts, **options)
 
 
@@ -91,7 +91,7 @@ def test_explanations_still_add_up() -> None:
     X, y = crossed(2100)
     model = regressor(PARTS, random_state=0).fit(X, y)
     parts = model.explain(X[:20])
-    assert "closing model" in parts.columns
+    assert "stacker" in parts.columns
     assert parts.sum(axis=1).to_numpy() == pytest.approx(model.predict(X[:20]))
 
 
@@ -387,7 +387,7 @@ def test_its_failure_says_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ctrl_c_while_it_is_fitted_keeps_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = crossed(FEW)
     _breaks(monkeypatch, KeyboardInterrupt())
-    with pytest.warns(InterruptedWarning, match="without a closing model"):
+    with pytest.warns(InterruptedWarning, match="without a stacker"):
         model = regressor(PARTS, rounds=2, random_state=0).fit(X, y)
     assert model.closing_ is None
     assert np.isfinite(model.predict(X)).all()

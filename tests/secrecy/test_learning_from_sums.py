@@ -235,7 +235,7 @@ def test_nobody_drops_out_by_default() -> None:
     ("options", "what"),
     [
         ({"weights": "exact"}, "weighs all organizations the same"),
-        ({"closing": True}, "a closing model learns from single answers"),
+        ({"closing": True}, "a stacker learns from single answers"),
         ({"interactions": 3}, "interaction probes go to one organization each"),
         ({"secrecy": "plus"}, "secrecy must be None, 'sums' or"),
         ({"secrecy": Sums(2)}, "at least 5 organizations beside the label holder, of which 2 may drop out"),

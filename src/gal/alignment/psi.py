@@ -1,4 +1,4 @@
-"""Private set intersection: the label holder learns which of her ids an
+"""Private set intersection: the label holder learns which of its ids an
 organization knows, and no other id of it.
 
 Both sides blind the ids with keys of their own (points of an elliptic curve, library openmined.psi).

@@ -382,7 +382,7 @@ def _attacks(leak: LeakReport) -> Table:
 
 
 def _columns(leak: LeakReport, holder: str) -> Iterator[Table]:
-    """Both directions: what they can learn of her columns (and of each other's), and she of theirs."""
+    """Both directions: what partners can learn of its columns and of each other's, and it of theirs."""
     of_hers = [one for one in leak.received if one.organization == holder]
     of_others = [one for one in leak.received if one.organization != holder]
     if leak.received:

@@ -123,7 +123,7 @@ class Ensemble:
 
     @property
     def closing_share(self) -> float | None:
-        """How far a model of her own on the answers of the rounds is followed; None where there is none."""
+        """The weight of the stacker; None where there is none."""
         return None if self.closing is None else self.closing.share
 
     @property
@@ -183,7 +183,7 @@ class Progress:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses and mappings as plain JSON values; a closing model is none, and is kept beside them."""
+    """Dataclasses and mappings as plain JSON values; a stacker is none, and is kept beside them."""
     if is_dataclass(value) and not isinstance(value, type):
         kept = [item.name for item in fields(value) if item.metadata.get("plain", True)]
         return {name: plain(getattr(value, name)) for name in kept}
@@ -195,7 +195,7 @@ def plain(value: Any) -> Any:
 
 
 def ensemble_of(facts: Mapping[str, Any]) -> Ensemble:
-    """An ensemble from what ``plain`` made of it, without its closing model."""
+    """An ensemble from what ``plain`` made of it, without its stacker."""
     if "outcome" not in facts:
         raise StoredModelError(
             "this model was learned by an earlier version of gal-learn: learn a new version"

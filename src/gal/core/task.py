@@ -38,7 +38,7 @@ class Task:
     organizations: tuple[str, ...]
     rows: Rows
     label_holder: str | None = None
-    """Her own organization's name; None where she holds labels only."""
+    """Its own organization's name; None where it holds labels only."""
     rounds: int = 10
     initial: Floats | None = None
     """F^0: shape (1, K), or (n, K) where it differs by row; None: the loss's best constant."""
@@ -62,7 +62,7 @@ class Task:
     closing: LearnsClosing | None = None
     """Learns, from the labels and all replies, what the label holder makes of them after the last round."""
     own_closing: LearnsClosing | None = None
-    """Under a privacy guarantee: the same for the model that she learns by herself from the true labels."""
+    """Under a privacy guarantee: the same for the model that it learns by itself from the true labels."""
     probes: ProbePlan | None = None
     """Sends interaction probes after the last round, and learns from the replies (see ``probes``)."""
     seed: int = 0

@@ -212,8 +212,7 @@ def _share_among_duplicates(weights: Floats, gram: Floats) -> Floats:
     """The same weight for the same answers: the loss does not care, the organizations do."""
     sizes = np.diag(gram)[:, None] + np.diag(gram)
     alike = sizes - 2 * gram <= 1e-12 * sizes
-    shared = alike @ weights / alike.sum(axis=1)
-    return np.asarray(shared / shared.sum())
+    return np.asarray(alike @ weights / alike.sum(axis=1))
 
 
 def _convex_on_simplex(
@@ -229,8 +228,6 @@ def _convex_on_simplex(
     there), so the duality gap of the rounded problem plus s bounds the distance to the minimum.
     """
     size, _, _ = _loss_on_simplex(loss, residual, fitted, sample_weight, weights, smoothing=0.0)
-    if not size > 0:
-        return weights
     spread = float(np.sqrt(np.mean(np.square(residual, dtype=np.float64)))) or 1.0
     for rounding in [1e-2, 1e-4, 1e-6, 1e-8]:
         at = partial(_loss_on_simplex, loss, residual, fitted, sample_weight, smoothing=rounding * spread)
@@ -246,7 +243,7 @@ def _convex_on_simplex(
                 and not at(weights + step * (target - weights))[0] <= value + 1e-4 * step * decrease
             ):
                 step *= 0.5
-            if decrease >= 0 or step <= 1e-10:
+            if step <= 1e-10:
                 break
             weights = weights + step * (target - weights)
     return weights

@@ -90,7 +90,7 @@ class AssistedModel:
         own = self.ensemble.closing, self.ensemble.probes, self.refit
         if any(one is not None for one in own):
             output = final_output(self.ensemble, answers, self._first(table))
-            name = "closing model" if self.refit is None else "private refit"
+            name = "stacker" if self.refit is None else "private refit"
             parts[name] = self._own(output, answers, table) - output
         return parts
 

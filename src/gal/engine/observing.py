@@ -97,7 +97,7 @@ def warn_of(ensemble: Ensemble, *, stacklevel: int) -> None:
     """Warn that learning was interrupted, or that an organization was left out."""
     done = ensemble.rounds
     if ensemble.outcome is not None and ensemble.outcome.ended.on_request:
-        without = ", without a closing model" if ensemble.outcome.ended is Ended.BEFORE_STACKING else ""
+        without = ", without a stacker" if ensemble.outcome.ended is Ended.BEFORE_STACKING else ""
         warnings.warn(
             f"interrupted: the {len(done)} finished rounds are kept{without}",
             InterruptedWarning,

@@ -41,7 +41,7 @@ PARTS = 4
 """Parts of a cross-validation."""
 
 CLOSING_BYTES = 4 * 2**30
-"""Fitted values larger than this together are not kept for a closing model unless asked to."""
+"""Fitted values larger than this together are not kept for a stacker unless asked to."""
 
 PROBES, PROBES_FOR_THREE = 10, 4
 """How many interaction probes each organization gets with ``interactions=True``; and how many more where
@@ -72,7 +72,7 @@ def make_task(
 
     ``tables``: whether all views are such, not images or series. ``private``: its labels are noisy ones, or
     ``release`` protects them; then all replies are kept, for a private refit that judges them on the true
-    labels. ``n_jobs``: cores for the closing model.
+    labels. ``n_jobs``: cores for the stacker.
     """
     n, paper, protected = len(labels.y), options.paper, private or release is not None
     plain = not (paper or protected or moving) and tables

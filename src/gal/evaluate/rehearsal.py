@@ -1,7 +1,7 @@
 """Before a task: what would a privacy mechanism cost in accuracy, and what would still leak? On data at hand.
 
 The label holder's table is learned twice for each seed: as it is, to see how well rows are predicted that
-nobody learned from; and with canaries among the labels, to attack what was sent. If she has only her own
+nobody learned from; and with canaries among the labels, to attack what was sent. If it has only its own
 columns, they are divided among pretended organizations: how good the predictions will be then says little,
 what leaks of the labels is the same.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PRETENDED = 4
-"""Organizations among which her own columns are divided where she has no others'."""
+"""Organizations among which its own columns are divided where it has no others'."""
 
 FEWEST = 20
 """Canaries, in a table that can spare them."""
@@ -69,7 +69,7 @@ class Rehearsal:
     label_holder: str
     organizations: Mapping[str, Sequence[str]]
     pretended: bool
-    """Whether the organizations are pretended: her own columns, divided."""
+    """Whether the organizations are pretended: its own columns, divided."""
     rounds: int
     rows: int
     seconds: float

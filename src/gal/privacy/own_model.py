@@ -1,6 +1,6 @@
-"""The label holder's own model under a privacy guarantee: on her columns and true labels. It never leaves.
+"""The label holder's own model under a privacy guarantee: on its columns and true labels. It never leaves.
 
-It is learned after the last round, by her organization alone (``track="alone"``), cross-validated in the same
+It is learned after the last round, by its organization alone (``track="alone"``), cross-validated in the same
 parts as the task: what it says of a row comes from a learning that did not see the row. In large tables it is
 closed, as it would be without privacy. The private stack adds to it what the others' answers are worth.
 """
@@ -31,10 +31,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class OwnModel:
-    """What her organization learned alone."""
+    """What its organization learned alone."""
 
     ensemble: Ensemble
-    """Asked of her own organization only."""
+    """Asked of its own organization only."""
     output: Floats
     """Of the task's rows in link space, (n, K), by models that did not see them."""
 
@@ -43,10 +43,10 @@ OwnLearning = Generator[Sequence[Request], list[Mapping[str, Reply]], OwnModel |
 
 
 def learn_own(task: Task, labels: Labels) -> OwnLearning:
-    """Learn from the true labels of a protected task; every request is for her own organization.
+    """Learn from the true labels of a protected task; every request is for its own organization.
 
-    None where she holds labels only, or where the task has no cross-validation, without which nothing says
-    how good her model is; and where there is nothing to learn, or her model fails: what others see of the end
+    None where it holds labels only, or where the task has no cross-validation, without which nothing says
+    how good its model is; and where there is nothing to learn, or its model fails: what others see of the end
     must not depend on it.
     """
     if task.label_holder is None or task.rows.n_parts == 0:
@@ -77,7 +77,7 @@ def learn_own(task: Task, labels: Labels) -> OwnLearning:
 def _closed(
     alone: Task, ensemble: Ensemble, fitted: Mapping[int, Mapping[str, Reply]]
 ) -> tuple[ClosingModel, Floats] | None:
-    """A closing model of her own, and what it makes of rows that it did not see; None without one."""
+    """A stacker of its own, and what it makes of rows that it did not see; None without one."""
     learns, judged, rounds = alone.own_closing, ensemble.judged, range(1, ensemble.n_rounds + 1)
     if learns is None or judged is None or not rounds or not closes(alone.loss):
         return None

@@ -156,8 +156,8 @@ def private_options(privacy: Any, options: Options) -> Options:
 def public_options(options: Options) -> Options:
     """For learning on noisy labels: every round is used, and the private refit judges them on the true ones.
 
-    Judging on noisy labels is possible where it is asked for. A closing model is none of the task's, where it
-    would be fitted to noisy labels, but of what the label holder learns by herself.
+    Judging on noisy labels is possible where it is asked for. A stacker is none of the task's, where it
+    would be fitted to noisy labels, but of what the label holder learns by itself.
     """
     if options.closing is not False and options.closing != "auto":
         raise InvalidOptionError("closing is not possible with privacy: the private refit takes its place")

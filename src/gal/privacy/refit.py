@@ -90,11 +90,11 @@ class OwnPart:
     matrix: Floats
     """What each of its K outputs adds to each of the K outputs, (K, K)."""
     alone_loss: float
-    """Mean loss of her own model on her rows, each by models that did not see it."""
+    """Mean loss of its own model on its rows, each by models that did not see it."""
     stacked_loss: float
     """The same of the refit of both; what decides."""
     used: bool
-    """Whether the refit predicts; otherwise her own model alone does."""
+    """Whether the refit predicts; otherwise its own model alone does."""
 
     @property
     def predicting_loss(self) -> float:
@@ -138,7 +138,7 @@ class PrivateRefit:
     def output(self, answers: Sequence[Mapping[str, Floats32]], own_output: Floats | None = None) -> Floats:
         """The private output (n, K) in link space; ``answers`` by round and organization, each (n, K).
 
-        ``own_output`` (n, K) is what her own model says, where there is one.
+        ``own_output`` (n, K) is what its own model says, where there is one.
         """
         parts = [
             np.asarray(values[name], dtype=np.float64) @ matrix
@@ -151,11 +151,11 @@ class PrivateRefit:
 
     @property
     def own_closing(self) -> ClosingModel | None:
-        """The closing model of her own model: no plain numbers, so it is kept beside them."""
+        """The stacker of its own model: no plain numbers, so it is kept beside them."""
         return None if self.own is None else self.own.ensemble.closing
 
     def with_closing(self, closing: ClosingModel | None) -> PrivateRefit:
-        """The same with the closing model that was kept."""
+        """The same with the stacker that was kept."""
         if self.own is None or closing is None:
             return self
         own = replace(self.own, ensemble=replace(self.own.ensemble, closing=closing))

@@ -51,7 +51,7 @@ class Hello(Fields):
 
 
 class Welcome(Fields):
-    """The label holder's answer; ``proof`` is her signature, so that she is who her card says."""
+    """The label holder's answer; ``proof`` is its signature, so that it is who its card says."""
 
     version: Positive
     software: Text
@@ -105,7 +105,7 @@ class Begin(Fields):
 
     terms: Digest
     organization: Name
-    """What the label holder calls the organization that she asks; seeds of its fits follow from it."""
+    """What the label holder calls the organization that it asks; seeds of its fits follow from it."""
     kind: IdKind
     method: Method
     secret: Secret

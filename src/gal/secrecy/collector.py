@@ -1,6 +1,6 @@
-"""What the label holder does in a sum, without input or output: she carries messages, and adds up.
+"""What the label holder does in a sum, without input or output: it carries messages, and adds up.
 
-She never has a single answer: masked ones are added as they come, and what the members open for her takes
+It never has a single answer: masked ones are added as they come, and what the members open for it takes
 away the masks of the sum, not those of one answer.
 """
 
@@ -41,7 +41,7 @@ the sum, and whose answers are in it.
 
 
 class Collector:
-    """One sum of a circle. Who has not delivered when she goes on is left out, if so many may be."""
+    """One sum of a circle. Who has not delivered when it goes on is left out, if so many may be."""
 
     def __init__(self, circle: Circle, number: int) -> None:
         self.circle, self.number = circle, number

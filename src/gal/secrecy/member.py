@@ -82,7 +82,7 @@ class CircleMember:
 
         How it rounds follows from ``secret``, which is the same after a restart, and never leaves it.
         ``holder`` is under what the record knows the label holder, who may get a new key one day; default:
-        her fingerprint.
+        its fingerprint.
         """
         self.name, self.circle = identity.name, circle
         self._identity, self._record, self._secret = identity, record, secret

@@ -199,7 +199,7 @@ class KeysAsked:
 
 @dataclass(frozen=True)
 class SharesAsked:
-    """Her request for ``SealedShares``: everybody's offers."""
+    """Its request for ``SealedShares``: everybody's offers."""
 
     number: int
     offers: tuple[Offer, ...]
@@ -207,7 +207,7 @@ class SharesAsked:
 
 @dataclass(frozen=True)
 class AnswerAsked:
-    """Her request for ``Masked`` numbers: one ``Ask`` for all, and what the others sealed for this member."""
+    """Its request for ``Masked`` numbers: one ``Ask`` for all, and what the others sealed for this member."""
 
     ask: Ask
     boxes: Mapping[str, bytes]
@@ -215,7 +215,7 @@ class AnswerAsked:
 
 @dataclass(frozen=True)
 class OpeningAsked:
-    """Her request for an ``Opening``: whose answers came, and whose did not."""
+    """Its request for an ``Opening``: whose answers came, and whose did not."""
 
     number: int
     members: tuple[str, ...]

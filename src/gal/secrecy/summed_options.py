@@ -43,7 +43,7 @@ def summed_options(
     """The options of a task that learns from sums; an error where one asks for single answers.
 
     ``members``: the organizations that assist, by name. ``private``: labels are protected, and a closing
-    model is none of the answers but of what the label holder learns by herself.
+    model is none of the answers but of what the label holder learns by itself.
     """
     sums.check(len(members))
     if SUM in members or holder == SUM:
@@ -56,7 +56,7 @@ def summed_options(
         )
     if not (is_auto(options.closing) or options.closing is False):
         raise InvalidOptionError(
-            f"a closing model learns from single answers, which secrecy='sums' keeps away: leave "
+            f"a stacker learns from single answers, which secrecy='sums' keeps away: leave "
             f"closing away, got closing={options.closing!r}"
         )
     if options.interactions:

@@ -93,12 +93,12 @@ def load_organization(path: str | Path, view: Any = None, *, trusted: Sequence[s
 
 
 def save_ensemble(ensemble: Ensemble, path: str | Path) -> None:
-    """Write what the label holder needs to add answers up, and her closing model."""
+    """Write what the label holder needs to add answers up, and its stacker."""
     write_archive(path, {"class": "Ensemble"}, ensemble, {})
 
 
 def load_ensemble(path: str | Path, *, trusted: Sequence[str] = ()) -> Ensemble:
-    """Read it back; a closing model of another package than scikit-learn must be ``trusted``."""
+    """Read it back; a stacker of another package than scikit-learn must be ``trusted``."""
     facts, ensemble, _ = read_archive(path, trusted)
     if facts["class"] != "Ensemble" or ensemble is None:
         raise StoredModelError(f"{str(path)!r} holds a {facts['class']}, not an ensemble")

@@ -112,7 +112,7 @@ def test_the_purpose_is_not_taken_for_a_term(houses: Houses, purpose: str) -> No
     assert others == houses.terms().sentences()[1:]
     assert first.isprintable()
     before, words, after = first.split('"')
-    assert before.endswith("in her words: ")
+    assert before.endswith("in its words: ")
     assert words.startswith("fun")
     assert after == ""
 

@@ -85,7 +85,7 @@ def gal_estimator(classes: bool) -> type[GALClassifier] | type[GALRegressor]:
 
 
 def check_label_holder(organizations: OrganizationsColumns, label_holder: str | None) -> str:
-    """Her name, which is one of the organizations'."""
+    """Its name, which is one of the organizations'."""
     if not organizations:
         raise InvalidInputError("organizations is empty: name at least one")
     holder = next(iter(organizations)) if label_holder is None else label_holder

@@ -49,7 +49,8 @@ def check_members(terms: TaskTerms, cards: CardFolder, own: str) -> None:
         raise RefusedError(
             "circle",
             f"your answers in {terms.name!r} would be added to those of {', '.join(unknown)}, of whom no "
-            "card is here: she could have invented them. Ask these organizations themselves for their cards, "
+            "card is here: the label holder could have invented them. Ask these organizations themselves for "
+            "their cards, "
             "compare the fingerprints, then gal cards add FILE and join again",
         )
     check_circle(circle, known | {own})

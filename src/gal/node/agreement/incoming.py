@@ -21,7 +21,7 @@ class IncomingRequest(NamedTuple):
 
     @staticmethod
     def to_oneself(name: str, encoded: Encoded, rows: str | None = None) -> IncomingRequest:
-        """What a label holder asks her own organization: it takes the same way, without a network."""
+        """What a label holder asks its own organization: it takes the same way, without a network."""
         return IncomingRequest(name, encoded.message, encoded.data, encoded.digest, True, rows)
 
     def reply(
@@ -33,7 +33,7 @@ class IncomingRequest(NamedTuple):
 
 
 class Answering(Protocol):
-    """An organization that answers requests: all that a label holder knows of her own."""
+    """An organization that answers requests: all that a label holder knows of its own."""
 
     def answer(self, asked: IncomingRequest) -> Encoded:
         """The answer, ready to be sent; RefusedError or WorkFailedError where there is none."""

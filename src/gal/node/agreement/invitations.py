@@ -72,7 +72,7 @@ class PromisedPrivacy(BaseModel):
             f"Every residual but the first has fresh noise for columns (epsilon {self.columns_epsilon:g}, "
             f"delta {self.columns_delta:g}, each version): of what you and the others answered about a row, "
             "the residuals about that row tell the other organizations no more than this; the label holder "
-            "herself sees the answers"
+            "itself sees the answers"
         )
 
     def sentence(self) -> str:
@@ -82,7 +82,7 @@ class PromisedPrivacy(BaseModel):
         cost = f"epsilon {self.epsilon:g}" + (f", delta {self.delta:g}" if self.delta else "")
         kind = kind_named(self.mechanism)
         return (
-            f"the label holder protects her labels with {self.mechanism} ({cost}, once, for all rounds and "
+            f"the label holder protects its labels with {self.mechanism} ({cost}, once, for all rounds and "
             f"all organizations together): {kind.promise}. That bounds what anybody can learn of a single "
             "row's label from what you receive"
         )
@@ -162,12 +162,12 @@ class TaskTerms(BaseModel):
             "out-of-fold": f" Each fit is done {self.folds} times, without one fold of the rows each time.",
         }[self.fitted]
         align = {
-            "plain": "plain ids: the label holder tells you all her row ids, you tell her which of them you "
+            "plain": "plain ids: the label holder sends you all its row ids, you reply which of them you "
             "know",
-            "hashed": "keyed hashes: she sends all her row ids as hashes with the secret that you share, you "
-            "tell her which of them you know",
-            "psi": "private set intersection: she learns which rows you share, you learn the same and how "
-            "many she has",
+            "hashed": "keyed hashes: the label holder sends all its row ids as hashes with the secret that "
+            "you share, you reply which of them you know",
+            "psi": "private set intersection: the label holder learns which rows you share, you learn the "
+            "same and how many it has",
         }[self.alignment]
         others = ", ".join(one.name for one in self.organizations)
         how = "as they are" if self.secrecy == "none" else "under masks, as they are otherwise"
@@ -176,7 +176,7 @@ class TaskTerms(BaseModel):
             promise = f"{self.privacy.sentence()}. {self.privacy.about_columns()}"
         return [
             f"{self.label_holder} asks for help with the task {self.name!r}"
-            + (f", in her words: {_quoted(self.purpose)}" if self.purpose else "."),
+            + (f", in its words: {_quoted(self.purpose)}" if self.purpose else "."),
             f"Invited: {others}.",
             f"You would fit {_counted(self.outputs, 'number')} per row in at most "
             f"{_counted(self.rounds, 'round')}, {_counted(fits, 'fit')} a round, and "
@@ -203,17 +203,18 @@ class TaskTerms(BaseModel):
         ]
 
     def _circle(self) -> list[str]:
-        """With sums: what she gets, and by which keys you know those whose answers yours are added to."""
+        """With sums: what the label holder gets, and the keys of those whose answers yours are added to."""
         if self.secrecy == "none":
             return []
         lost = "nobody" if not self.drop_outs else f"{self.drop_outs} of them, for good"
         return [
-            f"Secrecy: sums. She gets the sum of the answers of all {len(self.organizations)} organizations, "
-            f"and no single one; {lost} may drop out of it. Who is in the sum never changes: you would be in "
-            "no other circle of hers. If she and all but two of the organizations show each other what they "
-            "have, they know the sum of your answer and one other's.",
-            "What protects you are the keys of the others. Ask each of them, not her, for its fingerprint: "
-            + "; ".join(f"{one.name} {one.fingerprint}" for one in self.organizations),
+            "Secure aggregation. The label holder gets the sum of the answers of all "
+            f"{len(self.organizations)} organizations, and no single one; {lost} may drop out of it. Who is "
+            "in it never changes: you would be in no other aggregation group of this label holder. If it "
+            "and all but two of the organizations show each other what they have, they know the sum of your "
+            "answer and one other's.",
+            "What protects you are the keys of the others. Ask each of them, not the label holder, for its "
+            "fingerprint: " + "; ".join(f"{one.name} {one.fingerprint}" for one in self.organizations),
         ]
 
 

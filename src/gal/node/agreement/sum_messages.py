@@ -193,7 +193,8 @@ def begin_content(begin: Message, known: NDArray[np.bool_]) -> str:
 def learning_content(began: str, fits: Sequence[str]) -> str:
     """A digest of what models were learned from: how their version began, and the requests to fit (digests).
 
-    It is in what every sum is of. Otherwise she could have one organization fit a residual and the others
+    It is in what every sum is of. Otherwise the label holder could have one organization fit a residual and
+    the others
     nothing, or the same on other rows or with another seed: the sum, or its difference from another one,
     would be the answer of one.
     """

@@ -79,7 +79,7 @@ class Link:
         self._thread.join(5)
 
     def announce(self) -> None:
-        """Tell the label holder which of her tasks are joined, if that has changed; and which were left."""
+        """Tell the label holder which of its tasks are joined, if that has changed; and which were left."""
         stream = self._stream
         if stream is None:
             return
@@ -178,7 +178,7 @@ class Link:
         size = received.n_bytes + APIECE
         self._waiting.take(size, self._ending)
         pool.submit(self._answer, stream, received).add_done_callback(lambda done: self._waiting.give(size))  # noqa: ARG005
-        if pause:  # where she asks too fast, what comes next waits at her side
+        if pause:  # a label holder that asks too fast waits
             self._ending.wait(pause)
 
     def _tell_limited(self, stream: Stream, limited: RefusedError) -> None:

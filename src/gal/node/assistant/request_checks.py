@@ -77,7 +77,7 @@ class RequestChecks:
             )
         if fields.get("track") == "alone" and not asked.own:
             raise RefusedError(
-                "not-yours", "only a label holder's own organization is asked for her model alone"
+                "not-yours", "only a label holder's own organization is asked for its model alone"
             )
         return version
 

@@ -104,7 +104,7 @@ class SumAnswers:
                 "answers",
             )
         if summed and kind == "begin" and not asked.own:
-            # Seeds follow from the name: under another one she would get another answer of this one alone.
+            # Seeds follow from the name: under another one it would get another answer of this one alone.
             said = asked.message.fields["organization"]
             agreed = named_in(circle_of(task.terms), load_identity(self._home, self._name)).name
             if said != agreed:

@@ -1,7 +1,7 @@
 """An organization's side of a carrier: it is asked, and makes a stream to its label holder of that.
 
-The stream is opened as if she had been dialed: this side says hello, and she proves with the key of her card
-that she is who she says, whatever the carrier believes.
+The stream is opened as if it had been dialed: this side says hello, and it proves with the key of its card
+that it is who it says, whatever the carrier believes.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Called:
     def dial(
         self, card: Card, identity: Identity, *, cards: CardFolder, largest: int, software: str
     ) -> Stream:
-        """A stream to the label holder, as soon as she calls; LinkLostError where she does not."""
+        """A stream to the label holder, as soon as it calls; LinkLostError where it does not."""
         session = self._called()
         stream = Stream(
             self.label_holder,

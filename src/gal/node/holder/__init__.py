@@ -1,1 +1,1 @@
-"""The label holder: gathers organizations, learns round by round, predicts, protects her labels."""
+"""The label holder: gathers organizations, learns round by round, predicts, protects its labels."""

@@ -1,4 +1,4 @@
-"""The closing model of a version as a file: written before the version is
+"""The stacker of a version as a file: written before the version is
 finished, read when it first predicts. Under privacy, that of the label holder's own model likewise.
 """
 
@@ -24,7 +24,7 @@ FILE, OWN_FILE = "closing.gal", "own-closing.gal"
 
 
 def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> StoredClosing | None:
-    """Put the closing model on the disk; what the version's record says of it, None where there is none."""
+    """Put the stacker on the disk; what the version's record says of it, None where there is none."""
     last = ensemble.closing if ensemble.probes is None else ensemble.probes
     if last is None:
         return None
@@ -46,7 +46,7 @@ def read_learned(state: State, task: str, version: int, outcome: LearningOutcome
 
 
 def write_own_closing(state: State, task: str, version: int, own: Ensemble | None) -> dict[str, str]:
-    """Put the closing model of her own model on the disk; what the facts of the private refit say of it."""
+    """Put the stacker of its own model on the disk; what the facts of the private refit say of it."""
     if own is None or own.closing is None:
         return {}
     return {OWN_CLOSING: _write(state, task, version, own, OWN_FILE)}
@@ -77,7 +77,7 @@ def _read(state: State, task: str, version: int, file: str, expected: str) -> En
     path, whose = _path(state, task, version, file), " of your own model in" if file == OWN_FILE else " of"
     if read_whole(path, expected) is None:
         raise TaskError(
-            f"the closing model{whose} version {version} ({path}) is missing or damaged: bring the file back "
+            f"the stacker{whose} version {version} ({path}) is missing or damaged: bring the file back "
             "from a backup, or learn a new version"
         )
     try:
@@ -86,7 +86,7 @@ def _read(state: State, task: str, version: int, file: str, expected: str) -> En
         for forest in (model for one in stackers for model in getattr(one, "models", ())):
             check_forest(forest)
     except StoredModelError as error:
-        raise TaskError(f"the closing model of version {version} cannot be used: {error}") from error
+        raise TaskError(f"the stacker of version {version} cannot be used: {error}") from error
     return stored
 
 

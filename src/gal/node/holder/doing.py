@@ -1,4 +1,4 @@
-"""What the organizations of a label holder's tasks do now, and for whom her node waits."""
+"""What the organizations of a label holder's tasks do now, and for whom its node waits."""
 
 from __future__ import annotations
 

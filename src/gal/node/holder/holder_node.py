@@ -1,4 +1,4 @@
-"""What a label holder needs of the node that she works with; and what a version leaves there at its end."""
+"""What a label holder needs of the node that it works with; and what a version leaves there at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
 
 HOLDER: Role = "label holder"
-"""Her side of a task, as the node's state calls it."""
+"""The label holder's side of a task, as the node's state calls it."""
 
 
 class HolderNode(Protocol):
@@ -28,14 +28,14 @@ class HolderNode(Protocol):
     assistants: Assistants
     """The other organizations, as far as they are connected."""
     worker: Worker
-    """The process that knows her data."""
+    """The process that knows its data."""
     records: Records
     """What enters and leaves, written down."""
     log: Log
 
     @property
     def service(self) -> Answering:
-        """Her own organization, which is asked like any other."""
+        """Its own organization, which is asked like any other."""
 
     @property
     def ledger(self) -> Ledger:

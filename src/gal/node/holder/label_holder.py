@@ -1,7 +1,7 @@
-"""What a label holder does with her node: learn, predict, compare versions.
+"""What a label holder does with its node: learn, predict, compare versions.
 Arguments and results are plain data.
 
-The same whether she is asked on the command line, or by one that speaks to the running node.
+The same whether it is asked on the command line, or by one that speaks to the running node.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class LabelHolder:
         return f" {now['task']!r} already (version {now['version']}{done})"
 
     def status(self) -> dict[str, Any]:
-        """What she learns now, for whom she waits, and what the organizations of each open task do."""
+        """What it learns now, for whom it waits, and what the organizations of each open task do."""
         state, assistants = self.node.state, self.node.assistants
         members = {task.id: members_now(state, assistants, task.id) for task in state.tasks(HOLDER)}
         waiting = waited_for(state, assistants, self.node.records.metrics.activity.facts()["learning"])

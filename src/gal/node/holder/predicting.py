@@ -175,7 +175,7 @@ class Predictor:
         seconds: float = 60.0,
         join: float = 0.0,
     ) -> NodePrediction:
-        """Predict these rows; ``own_rows`` has the label holder's own columns of them, if not in her source.
+        """Predict these rows; ``own_rows`` has the label holder's own columns of them, if not in its source.
 
         Organizations that are not connected are waited for ``join`` seconds, answers ``seconds``.
         """
@@ -335,8 +335,8 @@ class Predictor:
         return prepare(Message("predict", record.id, asked.version, name, fields, arrays))
 
     def _ask_own(self, asked: Question, request: PredictRequest) -> dict[str, Any]:
-        """What her own organization says of these rows; nobody else is asked."""
-        asking = Asking(np.arange(len(asked.ids)))  # a file of her rows is in this order
+        """What its own organization says of these rows; nobody else is asked."""
+        asking = Asking(np.arange(len(asked.ids)))  # a file of its rows is in this order
         encoded = self._message(asked, request, asking)
         name, home, own_rows = self._node.name, self._node.configuration.home, asked.own_rows
         try:

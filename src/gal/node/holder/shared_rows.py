@@ -70,7 +70,7 @@ class SharedRows:
 
 @dataclass(frozen=True)
 class Asking:
-    """Which of her rows a label holder asks an organization about, as positions."""
+    """Which of its rows a label holder asks an organization about, as positions."""
 
     positions: NDArray[np.intp]
 
@@ -139,7 +139,7 @@ class Question:
     version: int
     ids: RowIds
     own_rows: Path | None
-    """A file with the label holder's own columns of them, if they are not in her source."""
+    """A file with the label holder's own columns of them, if they are not in its source."""
     seconds: float
     join: float
 
@@ -179,7 +179,7 @@ def fill_unknown(values: Floats32, shared: SharedRows, rows: Rows) -> Floats32:
 def shared_positions(
     assistants: Assistants, name: str, task: str, version: int, ids: RowIds, seconds: float
 ) -> NDArray[np.intp] | None:
-    """Positions of her rows that the organization has, too, by a private set intersection: the label holder
+    """Positions of its rows that the organization has, too, by a private set intersection: the label holder
     learns of no other row. None where it did not answer in time.
     """
     from gal.alignment.psi import Asker

@@ -70,7 +70,7 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
 
 
 def validated_loss(outcome: LearningOutcome) -> float | None:
-    """Of what predicts: the closing model, or the rounds that are used; None where nothing validates."""
+    """Of what predicts: the stacker, or the rounds that are used; None where nothing validates."""
     if outcome.closing is not None and outcome.closing.validation_loss is not None:
         return float(outcome.closing.validation_loss)
     ensemble = ensemble_of(outcome.ensemble)

@@ -1,7 +1,7 @@
 """How much one peer may send: messages, bytes and what is refused of them, by the minute and by the day.
 
 Only what nobody asked for counts: a label holder's requests at an organization; what an organization sends to
-a label holder besides the answers that she waits for. Who sends too fast is read more slowly, and loses
+a label holder besides the answers that it waits for. Who sends too fast is read more slowly, and loses
 nothing. Whose day is spent is not heard until midnight UTC, and not written down any more: so the audit log
 grows by a bounded number of entries a day. Days hold across restarts; they are counted from the audit log.
 """

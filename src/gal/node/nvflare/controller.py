@@ -1,4 +1,4 @@
-"""The label holder's component: a controller that learns or predicts with the node of her home folder.
+"""The label holder's component: a controller that learns or predicts with the node of its home folder.
 
 NVFlare's server runs at the label holder. No port of a node is opened: all that is asked travels as tasks of
 the job.
@@ -40,8 +40,8 @@ class LabelHolderController(Controller):  # type: ignore[misc]
 
     ``resume`` goes on with a learning that was interrupted. ``join``, ``deadline`` and ``quorum`` are those
     of ``gal learn``: how long all are waited for, how long a round may take, and how many must answer (0:
-    more than half). ``predict`` names a file in the folder ``rows`` of her home: a job must not choose what
-    else of her machine is read.
+    more than half). ``predict`` names a file in the folder ``rows`` of its home: a job must not choose what
+    else of its machine is read.
     """
 
     def __init__(

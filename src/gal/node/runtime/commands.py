@@ -95,7 +95,7 @@ def serving(
     keep_crash_log(made.home)
     with made as node, ExitStack() as stack:
         holder: LabelHolder | None = None
-        if node.configuration.listen is not None:  # what she needs takes seconds to import; others do without
+        if node.configuration.listen is not None:  # a label holder's imports take seconds
             from gal.node.holder.label_holder import LabelHolder
 
             holder = LabelHolder(node)

@@ -52,7 +52,7 @@ class Node:
 
     The port of a label holder is opened last. Who has more to prepare says
     ``listens=False`` and calls ``listen``. Where a carrier connects the organizations, no port is opened and
-    nobody is dialed: a label holder asks over her ``carrier``, an organization is ``called``.
+    nobody is dialed: a label holder asks over its ``carrier``, an organization is ``called``.
     """
 
     def __init__(

@@ -101,7 +101,7 @@ class TaskRecord:
     name: str
     role: Role
     label_holder: str
-    """Her name among the cards here; the node's own name for its own tasks."""
+    """The label holder's name among the cards here; the node's own name for its own tasks."""
     terms: TaskTerms
     """As in the invitation."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class State:
 
     def folder(self, task: str, version: int, role: Role = "organization") -> Path:
         """Where the files of a version lie; made if need be. A label holder is an
-        organization of her task, too.
+        organization of its task, too.
         """
         folder = _folder(self.home, task, version, role)
         if not folder.is_dir():

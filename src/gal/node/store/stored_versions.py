@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 Status = Literal["begun", "finished", "abandoned"]
 """Begun: it is learned, or was interrupted."""
 OWN_CLOSING = "own_closing"
-"""Among the facts of a private refit: the digest of the file with the closing model of her own model."""
+"""Among the facts of a private refit: the digest of the file with the stacker of its own model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class AssistedVersion:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredClosing:
-    """A closing model that lies in a file of its own, and what people want to know of it."""
+    """A stacker that lies in a file of its own, and what people want to know of it."""
 
     digest: str
     """Of the file."""

@@ -84,11 +84,12 @@ def measure_leakage(
     transcript: what was sent; the likelihood-ratio attack needs its ``note`` called in every round.
     y: the label holder's true labels of all rows, (n,) or, for numbers, (n, K); the canaries' drawn ones.
     roles: the task's row roles, such as ``model.task_rows_``; not needed if the transcript knows them.
-    label_holder: her own organization's name; what only she received was not sent.
+    label_holder: its own organization's name; what only it received was not sent.
     privacy: the mechanism, or None. classes: the public classes; None for numbers.
     canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``; of numbers from ``bounds``.
-    views, own_view: the others' columns by name, as far as at hand, and hers: for what is guessed without any
-        message. Assistants are taken to collude. features: whether to reconstruct everybody's columns.
+    views, own_view: the others' columns by name, as far as at hand, and the label holder's: for what is
+        guessed without any message. Partners are taken to collude. features: whether to
+        reconstruct everybody's columns.
     known: the share of rows whose labels (and columns) the attackers know; at least two of each class.
     loss: the task's own, where it is another than the usual. sum_name: of replies that came as one sum.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.

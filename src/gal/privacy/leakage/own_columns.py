@@ -1,10 +1,10 @@
 """What an organization's answers would tell of its own columns, tried at home before it says yes to a task.
 
-The label holder is played twice. Honest, she sends residuals of a label that hangs on all columns a little.
-Curious, she knows the columns of some rows, and sends them as the residuals of these rows: a model that
+The label holder is played twice. Honest, it sends residuals of a label that hangs on all columns a little.
+Curious, it knows the columns of some rows, and sends them as the residuals of these rows: a model that
 learns them there says them of everybody else.
 
-Where she gets the sum of several organizations' answers, both are tried on that.
+Where it gets the sum of several organizations' answers, both are tried on that.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from gal.threads import at_most
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 FEWEST_KNOWN = 10
-"""Rows whose columns she knows; from fewer nobody learns to read the others."""
+"""Rows whose columns it knows; from fewer nobody learns to read the others."""
 USUALLY_KNOWN = 50
-"""Rows whose columns she is taken to know, where there are as many."""
+"""Rows whose columns it is taken to know, where there are as many."""
 MOST_ROWS = 500
 """Of a table are tried: with more of them answers tell a little more, and it takes longer."""
 LONGEST = 20
@@ -43,7 +43,7 @@ LONGEST = 20
 
 @dataclass(frozen=True)
 class ToldColumn:
-    """How much of one column the answers of a task tell: R2 on rows that she does not know."""
+    """How much of one column the answers of a task tell: R2 on rows that it does not know."""
 
     column: str
     honest: Explained
@@ -66,7 +66,7 @@ class ToldByAnswers:
     rounds: int
     outputs: int
     added_to: int = 0
-    """So many others' answers, in the sum that she gets; 0: she gets the answer itself."""
+    """So many others' answers, in the sum that it gets; 0: it gets the answer itself."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -87,9 +87,9 @@ def own_columns_explained(
 ) -> ToldByAnswers:
     """Try both label holders on the view of this organization, in so many rounds of so many outputs.
 
-    She knows ``n_known`` rows. Rows may be weighed away where the equivalent of ``fewest_weighted`` stays.
+    It knows ``n_known`` rows. Rows may be weighed away where the equivalent of ``fewest_weighted`` stays.
     ``as_sent`` makes of fitted values what would leave: rounded, or with noise. Their sum with the answers of
-    those ``beside`` it, who know the same rows, is all that she gets of them.
+    those ``beside`` it, who know the same rows, is all that it gets of them.
     """
     n, rng = int(organization.view.shape[0]), np.random.default_rng(seed)
     if not FEWEST_KNOWN <= n_known <= n - FEWEST_KNOWN:

@@ -92,8 +92,8 @@ def columns_from_answers(
     """How well the label holder, or who is called ``by`` here, finds each column of ``views`` in the
     ``answers`` (n, T, K) of who has it.
 
-    ``own`` (n, d) is what she has anyway: her columns and labels as numbers. ``known`` rows (n,), whose
-    columns she knows, teach it. ``more`` are answers beside these, (n, any number, K): in a cross-validation
+    ``own`` (n, d) is what it has anyway: its columns and labels as numbers. ``known`` rows (n,), whose
+    columns it knows, teach it. ``more`` are answers beside these, (n, any number, K): in a cross-validation
     other models answered, with the same columns, so that few rounds tell what many would; and others after
     the rounds.
     """

@@ -276,7 +276,8 @@ class LeakReport:
             most = max(self.reconstructions, key=_revealed)
             said.append(
                 f"At the label holder's side, {'sums of ' if self.summed else ''}answers reveal most of "
-                f"{most.column!r} of {most.organization}: they and what she has {_explains(most)}"
+                f"{most.column!r} of {most.organization}: they and the label holder's columns "
+                f"{_explains(most)}"
             )
         if self.signs:
             said.append(max(self.signs, key=lambda one: one.most.told).sentence())

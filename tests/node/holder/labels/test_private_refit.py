@@ -126,7 +126,7 @@ def test_in_large_tables_the_refit_has_an_own_model_that_is_closed(tmp_path: Pat
         kept = path.read_bytes()
         path.write_bytes(b"nothing")
         network.holder.predictor.close()
-        with pytest.raises(TaskError, match=r"closing model of your own model in version 1.*is missing or"):
+        with pytest.raises(TaskError, match=r"stacker of your own model in version 1.*is missing or"):
             network.holder.predict_file("same", asked)
         path.write_bytes(kept)
         assert network.holder.predict_file("same", asked)["rows"] == before

@@ -1,4 +1,4 @@
-"""The closing model over nodes: the same as in one process to the last bit, kept with
+"""The stacker over nodes: the same as in one process to the last bit, kept with
 its version, resumed, and served.
 """
 
@@ -101,7 +101,7 @@ def test_a_damaged_file_is_said_not_left_out(network: Network, learned: Any) -> 
     path.write_bytes(whole[:-1])
     network.holder.predictor.close()
     try:
-        with pytest.raises(TaskError, match="closing model of version 1"):
+        with pytest.raises(TaskError, match="stacker of version 1"):
             outputs(network, record)
     finally:
         path.write_bytes(whole)

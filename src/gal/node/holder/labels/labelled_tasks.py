@@ -39,7 +39,7 @@ from gal.transport import CardFolder, Identity
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """The label holder's rows that have a label, in the order of her source."""
+    """The label holder's rows that have a label, in the order of its source."""
 
     ids: RowIds
     y: NDArray[Any]

@@ -135,7 +135,7 @@ class OpenVersion:
 
     @property
     def others(self) -> list[str]:
-        """Organizations of this version besides her own that have not left."""
+        """Organizations of this version besides its own that have not left."""
         invited = set(self.invited)
         if self.terms.secrecy == "sums":  # the task knows them under one name
             return sorted(invited)

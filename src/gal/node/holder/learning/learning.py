@@ -79,8 +79,8 @@ class Learning:
     def own_model(self) -> OwnModel | None:
         """The label holder's own model under a privacy guarantee, from the true labels; None without one.
 
-        It is asked of her own organization only, after the end, and nothing of it leaves this machine. What
-        her organization has answered is kept with its models, so that what resumes gets the same.
+        It is asked of its own organization only, after the end, and nothing of it leaves this machine. What
+        its organization has answered is kept with its models, so that what resumes gets the same.
         """
         version, own = self.version, self.version.own_name
         if own not in self.shared:

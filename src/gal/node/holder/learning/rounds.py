@@ -63,7 +63,7 @@ class Rounds:
         self._sums = SummedReplies.begun(version, beginning) if summed else None
         shared = beginning.shared if self._sums is None else self._sums.shared
         self._replies = Replies(version, shared)
-        # One thread for what her own organization fits, one for a sum of the others.
+        # One thread for what its own organization fits, one for a sum of the others.
         self._own, self._summing = (ThreadPoolExecutor(1, f"own {what}") for what in ("fits", "sums"))
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class Rounds:
         if not ready():
             version.report_waiting(_what(requests), sorted(waited_for()), version.patience.deadline)
         version.wait(ready, version.patience.deadline - 1.0)
-        while not own_done():  # her own organization is waited for: a deadline is for others
+        while not own_done():  # its own organization is waited for: a deadline is for others
             version.wait(own_done, 60.0)
         for one in own:
             one.result()
@@ -164,7 +164,7 @@ class Rounds:
             for one in stored
             if one.problem and one.organization not in answered
         }
-        # A sum has a quorum of its own; to probes, and of her own organization, nobody else has to answer.
+        # A sum has a quorum of its own; to probes, and of its own organization, nobody else has to answer.
         has_quorum = self._sums is None and len(requests[0].organizations) > 1 and not is_probe(requests[0])
         if has_quorum and len(answered) < min(version.quorum, len(self._beginning.shared)):
             said = "; ".join(f"{name} {why}" for name, why in sorted(silent.items()))

@@ -38,7 +38,7 @@ from gal.protocol import Message, prepare
 from gal.secrecy.terms import SUM
 
 REMOVED = "left: removed"
-"""How the status of a member begins whom the label holder took out herself: it is not missed."""
+"""How the status of a member begins whom the label holder took out itself: it is not missed."""
 
 
 class Versions:
@@ -235,8 +235,8 @@ class Versions:
     def _send_end(
         self, learning: Learning, ensemble: Ensemble, *, others: bool, own_rounds: bool = False
     ) -> None:
-        """Say which rounds are used, to the others or to her own organization; an organization that is not
-        there hears of it with the next version. ``own_rounds``: her own are, as a model by itself.
+        """Say which rounds are used, to the others or to its own organization; an organization that is not
+        there hears of it with the next version. ``own_rounds``: its own are, as a model by itself.
         """
         version, assistants = learning.version, self._node.assistants
         asked = set(ensemble.asked()) | ({version.own_name} if own_rounds else set())
