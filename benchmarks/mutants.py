@@ -52,8 +52,15 @@ TESTS = {
     "gal.secrecy.ring": ["secrecy/test_parts", "secrecy/test_circle"],
     "gal.transport.handshake": ["transport/test_handshake"],
     "gal.transport.cards": ["transport/test_cards"],
-    "gal.node.holder.learning.rounds": ["node/holder/learning/test_steps"],
-    "gal.node.holder.learning.replies": ["node/holder/learning/test_steps"],
+    "gal.node.holder.learning.rounds": [
+        "node/holder/learning/test_steps",
+        "node/holder/learning/test_rounds",
+        "node/test_sums_over_nodes",
+    ],
+    "gal.node.holder.learning.replies": [
+        "node/holder/learning/test_steps",
+        "node/holder/learning/test_rounds",
+    ],
     "gal.node.holder.learning.gathering": [
         "node/holder/learning/test_gathering",
         "node/holder/learning/test_steps",

@@ -97,10 +97,10 @@ class Task:
             )
 
     def _check_moving(self) -> None:
-        strangers = sorted(set(self.moving) - set(self.organizations))
-        if strangers:
+        unknown = sorted(set(self.moving) - set(self.organizations))
+        if unknown:
             raise InvalidOptionError(
-                f"moving names {', '.join(map(repr, strangers))}, but the organizations are "
+                f"moving names {', '.join(map(repr, unknown))}, but the organizations are "
                 f"{', '.join(self.organizations)}"
             )
         if self.moving and self.rows.n_parts > 0:

@@ -1,6 +1,6 @@
 """The demo: four organizations as processes of their own learn over mutual TLS; one is killed and comes back.
 
-It does what people would do with the command ``gal``, one command after another, each shut in to
+It does what people would do with the command ``gal``, one command after another, each sandboxed in
 the folder of its organization.
 """
 
@@ -139,16 +139,16 @@ def spread_patients() -> Patients:
     order = rng.permutation(len(table))
     new, learned = np.sort(order[:NEW]), np.sort(order[NEW:])
     everybody = np.arange(len(table))
-    strangers = rng.choice(everybody, UNKNOWN_TO_VICTIM, replace=False)
+    unknown = rng.choice(everybody, UNKNOWN_TO_VICTIM, replace=False)
     known = {name: rng.permutation(everybody) for name in PARTS}
-    known[VICTIM] = rng.permutation(np.setdiff1d(everybody, strangers))
+    known[VICTIM] = rng.permutation(np.setdiff1d(everybody, unknown))
     return Patients(table, target.to_numpy(dtype=np.float64), learned, new, known | {HOLDER: learned})
 
 
 def run_demo(
     folder: Path, program: Sequence[str], report: Path, *, kept: bool = False, say: Say
 ) -> DemoFacts:
-    """Everything, in this empty folder; ``program`` runs a command of gal shut in to
+    """Everything, in this empty folder; ``program`` runs a command of gal sandboxed in
     the folder of an organization. The page is written to ``report``.
     """
     from gal_bench.demo.demo_report import write_demo_report

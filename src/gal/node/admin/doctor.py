@@ -273,10 +273,10 @@ def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
 
 
 def _sandbox() -> Iterator[Finding]:
-    """Whether the process in which the local model runs can be shut in."""
+    """Whether the process in which the local model runs can be sandboxed."""
     if landlock_version() > 0:
         said = "it reads this folder, the data and Python, and writes this folder only"
-        yield Finding("sandbox", True, f"the local model runs shut in: {said}")
+        yield Finding("sandbox", True, f"the local model runs in a sandbox: {said}")
         return
     said = "this kernel has no Landlock: the local model can reach whatever this user can"
     fix = "use Linux 5.13 or newer with Landlock, or run the node as a user of its own"

@@ -108,7 +108,7 @@ class HttpServer:
                 http=partial(HurriedProtocol, {}),  # type: ignore[arg-type]
                 ws="none",
                 log_config=None,
-                log_level="error",  # every stranger's nonsense would be a line
+                log_level="error",  # a bad request of an unauthenticated peer is no line
                 access_log=False,
                 server_header=False,
                 date_header=False,

@@ -1,7 +1,7 @@
 """What the process that computes may reach: Python, its organization's home and data; no more of the disk.
 
-A local model is code of the organization's own choice, and what it is fitted to comes from others: shut in
-(``sandbox.py``), it cannot read what lies beside the data, nor change anything outside the home folder.
+A local model is code of the organization's own choice, and what it is fitted to comes from others. In its
+sandbox (``sandbox.py``) it cannot read what lies beside the data, nor change anything outside the home.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def confine(configuration: NodeConfiguration, also_writable: Sequence[Path] = ()
     if landlock_version() == 0:
         return "this kernel has no Landlock (Linux 5.13 or newer has it, where it is switched on)"
     if threading.active_count() > 1:
-        return f"{use} starts threads when it is imported, and these would not be shut in"
+        return f"{use} starts threads when it is imported, and these would be outside of the sandbox"
     for variable in CACHES:
         os.environ.setdefault(variable, str(configuration.home / "tmp" / variable.lower()))
     readable = [path for path in (*readable_places(configuration), *own_module) if path.exists()]

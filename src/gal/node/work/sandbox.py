@@ -1,6 +1,6 @@
 """Shut a process in: it reads and writes only the paths that it needs (Linux Landlock).
 
-A local model is code of the organization's own choice; shut in, neither it nor a fault of the node can read
+A local model is code of the organization's own choice. In a sandbox neither it nor a fault of the node reads
 or change what lies beside the node's folder. It needs no privileges, cannot be undone, and is inherited by
 every process that is started later. The network is not restricted.
 """
@@ -76,9 +76,9 @@ def shut_in(allowed_write: Sequence[Path], allowed_read: Sequence[Path] = ()) ->
         return False
     missing = [str(path) for path in (*allowed_write, *allowed_read) if not path.exists()]
     if missing:
-        raise NodeError(f"a process cannot be shut in to what is not there: {', '.join(missing)}.")
+        raise NodeError(f"a sandbox cannot allow what is not there: {', '.join(missing)}.")
     if threading.active_count() > 1:
-        raise NodeError("a process has to be shut in before it starts threads; this one has some already.")
+        raise NodeError("a process has to be sandboxed before it starts threads; this one has some already.")
     if allowed_write:
         place = allowed_write[0].resolve() / "tmp"
         place.mkdir(mode=0o700, exist_ok=True)
@@ -161,5 +161,5 @@ def _checked(result: int) -> int:
     """The result of a system call that must not fail."""
     if result < 0:
         why = os.strerror(ctypes.get_errno())
-        raise NodeError(f"this process cannot be shut in, although the kernel has Landlock: {why}.")
+        raise NodeError(f"this process cannot be sandboxed, although the kernel has Landlock: {why}.")
     return result

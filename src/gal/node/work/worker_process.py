@@ -109,7 +109,7 @@ def main(home: str, descriptor: str) -> None:
     import_storage()
     configuration = read_configuration(Path(home))
     if not_confined := confine(configuration):
-        sys.stderr.write(f"{configuration.name}: the local model is not shut in: {not_confined}\n")
+        sys.stderr.write(f"{configuration.name}: the local model is not sandboxed: {not_confined}\n")
     gc.freeze()  # all that was imported stays: looking through it again and again takes from every answer
     outdated = replaced_files([] if not_confined else readable_places(configuration))
     Server(Connection(int(descriptor)), LocalWork(configuration), configuration.name, outdated).run()

@@ -115,7 +115,7 @@ class Versions:
         rows, n_sent = with_unsent_judges(rows, roles, before, labels.groups, record.options["seed"])
         if n_sent:
             self._node.log.warning(
-                "rows judge that were sent before: who remembers them looks better than it is",
+                "validation rows were sent before: an organization that memorizes them overstates its help",
                 task=record.name,
                 rows=n_sent,
                 of=int(roles.judging.sum()),
