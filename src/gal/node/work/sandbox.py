@@ -1,7 +1,7 @@
 """Shut a process in: it reads and writes only the paths that it needs (Linux Landlock).
 
 A local model is code of the organization's own choice. In a sandbox neither it nor a fault of the node reads
-or change what lies beside the node's folder. It needs no privileges, cannot be undone, and is inherited by
+or changes what lies beside the node's folder. It needs no privileges, cannot be undone, and is inherited by
 every process that is started later. The network is not restricted.
 """
 
