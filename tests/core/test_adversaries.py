@@ -30,8 +30,9 @@ def trial() -> Trial:
 def test_validation_rows_keep_what_there_is_without_the_adversary(trial: Trial, attack: str) -> None:
     n_adversaries = len(ATTACKS[attack](np.random.default_rng(0)))
     without = trial.without(n_adversaries, VALIDATED)
-    # One of two that hide in noise goes along with the residual by chance now and then.
-    assert trial.attacked(attack, VALIDATED)[0] < (1.05 if attack == "two together" else 1.02) * without
+    # Noise goes along with the residual by chance now and then.
+    noisy = attack in ("two together", "noise answers")
+    assert trial.attacked(attack, VALIDATED)[0] < (1.05 if noisy else 1.02) * without
     if attack not in HARMLESS:
         missed = 0 if attack == "honest first" else n_adversaries
         assert trial.attacked(attack, OFF)[0] > 1.05 * trial.without(missed, OFF)

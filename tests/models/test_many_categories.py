@@ -56,14 +56,19 @@ SIDES = {
 class TestSignal:
     """With all defaults, on either side: as good as all columns in one place."""
 
-    @pytest.mark.parametrize("heavy", [False, True], ids=["alike", "heavy-tailed"])
-    def test_of_numbers(self, columns: dict[str, list[str]], *, heavy: bool) -> None:
-        X, y = shops(8500, 240, heavy=heavy)
+    @pytest.mark.parametrize(
+        ("size", "heavy"),
+        [(240, False), (240, True), (2400, False)],
+        ids=["alike", "heavy-tailed", "thousands"],
+    )
+    def test_of_numbers(self, columns: dict[str, list[str]], size: int, *, heavy: bool) -> None:
+        X, y = shops(8500, size, heavy=heavy)
         y = y + np.random.default_rng(1).normal(size=len(y))
         found = GALRegressor(columns, random_state=0).fit(X[:4500], y[:4500]).predict(X[4500:])
         wide = one_hot(X)
         pooled = Ridge(alpha=1.0).fit(wide[:4500], y[:4500]).predict(wide[4500:])
-        assert r2_score(y[4500:], found) > r2_score(y[4500:], pooled) - (0.04 if heavy else 0.03)
+        # Of two rows for each of thousands, a fifth that is not fitted costs pooled ridge .022.
+        assert r2_score(y[4500:], found) > r2_score(y[4500:], pooled) - (0.055 if size > 1000 else 0.03)
 
     def test_of_two_classes(self, columns: dict[str, list[str]]) -> None:
         X, z = shops(8500, 240)

@@ -61,7 +61,7 @@ class HostileAnswers:
 
     def answer(self, round: int) -> Values:
         """What it said in this round; zeros where it was not asked, as honest ones predict then."""
-        return self.said.get(round, np.zeros_like(self.said[1]))
+        return self.said.get(round, np.zeros_like(self.said[min(self.said)]))
 
     def columns(self, view: Values) -> Values:
         """What it really has of these rows."""
@@ -104,7 +104,7 @@ class Memorised(HostileAnswers):
         return np.nan_to_num(known, nan=0.0)
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
-        places = self.rng.integers(len(self.said[1]), size=honest.shape[1])
+        places = self.rng.integers(len(self.said[min(self.said)]), size=honest.shape[1])
         return np.stack([self.answer(round)[places] for round in request.rounds])
 
 
@@ -172,7 +172,7 @@ class Noise(HostileAnswers):
         return self.rng.normal(size=honest.shape) * float(np.std(request.residual))
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
-        return self.rng.normal(size=honest.shape) * float(np.std(self.said[1]))
+        return self.rng.normal(size=honest.shape) * float(np.std(self.said[min(self.said)]))
 
 
 class OnlyNoise(HostileAnswers):

@@ -122,6 +122,8 @@ def asked(task: Task, sentinel: Sentinel | None, round: int) -> tuple[tuple[str,
     """Which organizations get a request of this round: once the sentinel fold is learned, those that answered
     there. Which ones do not, and why not.
     """
+    if round == 1 and task.own_first and task.label_holder is not None:
+        return (task.label_holder,), {}
     if sentinel is None:
         return task.organizations, {}
     done = sentinel.progress.rounds[round - 1 : round]
@@ -149,7 +151,8 @@ class LeftOut:
 
     def task_without(self, part: int) -> Task:
         """The same task without this part's rows, run to the last round."""
-        return replace(self.task, rows=self.task.rows.without(part), stopping=Stopping(None, None, None))
+        rows, stopping = self.task.rows.without(part), Stopping(None, None, None)
+        return replace(self.task, rows=rows, stopping=stopping, guard=False)
 
     def note(self, part: int, progress: Progress) -> None:
         """Note this part's outputs after a finished round."""

@@ -125,6 +125,7 @@ def conclude(
         outcome = replace(outcome, decision=decision)
         chosen = helped if decision is Decision.HELPS else own
     first, reached = task.first_output, chosen.progress
+    missed = {done.round: done.left_out for done in assisted.rounds}  # said also where assistance is not used
     return Ensemble(
         organizations=task.organizations,
         label_holder=task.label_holder,
@@ -132,7 +133,7 @@ def conclude(
         n_outputs=task.loss.n_outputs,
         coefficients=chosen.coefficients,
         rounds=tuple(
-            replace(done, validation_loss=loss)
+            replace(done, validation_loss=loss, left_out=missed.get(done.round, done.left_out))
             for done, loss in zip(reached.rounds, chosen.losses[1:], strict=True)
         ),
         initial_train_loss=reached.initial_train_loss,
@@ -157,6 +158,8 @@ def _compared(task: Task, helped: BestRounds, own: BestRounds) -> tuple[Decision
         if harmed > 0:
             return Decision.WORSE_ON_SENTINEL, own.validated + harmed
     helps = helped.validated <= own.validated + ROUNDING * abs(own.validated)
+    if task.own_first and helped.kept == 1 and helped.probes is None:
+        helps = False  # its one round is the label holder's own
     return Decision.HELPS if helps else Decision.NO_BETTER, helped.validated
 
 

@@ -40,7 +40,8 @@ class Stopping:
             return None
         last = progress.rounds[-1]
         largest = max(abs(done.rate) / done.scale for done in progress.rounds)
-        if self.min_rate is not None and abs(last.rate) / last.scale <= self.min_rate * largest:
+        later = len(progress.rounds) > 1  # the first may be the label holder's own, whose columns say nothing
+        if self.min_rate is not None and later and abs(last.rate) / last.scale <= self.min_rate * largest:
             return TaskOutcome(Ended.RATE, last.round, last.rate)
         if self.impatient(validation_losses(progress.initial_validation_loss, progress.rounds)):
             return TaskOutcome(Ended.PATIENCE, last.round, self.patience)

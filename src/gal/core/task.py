@@ -149,6 +149,14 @@ class Task:
         return replace(own, closing=self.closing, keep_fitted=self._keeps_all)
 
     @property
+    def own_first(self) -> bool:
+        """Whether only the label holder fits the first residual, so that the others learn what it cannot. A
+        cross-validation has fewer rows, and loses a little by it.
+        """
+        usual = self.rows.n_parts == 0 and self.release is None and not self.moving
+        return usual and self.rounds > 1 and self.alone is not None
+
+    @property
     def needs_sentinel(self) -> bool:
         """Whether one fold of the cross-validation is learned before any of its rows are sent: something
         of the label holder's own is compared with assistance, here or by a private refit.

@@ -9,7 +9,7 @@ from gal.privacy.accounting import Cost
 from gal.privacy.mechanisms.contract import LabelMechanism, PaperMechanism
 
 NONE = (
-    "No privacy mechanism: residuals are sent as they are, and whoever receives those of round 1 can know "
+    "No privacy mechanism: residuals are sent as they are, and whoever receives the first can know "
     "every training label (for classes, the one positive entry is the class)."
 )
 PAPER = (
