@@ -62,12 +62,14 @@ class AssembledTask:
     ) -> Learned:
         """Algorithm 1; fitted models stay with the organizations."""
         times, reached, refit = [time.perf_counter()], list[Progress](), None
+        if progress is not None:
+            self.asking.resumes(progress)
 
         def note(now: Progress) -> None:
             times.append(time.perf_counter())
             reached[:] = [now]
             if on_round is not None:
-                on_round(now)
+                on_round(self.asking.noted(now))
 
         with (
             open_driver(n_jobs) as driver,

@@ -150,6 +150,11 @@ def test_a_column_that_hardly_moves_is_not_blown_up() -> None:
     np.testing.assert_array_equal(projected(np.zeros((3, 1)), [np.ones((3, 1))], np.ones(1)), 0.0)
 
 
+def test_columns_that_are_constant_but_for_rounding_are_projected() -> None:
+    faint = np.array([[2.0**-60], [-(2.0**-60)]])
+    np.testing.assert_allclose(projected(np.ones((2, 1)), [faint, 2 * faint], np.ones(2)), 1.0)
+
+
 def test_the_stacker_sees_the_absent_answer_about_another_row() -> None:
     """A stacker that adds the product of two answers: without one of them it adds another row's."""
 

@@ -18,6 +18,7 @@ pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from gal import GALClassifier, GALRegressor, Organization, learn, predict
 from gal.core.requests import FitRequest
+from gal.core.state import Progress
 from gal.engine.drivers import Traffic
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.evaluate.baselines.late import LateSumRegressor
@@ -217,6 +218,22 @@ def test_who_drops_out_stays_out_where_that_was_agreed() -> None:
     assert set(answer.missing) <= {"b"}
     without = predict(expected, plain, {name: view for name, view in views(X).items() if name != "b"})
     assert np.abs(answer.output - without.output).max() < 0.05 * y.std()
+
+
+@pytest.mark.parametrize("finished", [1, 3])
+def test_a_resumed_learning_writes_on_the_same_grid_and_asks_nobody_who_dropped_out(finished: int) -> None:
+    X, y = table()
+    FailsFrom.fits, saved = 0, list[Progress]()
+    members = organizations(X)
+    members[2] = Organization("b", X[:, 4:6], FailsFrom(2))
+    options: dict[str, Any] = {"rounds": 5, "secrecy": Sums(drop_outs=1), "scale_residual": False}
+    whole = learn(y, members, cross_validation=0, on_round=saved.append, **options)
+    FailsFrom.fits = min(finished, 2)
+    resumed = learn(y, members, cross_validation=0, progress=saved[finished - 1], **options)
+    assert len(set(whole.summed_units)) > 1
+    assert repr(resumed) == repr(whole)
+    assert FailsFrom.fits == (3 if finished == 1 else 2)
+    assert predict(resumed, members).output.tobytes() == predict(whole, members).output.tobytes()
 
 
 def test_nobody_drops_out_by_default() -> None:

@@ -180,6 +180,8 @@ class Progress:
     """By round and organization: fitted values of the task's ``kept_rows``, shape (rows, K)."""
     initial_train_loss: float = float("nan")
     initial_validation_loss: float = float("nan")
+    summed_units: tuple[float, ...] = ()
+    """As in :class:`Ensemble`."""
 
 
 def plain(value: Any) -> Any:

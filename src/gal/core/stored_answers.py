@@ -106,8 +106,10 @@ def projected(target: Floats, known: Sequence[Floats], usual: Floats) -> Floats:
         return np.broadcast_to(mean, target.shape)
     table = np.stack([(one - one.mean(axis=0)).ravel() for one in known])
     aim = (target - mean).ravel()
-    pull = max(float(np.mean(aim**2)), float(np.finfo(np.float64).tiny))
-    counts = np.linalg.solve(table @ table.T + pull * np.eye(len(known)), table @ aim + pull * usual)
+    products = table @ table.T
+    tiny = float(np.finfo(np.float64).tiny)
+    pull = max(float(np.mean(aim**2)), 1e-14 * float(np.trace(products)), tiny)  # constants: anything but 0
+    counts = np.linalg.solve(products + pull * np.eye(len(known)), table @ aim + pull * usual)
     return np.asarray(mean + (counts @ table).reshape(target.shape))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from gal.core.guards.plausible import Outside
 from gal.core.replies import Answers
 from gal.core.requests import Request
-from gal.core.state import Ensemble
+from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
 from gal.engine.assisted_model import AssistedModel
 from gal.engine.drivers import Driver, Traffic, ask
@@ -47,6 +47,13 @@ class WayOfAsking:
     ) -> list[Mapping[str, Any]]:
         """One round trip: the replies to each request."""
         return ask(task, organizations, driver, requests)
+
+    def resumes(self, progress: Progress) -> None:
+        """Take up what ``noted`` has added to a progress."""
+
+    def noted(self, progress: Progress) -> Progress:
+        """A finished round, with what only this asking knows of it."""
+        return progress
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
         """What was learned, with what only this asking knows of it."""

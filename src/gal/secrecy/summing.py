@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.requests import FitRequest, Request
-from gal.core.state import ByName, Ensemble
+from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.task import Task
 from gal.engine.drivers import Driver, Traffic, ask
 from gal.engine.options import Options
@@ -181,6 +181,18 @@ class Summing(WayOfAsking):
         own = {name: said for name, said in replies.items() if name not in self.members}
         return own | {SUM: total / len(self.members)}
 
+    def resumes(self, progress: Progress) -> None:
+        """Take up who dropped out when, and the units of the rounds until then."""
+        self._units = dict(enumerate(progress.summed_units, start=1))
+        self._left_out = {done.round: dict(done.left_out) for done in progress.rounds}
+        last = max(self._left_out, default=0)
+        self._circle.lost = frozenset(self.members) & set(self._left_out.get(last, {}))
+
+    def noted(self, progress: Progress) -> Progress:
+        """A finished round, with who dropped out when, and the units."""
+        units = tuple(self._units[done.round] for done in progress.rounds)
+        return replace(progress, rounds=_with_lost(progress.rounds, self._left_out), summed_units=units)
+
     def concluded(self, ensemble: Ensemble) -> Ensemble:
         """The same with the names of those in the sum, and who dropped out when."""
         return concluded(ensemble, sorted(self.members), self._left_out, self._units)
@@ -193,16 +205,20 @@ def concluded(
     units: Mapping[int, float],
 ) -> Ensemble:
     """What was learned from sums, with who is in them and, by round, who dropped out and why, and in what
-    units answers were written (1, as is usual, of rounds before a resuming).
+    units answers were written.
     """
     rounds = ensemble.rounds
     if ensemble.track == "assisted":
-        rounds = tuple(
-            replace(done, left_out=ByName({**done.left_out, **left_out.get(done.round, {})}))
-            for done in rounds
-        )
+        rounds = _with_lost(rounds, left_out)
     used = tuple(units.get(done.round, 1.0) for done in rounds)
     return replace(ensemble, rounds=rounds, summed=tuple(members), summed_units=used)
+
+
+def _with_lost(rounds: Sequence[Round], left_out: Mapping[int, Mapping[str, str]]) -> tuple[Round, ...]:
+    """Rounds with who dropped out of the sum, and why."""
+    return tuple(
+        replace(done, left_out=ByName({**done.left_out, **left_out.get(done.round, {})})) for done in rounds
+    )
 
 
 def _is_numbers(said: Any) -> bool:
