@@ -118,7 +118,7 @@ def data_dir() -> Path:
 @pytest.fixture(scope="module")
 def few_trees() -> Iterator[None]:
     """Ten trees in the models on all columns, where not how good these are is looked at."""
-    pooled = import_module("gal.evaluate.baselines.pooled")  # not the function of that name
+    pooled = import_module("gal.evaluate.pooled")  # not the function of that name
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pooled, "MOST", 10)

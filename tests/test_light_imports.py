@@ -24,7 +24,7 @@ MODULES = [
     "gal.engine.organization",
     "gal.engine.drivers",
     "gal.engine.options",
-    "gal.evaluate.baselines",
+    "gal_bench.baselines",
     "gal.privacy.mechanisms.paper",
     "gal.engine.stacking",
     "gal.storage",
@@ -87,7 +87,7 @@ assert linear.score(X, classes) > 0.8
 """
 
 LEARNERS = """
-from gal.evaluate.baselines import METHODS, learn_assisted, learn_late
+from gal_bench.baselines import METHODS, learn_assisted, learn_late
 options = Options(rounds=2, cross_validation=0, closing=False)
 for labels in (regression_labels(y, options), class_labels(classes, options)):
     task = make_task(labels, names, options, label_holder="a")

@@ -14,11 +14,11 @@ from typing import Any
 from zipfile import BadZipFile
 
 from gal.errors import ExperimentError, GALError, InvalidInputError, MissingExtraError
-from gal.evaluate.spreading import Spread
 from gal_bench.cache import Cache
 from gal_bench.cells import Cell, Outcome, Sources, run_to_the_end
 from gal_bench.runs.tabular_cells import find_split
 from gal_bench.specs import RowSpec, TableSpec
+from gal_bench.spreading import Spread
 
 IN_ALL_CORES = Spread()
 Observer = Callable[[int, int, str], None]

@@ -18,8 +18,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from gal.errors import InvalidInputError, did_you_mean
 from gal.estimators import GALRegressor
-from gal.evaluate.baselines import METHODS
 from gal.privacy.accounting import check_delta, check_epsilon
+from gal_bench.baselines import METHODS
 from gal_bench.cells import DEEP_METHODS, DEEP_MODELS, DEEP_SETS, OFFICIAL, ROUNDS, Cell
 from gal_bench.data.datasets import DATASETS
 from gal_bench.data.splits import PROTOCOLS

@@ -1,15 +1,13 @@
-"""Tables and simulations on a Dask cluster: the same as on the cores of one machine, to the last digit."""
+"""Tables on a Dask cluster: the same as on the cores of one machine, to the last digit."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from sklearn.datasets import load_diabetes
 from typer.testing import CliRunner
 
 from gal.cli.app import app
@@ -50,24 +48,3 @@ def figures(folder: Path) -> pd.DataFrame:
     [path] = folder.glob("*.csv")
     table = pd.read_csv(path)
     return table.drop(columns="seconds")
-
-
-def test_a_simulation_is_the_same_on_every_backend(tmp_path: Path, scheduler: str) -> None:
-    found = [simulated(tmp_path, *where) for where in (("loky",), ("dask", "--scheduler", scheduler))]
-    assert found[0] == found[1]
-
-
-def simulated(folder: Path, *where: str) -> Any:
-    """What a simulation says, but for the seconds."""
-    load_diabetes(as_frame=True).frame.head(200).to_csv(folder / "t.csv", index=False)
-    (folder / "o.toml").write_text('[organizations]\nclinic = ["age", "sex"]\nlab = ["s1", "s2", "bmi"]\n')
-    what = ("--target", "target", "--organizations", str(folder / "o.toml"))
-    how = ("--folds", "3", "--rounds", "2", "--json", "--backend", *where)
-    return without_seconds(printed("simulate", str(folder / "t.csv"), *what, *how))
-
-
-def without_seconds(text: str) -> Any:
-    facts = json.loads(text)
-    for curve in facts["learning"]:
-        curve.pop("seconds", None)
-    return {name: value for name, value in facts.items() if name != "seconds"}

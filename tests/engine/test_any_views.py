@@ -19,9 +19,9 @@ from gal.engine.labels import class_labels, regression_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError
-from gal.evaluate.baselines import learn_assisted, learn_late
 from gal.models import Sequences, check_local_model
 from gal.models.adapters import AllOutputs, as_local_model, prepared
+from gal_bench.baselines import learn_assisted, learn_late
 from moving_models import (
     OPTIONS,
     PREPARED,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -16,16 +15,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from gal.errors import InvalidOptionError
-from gal.evaluate.baselines import METHODS
-from gal.evaluate.baselines.pooled import NAMES
+from gal.evaluate import pooled as module
+from gal.evaluate.pooled import NAMES
 from small_tables import PARTS, health, ill, stages
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
 
 def pooled(**options: Any) -> Any:
-    common = {"classes": False, "organizations": PARTS, "local_models": Ridge(), "rounds": 3}
-    return METHODS["pooled"](**common | {"random_state": 0} | options)
+    common = {"classes": False, "organizations": PARTS, "local_models": Ridge()}
+    return module.pooled(**common | {"random_state": 0} | options)
 
 
 def test_pooled_takes_the_linear_model_for_a_line() -> None:
@@ -43,7 +42,7 @@ def xor(seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
 
 
 def test_pooled_takes_trees_for_a_chessboard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["gal.evaluate.baselines.pooled"], "MOST", 100)
+    monkeypatch.setattr(module, "MOST", 100)
     X, y = xor()
     trees = {"histogram gradient boosting"}
     assert pooled().fit(X, 10.0 * y).chosen_ in trees
@@ -87,7 +86,6 @@ def test_pooled_mixed_table_with_gaps() -> None:
 
 
 def test_pooled_large_table_holds_a_fifth_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["gal.evaluate.baselines.pooled"]  # its name also is the method's
     monkeypatch.setattr(module, "SMALL", 100)
     monkeypatch.setattr(module, "ENOUGH", 200)
     X, y = health(300)
@@ -100,7 +98,6 @@ def test_boosting_has_as_many_trees_as_validation_rows_bear(
     classes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a large table it stops on validation rows; in a small one it has as many trees as were best."""
-    module = sys.modules["gal.evaluate.baselines.pooled"]
     X, y = ill(300) if classes else health(300)
     monkeypatch.setattr(module, "MOST", 200)
     noise = np.random.default_rng(0).permutation(y)
@@ -116,7 +113,7 @@ def test_boosting_has_as_many_trees_as_validation_rows_bear(
 
 
 def test_logistic_regression_is_as_strong_as_validation_rows_bear(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["gal.evaluate.baselines.pooled"], "STRENGTHS", (0.01, 10.0))
+    monkeypatch.setattr(module, "STRENGTHS", (0.01, 10.0))
     X, y = ill(60)
     only = {"classes": True, "candidates": ["linear model"]}
     wide = X.assign(**{f"noise {k}": np.random.default_rng(k).normal(size=60) for k in range(80)})

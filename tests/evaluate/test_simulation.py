@@ -14,9 +14,9 @@ from sklearn.pipeline import make_pipeline
 
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.evaluate import Interval, Verdict, simulate
-from gal.evaluate.baselines.pooled import NAMES, PooledRegressor
 from gal.evaluate.comparing.intervals import verdict_of
 from gal.evaluate.metrics import METRICS, metric_for
+from gal.evaluate.pooled import NAMES, PooledRegressor
 from small_tables import Counter, Raising
 
 pytestmark = pytest.mark.usefixtures("few_trees")

@@ -19,7 +19,6 @@ from sklearn.linear_model import LinearRegression
 
 from bench_runs import PLAIN, TABLES, eight, part_of, run_of
 from gal.errors import ExperimentError
-from gal.evaluate.spreading import Spread
 from gal.warnings import InterruptedWarning
 from gal_bench import cells as running_module
 from gal_bench.cache import (
@@ -41,6 +40,7 @@ from gal_bench.runner import Run, run_tables
 from gal_bench.runs import tabular_cells
 from gal_bench.runs.tabular_cells import find_split
 from gal_bench.specs import Printed, RowSpec, TableSpec
+from gal_bench.spreading import Spread
 
 ONE = Spread(n_jobs=1)
 COMPOSED = importlib.util.find_spec("dp_accounting") is not None

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
-from gal.cli.benching import running
 from gal.cli.screen import ProgressLine
 from gal.errors import InvalidInputError
+from gal_bench.command import running
 
 
 def bench(*words: str) -> Any:

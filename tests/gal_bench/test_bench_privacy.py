@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 
 from bench_runs import PLAIN, TABLES, part_of, run_of
-from gal.cli.benching.bench_report import _shown, run_facts
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.privacy import LaplaceLabels, RandomisedResponse
 from gal.privacy.leakage import Share
 from gal_bench.cache import Cache, deciding_files, fingerprint
 from gal_bench.cells import Cell, Outcome, Sources, run_cell
+from gal_bench.command.bench_report import _shown, run_facts
 from gal_bench.data.datasets import load
 from gal_bench.pages.leaks import leak_of
 from gal_bench.pages.results import page

@@ -23,11 +23,11 @@ from rich.console import Console
 
 import forked
 import gal
-from gal.cli.demo import demo, print_demo
 from gal.core.contributions import Contribution, Contributions
 from gal.core.state import plain
 from gal.errors import InvalidInputError, NodeError
 from gal.node.work.sandbox import landlock_version
+from gal_bench.demo.command import demo, print_demo
 from gal_bench.demo.confined import can_reach
 from gal_bench.demo.demo_checks import InOneProcess, Revealed, gain_interval, labels_from, worked_out
 from gal_bench.demo.four_nodes import (

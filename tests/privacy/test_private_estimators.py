@@ -18,7 +18,6 @@ from gal import GALClassifier, GALRegressor
 from gal.core.requests import FitRequest, Request
 from gal.core.state import plain
 from gal.errors import InvalidLabelsError, InvalidOptionError, PrivacyError
-from gal.evaluate.baselines.late import LateSumClassifier
 from gal.privacy import (
     GaussianLabels,
     LaplaceLabels,
@@ -27,6 +26,7 @@ from gal.privacy import (
     RandomisedResponse,
     SeededNoise,
 )
+from gal_bench.baselines.late import LateSumClassifier
 
 Values = NDArray[Any]
 PARTS = {"bank": [0, 1], "shop": [2, 3], "lab": [4, 5]}

@@ -21,12 +21,12 @@ from gal.core.requests import FitRequest
 from gal.core.state import Progress
 from gal.engine.drivers import Traffic
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
-from gal.evaluate.baselines.late import LateSumRegressor
 from gal.secrecy import Sums
 from gal.secrecy.collector import Collector
 from gal.secrecy.ring import Ring, from_ring, to_ring
 from gal.secrecy.summing import Summing
 from gal.secrecy.terms import SUM
+from gal_bench.baselines.late import LateSumRegressor
 
 NAMES = ("bank", "a", "b", "c", "d")
 PLAIN: dict[str, Any] = {"weights": "uniform", "closing": False}

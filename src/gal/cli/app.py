@@ -28,7 +28,7 @@ EXIT_TOO_FEW = 5
 EXIT_INTERRUPTED = 130
 
 COMMANDS = {
-    "demo": "gal.cli.demo:demo",
+    "demo": "gal_bench.demo.command:demo",
     "simulate": "gal.cli.simulation:simulate_command",
     "leakage": "gal.cli.leakage:leakage_command",
     "init": "gal.cli.nodes:init",
@@ -45,7 +45,7 @@ COMMANDS = {
     "audit": "gal.cli.nodes:audit",
     "privacy": "gal.cli.privacy:privacy",
     "backup": "gal.cli.backups:backup_command",
-    "bench": "gal.cli.benching.bench:bench",
+    "bench": "gal_bench.command.bench:bench",
 }
 """Where each command is, in the order in which people need them."""
 

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from gal.cli.options import AsJson, Report, Rounds, Scheduler, Seed, check_report_path, write_report_to
+from gal.cli.options import AsJson, Report, Rounds, Seed, check_report_path, write_report_to
 from gal.cli.screen import ProgressLine, Screen, print_cells, print_parts
 from gal.errors import InvalidInputError
 from gal.models.tabular.readings import DECLARED
@@ -22,7 +22,6 @@ from gal.models.tabular.readings import DECLARED
 if TYPE_CHECKING:
     from gal.evaluate import Simulation
     from gal.evaluate.profile import Remark
-    from gal.evaluate.spreading import Spread
     from gal.evaluate.understood import UsedColumn
 
 NAMES = 12
@@ -62,14 +61,6 @@ def simulate_command(
             show_default=False,
         ),
     ] = None,
-    backend: Annotated[
-        str | None,
-        typer.Option(
-            help="Folds side by side: loky (cores of this machine), dask (a cluster).",
-            show_default=False,
-        ),
-    ] = None,
-    scheduler: Scheduler = None,
     report: Report = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +92,6 @@ def simulate_command(
             metric=metric,
             folds=folds,
             seed=seed,
-            spread=_spread(backend, scheduler),
             kinds=kinds_said(column or []),
             on_step=lambda step: progress(step, share_done(step)),
             on_columns=None if as_json else lambda used: progress.above(partial(print_columns, used, out)),
@@ -112,13 +102,6 @@ def simulate_command(
         print_simulation(found, out)
     write_report_to(report, lambda: facts_of_simulation(found))
     raise typer.Exit(EXIT_CODES[found.verdict])
-
-
-def _spread(backend: str | None, scheduler: str | None) -> Spread | None:
-    """Who computes the folds; None: one after another, with all cores each."""
-    from gal.evaluate.spreading import Spread
-
-    return None if backend is None and scheduler is None else Spread(backend or "loky", scheduler)
 
 
 def share_done(step: str) -> float | None:

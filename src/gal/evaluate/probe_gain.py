@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gal.engine.task_making import LARGE
 from gal.errors import InvalidOptionError
-from gal.evaluate.baselines import METHODS
+from gal.evaluate.methods import gal
 from gal.evaluate.metrics import Metric
 from gal.evaluate.wording import number
 from gal.privacy.statements import PROBES_PAGE, PROBES_REVEAL
@@ -79,14 +79,14 @@ def probe_gain(
     labels = np.unique(y[np.concatenate(rows)], return_inverse=True)[1] if metric.classes else None
     own, truth = (y[learn], y[judge]) if labels is None else np.split(labels, [len(learn)])
     try:
-        probed = fit(METHODS["gal"](**setting, interactions=True), X.iloc[learn], own)
+        probed = fit(gal(**setting, interactions=True), X.iloc[learn], own)
     except (
         InvalidOptionError
     ):  # such as models that move: the simulation itself has learned with these options
         return None
     if probed.probes_ is None:  # then nothing differs
         return None
-    without = fit(METHODS["gal"](**setting), X.iloc[learn], own)
+    without = fit(gal(**setting), X.iloc[learn], own)
     before, after = (_losses(model, X.iloc[judge], truth, metric) for model in (without, probed))
     scores = [float(metric.score(truth, metric.output(model, X.iloc[judge]))) for model in (without, probed)]
     if not _is_sure(before, after) or scores[1] <= scores[0]:

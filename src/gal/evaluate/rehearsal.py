@@ -21,7 +21,7 @@ from sklearn.model_selection import train_test_split
 from gal.core.state import plain
 from gal.engine.labels import are_classes, plain_labels
 from gal.errors import InvalidInputError, InvalidLabelsError
-from gal.evaluate.baselines.method import check_label_holder, gal_estimator
+from gal.evaluate.methods import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS
 from gal.models.tabular.frames import as_frame
 from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries

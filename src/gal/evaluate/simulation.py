@@ -17,7 +17,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -31,17 +31,16 @@ from gal.engine.labels import LARGEST_NUMBER, plain_labels
 from gal.engine.observing import LearningCurve
 from gal.engine.options import is_auto
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError, did_you_mean
-from gal.evaluate.baselines import METHODS
-from gal.evaluate.baselines.method import check_label_holder
 from gal.evaluate.comparing.intervals import Interval, Verdict, interval_of, scored, verdict_of
-from gal.evaluate.comparing.splitting import SplitRows, Splits, splits_of
+from gal.evaluate.comparing.splitting import Splits, splits_of
 from gal.evaluate.contribution_scores import Joining
 from gal.evaluate.evidence import Evidence, Exchange
+from gal.evaluate.methods import alone, check_label_holder, gal
 from gal.evaluate.metrics import METRICS, Metric, metric_for
+from gal.evaluate.pooled import pooled
 from gal.evaluate.probe_gain import ProbeGain, probe_gain
 from gal.evaluate.profile import Remark, profile_of
 from gal.evaluate.quality import Quality
-from gal.evaluate.spreading import Spread, with_one_core
 from gal.evaluate.understood import OnColumns, UsedColumn, readable_target, told_models, understood
 from gal.models.reading.converting import reading_of
 from gal.models.tabular.frames import as_frame
@@ -49,9 +48,6 @@ from gal.warnings import InterruptedWarning
 
 OnStep = Callable[[str], None]
 """Gets a sentence about what is done now."""
-
-COMPARED = {"alone": "alone", "alone_tuned": "pooled", "assisted": "gal", "pooled": "pooled"}
-"""The methods, by what they are called here."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +156,6 @@ def simulate(
     metric: str = "auto",
     folds: int | None = None,
     seed: int = 0,
-    spread: Spread | None = None,
     on_step: OnStep | None = None,
     kinds: Mapping[str, str] | None = None,
     on_columns: OnColumns | None = None,
@@ -168,7 +163,6 @@ def simulate(
     """Cross-validate alone, assisted and pooled on this table.
 
     ``kinds``: of what kind columns are, where a guess is wrong; ``on_columns`` gets what was understood.
-    ``spread`` computes splits side by side.
     """
     started, say = time.perf_counter(), on_step or (lambda _: None)
     frame = as_frame(table).rename(columns=str)
@@ -179,7 +173,7 @@ def simulate(
     splits = splits_of(y, classes=chosen.classes, folds=folds, seed=seed)
     others = [name for name in setting["organizations"] if name != setting["label_holder"]]
     joining = Joining(chosen, others, seed)
-    picked, outputs = _left_out_outputs((X, y), setting, splits, joining, evidence, say, spread)
+    picked, outputs = _left_out_outputs(X, y, setting, splits, joining, evidence, say)
     probes = probe_gain(X, y, setting, chosen, _fit, say)
     truth = y[splits.rows]
     say("confidence intervals")
@@ -250,7 +244,7 @@ def assisted_model(
     del setting["class_names"]
     frame = as_frame(table).rename(columns=str)
     X, _ = _understood(X, frame, setting)
-    return METHODS["gal"](**setting).fit(X, y)
+    return gal(**setting).fit(X, y)
 
 
 def _question(
@@ -294,78 +288,53 @@ def _understood(
 
 
 def _left_out_outputs(
-    data: tuple[pd.DataFrame, NDArray[Any]],
+    X: pd.DataFrame,
+    y: NDArray[Any],
     setting: Mapping[str, Any],
     splits: Splits,
     joining: Joining,
     evidence: Evidence,
     say: OnStep,
-    spread: Spread | None,
 ) -> tuple[dict[str, str], dict[str, list[NDArray[Any]]]]:
     """Which tuned models were chosen most often, and by split everybody's outputs of the rows left out."""
-    X, _ = data
     outputs: dict[str, list[NDArray[Any]]] = {}
     picked: dict[str, list[str]] = {}
-    fitted = _models(data, setting, splits, evidence, say, spread)
-    for split, models in zip(splits, fitted, strict=True):
-        train, test = X.iloc[split.train], X.iloc[split.test]
+    for index, split in enumerate(splits, 1):
+        test = X.iloc[split.test]
+        models = _models(
+            X.iloc[split.train], y[split.train], setting, evidence, say, f"part {index} of {len(splits)}"
+        )
         for name, model in models.items():
             outputs.setdefault(name, []).append(evidence.output(name, model, test))
-            if COMPARED[name] == "pooled":
+            if hasattr(model, "chosen_"):
                 picked.setdefault(name, []).append(model.chosen_)
-        evidence.learned(models["assisted"], len(train))
+        evidence.learned(models["assisted"], len(split.train))
         joining.note(models["alone"], models["assisted"], test)
     return {name: Counter(chosen).most_common(1)[0][0] for name, chosen in picked.items()}, outputs
 
 
 def _models(
-    data: tuple[pd.DataFrame, NDArray[Any]],
-    setting: Mapping[str, Any],
-    splits: Splits,
-    evidence: Evidence,
-    say: OnStep,
-    spread: Spread | None,
-) -> Iterator[dict[str, Any]]:
-    """By split: the fitted models. The first split is done here, where messages are counted."""
-    X, y = data
-
-    def case(split: SplitRows) -> tuple[pd.DataFrame, NDArray[Any], Mapping[str, Any]]:
-        return X.iloc[split.train], y[split.train], setting
-
-    first, *others = splits
-    job = partial(_fit_part, *case(first), say, f"part 1 of {len(splits)}")
-    yield job(evidence.message) if spread is None else with_one_core(job, (evidence.message,))
-    if spread is None:
-        for index, split in enumerate(others, 2):
-            yield _fit_part(*case(split), say, f"part {index} of {len(splits)}")
-        return
-    for index, models in enumerate(spread.run(_fit_part, map(case, others), in_order=True), 2):
-        say(f"part {index} of {len(splits)}, assisted")
-        yield models
-
-
-def _fit_part(
     X: pd.DataFrame,
     y: NDArray[Any],
     setting: Mapping[str, Any],
-    say: OnStep | None = None,
-    part: str = "",
-    on_message: Any = None,
+    evidence: Evidence,
+    say: OnStep,
+    part: str,
 ) -> dict[str, Any]:
-    """The models of one split; tuned ones are chosen on its training rows."""
-    models: dict[str, Any] = {}
-    own = {setting["label_holder"]: setting["organizations"][setting["label_holder"]]}
-    for name, method in COMPARED.items():
-        if name == "alone_tuned" and len(setting["organizations"]) == 1:  # assisted is alone then
-            continue
-        options: dict[str, Any] = {"organizations": own} if name == "alone_tuned" else {}
-        if say is not None and name != "alone_tuned":
-            say(f"{part}, {name}")
-        if name == "assisted" and say is not None:
-            options["on_round"] = partial(_say_round, say, f"{part}, {name}", setting["rounds"])
-        if name == "assisted" and on_message is not None:
-            options["on_message"] = on_message
-        models[name] = _fit(METHODS[method](**{**setting, **options}), X, y)
+    """The models of one split, fitted; tuned ones are chosen on its training rows."""
+    holder, organizations = setting["label_holder"], setting["organizations"]
+    tuned = {name: value for name, value in setting.items() if name != "rounds"}
+    say(f"{part}, alone")
+    models = {"alone": _fit(alone(**setting), X, y)}
+    if len(organizations) > 1:  # else assisted is alone
+        own = {holder: organizations[holder]}
+        models["alone_tuned"] = _fit(pooled(**{**tuned, "organizations": own}), X, y)
+    say(f"{part}, assisted")
+    on_round = partial(_say_round, say, f"{part}, assisted", setting["rounds"])
+    assisted = gal(**setting, on_round=on_round, on_message=evidence.message)
+    models["assisted"] = _fit(assisted, X, y)
+    say(f"{part}, pooled")
+    models["pooled"] = _fit(pooled(**tuned), X, y)
     return models
 
 

@@ -142,7 +142,7 @@ def baseline_predictions(
     table: pd.DataFrame, y: Floats, parts: Mapping[str, list[str]], train: Any, test: Any, rounds: int
 ) -> tuple[Floats, Floats, str]:
     """Predictions for the test rows: the label holder (the first) alone, the best pooled model; its name."""
-    from gal.evaluate.baselines import METHODS
+    from gal_bench.baselines import METHODS
 
     names = {name: list(columns) for name, columns in parts.items()}
     setting: dict[str, Any] = {

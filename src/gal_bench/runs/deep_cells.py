@@ -26,9 +26,9 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
 from gal.errors import MissingDataError
-from gal.evaluate.baselines.assisted_learning import learn_assisted
-from gal.evaluate.baselines.fusion import FusedNetworks
 from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
+from gal_bench.baselines.assisted_learning import learn_assisted
+from gal_bench.baselines.fusion import FusedNetworks
 from gal_bench.cells import IMAGE_SETS, Cell, Outcome, Sources
 from gal_bench.data.view_sets import ViewSet
 from gal_bench.runs.deep_models import fusion_network, fusion_training, models_by_organization

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.evaluate.baselines import METHODS
+from gal_bench.baselines import METHODS
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import Split, paper, per_seed, skewed, split_by_name

@@ -16,18 +16,18 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from gal.cli.benching.bench_report import print_runs, run_facts
 from gal.cli.screen import ProgressLine, Screen
 from gal.errors import InvalidInputError, MissingExtraError
-from gal.evaluate.spreading import Spread
 from gal_bench.cache import Cache, read_kept
 from gal_bench.cells import DEEP_SETS, OFFICIAL, ON_REQUEST, Sources
+from gal_bench.command.bench_report import print_runs, run_facts
 from gal_bench.data.datasets import DATASETS
 from gal_bench.data.splits import PROTOCOLS
 from gal_bench.pages.results import narrow, write_results
 from gal_bench.run_plan import write_plan
 from gal_bench.runner import Observer, left_to_run, run_tables
 from gal_bench.specs import TableSpec, check_names, read_own_tables, read_tables
+from gal_bench.spreading import Spread
 
 READABLE = [name for name in DEEP_SETS if name not in ON_REQUEST]
 

@@ -38,13 +38,7 @@ from gal.engine.labels import (
 )
 from gal.engine.options import Options
 from gal.errors import InvalidOptionError
-from gal.evaluate.baselines.method import (
-    Estimator,
-    OrganizationsColumns,
-    all_columns,
-    check_label_holder,
-    options_used,
-)
+from gal.evaluate.methods import OrganizationsColumns, all_columns, check_label_holder
 from gal.evaluate.understood import kinds_told
 from gal.models.tabular import TableEncoder
 from gal.models.tabular.frames import as_table
@@ -82,22 +76,18 @@ def pooled(
     organizations: OrganizationsColumns,
     label_holder: str | None = None,
     local_models: Any = None,
-    rounds: str | int = "auto",  # noqa: ARG001
     random_state: Any = None,
     **options: Any,
-) -> Estimator:
+) -> PooledClassifier | PooledRegressor:
     """The best of several tuned models on all columns, chosen on training rows.
 
-    Uses the options ``loss`` and ``preset``, which say by what loss to choose, and ``candidates``
-    (default: all), and what local models were told of columns. It has no local models and no rounds: these
-    and all other options are ignored.
+    ``options``: ``loss`` and ``preset`` say by what loss to choose, ``candidates`` among which models. Of
+    local models it takes what they were told of columns.
     """
     check_label_holder(organizations, label_holder)
-    used = options_used(options, ("loss", "preset", "candidates"))
-    made: Estimator = (PooledClassifier if classes else PooledRegressor)(
-        all_columns(organizations), random_state=random_state, kinds=kinds_told(local_models), **used
+    return (PooledClassifier if classes else PooledRegressor)(
+        all_columns(organizations), random_state=random_state, kinds=kinds_told(local_models), **options
     )
-    return made
 
 
 class _Pooled(BaseEstimator):  # type: ignore[misc]

@@ -21,13 +21,14 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.errors import GALError, InvalidOptionError, LocalModelError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
-from gal.evaluate.baselines.ensembles import (
+from gal.evaluate.methods import OrganizationsColumns, check_label_holder
+from gal_bench.baselines.ensembles import (
     baseline_round,
     finished_ensemble,
     refuse_protection,
     train_loss,
 )
-from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder, options_used
+from gal_bench.baselines.method import Estimator, options_used
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]

@@ -20,9 +20,9 @@ from gal.core.state import Ensemble
 from gal.core.task import Task, local_seed
 from gal.engine.organization import Organization
 from gal.errors import LocalModelError
-from gal.evaluate.baselines.ensembles import baseline_round, finished_ensemble, train_loss
 from gal.models import PaperLinear
 from gal.models.paper_linear import batches, initial_parameters
+from gal_bench.baselines.ensembles import baseline_round, finished_ensemble, train_loss
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]

@@ -20,15 +20,16 @@ from gal.core.task import Task
 from gal.engine.drivers import IN_PROCESS, Driver, Traffic, drive_learning, drive_prediction
 from gal.engine.organization import Organization
 from gal.estimators import _GAL, GALClassifier, GALRegressor
-from gal.evaluate.baselines.ensembles import (
+from gal.evaluate.methods import OrganizationsColumns, check_label_holder
+from gal.models import PaperLinear
+from gal_bench.baselines.ensembles import (
     baseline_round,
     finished_ensemble,
     refuse_protection,
     train_loss,
 )
-from gal.evaluate.baselines.late_paper import learn_layers
-from gal.evaluate.baselines.method import Estimator, OrganizationsColumns, check_label_holder
-from gal.models import PaperLinear
+from gal_bench.baselines.late_paper import learn_layers
+from gal_bench.baselines.method import Estimator
 
 Floats = NDArray[np.float64]
 
@@ -40,7 +41,7 @@ def late_sum(
 
     Every F_m is learned by GAL with one organization, which takes all options. With
     ``preset="paper"`` and linear models they are the authors' layers instead, without F^0: see
-    ``gal.evaluate.baselines.late_paper``.
+    ``gal_bench.baselines.late_paper``.
     """
     kind = LateSumClassifier if classes else LateSumRegressor
     made: Estimator = kind(

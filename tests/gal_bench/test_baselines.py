@@ -19,9 +19,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 from gal import GALClassifier, GALRegressor
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError, LocalModelError
-from gal.evaluate.baselines import METHODS
-from gal.evaluate.baselines.late import LateAverageRegressor
 from gal.models import PaperLinear
+from gal_bench.baselines import METHODS
 from small_tables import PARTS, Counter, Raising, Spoiled, health, ill, stages
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -230,7 +229,7 @@ def test_the_papers_late_fusion_clips_all_layers_together(monkeypatch: pytest.Mo
     start = {"bank": np.array([0.1, -0.2, 0.3]), "lab": np.array([-0.4, 0.5, 0.2])}
     drawn = iter([start["bank"], start["lab"]])
     monkeypatch.setattr(
-        "gal.evaluate.baselines.late_paper.initial_parameters",
+        "gal_bench.baselines.late_paper.initial_parameters",
         lambda *_: next(drawn)[None].astype(np.float32),
     )
     local = PaperLinear("l1", epochs=70, standardize=False)
@@ -399,14 +398,6 @@ def test_turns_that_fail_are_named() -> None:
         make("assisted_learning", local_models=raising).fit(X, y)
     with pytest.raises(InvalidOptionError, match="rate must be a number above 0, got -1"):
         make("assisted_learning", rate=-1).fit(X, y)
-
-
-def test_baselines_are_saved_like_gal(tmp_path: Path) -> None:
-    X, y = health(FEW)
-    model = make("late_average", local_models=None, preset="paper").fit(X, y)
-    model.save(tmp_path / "late.gal")
-    loaded = LateAverageRegressor.load(tmp_path / "late.gal")
-    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
 # --- against the authors' own code

@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
-from gal.evaluate.baselines.fusion import FusedNetworks
 from gal.models.deep import Inputs, cnn_body, lstm_body, mlp_body
 from gal.models.deep.training import Training
 from gal.models.sequences import Sequences
 from gal.warnings import GALWarning
+from gal_bench.baselines.fusion import FusedNetworks
 
 Floats = NDArray[np.float64]
 FUSIONS: tuple[Any, ...] = ("features", "outputs")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gal.cli.options import AsJson, Backend, Scheduler
+from gal.cli.options import AsJson
 from gal.errors import InvalidInputError
 
 
@@ -43,8 +43,13 @@ def bench(
     ] = None,
     results: Annotated[Path, typer.Option(help="Where tables, pictures and the cache go.")] = Path("results"),
     jobs: Annotated[int, typer.Option(help="Runs side by side; -1: as many as there are cores.")] = -1,
-    backend: Backend = "loky",
-    scheduler: Scheduler = None,
+    backend: Annotated[
+        str, typer.Option(help="Who runs: loky (cores of this machine), dask (a cluster).", metavar="NAME")
+    ] = "loky",
+    scheduler: Annotated[
+        str | None,
+        typer.Option(help="Address of the Dask cluster: tcp://HOST:8786.", metavar="URL", show_default=False),
+    ] = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Run deep tables here too: hours without a GPU.")
     ] = False,
@@ -63,9 +68,9 @@ def bench(
     Runs that are in the cache under RESULTS are not done again, so an interrupted bench goes on
     where it stopped. Deep tables (networks) show what is in the cache; --deep runs the rest.
     """
-    from gal.cli.benching.bench_report import print_tables
-    from gal.cli.benching.running import known_tables, narrowed_tables, run_bench, write_missing
-    from gal.evaluate.spreading import Spread
+    from gal_bench.command.bench_report import print_tables
+    from gal_bench.command.running import known_tables, narrowed_tables, run_bench, write_missing
+    from gal_bench.spreading import Spread
 
     part = {
         "organizations": organizations or [],

@@ -1,1 +1,0 @@
-"""Commands for researchers: the paper's tables."""

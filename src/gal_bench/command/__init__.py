@@ -1,0 +1,1 @@
+"""``gal bench``: its options, its runs, and what it prints."""
