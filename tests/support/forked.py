@@ -298,13 +298,14 @@ def import_everything() -> None:
     from gal.node.work.worker_process import import_storage
 
     import_storage()  # without torch, which is not made to be forked
-    for name in ("cli.app", "cli.demo", "cli.learning", "cli.nodes", "node.admin.doctor"):
+    for name in ("cli.app", "cli.learning", "cli.nodes", "node.admin.doctor"):
         importlib.import_module(f"gal.{name}")
     importlib.import_module("gal.node.runtime.commands")
     importlib.import_module("gal.node.holder.label_holder")  # a node does when it is asked to learn
-    for name in ("duckdb", "prometheus_client", "sklearn.datasets", "gal_bench.demo.four_nodes"):
+    for name in ("duckdb", "prometheus_client", "sklearn.datasets"):
         importlib.import_module(name)
-    importlib.import_module("gal_bench.demo.confined")
+    for name in ("command", "four_nodes", "confined"):
+        importlib.import_module(f"gal_bench.demo.{name}")
     assert "torch" not in sys.modules
     assert threading.active_count() == 1, "threads do not live on in a fork"
     gc.freeze()  # none of it is garbage, and looking would copy its pages
