@@ -80,7 +80,7 @@ def deciding_files(*, deep: bool = False, leak: bool = False) -> list[Path]:
     whose leak is measured, in order.
     """
     passed_over = (*APART, *(COLUMNS if deep else NETWORKS), *(() if leak else METER))
-    folders = ("gal", "gal_bench/runs", "gal_bench/data")
+    folders = ("gal", "gal_bench/baselines", "gal_bench/runs", "gal_bench/data")
     found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     return sorted(one for one in found if not one.relative_to(ROOT).as_posix().startswith(passed_over))
 

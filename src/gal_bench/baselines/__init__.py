@@ -1,34 +1,8 @@
 """What GAL is compared with, all behind one interface: see ``Method`` and ``METHODS``."""
 
-from typing import Any
-
-from gal.evaluate.methods import alone, gal
-from gal.evaluate.pooled import pooled
-from gal_bench.baselines.assisted_learning import (
-    assisted_learning,
-    assisted_learning_last_only,
-    learn_assisted,
-)
-from gal_bench.baselines.late import late_average, late_sum, learn_late
-from gal_bench.baselines.method import Classifier, Estimator, Method, joint, options_used
-
-
-def _pooled(**options: Any) -> Estimator:
-    """The best tuned model on all columns; options of learning in rounds are ignored."""
-    common = ("classes", "organizations", "label_holder", "local_models", "random_state")
-    return pooled(**options_used(options, (*common, "loss", "preset", "candidates")))
-
-
-METHODS: dict[str, Method] = {
-    "gal": gal,
-    "alone": alone,
-    "joint": joint,
-    "pooled": _pooled,
-    "late_sum": late_sum,
-    "late_average": late_average,
-    "assisted_learning": assisted_learning,
-    "assisted_learning_last_only": assisted_learning_last_only,
-}
-"""Every method by name."""
+from gal_bench.baselines.assisted_learning import learn_assisted
+from gal_bench.baselines.late import learn_late
+from gal_bench.baselines.method import Classifier, Estimator, Method
+from gal_bench.baselines.methods import METHODS
 
 __all__ = ["METHODS", "Classifier", "Estimator", "Method", "learn_assisted", "learn_late"]
