@@ -49,6 +49,11 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Start:
             "--rows 120 --times 1 --loops 1",
             r"120 rows, 1 busy loops +CPU +\d(.|\n)*two jobs, 120 rows, idle: \d",
         ),
+        (
+            "accuracy",
+            "HEAD --tables Wine --splits 2",
+            r"Wine +\d\.\d+ -> +\d\.\d+ +[+-]0\.\d{4} \(0\.\d{4}\)",
+        ),
         ("nodes", "bytes --rows 300", r"from an organization +\d"),
         (
             "pieces",

@@ -64,7 +64,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     __module__ = "gal.models.tabular"  # where stored models look for it
 
     _fitted: tuple[ref[PreparedColumns], Rows | None, Floats] | None = None
-    """What categories and trees add to the rows of a prepared table that were just fitted; asked for once."""
+    """The fitted values of the rows of a prepared table that were just fitted; asked for once."""
 
     def __init__(
         self,
@@ -125,20 +125,21 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self.effects_: list[Floats] = []
         self.slopes_: list[Slopes] = []
         self.trees_: list[Trees] = []
-        added = np.zeros(target.shape)
-        left = target - coded.linear(self.coef_, self.intercept_)
+        fitted = coded.linear(self.coef_, self.intercept_)
         if coded.many:
-            self.effects_, added = fit_effects(coded.many, coded.places, left, weight)
-            self.slopes_, more = fit_slopes(coded, left - added, weight)
-            added = added + more
-            left = left - added
+            self.effects_, added = fit_effects(coded.many, coded.places, target - fitted, weight)
+            fitted += added
+            self.slopes_, added = fit_slopes(coded, target - fitted, weight)
+            fitted += added
         if trees > 0 and len(target) >= self.min_rows:
             coded.learn_bins()
-            grown = [grow(coded.binned, one, weight, Growth(trees, rate, leaves)) for one in left.T]
-            self.trees_ = [one for one, _ in grown]
-            added = added + np.column_stack([values for _, values in grown])
+            growth, left = Growth(trees, rate, leaves), target - fitted
+            for k, column in enumerate(left.T):
+                grown, added = grow(coded.binned, column, weight, growth)
+                self.trees_.append(grown)
+                fitted[:, k] += added
             self.n_iter_ += trees
-        self._fitted = (ref(prepared.columns), prepared.rows, added)
+        self._fitted = (ref(prepared.columns), prepared.rows, fitted)
         return self
 
     def predict(self, X: Any) -> Floats:
@@ -150,35 +151,32 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
             validate_data(
                 self, prepared.table, reset=False, skip_check_array=True
             )  # which says what is wrong
-        coded = prepared.coded(self.encoder_)
-        values = coded.linear(self.coef_, self.intercept_)
-        if coded.many or self.trees_:
-            values += self._added(prepared, coded)
+        values = self._values(prepared)
         return np.asarray(values[:, 0] if self.single_output_ else values)
 
-    def _added(self, prepared: PreparedTable, coded: CodedTable) -> Floats:
-        """What categories and trees add; to rows that were just fitted, what they added there."""
+    def _values(self, prepared: PreparedTable) -> Floats:
+        """Values (n, K); those of rows that were just fitted are known."""
         if self._fitted is None or self._fitted[0]() is not prepared.columns:
-            return self._beyond_ridge(coded)
-        (_, rows, added), self._fitted = self._fitted, None  # in each round it would be much to keep
+            return self._computed(prepared.coded(self.encoder_))
+        (_, rows, fitted), self._fitted = self._fitted, None  # in each round it would be much to keep
         if rows is None and prepared.rows is None:
-            return added
-        place = np.full(len(prepared.columns.table), len(added))
-        place[slice(None) if rows is None else rows] = np.arange(len(added))
+            return fitted
+        place = np.full(len(prepared.columns.table), len(fitted))
+        place[slice(None) if rows is None else rows] = np.arange(len(fitted))
         place = place if prepared.rows is None else place[prepared.rows]
-        values, others = added.take(place, axis=0, mode="clip"), np.flatnonzero(place == len(added))
+        values, others = fitted.take(place, axis=0, mode="clip"), np.flatnonzero(place == len(fitted))
         if len(others):
-            values[others] = self._beyond_ridge(prepared[others].coded(self.encoder_))
+            values[others] = self._computed(prepared[others].coded(self.encoder_))
         return values
 
-    def _beyond_ridge(self, coded: CodedTable) -> Floats:
-        added = np.zeros((len(coded), len(self.intercept_)))
+    def _computed(self, coded: CodedTable) -> Floats:
+        values = coded.linear(self.coef_, self.intercept_)
         if coded.many:
-            added = effects_of(self.effects_, coded.places)
-            add_slopes(self.slopes_, coded, added)
+            values += effects_of(self.effects_, coded.places)
+            add_slopes(self.slopes_, coded, values)
         for k, trees in enumerate(self.trees_):
-            added[:, k] += trees.predict(coded.binned)
-        return added
+            values[:, k] += trees.predict(coded.binned)
+        return values
 
     def __getstate__(self) -> Any:
         """Without what belongs to the rows that were fitted: it is not stored."""
