@@ -265,9 +265,6 @@ def test_audit(town: Town) -> None:
     gal("audit", "--home", town.lab, "--head", facts["head"])
     assert gal("audit", "--home", town.lab, "--head", "sha256:" + "1" * 64, code=3).err
     assert "no task is called 'rsk'" in gal("audit", "--home", town.lab, "--task", "rsk", code=3).err
-    archive = town.lab.parent / "cut.jsonl"  # nothing is a day old yet
-    same = gal("audit", "--home", town.lab, "--cut-older", 1, "--archive", archive, "--json").facts
-    assert (same["head"], same["n_trimmed"], archive.exists()) == (facts["head"], 0, False)
 
 
 # Tasks

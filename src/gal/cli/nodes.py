@@ -344,37 +344,19 @@ def audit(
         str | None,
         typer.Option(help="A head that you noted elsewhere: it must be in the log.", show_default=False),
     ] = None,
-    cut_older: Annotated[
-        int | None,
-        typer.Option(help="Cut off entries older than so many days first.", min=1, show_default=False),
-    ] = None,
-    archive: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="A file with what was cut off: verified with the log; with --cut-older, where it goes.",
-            show_default=False,
-        ),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Everything that left or entered, verified: what, to whom, how much, when."""
-    from gal.node.admin.status import audit_facts, cut_audit
+    from gal.node.admin.status import audit_facts
     from gal.node.config.configuration import home_of
 
-    archives = archive or []
-    if cut_older is not None:
-        if len(archives) > 1:
-            raise InvalidInputError("--cut-older writes one file: give --archive once")
-        cut_audit(home_of(home), cut_older, archives[0] if archives else None)
-        archives = []
-    facts = audit_facts(home_of(home), task, peer, last or None, head, archives)
+    facts = audit_facts(home_of(home), task, peer, last or None, head)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
         return
     out = Screen()
     print_table(_audit_summary(facts) if summary else _audit_entries(facts), out)
-    cut_off = f", of which the first {facts['n_trimmed']} were cut off" if facts["n_trimmed"] else ""
-    out.print(f"[green]verified[/]: {facts['n']} entries{cut_off}, head {facts['head']}")
+    out.print(f"[green]verified[/]: {facts['n']} entries, head {facts['head']}")
 
 
 def _audit_summary(facts: Mapping[str, Any]) -> Table:

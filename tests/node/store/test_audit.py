@@ -1,6 +1,4 @@
-"""The audit log: nothing altered, removed or cut off goes unnoticed; several may append. Old entries are
-cut off on purpose: what is left stays provable, and so is what was cut.
-"""
+"""The audit log: nothing altered, removed or cut off goes unnoticed; several may append."""
 
 from __future__ import annotations
 
@@ -19,19 +17,8 @@ from hypothesis import strategies as st
 
 from forked import Forked
 from gal.errors import AuditError, NodeError
-from gal.node.config.configuration import AuditSection
-from gal.node.journal.records import keep_no_longer, trim_audit
-from gal.node.store.audit import (
-    FIRST,
-    TRIMMED,
-    AuditEntry,
-    AuditLog,
-    Total,
-    export_entries,
-    read_archives,
-)
+from gal.node.store.audit import FIRST, AuditEntry, AuditLog, Total
 from patience import patient
-from small_network import quiet
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -297,142 +284,3 @@ def test_the_hash_is_the_one_that_is_documented(log: AuditLog) -> None:
     content = [FIRST, 1, entry.time, "out", "bank", "risk", 1, 0, "fitted", "200x3", entry.digest, 100, ""]
     text = json.dumps(content, separators=(",", ":"))
     assert entry.hash == "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-# Old entries are cut off
-
-
-@pytest.fixture
-def old(path: Path) -> Iterator[AuditLog]:
-    """Ten entries, one each day."""
-    with AuditLog(path, clock=Clock(timedelta(days=1))) as log:
-        for number in range(10):
-            log.append("in", "fit", peer="bank", round=number)
-        yield log
-
-
-def day(number: int) -> datetime:
-    return START + timedelta(days=number)
-
-
-def test_what_is_left_is_provable_and_goes_on(old: AuditLog) -> None:
-    before = old.verify()
-    made = old.trim(day(6), None)
-    assert made is not None
-    assert [one.seq for one in old.entries()] == [7, 8, 9, 10, 11]
-    assert (made.kind, made.seq, made.shape) == (TRIMMED, 11, "6")
-    old.append("out", "fitted", peer="bank")
-    found = old.verify(expected_head=before.head)
-    assert (found.n, found.n_trimmed) == (12, 6)
-    old.trim(day(9), None)
-    assert old.verify().n_trimmed == 9
-    with AuditLog(old.path) as again:
-        assert again.verify() == old.verify()
-
-
-def test_nothing_old_is_nothing_done(old: AuditLog) -> None:
-    assert old.trim(START, None) is None
-    assert old.verify().n == 10
-
-
-def test_the_newest_entry_stays(old: AuditLog) -> None:
-    old.trim(day(1000), None)
-    assert [one.seq for one in old.entries()] == [10, 11]
-    old.verify()
-
-
-def test_a_clock_that_was_set_back_does_not_tear_holes(old: AuditLog) -> None:
-    """Only the beginning is cut off: an old entry after a young one stays."""
-    with AuditLog(old.path, clock=lambda: START) as late:
-        late.append("in", "fit")
-    old.trim(day(6), None)
-    assert [one.seq for one in old.entries()] == [7, 8, 9, 10, 11, 12]
-    old.verify()
-
-
-@pytest.mark.parametrize(
-    ("statement", "says"),
-    [
-        ("delete from audit where seq <= 7", "entries 1 to 7 are missing"),
-        (f"delete from audit where kind = '{TRIMMED}'", "its end is missing"),
-        (f"update audit set shape = '8' where kind = '{TRIMMED}'", "not what was written"),
-        ("update audit set peer = 'x' where seq = 8", "not what was written"),
-        ("delete from audit where seq = 8", "entry 8 was removed"),
-    ],
-)
-def test_more_than_was_cut_off_is_missed(old: AuditLog, statement: str, says: str) -> None:
-    old.trim(day(6), None)
-    tamper(old.path, statement)
-    with pytest.raises(AuditError, match=says):
-        old.verify()
-
-
-def test_an_alteration_is_not_swept_away(old: AuditLog) -> None:
-    tamper(old.path, "update audit set peer = 'nobody' where seq = 2")
-    with pytest.raises(AuditError, match="altered at entry 2"):
-        old.trim(day(6), None)
-    assert len(old.entries()) == 10
-
-
-def test_entries_still_cannot_be_deleted_in_the_normal_way(old: AuditLog) -> None:
-    old.trim(day(6), None)
-    with (
-        contextlib.closing(sqlite3.connect(old.path)) as connection,
-        pytest.raises(sqlite3.IntegrityError, match="cannot be deleted"),
-    ):
-        connection.execute("delete from audit")
-
-
-def test_an_archive_and_the_log_are_one_chain(old: AuditLog, tmp_path: Path) -> None:
-    early = old.entries()[2].hash
-    whole = old.entries()
-    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
-    old.trim(day(4), first)
-    old.trim(day(8), second)
-    both = old.verify(archived=read_archives([first, second]), expected_head=early)
-    assert (both.n, both.n_trimmed) == (12, 0)
-    assert [*read_archives([first, second])] == whole[:8]
-    assert old.verify(archived=read_archives([second])).n_trimmed == 4
-    with pytest.raises(AuditError, match="give their archive, too"):
-        old.verify(expected_head=early)
-    with pytest.raises(AuditError, match="altered at entry"):
-        old.verify(archived=read_archives([first]))
-    second.write_text(second.read_text().replace('"bank"', '"shop"', 1))
-    with pytest.raises(AuditError, match="altered at entry 5"):
-        old.verify(archived=read_archives([first, second]))
-
-
-def test_an_archive_is_not_overwritten_and_then_nothing_is_cut(old: AuditLog, tmp_path: Path) -> None:
-    path = tmp_path / "there.jsonl"
-    path.write_text("mine")
-    with pytest.raises(AuditError, match="already"):
-        old.trim(day(4), path)
-    assert (path.read_text(), len(old.entries())) == ("mine", 10)
-
-
-@pytest.mark.parametrize("text", ["{}", "no json", "[]", '{"seq": 1}'])
-def test_a_file_that_is_no_archive_is_named(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_text(text)
-    with pytest.raises(AuditError, match=r"x\.jsonl is no archive"):
-        list(read_archives([path]))
-    with pytest.raises(AuditError, match="is no archive"):
-        list(read_archives([tmp_path / "nowhere"]))
-    export_entries([], tmp_path / "empty.jsonl")
-    assert list(read_archives([tmp_path / "empty.jsonl"])) == []
-
-
-def test_a_node_keeps_as_many_days_as_it_is_told(old: AuditLog, tmp_path: Path) -> None:
-    keep_no_longer(AuditSection(), old, quiet(), lambda: day(10)).set()
-    assert len(old.entries()) == 10
-    wanted = AuditSection(keep_days=3, archive=str(tmp_path / "archive"))  # type: ignore[arg-type]
-    trim_audit(wanted, old, quiet(), day(10))
-    assert [one.seq for one in old.entries()] == [8, 9, 10, 11]
-    [archive] = (tmp_path / "archive").iterdir()
-    assert old.verify(archived=read_archives([archive])).n_trimmed == 0
-
-
-def test_a_log_that_was_altered_is_said_and_not_cut(old: AuditLog) -> None:
-    tamper(old.path, "update audit set peer = 'nobody' where seq = 2")
-    trim_audit(AuditSection(keep_days=3), old, quiet(), day(10))
-    assert len(old.entries()) == 10

@@ -6,16 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gal.clock import utc_now
 from gal.errors import GALError, InvalidInputError
 from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.runtime.control import ask_node, running_node, starting_process
-from gal.node.store.audit import TRIMMED, AuditLog, Total, check_head, read_archives
+from gal.node.store.audit import AuditLog, Total, check_head
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.answer_noise import answer_noise, noise_facts
 from gal.transport import load_identity
@@ -100,18 +98,15 @@ def audit_facts(
     peer: str | None,
     limit: int | None,
     head: str | None,
-    archives: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Entries of the audit log, a summary, and the result of verifying the whole chain, with what was cut off
-    in ``archives``.
-    """
+    """Entries of the audit log, a summary, and the result of verifying the whole chain."""
     read_configuration(home)
     check_head(head)
     with closing(State(home)) as state:
         ids = {one.id for one in state.tasks()}
         known = task if task is None or task in ids else state.find_task(task).id
     with AuditLog(home / "state.sqlite") as log:
-        verified = log.verify(expected_head=head, archived=read_archives(archives))
+        verified = log.verify(expected_head=head)
         entries = log.entries(task=known, peer=peer, limit=limit)
         if peer is not None and not entries:
             named = sorted({one.peer for one in log.entries(task=known)} - {""})
@@ -122,18 +117,9 @@ def audit_facts(
         return {
             "n": verified.n,
             "head": verified.head,
-            "n_trimmed": verified.n_trimmed,
             "summary": [asdict(total) for total in log.summary()],
             "entries": [asdict(entry) for entry in entries],
         }
-
-
-def cut_audit(home: Path, days: int, archive: Path | None) -> dict[str, Any]:
-    """Cut off entries of the audit log that are older than so many days, into a new file or for good."""
-    read_configuration(home)
-    with AuditLog(home / "state.sqlite") as log:
-        made = log.trim(utc_now() - timedelta(days=days), archive)
-        return {"cut": 0 if made is None else int(made.shape), "head": log.verify().head}
 
 
 # Privacy
@@ -186,7 +172,6 @@ class _Kept:
     ) -> None:
         self.ledger, self.state, self._all = ledger, state, entries
         self._asked = {(one.task, one.peer) for one in totals if (one.direction, one.kind) == ("out", "fit")}
-        self._is_whole = all(one.kind != TRIMMED for one in totals)
         self.entries = [one for one in entries if task in {None, one.task}]
         promised = {one.id: one.terms.privacy for one in state.tasks() if one.role == "label holder"}
         self._promises = {
@@ -246,7 +231,7 @@ class _Kept:
         tasks = {one.key.partition("/")[0] for one in mine}
         asked = {peer for task, peer in self._asked if task in tasks}
         peers = {peer for one in mine for peer in one.peers}
-        return sorted(peers - asked) if asked and self._is_whole else []
+        return sorted(peers - asked) if asked else []
 
     def _task(self, mine: Sequence[Entry], delta: float, needs: Callable[[Entry], bool]) -> dict[str, Any]:
         """What one task told of one subject, by its charges."""

@@ -90,21 +90,6 @@ class Network(Section):
     proxy: Annotated[str, AfterValidator(check_proxy)] | None = None
 
 
-class AuditSection(Section):
-    """How long the audit log is kept."""
-
-    keep_days: Annotated[int, Field(ge=1)] | None = None
-    """Days; None: for ever."""
-    archive: FilePath | None = None
-    """A folder for what is cut off; None: it is deleted."""
-
-    @model_validator(mode="after")
-    def _archive_of_something(self) -> Self:
-        if self.archive is not None and self.keep_days is None:
-            raise ValueError("archive needs keep_days: nothing is cut off without it")
-        return self
-
-
 class WorkerSection(Section):
     """The process that computes: it is started when it is needed."""
 
@@ -223,7 +208,6 @@ class NodeFile(Section):
     privacy: Privacy = Privacy()
     predictions: Predictions = Predictions()
     network: Network = Network()
-    audit: AuditSection = AuditSection()
     worker: WorkerSection = WorkerSection()
 
     @model_validator(mode="after")
@@ -406,11 +390,6 @@ use = "tabular"                    # or linear, ridge, svr, knn, gradient_boosti
 
 # [network]
 # proxy = "http://proxy:3128"      # to get out of the house; default: the variable https_proxy
-
-# The audit log. Default: kept for ever.
-# [audit]
-# keep_days = 400                  # older entries are cut off; the rest stays provable
-# archive = "audit-archive"        # a folder for what is cut off; default: it is deleted
 
 # The process that computes is started when it is needed, and ends when nothing was asked of it for so long.
 # [worker]

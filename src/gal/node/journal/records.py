@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Any
 
 from gal.errors import NodeError
-from gal.node.config.configuration import AuditSection
 from gal.node.journal.logs import Log
 from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import LimitedError, Quotas
@@ -191,33 +189,3 @@ def _facts_of(message: Message, digest: str, n_bytes: int) -> dict[str, Any]:
         "digest": digest,
         "n_bytes": n_bytes,
     }
-
-
-def trim_audit(wanted: AuditSection, audit: AuditLog, log: Log, now: datetime) -> None:
-    """Cut off what is older than node.toml says; a broken log, or a full disk, is said in ``log``."""
-    archive = None if wanted.archive is None else wanted.archive / f"audit-{now:%Y%m%dT%H%M%S}.jsonl"
-    try:
-        if archive is not None:
-            archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        made = audit.trim(now - timedelta(days=wanted.keep_days or 0), archive)
-    except (NodeError, OSError) as error:
-        log.error("audit log not cut", why=str(error))
-    else:
-        if made is not None:
-            log.info("audit log cut", note=made.note, archive=archive)
-
-
-def keep_no_longer(
-    wanted: AuditSection, audit: AuditLog, log: Log, clock: Callable[[], datetime]
-) -> threading.Event:
-    """Trim now and once a day, in a thread that the event ends; nothing happens where everything is kept."""
-    ending = threading.Event()
-
-    def keep() -> None:
-        while not ending.is_set():
-            trim_audit(wanted, audit, log, clock())
-            ending.wait(24 * 3600.0)
-
-    if wanted.keep_days is not None:
-        threading.Thread(target=keep, name="audit retention", daemon=True).start()
-    return ending

@@ -26,7 +26,7 @@ from gal.node.holder.assistants import Assistants
 from gal.node.journal.logs import Log, open_log
 from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import Quotas
-from gal.node.journal.records import Records, keep_no_longer
+from gal.node.journal.records import Records
 from gal.node.runtime.alerts import Alerts
 from gal.node.store.audit import AuditLog
 from gal.node.store.files import remove_drafts
@@ -127,7 +127,6 @@ class Node:
         metrics = Metrics(self.cards.all)
         self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock))
         self.records.quotas.load(audit)
-        stack.callback(keep_no_longer(configuration.audit, audit, self.log, self._clock).set)
         stack.callback(self.records.write_counted)
         self.worker = Worker(configuration)
         stack.callback(self.worker.close)

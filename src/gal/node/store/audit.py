@@ -5,10 +5,6 @@ removed or moved breaks the chain there. The newest hash (the *head*) stands in 
 end that was cut off is noticed. Who may write the database and knows this program can still forge the whole
 log: only a head that was noted elsewhere and is given to `AuditLog.verify` shows that.
 
-Old entries can be cut off (`AuditLog.trim`). What is left begins with a hash that an entry of the chain
-(`TRIMMED`) vouches for: entries that are missing without such an entry are an alteration. What was cut off
-can be kept as a file of JSON lines, and is verified together with the log.
-
 An entry holds shapes and digests, never data.
 """
 
@@ -16,14 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import re
 import sqlite3
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -31,7 +25,6 @@ from typing import Any, Literal, NamedTuple
 from gal.clock import utc_now
 from gal.errors import AuditError, InvalidInputError, NodeError
 from gal.node.store.database import Database
-from gal.node.store.files import whole_file
 from gal.sqlite_files import whole_transaction
 
 Direction = Literal["in", "out", "own"]
@@ -47,10 +40,6 @@ WASTED = "wasted"
 """Kind of the entry for bytes that came and were no message, where no entry of a refusal names them."""
 NO_FAULT = "failed-here"
 """Kind of the entry for what was refused because something was wrong here: it does not count for the peer."""
-TRIMMED = "audit-trimmed"
-"""Kind of the entry that records that the beginning of the log was cut off on purpose: ``shape`` has the
-number of the last entry that went, ``digest`` its hash, which the first one left continues."""
-
 FIRST = "sha256:" + "0" * 64
 """What the first entry of a log has for the hash before it."""
 
@@ -67,10 +56,8 @@ create table if not exists audit_head (
 create index if not exists audit_by_task on audit (task, seq);
 create trigger if not exists audit_is_not_updated before update on audit
     begin select raise(abort, 'the audit log is only added to: an entry cannot be changed'); end;
-"""
-_NO_DELETING = """
 create trigger if not exists audit_is_not_deleted before delete on audit
-    begin select raise(abort, 'the audit log is only added to: an entry cannot be deleted'); end
+    begin select raise(abort, 'the audit log is only added to: an entry cannot be deleted'); end;
 """
 
 
@@ -112,8 +99,6 @@ class Verified(NamedTuple):
 
     n: int
     head: str
-    n_trimmed: int = 0
-    """So many of the entries were cut off on purpose."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +155,6 @@ class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
         try:
             with self._database.apart() as db:
                 db.executescript(_SCHEMA)
-                db.execute(_NO_DELETING)
         except sqlite3.Error as error:
             raise NodeError(f"the audit log in {path} cannot be opened: {error}.") from error
 
@@ -236,75 +220,38 @@ class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
         rows = self._rows(_CAME, (WASTED, NO_FAULT, _text(since), *ANSWER_KINDS, UNASKED))
         return [Came(*row) for row in rows]
 
-    def verify(self, *, expected_head: str | None = None, archived: Iterable[AuditEntry] = ()) -> Verified:
+    def verify(self, *, expected_head: str | None = None) -> Verified:
         """Check the whole chain; `AuditError` names the first entry that is not as it was written.
 
         ``expected_head`` is a head that was noted elsewhere earlier: it has to be in the chain.
-        ``archived`` are entries that were cut off: they have to be those before the log's.
         """
-        start: Head | None = None
-        found: dict[str, int] = {FIRST: 0}
-        last, vouched = NOTHING, {NOTHING}
-        with _reading(self.path) as (head, chain):
-            for entry in itertools.chain(archived, chain):
-                if start is None:
-                    start = last = Head(entry.seq - 1, entry.previous)
-                    found[start.hash] = start.seq
-                _check_link(entry, last)
-                last = Head(entry.seq, entry.hash)
-                if entry.hash == expected_head:
-                    found[entry.hash] = entry.seq
-                if entry.kind == TRIMMED and entry.direction == "own" and entry.shape.isdigit():
-                    vouched.add(Head(int(entry.shape), entry.digest))
-        start, wrong = start or NOTHING, ""
+        last, found = NOTHING, expected_head in (None, FIRST)
+        try:
+            # A connection of its own: appending goes on meanwhile.
+            with (
+                contextlib.closing(sqlite3.connect(self.path, timeout=10, isolation_level=None)) as db,
+                whole_transaction(db, writing=False),
+            ):
+                head = newest_entry(db)
+                for row in db.execute(f"select {_COLUMNS} from audit order by seq"):
+                    entry = AuditEntry(*row)
+                    _check_link(entry, last)
+                    last = Head(entry.seq, entry.hash)
+                    found = found or entry.hash == expected_head
+        except sqlite3.Error as error:
+            raise AuditError(f"the audit log {self.path} cannot be read: {error}.") from error
         if head != last:
-            wrong = (
-                f"its head says that it has {head.seq} entries and ends with {head.hash}, but it has "
-                f"{last.seq} and ends with {last.hash}: its end is missing, or was replaced"
+            raise AuditError(
+                f"the audit log {self.path} was altered: its head says that it has {head.seq} entries and "
+                f"ends with {head.hash}, but it has {last.seq} and ends with {last.hash}: its end "
+                "is missing, or was replaced."
             )
-        elif start not in vouched:
-            wrong = f"entry 1 was removed: entries 1 to {start.seq} are missing before {start.hash}"
-        if wrong:
-            raise AuditError(f"the audit log {self.path} was altered: {wrong}.")
-        if expected_head is not None and expected_head not in found:
+        if not found:
             raise AuditError(
                 f"the audit log {self.path} was altered: the head {expected_head} that was noted earlier is "
-                f"none of its {last.seq - start.seq} entries; it now ends with {last.hash}."
-                + (f" Entries 1 to {start.seq} were cut off: give their archive, too." if start.seq else "")
+                f"none of its {last.seq} entries; it now ends with {last.hash}."
             )
-        return Verified(last.seq, last.hash, start.seq)
-
-    def trim(self, before: datetime, archive: Path | None) -> AuditEntry | None:
-        """Cut off the entries that are older, after they are in the archive (a new file). The newest stays.
-
-        Returns the entry that vouches for it, None where there is nothing to cut off. The chain is verified
-        first: an alteration is not swept away with what was altered.
-        """
-        self.verify()
-        [(first_young, newest)] = self._rows(
-            "select (select min(seq) from audit where time >= ?), (select max(seq) from audit)",
-            (_text(before),),
-        )
-        end = min(first_young or sys.maxsize, newest or 0)
-        query = f"select {_COLUMNS} from audit where seq < ? order by seq"
-        old = [AuditEntry(*row) for row in self._rows(query, (end,))]
-        if not old:
-            return None
-        if archive is not None:
-            export_entries(old, archive)
-        last = old[-1]
-        note = f"{len(old)} entries until {last.time[:19]} were cut off; the next one continues their hash"
-        with self._lock, self._database.apart() as db:
-            try:
-                with whole_transaction(db):
-                    about = ("", 0, 0, TRIMMED, str(last.seq), last.hash, 0, note)
-                    entry = self._insert(db, "own", "", *about)
-                    db.execute("drop trigger audit_is_not_deleted")
-                    db.execute("delete from audit where seq <= ?", (last.seq,))
-                    db.execute(_NO_DELETING)
-            except sqlite3.Error as error:
-                raise NodeError(f"the audit log {self.path} cannot be cut: {error}.") from error
-        return entry
+        return Verified(last.seq, last.hash)
 
     def close(self) -> None:
         """Close the database, unless it is somebody else's; the log cannot be used any more."""
@@ -343,41 +290,6 @@ def check_head(head: str | None) -> None:
             f"{head!r:.100} is no head: one is sha256: and 64 digits of 0 to 9 and a to f, as the last line "
             "of gal audit says it"
         )
-
-
-def export_entries(entries: Iterable[AuditEntry], path: Path) -> None:
-    """Write entries to a new file, one a line in JSON; it is on the disk when this returns."""
-    if path.exists():
-        raise AuditError(f"there is a file {path} already: choose another name, archives are not overwritten")
-    with whole_file(path, "the archive of the audit log", durably=True) as file:
-        for entry in entries:
-            file.write(json.dumps(asdict(entry), ensure_ascii=True).encode("ascii") + b"\n")
-
-
-def read_archives(paths: Iterable[Path]) -> Iterator[AuditEntry]:
-    """The entries of archives, in the order in which the archives are given."""
-    for path in paths:
-        try:
-            with path.open(encoding="ascii") as file:
-                for line in file:
-                    facts = json.loads(line)
-                    yield AuditEntry(*(facts[field.name] for field in fields(AuditEntry)))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise AuditError(f"{path} is no archive of an audit log, or is damaged: {error}.") from error
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[tuple[Head, Iterator[AuditEntry]]]:
-    """Head and entries at one moment, through a connection of its own: appending goes on meanwhile."""
-    try:
-        with (
-            contextlib.closing(sqlite3.connect(path, timeout=10, isolation_level=None)) as db,
-            whole_transaction(db, writing=False),
-        ):
-            rows = db.execute(f"select {_COLUMNS} from audit order by seq")
-            yield newest_entry(db), (AuditEntry(*row) for row in rows)
-    except sqlite3.Error as error:
-        raise AuditError(f"the audit log {path} cannot be read: {error}.") from error
 
 
 def _check_link(entry: AuditEntry, last: Head) -> None:
