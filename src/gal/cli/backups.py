@@ -20,10 +20,7 @@ VARIABLE = "GAL_BACKUP_PASSPHRASE"
 
 
 def backup_command(
-    file: Annotated[
-        Path | None,
-        typer.Argument(help="The backup: a new file, or with --restore the one to read.", show_default=False),
-    ] = None,
+    file: Annotated[Path, typer.Argument(help="The backup: a new file, or with --restore the one to read.")],
     restore: Annotated[
         bool,
         typer.Option(
@@ -35,8 +32,8 @@ def backup_command(
     head: Annotated[
         str | None,
         typer.Option(
-            help="The newest head of the lost node's audit log, noted elsewhere: shows that it is current; "
-            "without a file for a node that was brought back before.",
+            help="With --restore: the newest head of the lost node's audit log, noted elsewhere: shows that "
+            "the backup is current.",
             show_default=False,
         ),
     ] = None,
@@ -51,60 +48,48 @@ def backup_command(
     as_json: AsJson = False,
 ) -> None:
     """Write all that a node is, keys included, to one encrypted file, while it may run; or bring it back."""
-    from gal.node.admin.backup import back_up
-    from gal.node.admin.restore import bring_back, prove
+    from gal.node.admin.backup import back_up, bring_back
     from gal.node.config.configuration import home_of
 
-    if file is None:
-        if head is None:
-            raise InvalidInputError(
-                "give the backup's file; or, to show that a restored node is current, --head and no file"
-            )
-        _print_restored(prove(home_of(home), head), as_json)
-    elif restore:
+    if restore:
         folder = home or (Path(os.environ["GAL_HOME"]) if os.environ.get("GAL_HOME") else None)
         if folder is None:
             raise InvalidInputError(
                 "say where the node is to live: --home FOLDER, which is empty or not there yet"
             )
         facts = bring_back(file, folder, _passphrase(passphrase_file), head=head)
-        _print_restored(facts, as_json)
     elif head is not None:
         raise InvalidInputError("--head is about a node that is brought back: give --restore, too")
     else:
         facts = back_up(home_of(home), file, _passphrase(passphrase_file, twice=True))
-        if as_json:
-            typer.echo(json.dumps(facts))
-            return
+    if as_json:
+        typer.echo(json.dumps(facts))
+    elif restore:
+        _print_restored(facts)
+    else:
         out = Screen()
         out.print(
-            f"{facts['files']} files of [bold]{escape(str(facts['organization']))}[/] are in "
-            f"{escape(str(file))}"
+            f"{facts['files']} files of [bold]{escape(facts['organization'])}[/] are in {escape(str(file))}"
         )
         out.print(f"head {facts['head']}")
         out.print(
-            "Note the newest head (gal audit) elsewhere before you move a node: after a restore it shows "
-            "that nothing was released since. Data outside of the node's folder are not in the backup."
+            "Note the newest head (gal audit) elsewhere before you move a node: at a restore it shows that "
+            "nothing was released since. Data outside of the node's folder are not in the backup."
         )
 
 
-def _print_restored(facts: Mapping[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(facts))
-        return
+def _print_restored(facts: Mapping[str, Any]) -> None:
     out = Screen()
-    if "home" in facts:
-        out.print(
-            f"[bold]{escape(facts['organization'])}[/] of {facts['time'][:16]} UTC is in "
-            f"{escape(facts['home'])}: {facts['files']} files"
-        )
+    out.print(
+        f"[bold]{escape(facts['organization'])}[/] of {facts['time'][:16]} UTC is in "
+        f"{escape(facts['home'])}: {facts['files']} files"
+    )
     if facts["proven"]:
         out.print(f"[green]Nothing was released since ({escape(facts['why'])}): it goes on as before.[/]")
         return
     out.print(
         f"[bold yellow]What was released since is not known ({escape(facts['why'])}).[/] Its privacy account "
-        "counts as spent, its limits of today as used up, and tasks of before are not learned any further. "
-        "With the newest head of the lost node: gal backup --head HEAD"
+        "counts as spent, its limits of today as used up, and tasks of before are not learned any further."
     )
     out.print("Forget again the rows that were forgotten since, and remove cards that were: gal cards list")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import tarfile
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -13,11 +15,9 @@ import pytest
 
 pytest.importorskip("grpc")
 
-from gal.errors import BudgetSpentError, InvalidInputError, RefusedError, TaskError
-from gal.node.admin import restore as restoring
-from gal.node.admin import sealed
-from gal.node.admin.backup import back_up
-from gal.node.admin.restore import bring_back, prove
+from gal.errors import BudgetSpentError, GALError, InvalidInputError, RefusedError, TaskError
+from gal.node.admin import backup as backups
+from gal.node.admin.backup import Sealed, Unsealed, back_up, bring_back
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.config.configuration import read_configuration
@@ -39,7 +39,7 @@ ONE_FIT = {"cross_validation": 0, "validation_fraction": 0.0, "patience": None}
 
 @pytest.fixture(autouse=True)
 def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealed, "WORK", 2)
+    monkeypatch.setattr(backups, "WORK", 2)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_all_that_a_node_is_comes_back(network: Network, tmp_path: Path) -> None
     assert {"key.pem", "node.toml", "rows.csv"} <= set(came)
     assert (home / "key.pem").stat().st_mode & 0o777 == 0o600
     assert home.stat().st_mode & 0o777 == 0o700
-    assert not (home / restoring.STAGING).exists()
+    assert not (home / backups.STAGING).exists()
     with AuditLog(home / "state.sqlite") as audit:
         assert [one.kind for one in audit.entries()][-2:] == ["backup", "restored"]
         audit.verify()
@@ -114,38 +114,26 @@ def test_what_was_released_since_is_not_released_again(network: Network, tmp_pat
     ids[["id"]].head(30).to_csv(tmp_path / "new.csv", index=False)
     said = network.holder.predict_file("risk", tmp_path / "new.csv")
     assert said["degraded"] == 30, "limits of the day are used up"
-    with pytest.raises(InvalidInputError, match="that shows nothing"):
-        prove(network.root / "lab", newest)
 
 
-def test_who_shows_the_newest_head_goes_on(network: Network, tmp_path: Path) -> None:
+def test_only_the_newest_head_shows_that_nothing_was_released_since(network: Network, tmp_path: Path) -> None:
     network.wait_until_joined(network.invite("risk", rounds=2))
     network.learn("risk")
+    home = network.root / "lab"
+    early = network.nodes["lab"].records.audit.append("out", "fitted", peer="clinic").hash
     network.stop("lab")
-    back_up(network.root / "lab", tmp_path / "lab.backup", WORDS)
-    head = newest_head(network.root / "lab")
-    (network.root / "lab").rename(network.root / "lost")
-    facts = bring_back(tmp_path / "lab.backup", network.root / "lab", WORDS)
-    assert not facts["proven"], "without a proof everything counts as spent"
-    with pytest.raises(InvalidInputError, match="that shows nothing"):
-        prove(network.root / "lab", "sha256:" + "0" * 64)
-    assert prove(network.root / "lab", head)["proven"]
-    with pytest.raises(InvalidInputError, match="nothing to settle"):
-        prove(network.root / "lab", head)
+    back_up(home, tmp_path / "lab.backup", WORDS)
+    newest = newest_head(home)
+    home.rename(network.root / "lost")
+    for head, why in {None: "no head", early: "nothing of what came later"}.items():
+        facts = bring_back(tmp_path / "lab.backup", home, WORDS, head=head)
+        assert not facts["proven"]
+        assert why in facts["why"]
+        shutil.rmtree(home)
+    assert bring_back(tmp_path / "lab.backup", home, WORDS, head=newest)["proven"]
     network.start("lab")
     network.wait_until_joined(network.holder.node.state.find_task("risk"), "lab")
     assert network.learn("risk")["missed"] == {}
-
-
-def test_an_earlier_head_shows_nothing(network: Network, tmp_path: Path) -> None:
-    home = network.root / "lab"
-    early = network.nodes["lab"].records.audit.append("own", "joined").hash
-    network.nodes["lab"].records.audit.append("out", "fitted", peer="clinic")
-    back_up(home, tmp_path / "lab.backup", WORDS)
-    lose(network, "lab")
-    facts = bring_back(tmp_path / "lab.backup", home, WORDS, head=early)
-    assert not facts["proven"]
-    assert "says nothing of what came later" in facts["why"]
 
 
 # The privacy account
@@ -176,11 +164,10 @@ def test_an_account_that_counts_as_spent_lets_only_the_same_draw_through(tmp_pat
 def test_a_running_node_asks_whether_its_account_counts_as_spent(network: Network) -> None:
     node = network.nodes["clinic"]
     charge = Charge("k", "labels: y", "risk", ("lab",), Event("randomised-response", 1.0, 1, 2))
+    node.ledger.charge(charge, row_keys(np.arange(3)), None)
     node.state.restores.add(Restore("2026-01-02", "2026-01-01", 1, "sha256:1", "lost"))
     with pytest.raises(BudgetSpentError, match="brought back on 2026-01-02"):
-        node.ledger.charge(charge, row_keys(np.arange(3)), None)
-    node.state.restores.prove("sha256:1", "shown")
-    node.ledger.charge(charge, row_keys(np.arange(3)), None)
+        node.ledger.charge(charge, row_keys(np.arange(5)), None)
 
 
 # What goes wrong
@@ -217,7 +204,7 @@ def test_a_restore_that_was_killed_is_no_node_and_can_be_done_again(
     network.learn("risk")
     back_up(network.root / "lab", tmp_path / "lab.backup", WORDS)
     moved: list[str] = []
-    move = restoring._move
+    move = backups._move
 
     def dies(path: Path, target: Path) -> None:
         if path.name == "node.toml":
@@ -225,14 +212,14 @@ def test_a_restore_that_was_killed_is_no_node_and_can_be_done_again(
         moved.append(path.name)
         move(path, target)
 
-    monkeypatch.setattr(restoring, "_move", dies)
+    monkeypatch.setattr(backups, "_move", dies)
     with pytest.raises(KeyboardInterrupt):
         bring_back(tmp_path / "lab.backup", tmp_path / "new", WORDS)
     assert "state.sqlite" in moved
     assert "tasks" in moved
     assert not (tmp_path / "new" / "node.toml").exists()
     monkeypatch.undo()
-    monkeypatch.setattr(sealed, "WORK", 2)
+    monkeypatch.setattr(backups, "WORK", 2)
     bring_back(tmp_path / "lab.backup", tmp_path / "new", WORDS)
     expected = files_of(network.root / "lab").keys()
     assert files_of(tmp_path / "new").keys() == expected
@@ -289,3 +276,108 @@ def test_limits_of_the_day_are_used_up_for_a_day_and_tasks_of_before_for_good(
             assert error.value.code == "restored"
         else:
             checks.current(asked, task)
+
+
+# The file
+
+
+def seal(path: Path, parts: list[tuple[tarfile.TarInfo, bytes]]) -> Path:
+    """A backup with these parts, sealed as it should be: who made it knows the passphrase."""
+    with path.open("wb") as file:
+        writer = Sealed(file, WORDS)
+        with tarfile.open(fileobj=writer, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
+            for one, data in parts:
+                one.size = len(data)
+                tar.addfile(one, io.BytesIO(data))
+        writer.close()
+    return path
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.type, made.linkname = kind, link
+    return made
+
+
+def gaps() -> tarfile.TarInfo:
+    """A terabyte in 512 bytes."""
+    made = member("x")
+    made.pax_headers = {
+        **{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"},
+        **{"GNU.sparse.name": "node.toml", "GNU.sparse.realsize": str(10**12)},
+    }
+    return made
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        member("../../outside/x"),
+        member("/outside/x"),
+        member("outside", tarfile.SYMTYPE, "/etc"),
+        member("outside", tarfile.LNKTYPE, "../../x"),
+        member("outside", tarfile.FIFOTYPE),
+        member(".restoring/x"),
+        member("node.lock"),
+        gaps(),
+    ],
+    ids=lambda one: f"{one.name} {one.type!r}",
+)
+def test_nothing_is_written_outside_of_the_folder(tmp_path: Path, part: tarfile.TarInfo) -> None:
+    data = b"1\n0\n0\n".ljust(512, b"\0") if part.pax_headers else b""
+    backup = seal(tmp_path / "x.backup", [(part, data)])
+    with pytest.raises(InvalidInputError, match="no file of a node"):
+        bring_back(backup, tmp_path / "new" / "home", WORDS)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["new", "x.backup"]
+    assert [one.name for one in (tmp_path / "new").iterdir()] == ["home"]
+    assert not (tmp_path / "new" / "home" / "node.toml").exists()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"state.sqlite": b""},
+        {"state.sqlite": b"junk" * 1000},
+        {"node.toml": b"\xff\xfe"},
+        {"node.toml": b'name = "../../x"\n'},
+    ],
+    ids=str,
+)
+def test_what_is_no_node_is_refused_in_a_sentence(tmp_path: Path, changed: dict[str, bytes]) -> None:
+    parts = {"node.toml": b'name = "x"\n', **changed}
+    backup = seal(tmp_path / "x.backup", [(member(name), data) for name, data in parts.items()])
+    with pytest.raises(GALError) as error:
+        bring_back(backup, tmp_path / "home", WORDS)
+    assert not (tmp_path / "home" / "node.toml").exists()
+    assert len(str(error.value)) < 2000
+
+
+@pytest.mark.parametrize("size", [0, 63, 64, 65, 192, 200])
+def test_what_was_sealed_comes_back_and_every_byte_counts(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(backups, "PIECE", 64)
+
+    def unseal(data: bytes, passphrase: str = WORDS) -> bytes:
+        reader, found = Unsealed(io.BytesIO(data), passphrase, "node.backup"), bytearray()
+        while piece := reader.read(30):
+            found += piece
+        return bytes(found)
+
+    content, file = bytes(range(200))[:size], io.BytesIO()
+    writer = Sealed(file, WORDS)
+    for at in range(0, size, 50):
+        writer.write(content[at : at + 50])
+    writer.close()
+    whole = file.getvalue()
+    assert unseal(whole) == content
+    assert size == 0 or content[:60] not in whole
+    start, piece = len(backups.MAGIC) + backups.SALT + backups.PREFIX, 64 + backups.TAG
+    swapped = whole[:start] + whole[start + piece : start + 2 * piece] + whole[start : start + piece]
+    wrong = [bytes([*whole[:at], whole[at] ^ 1, *whole[at + 1 :]]) for at in range(0, len(whole), 7)]
+    wrong += [
+        whole[:end] for end in (0, 5, start, start + 10, start + piece, len(whole) - 1) if end < len(whole)
+    ]
+    for data in [*wrong, swapped + whole[start + 2 * piece :]] if size > 128 else wrong:
+        with pytest.raises(InvalidInputError, match=r"node\.backup.*damaged"):
+            unseal(data)
+    with pytest.raises(InvalidInputError, match=r"passphrase is another one.*Nothing was restored"):
+        unseal(whole, "correct horse battery stable")

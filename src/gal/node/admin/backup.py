@@ -1,55 +1,66 @@
-"""A backup of a node, whether it runs or not: all that lies in its folder, sealed with a passphrase.
+"""One encrypted file of a node, written while it may run; and the node brought back from it.
 
-First a consistent copy of the memory with the audit log, then the files that it names, last the privacy
-ledger: what is copied later may know more, and never less, of what was charged.
+What was released since a backup is not in it. Only the newest head of the lost node's audit log shows that
+nothing was: without it the privacy account counts as spent and limits as used up (``store/restores.py``).
 """
 
 from __future__ import annotations
 
-import io
-import json
 import os
+import secrets
+import shutil
 import sqlite3
 import tarfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
-from gal import __version__
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
 from gal.clock import utc_now
-from gal.errors import InvalidInputError, NodeError
+from gal.errors import AuditError, GALError, InvalidInputError, NodeError
 from gal.node.admin.membership import opened
-from gal.node.admin.sealed import SealedWriter, check_passphrase
-from gal.node.config.configuration import LEDGER
+from gal.node.config.configuration import FILE, LEDGER, read_configuration
 from gal.node.runtime.control import WHERE
-from gal.node.store.audit import newest_entry
+from gal.node.runtime.node import held_lock
+from gal.node.store.audit import AuditLog, check_head, newest_entry
 from gal.node.store.files import whole_file
-from gal.node.store.restores import kept_time
+from gal.node.store.restores import Restore, kept_time
+from gal.node.store.state import State
 
-STATE, FACTS = "state.sqlite", "backup.json"
+STATE, LOCK = "state.sqlite", "node.lock"
 COPY = ".backup-"
 """How copies of databases begin that are in the folder for a moment."""
-OF_A_RUN = {WHERE, "control.sock", "node.lock", "lost+found", ".restoring", "tmp"}
+STAGING = ".restoring"
+"""In the home folder while it is brought back: a kill leaves no node that looks whole."""
+OF_A_RUN = {WHERE, "control.sock", LOCK, "lost+found", STAGING, "tmp"}
 """What belongs to a process that runs, or to the disk, and not to the node."""
+MAGIC = b"GAL backup 2\n"
+PIECE, TAG = 1 << 20, 16
+"""Bytes that are sealed at once, and those that each seal adds."""
+SALT, PREFIX = 16, 7
+WORK = 1 << 17
+"""scrypt's cost: 128 MB of memory and about half a second for each passphrase that is tried."""
+SHORTEST = 12
+"""Characters of a passphrase."""
 
 
-@dataclass(frozen=True)
-class BackupFacts:
-    """What a backup says of itself."""
+def back_up(home: Path, target: Path, passphrase: str) -> dict[str, Any]:
+    """Write a backup of the node to a new file; what is in it.
 
-    organization: str
-    time: str
-    software: str
-    seq: int
-    head: str
-    """Number and hash of the newest entry of the audit log in it."""
-
-
-def back_up(home: Path, target: Path, passphrase: str) -> dict[str, object]:
-    """Write a backup of the node to a new file; what is in it."""
+    First a consistent copy of the memory with the audit log, then the files that it names, last the privacy
+    ledger: what is copied later may know more, and never less, of what was charged.
+    """
     home, target = home.absolute(), target.absolute()
-    check_passphrase(passphrase)
+    if len(passphrase) < SHORTEST:
+        raise InvalidInputError(
+            f"the passphrase has {len(passphrase)} characters, and a backup holds keys: give at least "
+            f"{SHORTEST}, such as five words"
+        )
     if target.exists():
         raise InvalidInputError(
             f"there is a file {target} already: choose another name, for each backup its own"
@@ -59,32 +70,24 @@ def back_up(home: Path, target: Path, passphrase: str) -> dict[str, object]:
             f"{target} is in the folder of the node itself, and would be lost with it: choose another place"
         )
     with opened(home) as records:
-        records.audit.append("own", "backup", note=target.name)
+        time = records.audit.append("own", "backup", note=target.name).time
         name = records.configuration.name
     for old in home.glob(f"{COPY}*"):  # of a backup that was killed
         old.unlink(missing_ok=True)
     with whole_file(target, f"the backup {target}", durably=True) as file:
-        sealed = SealedWriter(file, passphrase)
+        sealed = Sealed(file, passphrase)
         with tarfile.open(fileobj=sealed, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
-            facts, n_files = _fill(tar, home, name)
+            with _copy(home, STATE) as copy:
+                with closing(sqlite3.connect(copy)) as log:
+                    newest = newest_entry(log)
+                n_files = _add_file(tar, copy, STATE)
+            n_files += sum(_add_file(tar, path, inside) for path, inside in _files(home))
+            if (home / LEDGER).exists():
+                with _copy(home, LEDGER) as copy:
+                    n_files += _add_file(tar, copy, LEDGER)
         sealed.close()
-    return asdict(facts) | {"file": str(target), "files": n_files, "bytes": target.stat().st_size}
-
-
-def _fill(tar: tarfile.TarFile, home: Path, name: str) -> tuple[BackupFacts, int]:
-    """Put everything in, in the order that keeps it consistent; the facts, and how many files it has."""
-    with _copy(home, STATE) as copy:
-        with closing(sqlite3.connect(copy)) as log:
-            newest = newest_entry(log)
-        facts = BackupFacts(name, kept_time(utc_now()), f"gal-learn {__version__}", newest.seq, newest.hash)
-        said = json.dumps(asdict(facts)).encode()
-        tar.addfile(_member(FACTS, len(said)), io.BytesIO(said))
-        _add_file(tar, copy, STATE)
-    n_files = 1 + sum(_add_file(tar, path, name) for path, name in _files(home))
-    if (home / LEDGER).exists():
-        with _copy(home, LEDGER) as copy:
-            n_files += _add_file(tar, copy, LEDGER)
-    return facts, n_files
+    facts = {"organization": name, "time": time, "seq": newest.seq, "head": newest.hash}
+    return facts | {"file": str(target), "files": n_files, "bytes": target.stat().st_size}
 
 
 @contextmanager
@@ -112,10 +115,12 @@ def _files(home: Path) -> Iterator[tuple[Path, str]]:
         inside = Path(folder).relative_to(home)
         if inside == Path():
             below[:] = [one for one in below if one not in OF_A_RUN]
+            names = [
+                one for one in names if one not in OF_A_RUN and not one.startswith((COPY, STATE, LEDGER))
+            ]
         for one in sorted(names):
             path = Path(folder) / one
-            apart = one in OF_A_RUN | {FACTS} or one.startswith((COPY, STATE, LEDGER))
-            if not (apart and inside == Path()) and not one.endswith(".part") and path.is_file():
+            if not one.endswith(".part") and path.is_file():
                 yield path, (inside / one).as_posix()
 
 
@@ -124,8 +129,8 @@ def _add_file(tar: tarfile.TarFile, path: Path, name: str) -> int:
     try:
         with path.open("rb") as file:
             about = os.fstat(file.fileno())
-            member = _member(name, about.st_size)
-            member.mtime, member.mode = int(about.st_mtime), about.st_mode & 0o700
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime, member.mode = about.st_size, int(about.st_mtime), about.st_mode & 0o700
             tar.addfile(member, file)
     except FileNotFoundError:
         return 0
@@ -134,7 +139,177 @@ def _add_file(tar: tarfile.TarFile, path: Path, name: str) -> int:
     return 1
 
 
-def _member(name: str, size: int) -> tarfile.TarInfo:
-    member = tarfile.TarInfo(name)
-    member.size, member.mode = size, 0o600
-    return member
+def bring_back(backup: Path, home: Path, passphrase: str, *, head: str | None = None) -> dict[str, Any]:
+    """Bring a node back into an empty folder; what was found, and whether it is known to be current."""
+    home = home.absolute()
+    check_head(head)
+    if (home / FILE).exists():
+        raise InvalidInputError(
+            f"there is a node in {str(home)!r} already: bring the backup back into an empty folder"
+        )
+    there = {path.name for path in home.iterdir()} if home.is_dir() else set()
+    if STAGING not in there and there - {"lost+found", LOCK}:
+        raise InvalidInputError(
+            f"{str(home)!r} is not empty ({', '.join(sorted(there)[:3])}): a node is brought back into an "
+            "empty folder"
+        )
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    home.chmod(0o700)
+    with held_lock(home, "a node that is brought back"):
+        staging = home / STAGING
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(mode=0o700)
+        n_files = _unpack(backup, staging, passphrase)
+        name = read_configuration(staging).name
+        settled = _settle(staging, head)
+        # The memory is moved with what is settled in it; node.toml comes last, and makes it a node.
+        for path in sorted(staging.iterdir(), key=lambda one: one.name == FILE):
+            _move(path, home / path.name)
+        staging.rmdir()
+    facts = {"organization": name, "time": settled.backup, "seq": settled.seq, "head": settled.head}
+    said = {"proven": settled.proven, "why": settled.why}
+    return facts | {"home": str(home), "files": n_files} | said
+
+
+def _unpack(backup: Path, staging: Path, passphrase: str) -> int:
+    """Unpack everything into a folder; how many files it has."""
+    n_files = 0
+    try:
+        with (
+            backup.open("rb") as file,
+            tarfile.open(fileobj=Unsealed(file, passphrase, backup.name), mode="r|") as tar,  # type: ignore[call-overload]
+        ):
+            for member in tar:
+                _write_member(tar, member, staging, backup.name)
+                n_files += 1
+    except (OSError, tarfile.TarError, ValueError) as error:
+        if isinstance(error, GALError):
+            raise
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InvalidInputError(f"{backup} cannot be restored: {why}. No node was made") from error
+    return n_files
+
+
+def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, staging: Path, backup: str) -> None:
+    """Write one file of a node's folder; a backup holds nothing else.
+
+    ``extract`` with a filter, which would do it, needs Python 3.11.4.
+    """
+    inside, path = PurePosixPath(member.name), staging / member.name
+    ours = inside.parts[:1] in ((STAGING,), (LOCK,))  # what brings it back, and holds it meanwhile
+    # One with gaps is as large as it says: a few bytes would become more than there is memory.
+    plain = member.isreg() and not member.issparse()
+    content = tar.extractfile(member) if plain else None
+    if content is None or inside.is_absolute() or ".." in inside.parts or ours:
+        raise InvalidInputError(f"{backup} holds {member.name!r:.200}, which is no file of a node")
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with content, path.open("xb") as file:
+        shutil.copyfileobj(content, file)
+    path.chmod(member.mode & 0o755)
+    os.utime(path, (member.mtime, member.mtime))
+
+
+def _settle(staging: Path, head: str | None) -> Restore:
+    """Find out whether the backup is current, and put that on record in it."""
+    with closing(State(staging)) as state, AuditLog(state.path) as audit:
+        newest = next(iter(audit.entries(limit=1)), None)
+        if newest is None:
+            raise InvalidInputError("the backup has no audit log, and is none of a node. No node was made")
+        with state.reading() as log:
+            known = log.execute("select seq from audit where hash = ?", (head,)).fetchone()
+        why = "no head was given"
+        if head is not None and known is None:
+            why = f"the head {head} is not in the backup: something was recorded since it was made"
+        elif head is not None and head != newest.hash:
+            why = (
+                f"the head {head} is entry {known[0]}, and the backup ends with entry {newest.seq}: it says "
+                "nothing of what came later"
+            )
+        elif head is not None:
+            why = "shown by a head"
+        found = Restore(kept_time(utc_now()), newest.time, newest.seq, newest.hash, why, head == newest.hash)
+        try:
+            audit.verify()
+        except AuditError as error:
+            found = replace(found, why=str(error), proven=False)
+        state.restores.add(found)
+        audit.append("own", "restored", note=f"from a backup of {found.backup}; {found.why}"[:500])
+    return found
+
+
+def _move(path: Path, target: Path) -> None:
+    """Put a file or folder in its place; what a restore that was killed left there goes."""
+    if target.is_dir():
+        shutil.rmtree(target)
+    os.replace(path, target)
+
+
+class Sealed:
+    """Takes bytes, and writes them encrypted; without ``close`` the file has no end, and is refused.
+
+    The key comes from the passphrase by scrypt. Each piece is sealed with ChaCha20-Poly1305 under a number of
+    its own, the last one marked as the last: a piece that is altered, moved or missing, and an end that is
+    cut off, are noticed before anything of it is used.
+    """
+
+    def __init__(self, file: IO[bytes], passphrase: str) -> None:
+        start = MAGIC + secrets.token_bytes(SALT + PREFIX)
+        self._cipher, self._start = _cipher(start, passphrase), start
+        self._file, self._waiting, self._number = file, bytearray(), 0
+        file.write(start)
+
+    def write(self, data: Any) -> int:
+        """Seal what is complete; the rest waits."""
+        self._waiting += data
+        while len(self._waiting) > PIECE:  # never all: what is left may be the last piece
+            self._seal(bytes(self._waiting[:PIECE]), last=False)
+            del self._waiting[:PIECE]
+        return len(data)
+
+    def close(self) -> None:
+        """Seal the last piece."""
+        self._seal(bytes(self._waiting), last=True)
+
+    def _seal(self, piece: bytes, *, last: bool) -> None:
+        self._file.write(self._cipher.encrypt(_nonce(self._start, self._number, last=last), piece, None))
+        self._number += 1
+
+
+class Unsealed:
+    """Gives back what was sealed; InvalidInputError where it is not what was written."""
+
+    def __init__(self, file: IO[bytes], passphrase: str, name: str) -> None:
+        self._file, self._name, self._number, self._open = file, name, 0, bytearray()
+        self._start = file.read(len(MAGIC) + SALT + PREFIX)
+        self._next = file.read(PIECE + TAG)
+        if not self._start.startswith(MAGIC) or not self._next:
+            raise InvalidInputError(f"{name} is no backup of this version of gal, or is damaged")
+        self._cipher = _cipher(self._start, passphrase)
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; fewer at the end."""
+        while len(self._open) < size and self._next:
+            piece, self._next = self._next, self._file.read(PIECE + TAG)
+            nonce = _nonce(self._start, self._number, last=not self._next)
+            try:
+                self._open += self._cipher.decrypt(nonce, piece, None)
+            except InvalidTag as error:
+                why = "the passphrase is another one, or the file is damaged"
+                if self._number > 0:
+                    why = f"piece {self._number + 1} is damaged, or the end is missing"
+                raise InvalidInputError(
+                    f"{self._name} cannot be opened: {why}. Nothing was restored"
+                ) from error
+            self._number += 1
+        found = bytes(self._open[:size])
+        del self._open[:size]
+        return found
+
+
+def _cipher(start: bytes, passphrase: str) -> ChaCha20Poly1305:
+    salt = start[len(MAGIC) : len(MAGIC) + SALT]
+    return ChaCha20Poly1305(Scrypt(salt=salt, length=32, n=WORK, r=8, p=1).derive(passphrase.encode()))
+
+
+def _nonce(start: bytes, number: int, *, last: bool) -> bytes:
+    return start[-PREFIX:] + number.to_bytes(4, "big") + bytes([last])

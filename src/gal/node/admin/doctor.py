@@ -268,8 +268,7 @@ def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
 
     with closing(State(configuration.home)) as state:
         if why := state.restores.in_words():
-            fix = "gal backup --head HEAD, if you have it; else open new tasks with your partners"
-            yield Finding("restored", None, why, fix)
+            yield Finding("restored", None, why, "open new tasks with your partners")
 
 
 def _sandbox() -> Iterator[Finding]:

@@ -51,8 +51,7 @@ class Restore:
         return (
             f"this node was brought back on {self.time[:16]} from a state of {self.backup[:16]}, and it is "
             f"not shown that nothing was released since ({self.why}): its privacy account counts as spent. "
-            "What to do: gal backup --head HEAD, with the newest head of the lost node's audit log, if you "
-            "have it"
+            "What to do: open new tasks with your partners"
         )
 
 
@@ -85,12 +84,6 @@ class Restores:
         """Why the privacy account counts as spent; empty where it does not."""
         found = self.unproven()
         return "" if found is None else found.in_words()
-
-    def prove(self, head: str, how: str) -> int:
-        """All unproven restores that ended with this head are current; how many that were."""
-        query = "UPDATE restores SET proven = 'True', why = ? WHERE proven = 'False' AND head = ?"
-        with self._database.transaction() as db:
-            return db.execute(query, (how, head)).rowcount
 
 
 def kept_time(time: datetime) -> str:

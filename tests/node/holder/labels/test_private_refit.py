@@ -18,9 +18,8 @@ from gal.errors import (
     TaskError,
 )
 from gal.models import LinearModel
-from gal.node.admin import sealed
-from gal.node.admin.backup import back_up
-from gal.node.admin.restore import bring_back
+from gal.node.admin import backup as backups
+from gal.node.admin.backup import back_up, bring_back
 from gal.node.holder.closing_files import OWN_FILE, write_own_closing
 from gal.node.runtime.commands import erasing_command
 from gal.node.store.stored_versions import OWN_CLOSING
@@ -171,7 +170,7 @@ def test_what_resumes_after_the_end_has_the_same_closing_model(
 def test_its_closing_model_comes_back_with_a_backup_a_rollback_and_without_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sealed, "WORK", 2)
+    monkeypatch.setattr(backups, "WORK", 2)
     home, backup = tmp_path / "nodes" / "clinic", tmp_path / "clinic.backup"
     with running(Network(tmp_path / "nodes", in_turns())) as network:
         network.holder.guard.noise = FixedNoise
