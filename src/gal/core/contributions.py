@@ -30,6 +30,8 @@ ORDERS = 16
 """Of more, so many orders are drawn, and each is taken backwards too."""
 DRAWS, GROUPS = 200, 1000
 """Of the bootstrap; more rows than groups are put together at random, and groups are drawn."""
+ROUNDING = 1e-12
+"""Shares of the gain below this are rounding errors."""
 SMALL = 0.1
 """No gain: an interval with 0 in it that ends below this share of the whole gain."""
 
@@ -104,7 +106,9 @@ class Coalitions:
 
 
 def contribution(value: float, low: float, high: float, gain: float) -> Contribution:
-    """With the verdict that follows from the interval and the whole gain."""
+    """With the verdict that follows from the interval and the whole gain; rounding errors are 0."""
+    tiny = ROUNDING * max(abs(low), abs(high), abs(gain))
+    value, low, high = (0.0 if abs(one) <= tiny else one for one in (value, low, high))
     verdict: Verdict = "helped" if low > 0 else "hurt"
     if low <= 0 <= high:
         verdict = "no gain" if high <= SMALL * max(gain, 0.0) else "unclear"
