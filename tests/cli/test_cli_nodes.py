@@ -425,7 +425,6 @@ def running(town: Town) -> Iterator[Town]:
     process = serve(town.clinic)
     try:
         town.table.drop(columns="risk").to_csv(town.root / "new.csv", index=False)
-        town.table.to_csv(town.root / "labelled.csv", index=False)
         yield town
     finally:
         assert end(process, signal.SIGINT) == 0
@@ -441,10 +440,10 @@ def test_doctor_finds_nothing(running: Town) -> None:
 
 
 def test_versions(running: Town) -> None:
-    """New rows, a second version, comparison and rollback, all through the running node."""
+    """New rows, a second version and rollback, all through the running node."""
     running.table.to_csv(running.root / "clinic.csv", index=False)
     report = running.root / "report.html"
-    said = gal("learn", "risk", "--home", running.clinic, "--activate", "--quorum", "all", "--report", report)
+    said = gal("learn", "risk", "--home", running.clinic, "--activate", "--quorum", "2", "--report", report)
     page = ReadPage(report.read_text(encoding="utf-8"))
     check_harmless(page)
     assert (page.facts["task"], page.facts["version"]) == ("risk", 2)
@@ -462,16 +461,6 @@ def test_versions(running: Town) -> None:
     page = ReadPage(report.read_text(encoding="utf-8"))
     assert page.facts == found["versions"]["2"]
     assert "2 (active)" in page.words
-    words = ["versions", "risk", "--compare", running.root / "labelled.csv", "--home", running.clinic]
-    compared = gal(*words, "--json").facts
-    assert set(compared["scores"]) == {"1", "2"}
-    assert all(one["r2"] > 0.9 and one["degraded"] == 0 for one in compared["scores"].values())
-    said = gal(*words)
-    assert f"risk on {compared['n_rows']} labelled rows of labelled.csv" in said.out
-    assert "R2" in said.out
-    assert [line.count("predicts") for line in said.out.splitlines() if line.startswith("│")] == [0, 1]
-    assert "Degraded" not in said.out
-    assert "finished versions of 'risk' are: 1, 2" in gal(*words, "--version", 7, code=3).err
     activate = ["versions", "risk", "--home", running.clinic, "--activate"]
     assert "version 1 now" in gal(*activate, 1).out
     before = gal("audit", "--home", running.clinic, "--json").facts["n"]

@@ -230,15 +230,13 @@ GAIN = Contribution(0.15, 0.1, 0.2, "helped")
 FOUND = Contributions({"lab": GAIN}, own=0.09, gain=GAIN, rows="validation", n_rows=90)
 
 
-def test_a_version_says_what_left_and_what_attacks_found() -> None:
+def test_a_version_says_what_left() -> None:
     moved = [
         Total("lab", "task", "out", "fit", 3, 12_345),
         Total("lab", "task", "in", "fitted", 3, 23_456),
         Total("lab", "task", "in", "hello", 1, 99),
     ]
-    guessed = {"with": {"share": 0.75, "low": 0.7, "high": 0.8, "of": 90}}
-    leak = {"attacks": [{"name": "sign", "note": "", "ordinary": guessed}], "verdict": "It gives much away."}
-    facts = VERSION | {"contributions": plain(FOUND), "leak": leak}
+    facts = VERSION | {"contributions": plain(FOUND)}
     versions = versions_cells(
         2, {1: {"status": "begun", "n_rows": 80}, 2: {"status": "finished", "n_rows": 90}}
     )
@@ -254,7 +252,7 @@ def test_a_version_says_what_left_and_what_attacks_found() -> None:
             "lab missed round 3",
             "2 of 3 rounds are used",
         ),
-        *("75.0% (70.0% to 80.0%)", "It gives much away.", "2 (active)", "interrupted or learning"),
+        *("2 (active)", "interrupted or learning"),
     ):
         assert words in page.words
     assert "99 bytes" not in page.words

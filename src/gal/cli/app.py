@@ -24,7 +24,6 @@ from gal.errors import GALError, InvalidInputError, LearningInterruptedError, Mi
 EXIT_INVALID = 2
 EXIT_FAILED = 3
 EXIT_MISSING_EXTRA = 4
-EXIT_TOO_FEW = 5
 EXIT_INTERRUPTED = 130
 
 COMMANDS = {
@@ -67,7 +66,7 @@ MEANT = {
     **dict.fromkeys(("new", "create"), "init"),
     **dict.fromkeys(("card", "peers"), "cards"),
     **dict.fromkeys(("delete", "erase", "leave", "forget-row"), "forget"),
-    **dict.fromkeys(("rollback", "compare"), "versions"),
+    **dict.fromkeys(("rollback",), "versions"),
     **dict.fromkeys(("remove", "withdraw"), "invite"),
     "restore": "backup",
 }

@@ -15,7 +15,6 @@ from rich.markup import escape
 from gal.cli.options import AsJson, Home, Report, TaskName, Wait, check_report_path, write_report_to
 from gal.cli.screen import EVERY, Screen, print_parts, span
 from gal.cli.tasks import print_privacy
-from gal.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from gal.evaluate.reporting.facts import ReportFacts
@@ -34,49 +33,35 @@ def learn_command(
     ] = 600,
     wait: Wait = 60,
     quorum: Annotated[
-        str | None,
+        int,
         typer.Option(
-            help="Fewest organizations (own one included) in every round and at the end; or all: everybody "
-            "invited at the end. A version with fewer at the end does not predict; exit 5.",
-            metavar="N|all",
-            show_default="more than half in every round",
+            help="Fewest organizations in every round, own one included.",
+            min=0,
+            show_default="more than half",
         ),
-    ] = None,
+    ] = 0,
     activate: Annotated[
         bool,
         typer.Option("--activate", help="Predict with it even if it is validated worse than the active one."),
-    ] = False,
-    no_closing: Annotated[
-        bool,
-        typer.Option(
-            "--no-closing", help="Without stacking, if it takes too much memory; goes with --resume, too."
-        ),
-    ] = False,
-    leakage: Annotated[
-        bool,
-        typer.Option("--leakage", help="When it is over, attack what was sent: what did it give away?"),
     ] = False,
     report: Report = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn with the organizations of a task: a new version, finished or resumable whatever happens."""
-    from gal.cli.app import EXIT_TOO_FEW
     from gal.cli.nodes import ended_by_signals
     from gal.node.config.configuration import home_of
     from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import do
 
     check_report_path(report)
-    folder, least = home_of(home), _quorum(quorum)
+    folder = home_of(home)
     arguments = {
         "task": task,
         "resume": resume,
         "anew": anew,
-        "measure_leak": leakage,
-        "no_closing": no_closing,
         "activate": activate,
-        "patience": {"join": wait, "deadline": deadline, "quorum": least, "everybody": quorum == "all"},
+        "patience": {"join": wait, "deadline": deadline, "quorum": quorum},
     }
     screen = Screen(stderr=True)
     watcher = Watcher(screen)
@@ -89,24 +74,7 @@ def learn_command(
         typer.echo(json.dumps(facts, indent=2))
     else:
         print_version(facts, Screen())
-        if leakage:
-            print_leak(facts.get("leak"), Screen())
     write_report_to(report, lambda: report_of_version(folder, facts))
-    if facts.get("too_few"):
-        raise typer.Exit(EXIT_TOO_FEW)
-
-
-def _quorum(said: str | None) -> int:
-    """How many organizations are asked for by number; 0: by none."""
-    if said in {None, "all"}:
-        return 0
-    try:
-        least = int(str(said))
-    except ValueError:
-        least = 0
-    if least < 1:
-        raise InvalidInputError(f"--quorum must be a number of organizations or all, got {said!r}")
-    return least
 
 
 def report_of_version(
@@ -180,8 +148,6 @@ def describe_event(event: Mapping[str, Any]) -> str:
         return f"[yellow]{escape(event['organization'])} does not take part: {escape(event['why'])}[/]"
     if kind == "privacy":
         return _privacy(event)
-    if kind == "measuring":
-        return "attacking what was sent, to see what it gave away"
     if kind == "round":
         weights = ", ".join(f"{escape(name)} {weight:.2f}" for name, weight in event["weights"].items())
         missed = "; ".join(f"{escape(name)} {escape(why)}" for name, why in event["missed"].items())
@@ -232,11 +198,4 @@ def print_version(facts: Mapping[str, Any], out: Console) -> None:
     out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
 
 
-def print_leak(leak: Mapping[str, Any] | None, out: Console) -> None:
-    """What attacks on the messages found out."""
-    from gal.evaluate.reporting.learned import leak_parts
-
-    print_parts(leak_parts(leak), out, style="bold")
-
-
-__all__ = ["learn_command", "print_leak", "print_version", "report_of_version"]
+__all__ = ["learn_command", "print_version", "report_of_version"]

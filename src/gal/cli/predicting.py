@@ -14,11 +14,6 @@ from rich.markup import escape
 from gal.cli.options import AsJson, Home, TaskName, Wait
 from gal.cli.screen import Screen
 
-GoOn = Annotated[
-    bool,
-    typer.Option("--go-on", help="Go on without who predicts no more rows today; default: end, and say so."),
-]
-
 
 def predict_command(
     task: TaskName,
@@ -34,7 +29,6 @@ def predict_command(
     version: Annotated[int | None, typer.Option(help="Not the active version.", show_default=False)] = None,
     deadline: Annotated[float, typer.Option(help="Seconds to wait for answers.", min=0.1)] = 60,
     wait: Wait = 30,
-    go_on: GoOn = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -51,7 +45,6 @@ def predict_command(
         "version": version,
         "seconds": deadline,
         "join": wait,
-        "go_on": go_on,
     }
     facts = do_with_spinner(
         folder, "predict", arguments, f"waiting for the organizations' answers (up to {wait + deadline:g} s)"

@@ -77,11 +77,11 @@ def print_cells(cells: Cells, out: Console) -> None:
     print_table(table, out)
 
 
-def print_parts(parts: Sequence[str | Cells], out: Console, style: str = "") -> None:
+def print_parts(parts: Sequence[str | Cells], out: Console) -> None:
     """Sentences and tables of a report."""
     for part in parts:
         if isinstance(part, str):
-            out.print(escape(part), style=style)
+            out.print(escape(part))
         else:
             print_cells(part, out)
 

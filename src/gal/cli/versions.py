@@ -1,4 +1,4 @@
-"""``gal versions``: list versions of a task, compare them on rows, choose the one that predicts."""
+"""``gal versions``: list versions of a task, choose the one that predicts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from gal.cli.options import AsJson, Home, Report, TaskName, Wait, check_report_path, write_report_to
-from gal.cli.screen import Screen, print_cells, print_table
+from gal.cli.options import AsJson, Home, Report, TaskName, check_report_path, write_report_to
+from gal.cli.screen import Screen, print_cells
 from gal.errors import InvalidInputError, TaskError
 
 if TYPE_CHECKING:
@@ -21,19 +20,6 @@ if TYPE_CHECKING:
 
 def versions(
     task: TaskName,
-    compare: Annotated[
-        Path | None,
-        typer.Option(
-            help="How well versions predict these labelled rows: a file with ids, own columns and labels.",
-            show_default=False,
-        ),
-    ] = None,
-    version: Annotated[
-        list[int] | None,
-        typer.Option(
-            help="With --compare: which; may be repeated; default: the last two.", show_default=False
-        ),
-    ] = None,
     activate: Annotated[
         int | None,
         typer.Option(
@@ -41,10 +27,6 @@ def versions(
             show_default=False,
         ),
     ] = None,
-    deadline: Annotated[
-        float, typer.Option(help="With --compare: seconds to wait for answers.", min=0.1)
-    ] = 60,
-    wait: Wait = 30,
     report: Report = None,
     home: Home = None,
     as_json: AsJson = False,
@@ -52,15 +34,11 @@ def versions(
     """All versions of an own task: when, how many rows, how good, and which one predicts."""
     from gal.node.config.configuration import home_of
 
-    if sum(one is not None for one in (compare, activate, report)) > 1 or (version and compare is None):
-        raise InvalidInputError(
-            "give one of --compare, --activate and --report; --version goes with --compare"
-        )
+    if activate is not None and report is not None:
+        raise InvalidInputError("give one of --activate and --report")
     folder = home_of(home)
     if activate is not None:
         _activate(folder, task, activate, as_json)
-    elif compare is not None:
-        _compare(folder, task, compare, version, {"seconds": deadline, "join": wait}, as_json)
     else:
         _list(folder, task, report, as_json)
 
@@ -103,40 +81,6 @@ def _report(home: Path, task: str, active: int | None, found: Mapping[int, Any])
         raise TaskError(f"{task!r} has no finished version to report on yet: gal learn {task}")
     chosen = active if active in finished else finished[-1]
     return report_of_version(home, found[chosen], found)
-
-
-def _compare(
-    folder: Path,
-    task: str,
-    rows: Path,
-    versions: list[int] | None,
-    limits: Mapping[str, float],
-    as_json: bool,
-) -> None:
-    from gal.cli.predicting import do_with_spinner
-    from gal.node.admin.membership import opened
-    from gal.node.holder.version_facts import finished_versions
-
-    with opened(folder) as records:
-        record = records.state.find_task(task, "label holder")
-        chosen = finished_versions(records.state, record, versions)
-    arguments = {"task": task, "versions": chosen, "rows": str(rows.absolute()), **limits}
-    facts = do_with_spinner(folder, "compare", arguments, "predicting with each version")
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-        return
-    scores, screen = facts["scores"], Screen()
-    metric = next(iter(next(iter(scores.values()))))
-    title = escape(f"{task} on {facts['n_rows']:,} labelled rows of {rows.name}")
-    table = Table("version", "R2" if metric == "r2" else metric, "degraded rows", "", title=title)
-    ranked = sorted((score[metric] for score in scores.values()), reverse=True)
-    for number, score in scores.items():
-        notes = ["predicts"] if int(number) == record.active else []
-        notes += ["best"] if score[metric] == ranked[0] and len(ranked) > 1 and ranked[1] < ranked[0] else []
-        table.add_row(str(number), f"{score[metric]:z.4f}", f"{score['degraded']:,}", ", ".join(notes))
-    print_table(table, screen)
-    if any(score["degraded"] for score in scores.values()):
-        screen.print("Degraded: an organization did not answer, or does not know the row.")
 
 
 def _activate(folder: Path, task: str, version: int, as_json: bool) -> None:

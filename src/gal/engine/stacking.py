@@ -326,10 +326,7 @@ def _whose_failure() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise LocalModelError(
-            f"the stacker failed: {error}. closing=False learns without it; "
-            "over nodes: gal learn TASK --resume --no-closing"
-        ) from error
+        raise LocalModelError(f"the stacker failed: {error}. closing=False learns without it") from error
 
 
 def predicted(model: Any, loss: Loss, features: Features | ProbeFeatures) -> Floats:

@@ -197,9 +197,7 @@ def test_a_finished_version_comes_back_as_it_was(state: State) -> None:
         known_rows={"lab": 3},
         unknown_rows={"lab": 2},
     )
-    finished = replace(
-        LEARNED, status="finished", outcome=outcome, refit={"private_refit": None}, leak={"verdict": "x"}
-    )
+    finished = replace(LEARNED, status="finished", outcome=outcome, refit={"private_refit": None})
     state.add_task(RISK)
     state.put_version(RISK.id, 1, finished, activate=True)
     assert repr(state.learned_version(RISK.id, 1)) == repr(finished)  # by their text: NaN equals nothing

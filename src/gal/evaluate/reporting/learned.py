@@ -67,7 +67,7 @@ def facts_of_version(
     said = (facts.get("privacy") or {}).get("words")
     parts: dict[str, list[str | Cells]] = {
         "What left each organization": _left(left_cells(moved, str(facts.get("label_holder")))),
-        PRIVACY: [*([str(said)] if said else []), *privacy, COLUMNS_TELL, *leak_parts(facts.get("leak"))],
+        PRIVACY: [*([str(said)] if said else []), *privacy, COLUMNS_TELL],
         "What was in the table": _rows_known(facts),
         "Versions": [] if versions is None else [versions],
     }
@@ -213,10 +213,6 @@ def _more(facts: Mapping[str, Any]) -> list[str]:
     if facts.get("probes") is not None:
         said.append(f"Interaction probes take part: their share is {facts['probes']:.0%}.")
     said += _on_true_labels(facts)
-    if facts.get("not_there"):
-        n_invited, missing = len(facts["invited"]), facts["not_there"]
-        who = "; ".join(f"{name} {why}" for name, why in missing.items())
-        said.append(f"It ended with {n_invited - len(missing)} of {n_invited} organizations: {who}.")
     if facts.get("why_not_active"):
         stays = f"version {facts['active']} stays active" if facts["active"] else "no version is active"
         said.append(
@@ -268,21 +264,6 @@ def _left(left: Cells | None) -> list[str | Cells]:
         "message: they stay where they are. What the others' other partners get is in their own logs.",
         left,
     ]
-
-
-def leak_parts(leak: Mapping[str, Any] | None) -> list[str | Cells]:
-    """What attacks found out, where they were tried."""
-    if leak is None:
-        return ["Nobody attacked what was sent: gal learn --leakage does, and says what it gives away."]
-    if "error" in leak:
-        return [str(leak["error"])]
-    rows = []
-    for one in leak["attacks"]:
-        share = one["ordinary"]["with"]
-        if share["of"]:
-            right = f"{share['share']:.1%} ({share['low']:.1%} to {share['high']:.1%})"
-            rows.append([one["name"], right, one["note"] or ""])
-    return [str(leak["verdict"]), Cells(["attack", "labels guessed right", ""], rows)]
 
 
 def _rows_known(facts: Mapping[str, Any]) -> list[str | Cells]:
@@ -387,4 +368,4 @@ def gained_by(facts: Mapping[str, Any] | None) -> str:
     )
 
 
-__all__ = ["facts_of_model", "facts_of_version", "gained_by", "leak_parts", "left_cells", "versions_cells"]
+__all__ = ["facts_of_model", "facts_of_version", "gained_by", "left_cells", "versions_cells"]

@@ -1,4 +1,4 @@
-"""What a label holder does with its node: learn, predict, compare versions.
+"""What a label holder does with its node: learn and predict.
 Arguments and results are plain data.
 
 The same whether it is asked on the command line, or by one that speaks to the running node.
@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,18 +76,13 @@ class LabelHolder:
         anew: bool = False,
         patience: Patience | None = None,
         activate: bool = False,
-        measure_leak: bool = False,
-        no_closing: bool = False,
         on_event: Event,
         stopping: threading.Event,
     ) -> dict[str, Any]:
         """Learn a new version of a task, or go on with one that was interrupted; what was found.
 
-        ``activate``: predict with it even if it is validated worse than the active one. ``measure_leak``:
-        attack what was sent when it is over, and report how much that gave away. ``no_closing``: learn no
-        stacker after the rounds, whose requests and replies are the same with it and without.
+        ``activate``: predict with it even if it is validated worse than the active one.
         """
-        from gal.node.holder.labels.label_guard import transcript_of
         from gal.node.holder.learning.learning import Learning
         from gal.node.holder.learning.rounds import RowsDifferError
 
@@ -101,16 +95,13 @@ class LabelHolder:
             (versions.reopen if resume else versions.open)(version)
             started = time.perf_counter()
             while True:
-                if no_closing:
-                    version.task = replace(version.task, closing=None, own_closing=None)
-                learning = Learning(version, transcript_of(version.task) if measure_leak else None)
+                learning = Learning(version)
                 try:
                     ensemble = learning.run()
                     break
                 except RowsDifferError as error:
                     versions.narrow(version, error.common)
-            facts = versions.finish(learning, ensemble, time.perf_counter() - started, activate=activate)
-            return facts | versions.measure_leak(learning)
+            return versions.finish(learning, ensemble, time.perf_counter() - started, activate=activate)
 
     @contextmanager
     def not_learning(self) -> Iterator[None]:
@@ -156,12 +147,8 @@ class LabelHolder:
         version: int | None = None,
         seconds: float = 60.0,
         join: float = 30.0,
-        go_on: bool = False,
     ) -> dict[str, Any]:
-        """Predict the rows of a file by their ids; writes a CSV file, or returns the predictions.
-
-        ``go_on``: of many rows, also those that an organization predicts no more today.
-        """
+        """Predict the rows of a file by their ids; writes a CSV file, or returns the predictions."""
         from gal.node.holder import prediction_files as files
 
         record = self.node.state.find_task(task, HOLDER)
@@ -182,7 +169,7 @@ class LabelHolder:
         if at_once or len(row_ids) <= files.BATCH:
             found = ask(row_ids)
         else:
-            found = files.predict_in_lots(row_ids, ask, np.random.default_rng(), go_on=go_on)
+            found = files.predict_in_lots(row_ids, ask, np.random.default_rng())
         facts, ids = files.prediction_facts(found), row_ids.values.tolist()
         if out is None:
             text = io.StringIO()
@@ -223,20 +210,3 @@ class LabelHolder:
                 f"{', '.join(lacking)}: give all of them, or none (then they are taken from the source)"
             )
         return read_ids(configuration, rows).ids, None if lacking else rows
-
-    def compare(self, task: str, versions: list[int], rows: Path, **waiting: float) -> dict[str, Any]:
-        """How well versions predict the labelled rows of a file."""
-        from gal.node.holder.labels.label_privacy import privacy_of
-        from gal.node.holder.prediction_files import score_of
-        from gal.node.source.data import check_labelled, labels_of, read_ids
-
-        record = self.node.state.find_task(task, HOLDER)
-        _, own_rows = self._rows_of(rows)
-        check_labelled(self.node.configuration, rows)
-        table = read_ids(self.node.configuration, rows, label=True)
-        y = privacy_of(record.options).as_classes(labels_of(table))
-        scores = {}
-        for version in versions:
-            found = self.predictor.predict(record, table.ids, own_rows=own_rows, version=version, **waiting)
-            scores[version] = score_of(found, y)
-        return {"task": record.name, "n_rows": len(y), "scores": scores}

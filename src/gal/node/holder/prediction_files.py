@@ -1,4 +1,4 @@
-"""Predictions for people: as plain data, as a CSV file, and how good they are."""
+"""Predictions for people: as plain data, and as a CSV file."""
 
 from __future__ import annotations
 
@@ -13,24 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.alignment import RowIds
-from gal.errors import InvalidInputError, NodeError, TaskError
+from gal.errors import InvalidInputError, NodeError
 from gal.node.holder.predicting import NodePrediction
 from gal.node.store.files import whole_file
 
 BATCH = 200_000
 """Rows that are asked for together."""
-SPENT = ("refused (budget-spent)", "refused (privacy-budget-spent)")
-"""How it begins why an organization predicts no more: asking it again changes nothing."""
-
-
-def score_of(found: NodePrediction, y: Any) -> dict[str, Any]:
-    """Accuracy of classes, or R2 of numbers, and how many rows were degraded."""
-    said = np.asarray(found.most_probable(), dtype=object if found.classes is not None else np.float64)
-    if found.classes is not None:
-        return {"accuracy": float(np.mean(said == y)), "degraded": int(found.degraded.sum())}
-    spread = float(((y - y.mean()) ** 2).sum())
-    error = float(((y - said) ** 2).sum()) / spread if spread else float("nan")
-    return {"r2": 1 - error, "degraded": int(found.degraded.sum())}
 
 
 def prediction_facts(found: NodePrediction) -> dict[str, Any]:
@@ -54,28 +42,17 @@ def prediction_rows(ids: list[Any], found: NodePrediction) -> list[dict[str, Any
 
 
 def predict_in_lots(
-    ids: RowIds, ask: Callable[[RowIds], NodePrediction], rng: np.random.Generator, *, go_on: bool = False
+    ids: RowIds, ask: Callable[[RowIds], NodePrediction], rng: np.random.Generator
 ) -> NodePrediction:
     """Ask for many rows, `BATCH` at a time: no organization has more of them in memory.
 
     Which rows go together is drawn by lot: rows in the order of the file would tell what that order tells,
-    and a lot looks like all rows, so that answers are compared with those of learning as ever. Where an
-    organization predicts no more today and rows are left, TaskError says so at once, unless it is to
-    ``go_on`` without it.
+    and a lot looks like all rows, so that answers are compared with those of learning as ever.
     """
     order, done = rng.permutation(len(ids)), list[tuple[NDArray[np.intp], NodePrediction]]()
     for start in range(0, len(ids), BATCH):
         positions = np.sort(order[start : start + BATCH])
-        found = ask(ids.take(positions))
-        done.append((positions, found))
-        spent = {name: why for name, why in found.missing.items() if why.startswith(SPENT)}
-        if spent and not go_on and start + BATCH < len(ids):
-            said = "; ".join(f"{name} {why}" for name, why in spent.items())
-            raise TaskError(
-                f"{said} Of {len(ids):,} rows {start:,} were predicted, and nothing is written. Predict so "
-                f"many rows a day, or go on without {', '.join(spent)} for the others, which are marked "
-                "degraded: gal predict with --go-on"
-            )
+        done.append((positions, ask(ids.take(positions))))
     return NodePrediction.joined(done)
 
 

@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from gal.core.state import ensemble_of, plain
-from gal.errors import TaskError
-from gal.node.store.state import State, TaskRecord
+from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import OWN_CLOSING, LearnedVersion, LearningOutcome
-
-
-def finished_versions(state: State, record: TaskRecord, chosen: Sequence[int] | None) -> list[int]:
-    """The versions that were chosen, or the last two; an error where one of them is not finished."""
-    known = state.statuses(record.id, "label holder")
-    finished = [number for number, status in known.items() if status == "finished"]
-    if not finished:
-        raise TaskError(f"{record.name!r} has no finished version yet: gal learn {record.name}")
-    wanted = list(chosen or finished[-2:])
-    if not set(wanted) <= set(finished):
-        there = ", ".join(map(str, finished))
-        raise TaskError(f"finished versions of {record.name!r} are: {there}; asked for {wanted}")
-    return wanted
 
 
 def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> dict[str, Any]:
     """A version in plain data: rounds, losses, contributions, who missed what, what it revealed."""
     from gal.engine.observing import curve_of  # a node that waits tells nothing of versions
 
-    nested = {"outcome", "refit", "leak"}
+    nested = {"outcome", "refit"}
     facts = {key: value for key, value in vars(version).items() if key not in nested}
     facts |= {"task": record.name, "version": number}
     facts |= {key: value for key, value in version.refit.items() if key not in ("private_refit", OWN_CLOSING)}
     if version.refit:
         facts["refitted"] = version.refit["private_refit"] is not None
-    if version.leak is not None:
-        facts["leak"] = version.leak
     if version.outcome is None:
         return facts
     facts |= {

@@ -32,10 +32,7 @@ def holder_commands(holder: LabelHolder) -> dict[str, Command]:
         files = {name: None if arguments[name] is None else Path(arguments[name]) for name in ("rows", "out")}
         return holder.predict_file(**{**arguments, **files})
 
-    def compare(arguments: Mapping[str, Any], *_: Any) -> Any:
-        return holder.compare(**{**arguments, "rows": Path(arguments["rows"])})
-
-    return {"learn": learn, "predict": predict, "compare": compare}
+    return {"learn": learn, "predict": predict}
 
 
 def erasing_command(node: Node, holder: LabelHolder | None) -> Command:
@@ -68,7 +65,7 @@ def erasing_command(node: Node, holder: LabelHolder | None) -> Command:
     return forget
 
 
-LABEL_HOLDERS = ("learn", "predict", "compare")
+LABEL_HOLDERS = ("learn", "predict")
 """What only a label holder's node does."""
 
 

@@ -115,10 +115,10 @@ def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str
     return table
 
 
-def read_ids(configuration: NodeConfiguration, source: Path, *, label: bool = False) -> Table:
-    """Only the row ids, and the label if it is wanted, of another file; other columns are not looked at."""
+def read_ids(configuration: NodeConfiguration, source: Path) -> Table:
+    """Only the row ids of another file; other columns are not looked at."""
     try:
-        table = _table(_reader(configuration, source, (), with_label=label, only_ids=True))
+        table = _table(_reader(configuration, source, (), with_label=False, only_ids=True))
     except AlignmentError as error:
         raise AlignmentError(f"{str(source)!r}: {error}") from error
     refuse_forgotten(configuration, table.ids, str(source))
@@ -286,16 +286,6 @@ def columns_of_new(name: str, source: str, where: Mapping[str, str | None]) -> l
 def _names(reader: SourceReader) -> list[str]:
     reader.check_file()
     return reader.names()
-
-
-def check_labelled(configuration: NodeConfiguration, rows: Path) -> None:
-    """InvalidInputError where a file of rows lacks the label."""
-    label, known = data_of(configuration).label, columns_in(configuration, rows)
-    if label is not None and label not in known:
-        raise InvalidInputError(
-            f"{str(rows)!r} has no column {label!r}, which is the label: versions are compared on rows whose "
-            f"label is known. There are {', '.join(sorted(known)[:30])}"
-        )
 
 
 def _table(reader: SourceReader) -> Table:

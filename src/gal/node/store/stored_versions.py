@@ -94,8 +94,6 @@ class LearnedVersion:
     """None while it is learned."""
     refit: Mapping[str, Any] = field(default_factory=dict)
     """With privacy: the private refit to the true labels ("private_refit"), and how good it is."""
-    leak: Mapping[str, Any] | None = None
-    """What attacks on its messages found out, where somebody wanted to know."""
 
 
 _ASSISTED, _LEARNED = TypeAdapter(AssistedVersion), TypeAdapter(LearnedVersion)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -27,7 +27,6 @@ from gal.engine.options import Options
 from gal.errors import BudgetSpentError, PrivacyError
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.labels.label_privacy import (
-    LabelPrivacy,
     check_allowed,
     label_budget,
     privacy_of,
@@ -45,14 +44,9 @@ from gal.privacy.protection import Protected, parts_at_most, protect
 from gal.privacy.refit import added, refit_privately
 from gal.secrecy.terms import from_sums
 
-if TYPE_CHECKING:
-    from gal.privacy.leakage import Transcript
-
 Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-MEASURED_ROWS = 2000
-"""Attacks look at so many rows at most."""
 DRAW = b"gal draw"
 DRAWN = "noisy-labels.arrow"
 """In the folder of a version: the noisy labels that were drawn for it."""
@@ -215,58 +209,6 @@ def refit_facts(
 
 def _mean_loss(labels: Labels, output: Floats) -> float:
     return float(labels.loss.value(labels.y, output).mean())
-
-
-def transcript_of(task: Task) -> Transcript:
-    """An empty transcript of a task; of many rows it keeps a sample of those that are sent."""
-    from gal.privacy.leakage import Transcript
-
-    sent = task.rows.fit
-    if len(sent) > MEASURED_ROWS:
-        sent = np.random.default_rng(task.seed).choice(sent, MEASURED_ROWS, replace=False)
-    return Transcript(roles=task.rows, rows=sent)
-
-
-def leak_facts(transcript: Transcript, task: Task, labels: Labels, privacy: LabelPrivacy) -> dict[str, Any]:
-    """What attacks on the messages of a version find out about the true labels (n, 1), as plain data."""
-    from gal.privacy.leakage import measure_leakage
-
-    made, classes = privacy.made(), labels.classes
-    report = measure_leakage(
-        transcript,
-        labels.y[:, 0] if classes is None else labels.y[:, 0].astype(np.intp),
-        label_holder=task.label_holder,
-        privacy=made,
-        classes=None if classes is None else range(len(classes)),
-        loss=labels.loss if made is None else None,
-        seed=task.seed,
-    )
-    return _as_seen_from_here(report.to_json())
-
-
-def _as_seen_from_here(facts: dict[str, Any]) -> dict[str, Any]:
-    """The same without what was not measured: the label holder has none of the others' columns."""
-    attacks = [one for one in facts.get("attacks", []) if not one["name"].startswith("own features")]
-    for one in attacks:
-        one["ordinary"]["without"] = one["canaries"]["without"] = None
-    if not any(one["ordinary"]["with"]["of"] for one in attacks) or facts["verdict"].startswith("EVERY"):
-        return facts | {"attacks": attacks}
-    best = max(attacks, key=lambda one: float(one["ordinary"]["with"]["share"] or 0.0))
-    share, bound = best["ordinary"]["with"], facts["bound"]
-    said = (
-        f"The strongest attack ({best['name']}) was right about {share['share']:.1%} ({share['low']:.1%} to "
-        f"{share['high']:.1%}) of these rows."
-    )
-    if bound is not None:
-        said += (
-            f" The guarantee allows {bound:.1%} on average for rows whose classes were all equally likely "
-            "before; where columns or the share of a class tell something, guesses are better without any "
-            "message."
-        )
-    said += (
-        " gal leakage FILE --target COLUMN tries it on rows with random labels, where only messages count."
-    )
-    return facts | {"attacks": attacks, "verdict": said}
 
 
 class LabelGuard:

@@ -39,8 +39,6 @@ class Patience:
     """Seconds for one round."""
     quorum: int = 0
     """Fewest organizations, the label holder's own included, that must answer a round; 0: more than half."""
-    everybody: bool = False
-    """At the end all that were invited have to be there, else the version does not predict."""
 
     def enough(self, organizations: int) -> int:
         return self.quorum or organizations // 2 + 1

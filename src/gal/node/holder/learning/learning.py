@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from gal.core.passes import on_one_thread
 from gal.core.pipeline import learn
@@ -20,10 +20,6 @@ from gal.node.journal.activity import sayable_loss
 from gal.node.journal.failures import describe_failure
 from gal.privacy.own_model import OwnModel, learn_own
 from gal.protocol import prepare
-
-if TYPE_CHECKING:
-    from gal.privacy.leakage.transcript import Transcript
-
 
 Found = TypeVar("Found")
 
@@ -45,9 +41,8 @@ def _driven(
 class Learning:
     """Drives the learning stage of one version over its organizations."""
 
-    def __init__(self, version: OpenVersion, transcript: Transcript | None = None) -> None:
-        """``transcript`` collects what was sent and what came back."""
-        self.version, self.transcript = version, transcript
+    def __init__(self, version: OpenVersion) -> None:
+        self.version = version
         self.reached: Progress | None = None
         """After the last finished round."""
         self.moved: Mapping[str, Reply] = {}
@@ -101,16 +96,12 @@ class Learning:
         return _driven(learn_own(version.task, version.labels), ask)
 
     def _note(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Reply]]) -> None:
-        if self.transcript is not None:
-            self.transcript(requests, replies)
         for request, values in zip(requests, replies, strict=True):
             if isinstance(request, PredictRequest) and request.track == "assisted":
                 self.moved = values
 
     def _report_round(self, progress: Progress) -> None:
         self.reached, done = progress, progress.rounds[-1]
-        if self.transcript is not None:
-            self.transcript.note(progress)
         self.version.report(
             "round",
             round=done.round,

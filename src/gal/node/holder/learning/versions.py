@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +11,10 @@ from numpy.typing import NDArray
 
 from gal.core.rows import Rows
 from gal.core.state import Ensemble, plain
-from gal.errors import AlignmentError, GALError, TaskError
+from gal.errors import AlignmentError, TaskError
 from gal.node.holder.closing_files import write_closing, write_own_closing
 from gal.node.holder.holder_node import HOLDER, HolderNode, drop_files
-from gal.node.holder.labels.label_guard import LabelGuard, leak_facts, refit_facts
+from gal.node.holder.labels.label_guard import LabelGuard, refit_facts
 from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
 from gal.node.holder.labels.labelled_tasks import (
     LabelledRows,
@@ -27,7 +26,7 @@ from gal.node.holder.labels.labelled_tasks import (
     read_labelled,
     with_unsent_judges,
 )
-from gal.node.holder.learning.gathering import OpenVersion, Patience
+from gal.node.holder.learning.gathering import OpenVersion
 from gal.node.holder.learning.learning import Learning
 from gal.node.holder.version_facts import validated_loss, version_facts
 from gal.node.store.row_index import sent_rows
@@ -36,9 +35,6 @@ from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.privacy.own_model import all_rounds
 from gal.protocol import Message, prepare
 from gal.secrecy.terms import SUM
-
-REMOVED = "left: removed"
-"""How the status of a member begins whom the label holder took out itself: it is not missed."""
 
 
 class Versions:
@@ -186,28 +182,16 @@ class Versions:
             kept = write_own_closing(state, record.id, version.number, None if own is None else own.ensemble)
             finished = replace(finished, refit=refit | kept)
             self._send_end(learning, ensemble, others=False, own_rounds=own is not None)
-        decided = self._decide(learning, finished, activate)
-        state.put_version(record.id, version.number, finished, activate=decided["active"] == version.number)
+        active = state.find_task(record.id, HOLDER).active
+        old = state.learned_version(record.id, active) if active else None
+        why = "" if activate else why_not_active(outcome, old, active)
+        state.put_version(record.id, version.number, finished, activate=not why)
         if not private:
             self._send_end(learning, ensemble, others=True)
             self._send_end(learning, ensemble, others=False)
         drop_files(state, record, version.number)
+        decided = {"active": active if why else version.number, "why_not_active": why}
         return version_facts(record, version.number, finished) | decided
-
-    def _decide(self, learning: Learning, finished: LearnedVersion, activate: bool) -> dict[str, Any]:
-        """Which version predicts from now on, and who was there at the end of this one."""
-        version, state = learning.version, self._node.state
-        rounds = learning.reached.rounds if learning.reached is not None else ()
-        left_out = dict(rounds[-1].left_out) if rounds else {}
-        left_out |= {
-            name: "did not begin" for name in version.others if name not in {*learning.shared, *left_out}
-        }
-        statuses = {version.own_name: "invited"} | state.members(version.record.id)
-        task = state.get_task(version.record.id)
-        active = 0 if task is None else task.active
-        old = state.learned_version(version.record.id, active) if active else None
-        ending = missing_at_end(statuses, left_out)
-        return decide(version.patience, ending, finished, version.number, active, old, activate=activate)
 
     def _stored(self, version: OpenVersion) -> LearnedVersion:
         found = self._node.state.learned_version(version.record.id, version.number)
@@ -217,20 +201,6 @@ class Versions:
                 "task forgotten?"
             )
         return found
-
-    def measure_leak(self, learning: Learning) -> dict[str, Any]:
-        """What the messages of a finished version gave away, kept with it; nothing where nobody asked."""
-        version, state = learning.version, self._node.state
-        record = version.record
-        if learning.transcript is None:
-            return {}
-        version.on_event({"event": "measuring"})
-        try:
-            found = leak_facts(learning.transcript, version.task, version.labels, privacy_of(record.options))
-        except GALError as error:  # the version is learned and stays
-            found = {"error": f"the leak could not be measured: {error}"}
-        state.put_version(record.id, version.number, replace(self._stored(version), leak=found))
-        return {"leak": found}
 
     def _send_end(
         self, learning: Learning, ensemble: Ensemble, *, others: bool, own_rounds: bool = False
@@ -258,46 +228,14 @@ class Versions:
         assistants.give_up(pendings)
 
 
-def missing_at_end(statuses: Mapping[str, str], left_out: Mapping[str, str]) -> dict[str, str]:
-    """By member of a task, without those that the label holder took out: why it was missing; else ""."""
-    return {
-        name: left_out.get(name, "" if status == "invited" else f"has {status}")
-        for name, status in statuses.items()
-        if not status.startswith(REMOVED)
-    }
-
-
-def decide(
-    patience: Patience,
-    ending: Mapping[str, str],
-    new: LearnedVersion,
-    number: int,
-    active: int,
-    old: LearnedVersion | None,
-    *,
-    activate: bool = False,
-) -> dict[str, Any]:
-    """Which version predicts from now on, and why, in plain data: the better one, unless told otherwise.
-
-    ``ending``: by organization why it was not there in the last round, empty where it was.
-    """
-    missing = {name: why for name, why in ending.items() if why}
-    needed = len(ending) if patience.everybody else patience.quorum
-    too_few, why = len(ending) - len(missing) < needed, ""
-    if too_few:
-        why = f"only {len(ending) - len(missing)} of {len(ending)} organizations were there at the end"
-    elif not activate and old is not None and old.outcome is not None and new.outcome is not None:
-        before, now = validated_loss(old.outcome), validated_loss(new.outcome)
-        same_loss = old.outcome.loss == new.outcome.loss
-        if same_loss and before is not None and now is not None and now > before:
-            why = f"its validated loss is {now:.6g}, that of version {active} is {before:.6g}"
-    return {
-        "active": active if why else number,
-        "why_not_active": why,
-        "invited": list(ending),
-        "not_there": missing,
-        "too_few": too_few,
-    }
+def why_not_active(new: LearningOutcome, old: LearnedVersion | None, active: int) -> str:
+    """Why a version is not to predict instead of the active one: it is validated worse. Empty: it is to."""
+    if old is None or old.outcome is None or old.outcome.loss != new.loss:
+        return ""
+    before, now = validated_loss(old.outcome), validated_loss(new)
+    if before is None or now is None or now <= before:
+        return ""
+    return f"its validated loss is {now:.6g}, that of version {active} is {before:.6g}"
 
 
 def _now() -> str:
