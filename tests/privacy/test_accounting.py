@@ -6,6 +6,7 @@ import itertools
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -17,9 +18,9 @@ from scipy.stats import binom, norm
 
 from gal.errors import InvalidOptionError, MissingExtraError
 from gal.privacy.accounting import (
-    Costliest,
     Event,
     canonical,
+    costliest,
     gaussian_multiplier,
     simply_summed,
     spent,
@@ -182,25 +183,15 @@ def test_extreme_noise_costs_something_sensible(size: float, delta: float) -> No
 
 @given(st.lists(st.tuples(*[st.integers(0, 5)] * 4), min_size=1, max_size=12), st.sampled_from([0.0, 1e-6]))
 @settings(max_examples=10, derandomize=True)
-def test_the_costliest_of_many_is_that_of_composing_all(combinations: list[Any], delta: float) -> None:
+def test_the_costliest_of_many_is_that_of_composing_all(histories: list[Any], delta: float) -> None:
     kinds = [response(0.5), laplace(3.0), laplace(1.0), gaussian(4.0)]
-    costliest = Costliest(kinds, delta)
-    for start in range(0, len(combinations), 5):
-        costliest.add(np.array(combinations[start : start + 5]))
-    costs = [spent(costliest.events(np.array(one)), delta) for one in combinations]
-    assert costliest.cost == pytest.approx(max(costs), abs=1e-6)
-    if max(costs) > 0:
-        assert costliest.counts is not None
-        assert spent(costliest.events(costliest.counts), delta) == costliest.cost
-
-
-def test_nothing_is_costlier_than_a_floor_that_all_keep() -> None:
-    costliest = Costliest([response(1.0), laplace(1.0)], 0.0, floor=5.0)
-    assert not costliest.add(np.array([[2, 3], [5, 0]]))
-    assert costliest.counts is None
-    assert costliest.add(np.array([[2, 3], [5, 1], [1, 1]]))
-    assert costliest.counts is not None
-    assert costliest.counts.tolist() == [5, 1]
+    cost, place = costliest([dict(zip(kinds, one, strict=True)) for one in histories], delta)
+    costs = [
+        spent([replace(kind, count=n) for kind, n in zip(kinds, one, strict=True) if n], delta)
+        for one in histories
+    ]
+    assert cost == pytest.approx(max(costs), abs=1e-6)
+    assert (costs[place] if place >= 0 else 0.0) == cost
 
 
 @pytest.mark.parametrize(
@@ -225,7 +216,7 @@ def test_a_delta_that_makes_no_sense_is_refused(delta: float) -> None:
     with pytest.raises(InvalidOptionError, match="delta"):
         spent([laplace(1.0)], delta)
     with pytest.raises(InvalidOptionError, match="delta"):
-        Costliest([laplace(1.0)], delta)
+        costliest([{laplace(1.0): 1}], delta)
 
 
 @pytest.mark.parametrize("target", [(0.0, 1e-6, 1), (-1.0, 1e-6, 1), (math.nan, 1e-6, 1), (1.0, 1e-6, 0)])

@@ -365,9 +365,9 @@ class TestFile:
         path = tmp_path / "ledger.sqlite"
         Ledger(path).close()
         database = sqlite3.connect(path)
-        database.execute("PRAGMA user_version = 2")
+        database.execute("PRAGMA user_version = 3")
         database.close()
-        with pytest.raises(PrivacyError, match=r"format 2.*upgrade"):
+        with pytest.raises(PrivacyError, match="format 3"):
             Ledger(path)
 
     def test_a_closed_ledger_refuses(self) -> None:

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gal.errors import InvalidOptionError, MissingExtraError
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Mechanism = Literal["randomised-response", "laplace", "gaussian", "none"]
 
 FINEST_STEP = 2.0**-13
@@ -154,53 +151,27 @@ def gaussian_multiplier(epsilon: float, delta: float, releases: int) -> float:
     return float(size)
 
 
-class Costliest:
-    """The costliest of very many combinations of releases, found without composing each of them.
+def costliest(histories: Sequence[Mapping[Event, int]], delta: float) -> tuple[float, int]:
+    """What the costliest of many histories costs, and its place; (0, -1) where all cost nothing.
 
-    ``kinds`` are single releases, K of them; a combination is how many there are of each. Only what costs
-    more than ``floor`` is looked for.
+    A history is how many single releases of each kind there were. Few of them are composed: only those that
+    basic composition does not show to be cheaper, and that are no part of one that was.
     """
-
-    def __init__(self, kinds: Sequence[Event], delta: float, floor: float = 0.0) -> None:
-        _check_delta(delta)
-        self.kinds = kinds
-        self.delta = delta
-        self.cost = floor
-        self.counts: Integers | None = None
-        """The combination (K,) that costs so much; None where none costs more than the floor."""
-        self._composed: list[Integers] = []
-
-    def add(self, counts: Integers) -> bool:
-        """Look at combinations (n, K); whether one of them is costlier than all before."""
-        before = self.cost
-        for composed in self._composed:
-            counts = counts[(counts > composed).any(axis=1)]  # a part of what was composed cannot cost more
-        bounds = self._bounds(counts)
-        while len(counts) > 0 and bounds.max() > self.cost:
-            first = counts[int(bounds.argmax())].copy()
-            cost = spent(self.events(first), self.delta)
-            self._composed.append(first)
-            if cost > self.cost:
-                self.cost, self.counts = cost, first
-            rest = (counts > first).any(axis=1) & (bounds > self.cost)
-            counts, bounds = counts[rest], bounds[rest]
-        return self.cost > before
-
-    def events(self, counts: Integers) -> list[Event]:
-        """A combination (K,) as events."""
-        return [replace(kind, count=int(n)) for kind, n in zip(self.kinds, counts, strict=True) if n > 0]
-
-    def _bounds(self, counts: Integers) -> Floats:
-        """Quick bounds from above of what each combination (n, K) costs, (n,)."""
-        pure = counts @ np.array([_pure_epsilon(kind) for kind in self.kinds])
-        squares = counts @ np.array([_distance([kind]) ** 2 for kind in self.kinds])
-        open_ones = counts @ np.array([kind.mechanism == "none" for kind in self.kinds], dtype=np.float64)
-        # Zero-concentrated differential privacy: a little above the exact cost of Gaussian releases.
-        logarithm = -math.log(self.delta) + 1e-5 if self.delta > 0 else math.inf
-        with np.errstate(invalid="ignore"):
-            squares = np.where(squares > 0, np.maximum(squares, SMALLEST_DISTANCE**2), 0.0)
-            gaussian = np.where(squares > 0, squares / 2 + np.sqrt(2 * squares * logarithm), 0.0)
-        return np.asarray(np.where(open_ones > 0, math.inf, (pure + gaussian) * (1 + 1e-9)))
+    _check_delta(delta)
+    events = [[replace(kind, count=n) for kind, n in one.items() if n > 0] for one in histories]
+    bounds = [simply_summed(one, delta) for one in events]
+    cost, place, composed = 0.0, -1, list[Mapping[Event, int]]()
+    for index in sorted(range(len(events)), key=bounds.__getitem__, reverse=True):
+        if bounds[index] <= cost:
+            break
+        one = histories[index]
+        if any(all(n <= other.get(kind, 0) for kind, n in one.items()) for other in composed):
+            continue
+        composed.append(one)
+        made = spent(events[index], delta)
+        if made > cost:
+            cost, place = made, index
+    return cost, place
 
 
 def _check_delta(delta: float) -> None:

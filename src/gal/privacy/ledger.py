@@ -11,7 +11,8 @@ import json
 import math
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,13 +26,12 @@ from numpy.typing import NDArray
 
 from gal.clock import utc_now
 from gal.errors import BudgetSpentError, InvalidInputError, InvalidOptionError, PrivacyError
-from gal.privacy.accounting import Costliest, Event, canonical, spent
-from gal.privacy.row_blocks import NO_ROWS, Block, all_spans, by_block, by_span
+from gal.privacy.accounting import Event, canonical, costliest, spent
 from gal.sqlite_files import connect, whole_transaction
 
 Integers = NDArray[np.int64]
 
-FORMAT = 1
+FORMAT = 2
 ROUNDING = 1e-9
 """Share by which a budget may be exceeded: 0.1 + 0.2 is a little more than 0.3 in floating-point numbers."""
 PATIENCE = 120.0
@@ -41,14 +41,37 @@ SCHEMA = """
 CREATE TABLE charges (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL, subject TEXT NOT NULL, task TEXT NOT NULL, peers TEXT NOT NULL,
     mechanism TEXT NOT NULL, parameter REAL NOT NULL, count INTEGER NOT NULL, classes INTEGER NOT NULL,
-    again INTEGER NOT NULL, n_rows INTEGER NOT NULL, most INTEGER NOT NULL, first TEXT NOT NULL, last TEXT NOT NULL,
+    again INTEGER NOT NULL, first TEXT NOT NULL, last TEXT NOT NULL,
     UNIQUE (subject, key, task, peers, mechanism, parameter, count, classes, again)
 );
-CREATE TABLE blocks (
-    block INTEGER NOT NULL, charge INTEGER NOT NULL, rows BLOB NOT NULL, times BLOB NOT NULL,
-    PRIMARY KEY (block, charge)
+CREATE TABLE charged (
+    charge INTEGER NOT NULL, row INTEGER NOT NULL, times INTEGER NOT NULL, PRIMARY KEY (charge, row)
+) WITHOUT ROWID
+"""
+FACTS = "key, subject, task, peers, mechanism, parameter, count, classes, again"
+"""What makes a charge the same; its other columns say when."""
+HISTORIES = """
+WITH found AS (
+    SELECT id, key, count, again, min(id) OVER (PARTITION BY mechanism, parameter, classes) AS kind
+    FROM charges WHERE subject = :subject AND (:task IS NULL OR task = :task)
+        AND (:peer IS NULL OR :peer IN (SELECT value FROM json_each(peers)))
+), releases AS (
+    SELECT row, kind, count * iif(again, sum(times), 1) AS n FROM found JOIN charged ON charge = id
+    {which} GROUP BY row, kind, key, count, again
+), kinds AS (SELECT row, kind, sum(n) AS n FROM releases GROUP BY row, kind ORDER BY row, kind)
+SELECT DISTINCT history, now FROM (
+    SELECT row, json_group_object(kind, n) AS history FROM kinds GROUP BY row
+) LEFT JOIN asked USING (row)
+"""
+"""What different rows have cost so far: releases of each kind, by the id of the first charge of that kind.
+Charges with one key and event are one release, whoever received it."""
+ALREADY = """
+UPDATE asked SET now = 0 WHERE row IN (
+    SELECT row FROM charges JOIN charged ON charge = id WHERE subject = ? AND key = ? AND mechanism = ?
+        AND parameter = ? AND count = ? AND classes = ? AND NOT again
 )
 """
+"""A release that a row has already costs it nothing."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +103,7 @@ class Charge:
     task: str
     """The task's name, for people."""
     peers: tuple[str, ...]
-    """Who receives it."""
+    """The receivers."""
     event: Event
     """What it costs each row."""
 
@@ -90,14 +113,9 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Charge):
     """A charge in the ledger, and how many rows it was charged to."""
 
-    key: str
-    subject: str
-    task: str
-    peers: tuple[str, ...]
-    event: Event
     again: bool
     """Whether each time counts."""
     n_rows: int
@@ -105,45 +123,6 @@ class Entry:
     """The most times that one row was charged."""
     first: datetime
     last: datetime
-
-
-@dataclass(frozen=True)
-class _Release:
-    """Charges with the same key and event: what is the same release, whoever received it."""
-
-    kind: int
-    """Place among the kinds of the account."""
-    count: int
-    """Releases of that kind each time."""
-    once: tuple[int, ...]
-    """Ids of charges that together count once."""
-    each_time: tuple[int, ...]
-    """Ids of charges that count each time."""
-
-
-@dataclass(frozen=True)
-class _Account:
-    """All releases about a subject: ``kinds`` are the different single releases, K of them."""
-
-    kinds: list[Event]
-    releases: Mapping[tuple[str, Event], _Release]
-
-    def counts(self, rows: Integers, found: Mapping[int, Block]) -> Integers:
-        """How many releases of each kind there are about each of these rows: (n, K)."""
-        counts = np.zeros((len(rows), len(self.kinds)), dtype=np.int64)
-        for release in self.releases.values():
-            times = self.already(release, rows, found).astype(np.int64)
-            for charge in release.each_time:
-                times += found.get(charge, NO_ROWS).times_of(rows)
-            counts[:, release.kind] += release.count * times
-        return counts
-
-    def already(self, release: _Release, rows: Integers, found: Mapping[int, Block]) -> NDArray[np.bool_]:
-        """Which rows (n,) have this release among what counts once."""
-        have = np.zeros(len(rows), dtype=np.bool_)
-        for charge in release.once:
-            have |= found.get(charge, NO_ROWS).times_of(rows) > 0
-        return have
 
 
 def row_keys(ids: Iterable[Any]) -> Integers:
@@ -186,9 +165,7 @@ class Ledger:
     ) -> None:
         """``as_spent``: why everything counts as spent, as after a restore; empty where it does not."""
         self.path = path
-        self._as_spent = as_spent
-        self._clock = clock
-        self._lock = threading.RLock()
+        self._as_spent, self._clock, self._lock = as_spent, clock, threading.RLock()
         with self._explained("opened"):
             if isinstance(path, Path):
                 path.touch(mode=0o600)
@@ -207,20 +184,24 @@ class Ledger:
         twice then). `BudgetSpentError`, and nothing is written, if any row that is charged
         would cost more than ``budget``.
         """
-        keys, times = np.unique(_checked(rows), return_counts=True)
-        if len(keys) == 0:
+        if len(_checked(rows)) == 0:
             return
-        asked = Block(keys, times if again else np.ones_like(keys))
+        event = canonical([charge.event])[0]
+        release = (event.mechanism, event.parameter, event.count, event.classes)
         # Without a mechanism there is no account that could be spent.
-        why = "" if charge.event.mechanism == "none" and budget is None else self._as_spent()
+        why = "" if event.mechanism == "none" and budget is None else self._as_spent()
         with self._transaction("written") as db:
-            if why and (again or self._is_new(db, charge, asked)):
+            _look_at(db, rows, again=again)
+            if not again:
+                db.execute(ALREADY, (charge.subject, charge.key, *release))
+            peers = json.dumps(sorted(set(charge.peers)))
+            self._write(db, (charge.key, charge.subject, charge.task, peers, *release, int(again)))
+            if why and db.execute("SELECT 1 FROM asked WHERE now > 0").fetchone():
                 raise BudgetSpentError(
                     f"{charge.subject}, task {charge.task!r}: {why}. Nothing was charged or sent"
                 )
             if budget is not None:
-                _check_budget(db, charge, asked, budget, again)
-            self._write(db, charge, asked, again)
+                _check_budget(db, charge, event, budget)
 
     def spent(
         self,
@@ -235,19 +216,17 @@ class Ledger:
 
         Only of ``rows``, of what one ``peer`` received, or of one ``task``, where these are given.
         """
-        wanted = None if rows is None else np.unique(_checked(rows))
         with self._transaction("read") as db:
-            account = _account(db, subject, peer, task)
-            costliest = Costliest(account.kinds, delta)
-            for found, chosen in _charged(db, account, wanted):
-                costliest.add(account.counts(chosen, found))
-        return costliest.cost
+            _look_at(db, np.empty(0, np.int64) if rows is None else rows)
+            found = _histories(db, subject, every=rows is None, peer=peer, task=task)
+            return costliest([history for history, _ in found], delta)[0]
 
     def entries(self) -> list[Entry]:
         """All charges, the oldest first."""
-        columns = "key, subject, task, peers, mechanism, parameter, count, classes, again, n_rows, most, first, last"
+        columns = f"{FACTS}, count(*), max(times), first, last"
         with self._transaction("read") as db:
-            return [_entry(*row) for row in db.execute(f"SELECT {columns} FROM charges ORDER BY id")]
+            query = f"SELECT {columns} FROM charges JOIN charged ON charge = id GROUP BY id ORDER BY id"
+            return [_entry(*row) for row in db.execute(query)]
 
     def close(self) -> None:
         """Close the file; the ledger cannot be used any more."""
@@ -263,7 +242,7 @@ class Ledger:
         self.close()
 
     def _prepare(self) -> None:
-        """Tables in a new file."""
+        """Tables in a new file, and one in memory for the rows that are looked at."""
         if self._format() == 0:
             with self._transaction("written") as db:
                 if self._format() == 0:  # another process may have been quicker
@@ -273,8 +252,10 @@ class Ledger:
         if self._format() != FORMAT:
             raise PrivacyError(
                 f"the privacy ledger {self.path} has format {self._format()}, this version of gal-learn "
-                f"reads {FORMAT}: upgrade gal-learn"
+                f"reads {FORMAT}: use the version of gal-learn that wrote it"
             )
+        self._db.execute("PRAGMA temp_store = MEMORY")
+        self._db.execute("CREATE TEMP TABLE asked (row INTEGER PRIMARY KEY, now INTEGER NOT NULL)")
 
     def _format(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -300,39 +281,20 @@ class Ledger:
                 "not charged. Free disk space, or check who may write the file and who else has it open"
             ) from error
 
-    def _is_new(self, db: sqlite3.Connection, charge: Charge, asked: Block) -> bool:
-        """Whether a charge that counts once adds something to any of these rows."""
-        account = _account(db, charge.subject, None, None, _single(charge.event))
-        same = account.releases.get((charge.key, canonical([charge.event])[0]))
-        if same is None:
-            return True
-        return any(
-            not account.already(same, asked.rows[where], _read(db, blocks, _ids(account))).all()
-            for blocks, where in by_span(asked.rows)
+    def _write(self, db: sqlite3.Connection, facts: tuple[Any, ...]) -> None:
+        """Add all rows that are asked about to a charge, which is made where it is new."""
+        db.execute(f"INSERT OR IGNORE INTO charges ({FACTS}, first, last) VALUES ({'?, ' * 9}'', '')", facts)
+        same = " AND ".join(f"{column} = ?" for column in FACTS.split(", "))
+        [stored] = db.execute(f"SELECT id FROM charges WHERE {same}", facts).fetchone()
+        written = db.execute(
+            "INSERT INTO charged SELECT ?, row, max(now, 1) FROM asked WHERE true "
+            "ON CONFLICT DO UPDATE SET times = times + excluded.times WHERE ?",
+            (stored, facts[-1]),
         )
-
-    def _write(self, db: sqlite3.Connection, charge: Charge, asked: Block, again: bool) -> None:
-        """Add rows to a charge, which is made where it is new; nothing changes where it has them all."""
-        stored = _charge_id(db, charge, again)
-        n_rows, most = 0, 0
-        for blocks, where in by_span(asked.rows):
-            before = _read(db, blocks, [stored]).get(stored, NO_ROWS)
-            after = before.added(Block(asked.rows[where], asked.times[where]), again=again)
-            if again or len(after.rows) > len(before.rows):
-                packed = (
-                    (number, stored, *Block(after.rows[part], after.times[part]).pack())
-                    for number, part in by_block(after.rows)
-                )
-                db.executemany("REPLACE INTO blocks VALUES (?, ?, ?, ?)", packed)
-                n_rows += len(after.rows) - len(before.rows)
-                most = max(most, int(after.times.max()))
-        if most > 0:
+        if written.rowcount > 0:
             now = self._clock().isoformat()
-            db.execute(
-                "UPDATE charges SET n_rows = n_rows + ?, most = max(most, ?), last = ?, "
-                "first = CASE first WHEN '' THEN ? ELSE first END WHERE id = ?",
-                (n_rows, most, now, now, stored),
-            )
+            said = "UPDATE charges SET last = ?, first = iif(first = '', ?, first) WHERE id = ?"
+            db.execute(said, (now, now, stored))
 
 
 def _checked(rows: Integers) -> Integers:
@@ -346,159 +308,74 @@ def _checked(rows: Integers) -> Integers:
     return found.astype(np.int64, copy=False)
 
 
-def _check_budget(db: sqlite3.Connection, charge: Charge, asked: Block, budget: Budget, again: bool) -> None:
-    """`BudgetSpentError` if a row to which this charge adds something would cost more than the budget."""
-    account = _account(db, charge.subject, None, None, _single(charge.event))
-    kind = account.kinds.index(_single(charge.event))
-    same = account.releases.get((charge.key, canonical([charge.event])[0]))
-    costliest = Costliest(account.kinds, budget.delta, floor=budget.epsilon * (1 + ROUNDING))
-    before = np.empty(0, dtype=np.int64)
-    for blocks, where in by_span(asked.rows):
-        rows, times = asked.rows[where], asked.times[where]
-        found = _read(db, blocks, _ids(account))
-        if same is not None and not again:
-            times = np.where(account.already(same, rows, found), 0, times)
-        counts = account.counts(rows[times > 0], found)
-        after = counts.copy()
-        after[:, kind] += times[times > 0] * charge.event.count
-        if costliest.add(after):
-            before = counts[int((after == costliest.counts).all(axis=1).argmax())]
-    if costliest.counts is not None:
-        raise BudgetSpentError(_refusal(charge, budget, costliest.events(before), costliest.cost))
+def _look_at(db: sqlite3.Connection, rows: Integers, *, again: bool = False) -> None:
+    """Put these rows into the table of what is asked about, and how often each is charged now."""
+    now = "count(*)" if again else "1"
+    db.execute("DELETE FROM asked")
+    query = f"INSERT INTO asked SELECT value, {now} FROM json_each(?) GROUP BY value"
+    db.execute(query, (json.dumps(np.sort(_checked(rows)).tolist()),))
+
+
+def _histories(
+    db: sqlite3.Connection,
+    subject: str,
+    *,
+    every: bool = False,
+    peer: str | None = None,
+    task: str | None = None,
+) -> list[tuple[Counter[Event], int]]:
+    """All different histories of rows, as how many single releases of each kind there were, and how often rows
+    with this history are charged now. Of the rows that are asked about, or of ``every`` row.
+    """
+    query = "SELECT id, mechanism, parameter, classes FROM charges WHERE subject = ?"
+    kinds = {str(number): Event(kind, size, 1, n) for number, kind, size, n in db.execute(query, (subject,))}
+    of = {"subject": subject, "peer": peer, "task": task}
+    which = "" if every else "WHERE row IN (SELECT row FROM asked WHERE now > 0)"
+    return [
+        (Counter({kinds[kind]: count for kind, count in json.loads(history).items()}), now or 0)
+        for history, now in db.execute(HISTORIES.format(which=which), of)
+    ]
+
+
+def _check_budget(db: sqlite3.Connection, charge: Charge, event: Event, budget: Budget) -> None:
+    """`BudgetSpentError` if a row to which this charge has added something costs more than the budget."""
+    found = _histories(db, charge.subject)
+    after, place = costliest([history for history, _ in found], budget.delta)
+    if after <= budget.epsilon * (1 + ROUNDING):
+        return
+    before, times = found[place]
+    before[replace(event, count=1)] -= times * event.count
+    earlier = [replace(kind, count=count) for kind, count in before.items() if count > 0]
+    raise BudgetSpentError(_refusal(charge, budget, earlier, after))
 
 
 def _refusal(charge: Charge, budget: Budget, earlier: list[Event], after: float) -> str:
-    """Why a charge is refused, and what to do; ``earlier`` is what the row that
-    would cost most has cost before.
-    """
+    """Why a charge is refused, and what to do; ``earlier`` is what the row that would cost most has cost before."""
     of_answers = charge.subject == "answers"
-    release = f"This release to {_names(charge.peers)}"
-    why = _endless(release, [charge.event], budget, of_answers)
-    why = why or _endless("What was sent before about some of these rows", earlier, budget, of_answers)
-    if not why:
-        before, asked = spent(earlier, budget.delta), spent([charge.event], budget.delta)
+    release = f"This release to {', '.join(map(repr, charge.peers)) or 'nobody'}"
+    before, asked = spent(earlier, budget.delta), spent([charge.event], budget.delta)
+    what = release if math.isinf(asked) else "What was sent before about some of these rows"
+    if any(event.mechanism == "none" for event in (charge.event, *earlier)):
+        why = f"{what} is without a mechanism, and what that tells has no bound"
+        remedy = "choose a mechanism with a guarantee, for rows of which nothing was sent without one"
+    elif math.isinf(after):
+        key = "answer_budget_delta" if of_answers else "label_delta"
+        why = f"{what} has Gaussian noise, which no epsilon covers at delta {budget.delta:g}"
+        remedy = f"take a budget with a delta above 0: set {key} in node.toml, such as 1e-6"
+    else:
+        why = (
+            f"Some rows have spent {before:.4g} of it, so that {max(0.0, budget.epsilon - before):.4g} is "
+            f"left. {release} costs {asked:.4g} and would bring them to {after:.4g}"
+        )
         remedy = (
             "raise answer_budget_epsilon in node.toml, or let the label holder go on without these rows"
             if of_answers
             else "use a smaller epsilon, leave out the rows that earlier tasks used, or raise the budget"
         )
-        why = (
-            f"Some rows have spent {before:.4g} of it, so that {max(0.0, budget.epsilon - before):.4g} is "
-            f"left. {release} costs {asked:.4g} and would bring them to {after:.4g}. Nothing was charged or "
-            f"sent. What to do: {remedy}"
-        )
     return (
         f"{charge.subject}, task {charge.task!r}: the privacy budget is epsilon {budget.epsilon:g} at "
-        f"delta {budget.delta:g}. {why}"
+        f"delta {budget.delta:g}. {why}. Nothing was charged or sent. What to do: {remedy}"
     )
-
-
-def _endless(what: str, events: list[Event], budget: Budget, of_answers: bool) -> str:
-    """Why these events have no cost that any epsilon could cover, and what to do; empty where they have one."""
-    if any(event.mechanism == "none" for event in events):
-        remedy = "choose a mechanism with a guarantee, for rows of which nothing was sent without one"
-        return (
-            f"{what} is without a mechanism, and what that tells has no bound. Nothing was charged or "
-            f"sent. What to do: {remedy}"
-        )
-    if math.isinf(spent(events, budget.delta)):
-        key = "answer_budget_delta" if of_answers else "label_delta"
-        return (
-            f"{what} has Gaussian noise, which no epsilon covers at delta {budget.delta:g}: it needs a "
-            "budget with a delta above 0. "
-            f"Nothing was charged or sent. What to do: set {key} in node.toml, such as 1e-6"
-        )
-    return ""
-
-
-def _names(peers: tuple[str, ...]) -> str:
-    return ", ".join(repr(peer) for peer in peers) or "nobody"
-
-
-def _single(event: Event) -> Event:
-    """A single release of this kind."""
-    return replace(canonical([event])[0], count=1)
-
-
-def _account(
-    db: sqlite3.Connection, subject: str, peer: str | None, task: str | None, *more: Event
-) -> _Account:
-    """The releases about a subject (to one peer, of one task), with room for ``more`` kinds."""
-    kinds = {kind: place for place, kind in enumerate(more)}
-    groups: dict[tuple[str, Event], tuple[list[int], list[int]]] = {}
-    query = (
-        "SELECT id, key, task, peers, mechanism, parameter, count, classes, again FROM charges WHERE "
-        "subject = ?"
-    )
-    for number, key, of_task, peers, mechanism, parameter, count, classes, again in db.execute(
-        query, (subject,)
-    ):
-        if (peer is None or peer in json.loads(peers)) and (task is None or task == of_task):
-            event = Event(mechanism, parameter, count, classes)
-            kinds.setdefault(_single(event), len(kinds))
-            groups.setdefault((key, event), ([], []))[again].append(number)
-    releases = {
-        release: _Release(kinds[_single(release[1])], release[1].count, tuple(once), tuple(each_time))
-        for release, (once, each_time) in groups.items()
-    }
-    return _Account(list(kinds), releases)
-
-
-def _ids(account: _Account) -> list[int]:
-    return [number for one in account.releases.values() for number in (*one.once, *one.each_time)]
-
-
-def _charged(
-    db: sqlite3.Connection, account: _Account, wanted: Integers | None
-) -> Iterator[tuple[dict[int, Block], Integers]]:
-    """Block by block: what was charged, and the rows (n,) to look at, all that are there or those ``wanted``."""
-    ids = _ids(account)
-    if wanted is None:
-        for blocks in all_spans():
-            if found := _read(db, blocks, ids):
-                yield found, np.unique(np.concatenate([block.rows for block in found.values()]))
-    else:
-        for blocks, where in by_span(wanted):
-            if found := _read(db, blocks, ids):
-                yield found, wanted[where]
-
-
-def _read(db: sqlite3.Connection, blocks: list[int], charges: list[int]) -> dict[int, Block]:
-    """The rows of these charges in these neighbouring blocks, by the charges'
-    ids; those without any are absent.
-    """
-    query = (
-        "SELECT charge, rows, times FROM blocks WHERE block IN (SELECT value FROM json_each(?)) "
-        "AND charge IN (SELECT value FROM json_each(?)) ORDER BY block"
-    )
-    found: dict[int, list[Block]] = {}
-    for charge, rows, times in db.execute(query, (json.dumps(blocks), json.dumps(charges))):
-        found.setdefault(charge, []).append(Block.unpack(rows, times))
-    return {charge: Block.joined(parts) for charge, parts in found.items()}
-
-
-def _charge_id(db: sqlite3.Connection, charge: Charge, again: bool) -> int:
-    """The id of a charge, which is made where it is new."""
-    event = canonical([charge.event])[0]
-    peers = json.dumps(sorted(set(charge.peers)))
-    facts = (
-        charge.subject,
-        charge.key,
-        charge.task,
-        peers,
-        event.mechanism,
-        event.parameter,
-        event.count,
-        event.classes,
-    )
-    columns = "subject, key, task, peers, mechanism, parameter, count, classes, again"
-    db.execute(
-        f"INSERT OR IGNORE INTO charges ({columns}, n_rows, most, first, last) VALUES (?,?,?,?,?,?,?,?,?, "
-        "0, 0, '', '')",
-        (*facts, int(again)),
-    )
-    test = " AND ".join(f"{column} = ?" for column in columns.split(", "))
-    return int(db.execute(f"SELECT id FROM charges WHERE {test}", (*facts, int(again))).fetchone()[0])
 
 
 def _entry(key: str, subject: str, task: str, peers: str, *facts: Any) -> Entry:
