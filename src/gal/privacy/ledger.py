@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from gal.clock import utc_now
 from gal.errors import BudgetSpentError, InvalidInputError, InvalidOptionError, PrivacyError
-from gal.privacy.accounting import Event, canonical, costliest, spent
+from gal.privacy.accounting import Event, costliest, spent
 from gal.sqlite_files import connect, whole_transaction
 
 Integers = NDArray[np.int64]
@@ -40,19 +40,19 @@ PATIENCE = 120.0
 SCHEMA = """
 CREATE TABLE charges (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL, subject TEXT NOT NULL, task TEXT NOT NULL, peers TEXT NOT NULL,
-    mechanism TEXT NOT NULL, parameter REAL NOT NULL, count INTEGER NOT NULL, classes INTEGER NOT NULL,
-    again INTEGER NOT NULL, first TEXT NOT NULL, last TEXT NOT NULL,
-    UNIQUE (subject, key, task, peers, mechanism, parameter, count, classes, again)
+    mechanism TEXT NOT NULL, parameter REAL NOT NULL, count INTEGER NOT NULL, again INTEGER NOT NULL,
+    first TEXT NOT NULL, last TEXT NOT NULL,
+    UNIQUE (subject, key, task, peers, mechanism, parameter, count, again)
 );
 CREATE TABLE charged (
     charge INTEGER NOT NULL, row INTEGER NOT NULL, times INTEGER NOT NULL, PRIMARY KEY (charge, row)
 ) WITHOUT ROWID
 """
-FACTS = "key, subject, task, peers, mechanism, parameter, count, classes, again"
+FACTS = "key, subject, task, peers, mechanism, parameter, count, again"
 """What makes a charge the same; its other columns say when."""
 HISTORIES = """
 WITH found AS (
-    SELECT id, key, count, again, min(id) OVER (PARTITION BY mechanism, parameter, classes) AS kind
+    SELECT id, key, count, again, min(id) OVER (PARTITION BY mechanism, parameter) AS kind
     FROM charges WHERE subject = :subject AND (:task IS NULL OR task = :task)
         AND (:peer IS NULL OR :peer IN (SELECT value FROM json_each(peers)))
 ), releases AS (
@@ -68,7 +68,7 @@ Charges with one key and event are one release, whoever received it."""
 ALREADY = """
 UPDATE asked SET now = 0 WHERE row IN (
     SELECT row FROM charges JOIN charged ON charge = id WHERE subject = ? AND key = ? AND mechanism = ?
-        AND parameter = ? AND count = ? AND classes = ? AND NOT again
+        AND parameter = ? AND count = ? AND NOT again
 )
 """
 """A release that a row has already costs it nothing."""
@@ -186,8 +186,8 @@ class Ledger:
         """
         if len(_checked(rows)) == 0:
             return
-        event = canonical([charge.event])[0]
-        release = (event.mechanism, event.parameter, event.count, event.classes)
+        event = charge.event
+        release = (event.mechanism, float(event.parameter), int(event.count))
         # Without a mechanism there is no account that could be spent.
         why = "" if event.mechanism == "none" and budget is None else self._as_spent()
         with self._transaction("written") as db:
@@ -201,7 +201,7 @@ class Ledger:
                     f"{charge.subject}, task {charge.task!r}: {why}. Nothing was charged or sent"
                 )
             if budget is not None:
-                _check_budget(db, charge, event, budget)
+                _check_budget(db, charge, budget)
 
     def spent(
         self,
@@ -283,7 +283,7 @@ class Ledger:
 
     def _write(self, db: sqlite3.Connection, facts: tuple[Any, ...]) -> None:
         """Add all rows that are asked about to a charge, which is made where it is new."""
-        db.execute(f"INSERT OR IGNORE INTO charges ({FACTS}, first, last) VALUES ({'?, ' * 9}'', '')", facts)
+        db.execute(f"INSERT OR IGNORE INTO charges ({FACTS}, first, last) VALUES ({'?, ' * 8}'', '')", facts)
         same = " AND ".join(f"{column} = ?" for column in FACTS.split(", "))
         [stored] = db.execute(f"SELECT id FROM charges WHERE {same}", facts).fetchone()
         written = db.execute(
@@ -327,8 +327,8 @@ def _histories(
     """All different histories of rows, as how many single releases of each kind there were, and how often rows
     with this history are charged now. Of the rows that are asked about, or of ``every`` row.
     """
-    query = "SELECT id, mechanism, parameter, classes FROM charges WHERE subject = ?"
-    kinds = {str(number): Event(kind, size, 1, n) for number, kind, size, n in db.execute(query, (subject,))}
+    query = "SELECT id, mechanism, parameter FROM charges WHERE subject = ?"
+    kinds = {str(number): Event(kind, size) for number, kind, size in db.execute(query, (subject,))}
     of = {"subject": subject, "peer": peer, "task": task}
     which = "" if every else "WHERE row IN (SELECT row FROM asked WHERE now > 0)"
     return [
@@ -337,14 +337,14 @@ def _histories(
     ]
 
 
-def _check_budget(db: sqlite3.Connection, charge: Charge, event: Event, budget: Budget) -> None:
+def _check_budget(db: sqlite3.Connection, charge: Charge, budget: Budget) -> None:
     """`BudgetSpentError` if a row to which this charge has added something costs more than the budget."""
     found = _histories(db, charge.subject)
     after, place = costliest([history for history, _ in found], budget.delta)
     if after <= budget.epsilon * (1 + ROUNDING):
         return
     before, times = found[place]
-    before[replace(event, count=1)] -= times * event.count
+    before[replace(charge.event, count=1)] -= times * charge.event.count
     earlier = [replace(kind, count=count) for kind, count in before.items() if count > 0]
     raise BudgetSpentError(_refusal(charge, budget, earlier, after))
 

@@ -141,9 +141,7 @@ def test_only_the_newest_head_shows_that_nothing_was_released_since(network: Net
 
 def test_an_account_that_counts_as_spent_lets_only_the_same_draw_through(tmp_path: Path) -> None:
     rows = row_keys(np.arange(5))
-    drawn = Charge(
-        "task/version 1/draw", "labels: y", "risk", ("lab",), Event("randomised-response", 1.0, 1, 2)
-    )
+    drawn = Charge("task/version 1/draw", "labels: y", "risk", ("lab",), Event("randomised-response", 1.0))
     with Ledger(tmp_path / "ledger.sqlite") as before:
         before.charge(drawn, rows[:3], None)
     why = "this node was brought back"
@@ -163,7 +161,7 @@ def test_an_account_that_counts_as_spent_lets_only_the_same_draw_through(tmp_pat
 
 def test_a_running_node_asks_whether_its_account_counts_as_spent(network: Network) -> None:
     node = network.nodes["clinic"]
-    charge = Charge("k", "labels: y", "risk", ("lab",), Event("randomised-response", 1.0, 1, 2))
+    charge = Charge("k", "labels: y", "risk", ("lab",), Event("randomised-response", 1.0))
     node.ledger.charge(charge, row_keys(np.arange(3)), None)
     node.state.restores.add(Restore("2026-01-02", "2026-01-01", 1, "sha256:1", "lost"))
     with pytest.raises(BudgetSpentError, match="brought back on 2026-01-02"):

@@ -20,10 +20,10 @@ from gal.errors import InvalidOptionError
 from gal.privacy.accounting import (
     Cost,
     Event,
-    check_clip,
     check_delta,
     check_epsilon,
     gaussian_multiplier,
+    is_number,
     spent,
 )
 from gal.privacy.ledger import ROUNDING
@@ -59,7 +59,11 @@ class AnswerNoise:
         if self.noise not in get_args(Noise):
             raise InvalidOptionError(f"noise on answers must be laplace or gaussian, got {self.noise!r}")
         check_epsilon(self.epsilon)
-        check_clip(self.clip, "answers", unseen="them")
+        if not is_number(self.clip) or not 0 < self.clip < math.inf:
+            raise InvalidOptionError(
+                "clip must be a number above 0: a public bound of answers, chosen without looking at them, "
+                f"got {self.clip!r}"
+            )
         if self.noise == "gaussian":
             check_delta(self.delta)
         elif self.delta != 0:

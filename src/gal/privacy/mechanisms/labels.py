@@ -91,7 +91,7 @@ class RandomisedResponse(LabelMechanism):
     @property
     def event(self) -> Event:
         """The same for the ledger."""
-        return Event("randomised-response", self.epsilon, classes=len(self.classes))
+        return Event("randomised-response", self.epsilon)
 
     def codes(self, y: Any) -> NDArray[np.intp]:
         """Labels (n,) as places in the classes in order."""
