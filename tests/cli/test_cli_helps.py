@@ -177,21 +177,6 @@ def test_what_cannot_be_is_an_error(two: Path, words: list[str], error: type[Exc
         gal(*words)
 
 
-def test_leaving_withdrawing_and_forgetting_happen_once(two: Path) -> None:
-    gal("invite", "risk", "lab", "--home", "clinic")
-    assert "gal serve --home lab" in gal("join", "risk.invitation", "--yes", "--home", "lab").output
-    left = gal("forget", "risk", "--only-leave", "--home", "lab", "--json")
-    assert json.loads(left.output) == {"left": "risk"}
-    with pytest.raises(TaskError, match="left already: gal forget risk"):
-        gal("forget", "risk", "--only-leave", "--home", "lab")
-    withdraw = ["invite", "risk", "lab", "--withdraw", "--home", "clinic"]
-    assert json.loads(gal(*withdraw, "--json").output) == {"task": "risk", "removed": ["lab"]}
-    with pytest.raises(InvalidInputError, match="removed from 'risk' already: lab"):
-        gal(*withdraw)
-    forgot = gal("forget", "risk", "--yes", "--home", "clinic", "--json")
-    assert json.loads(forgot.output) == {"forgot": "risk", "files": 0}
-
-
 def test_a_head_with_a_slip_is_no_altered_log(two: Path) -> None:
     with pytest.raises(InvalidInputError, match="'nonsense' is no head: one is sha256: and 64 digits"):
         gal("audit", "--home", "clinic", "--head", "nonsense")

@@ -30,6 +30,7 @@ from gal.node.runtime.control import LONGEST_PATH
 from gal.node.store.state import State
 from patience import LONGEST, patient
 from ports import free_port
+from real_nodes import until
 from report_pages import ReadPage, check_harmless
 
 PROGRAM = [sys.executable, "-c", "from gal.cli.app import main; main()"]
@@ -312,7 +313,6 @@ def test_joining(town: Town, tmp_path: Path) -> None:
     path = town.root / "stay.invitation"
     said = gal("join", path, "--home", town.lab, answer="n\n", code=1)
     assert "at most 2 rounds" in said.out
-    assert "chosen residuals" in said.out or "Not measured" in said.out
     assert "Not joined" in said.out
     assert "stay" not in {one["name"] for one in gal("status", "--home", town.lab, "--json").facts["tasks"]}
     assert gal("join", path, "--home", town.lab, "--yes", "--json").facts["label_holder"] == "clinic"
@@ -323,27 +323,22 @@ def test_joining(town: Town, tmp_path: Path) -> None:
     assert "is an invitation of clinic itself: send it to the organizations" in said.err
 
 
-def test_leaving_removing_forgetting(town: Town) -> None:
+def test_withdrawing_and_forgetting_happen_once(town: Town) -> None:
     town.invite("gone")
     gal("join", town.root / "gone.invitation", "--home", town.lab, "--yes")
-    assert (
-        "no joined task is called 'rsk'"
-        in gal("forget", "rsk", "--only-leave", "--home", town.lab, code=3).err
-    )
-    assert "Left gone" in gal("forget", "gone", "--only-leave", "--home", town.lab).out
-    assert (
-        "shop is not in 'gone'"
-        in gal("invite", "gone", "shop", "--withdraw", "--home", town.clinic, code=2).err
-    )
-    assert "lab removed" in gal("invite", "gone", "lab", "--withdraw", "--home", town.clinic).out
+    withdraw = ["invite", "gone", "lab", "--withdraw", "--home", town.clinic]
+    assert "shop is not in 'gone'" in gal(*withdraw[:2], "shop", *withdraw[3:], code=2).err
+    assert "lab removed" in gal(*withdraw).out
+    assert "removed from 'gone' already: lab" in gal(*withdraw, code=2).err
     assert gal("forget", "gone", "--home", town.lab, answer="n\n", code=1)
     assert "Forgot gone" in gal("forget", "gone", "--home", town.lab, "--yes").out
+    states = {one["name"]: one["state"] for one in gal("status", "--home", town.lab, "--json").facts["tasks"]}
+    assert states["gone"] == "left", "until the label holder has been told"
+    again = gal("forget", "gone", "--home", town.lab, "--yes", "--json").facts
+    assert again == {"forgot": "gone", "files": 0}
     assert "no task is called 'gone'" in gal("forget", "gone", "--home", town.lab, "--yes", code=3).err
     notes = [one["note"] for one in gal("audit", "--home", town.lab, "--json").facts["entries"]]
     assert any(note.startswith("gone: ") for note in notes)
-
-
-# Learning and predicting
 
 
 def test_learning_for_machines(town: Town) -> None:
@@ -507,6 +502,5 @@ def test_forgetting_beside_a_running_node(running: Town) -> None:
         gal("forget", "brief", "--home", home, "--yes")
     words = ["predict", "brief", running.root / "new.csv", "--home", running.clinic]
     assert "no own task is called 'brief'" in gal(*words, code=3).err
-    for home in (running.lab, running.clinic):
-        assert gal("audit", "--home", home, "--json").facts["entries"][-1]["kind"] != ""
-        assert "brief" not in {one["name"] for one in gal("status", "--home", home, "--json").facts["tasks"]}
+    homes = (running.lab, running.clinic)
+    until(lambda: all("brief" not in gal("status", "--home", home).out for home in homes), "word of it")

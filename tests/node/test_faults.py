@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("grpc")
 
 from gal.errors import NodeError
-from gal.node.admin.membership import leave
+from gal.node.admin.membership import forget
 from patience import patient
 from real_nodes import HOLDER, TASK, Network, Running, until
 
@@ -95,7 +95,7 @@ def test_who_leaves_in_the_middle_is_not_waited_for_any_more(make: Callable[...,
     network.allow("lab", 1)
     learning = network.beside(network.learn)
     until(lambda: network.answered("hospital") == [1, 2], "round 2")
-    leave(network.home("lab"), TASK)
+    forget(network.home("lab"), TASK)
     network.until_round(2)
     network.allow(HOLDER)
     assert learning.result()["missed"] == {"lab": [2, 3, 4]}

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from gal.cli.options import AsJson, Home
 from gal.cli.screen import Screen, print_table
-from gal.errors import GALError, InvalidInputError
+from gal.errors import InvalidInputError
 
 cards = typer.Typer(
     help="Whom this organization knows: cards of others, added, listed and removed without a restart.",
@@ -41,7 +41,6 @@ def add(
     from gal.transport import CardFolder, read_card
 
     folder, card = home_of(home), read_card(file)
-    mended_card(folder)
     _refuse_own(folder, card.fingerprint)
     known = CardFolder(folder / "cards").add(card, name, replace=replace)
     if as_json:
@@ -50,19 +49,6 @@ def add(
     out = Screen()
     out.print(f"[bold]{escape(known)}[/] is known now, by the key {card.fingerprint}")
     out.print("[dim]Compare this fingerprint with theirs (there: gal status) before you rely on it.[/]")
-
-
-def mended_card(folder: Path) -> bool:
-    """Whether the own card had to be put right after a rotation that was killed; what hinders that is for
-    ``gal doctor`` to say.
-    """
-    from gal.node.admin.init import mend_card
-    from gal.node.config.configuration import read_configuration
-
-    try:
-        return mend_card(folder, read_configuration(folder))
-    except (GALError, OSError):
-        return False
 
 
 def _refuse_own(folder: Path, fingerprint: str) -> None:
@@ -85,7 +71,6 @@ def list_cards(home: Home = None, as_json: AsJson = False) -> None:
     from gal.transport import CardFolder
 
     warnings: list[str] = []
-    mended_card(home_of(home))
     known = CardFolder(home_of(home) / "cards", on_warning=warnings.append).all()
     if as_json:
         facts = {

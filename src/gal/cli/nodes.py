@@ -237,7 +237,6 @@ def serve(
     ] = "127.0.0.1:8470",
 ) -> None:
     """Run the node: answer label holders whose tasks were joined, and listen where node.toml says so."""
-    from gal.cli.cards import mended_card
     from gal.node.config.configuration import home_of
     from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import serving
@@ -249,8 +248,6 @@ def serve(
     folder = home_of(home)
     beside = _page_beside(page_at) if page else None
     opened = open_log(folder, level, log == "json")  # type: ignore[arg-type]
-    if mended_card(folder):
-        opened.warning("own card put right: a rotation of the key had ended early")
     with ended_by_signals() as stopping, serving(folder, opened, beside):
         stopping.wait()
 

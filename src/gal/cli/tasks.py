@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as RichTable
 
 from gal.cli.options import AsJson, Home, Rounds, TaskName, Yes, check_secrecy, named_values
-from gal.cli.screen import Screen, command_line, print_table
+from gal.cli.screen import Screen, command_line
 from gal.errors import InvalidInputError
 from gal.privacy.registry import KINDS, NONE, promised_names
 from gal.privacy.statements import PROBES_REVEAL
 
 if TYPE_CHECKING:
-    from gal.node.agreement.invitations import TaskTerms
+    pass
 
 OFF_UNDER_SUMS = (
     "you get the sum of all others' answers, and no single one. Everybody weighs the same; stacking, "
@@ -271,14 +270,11 @@ def print_privacy(facts: Mapping[str, Any], screen: Console, *, short: bool = Fa
 
 def join_command(
     invitation: Annotated[Path, typer.Argument(help="The file that the label holder sent.")],
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", help="Accept the terms without being asked, and without a try on your rows."),
-    ] = False,
+    yes: Yes = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the terms of a task and what it would tell of your columns, and take part if you accept them."""
+    """Read the terms of a task, and take part if you accept them."""
     from gal.node.admin.membership import check_circle_known, read_terms
     from gal.node.admin.membership import join as register
     from gal.node.config.configuration import home_of
@@ -289,14 +285,12 @@ def join_command(
     for sentence in terms.sentences():
         screen.print(f"- {escape(sentence)}")
     check_circle_known(folder, terms)
-    told = None if yes else _measured(folder, terms, screen)
     if not yes and not typer.confirm("Take part under these terms?", err=as_json):
         screen.print("Not joined.")
         raise typer.Exit(1)
     register(folder, terms, peer)
     if as_json:
-        said = {"task": terms.task, "name": terms.name, "label_holder": peer}
-        typer.echo(json.dumps(said | ({} if told is None else {"told": told})))
+        typer.echo(json.dumps({"task": terms.task, "name": terms.name, "label_holder": peer}))
         return
     serve = escape(command_line("gal", "serve", home=folder))
     screen.print(
@@ -304,40 +298,6 @@ def join_command(
         f"otherwise: [bold]{serve}[/]"
     )
     _print_missing_secret(folder, terms.alignment, screen)
-
-
-def _measured(home: Path, terms: TaskTerms, screen: Console) -> dict[str, Any] | None:
-    """What answers would tell, tried and printed; None where there are too few rows to try it on."""
-    from gal.node.admin.answers_preview import preview_answers
-
-    try:
-        with screen.status("Trying on your own rows what your answers would tell of your columns ..."):
-            told = preview_answers(home, terms)
-    except InvalidInputError as error:
-        screen.print(f"[yellow]Not measured: {escape(str(error))}[/]")
-        return None
-    table = RichTable("column", "ordinary residuals", "chosen residuals")
-    for one in told.columns:
-        shares = (f"{max(0.0, each.value):.2f}" for each in (one.honest, one.curious))
-        table.add_row(escape(one.column), *shares)
-    added = (
-        f", added to those of {told.added_to} pretended organizations with your model and with columns like "
-        "yours in chance order,"
-    )
-    screen.print(
-        f"What your answers{added if told.added_to else ''} would tell the label holder of your columns, "
-        f"tried on {told.n_rows} of your rows, {told.n_known} of which it knows, in {told.rounds} fits with "
-        "your model, policy and noise (0: nothing, 1: all of it). Chosen: it sends what it knows of those "
-        "rows as their residuals."
-    )
-    print_table(table, screen)
-    if told.added_to:
-        screen.print("Others who answer less to a residual than these hide less of what you say.")
-    screen.print(
-        "Less is told with privacy.answer_noise, and with a policy.min_rows above the number of rows that "
-        "it can know; policy.rounds_per_label_holder ends it."
-    )
-    return told.to_json()
 
 
 def forget_command(
@@ -364,47 +324,27 @@ def forget_command(
             help="With rows: give up versions that learned, or are learning, from them.",
         ),
     ] = False,
-    only_leave: Annotated[
-        bool,
-        typer.Option(
-            "--only-leave",
-            help="Take part in a joined task no more (the label holder is told), and keep what is held.",
-        ),
-    ] = False,
     yes: Yes = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete everything this node holds of a task, or of rows: models, views, answers.
 
-    The audit log keeps that it was there; of rows it keeps a hash.
+    A joined task is left, and its label holder told. Rows are forgotten while the node does not run. The
+    audit log keeps that a task was there; of rows it keeps a hash.
     """
     from gal.node.config.configuration import home_of
 
     ids = [*(row or []), *(_lines(rows_from) if rows_from is not None else [])]
-    if (task is None) == (not ids) or (drop_versions and not ids) or (only_leave and task is None):
+    if (task is None) == (not ids) or (drop_versions and not ids):
         raise InvalidInputError(
-            "name a task (also with --only-leave), or the rows to forget: --row ID or --rows-from FILE, also "
-            "with --drop-versions"
+            "name a task, or the rows to forget: --row ID or --rows-from FILE, also with --drop-versions"
         )
     folder = home_of(home)
     if task is None:
         _forget_rows(folder, ids, drop_versions, yes, as_json)
-    elif only_leave:
-        _leave(folder, task, as_json)
     else:
         _forget_task(folder, task, yes, as_json)
-
-
-def _leave(home: Path, task: str, as_json: bool) -> None:
-    from gal.node.admin.membership import leave
-
-    leave(home, task)
-    if as_json:
-        typer.echo(json.dumps({"left": task}))
-        return
-    forget = escape(command_line("gal", "forget", task, home=home))
-    Screen().print(f"Left {escape(task)}. [bold]{forget}[/] deletes what is still held of it.")
 
 
 def _forget_task(home: Path, task: str, yes: bool, as_json: bool) -> None:
@@ -429,7 +369,7 @@ def _forget_rows(home: Path, ids: Sequence[str], drop_versions: bool, yes: bool,
 
     if not yes and not typer.confirm(f"Forget {len(ids)} rows? This cannot be undone", err=as_json):
         raise typer.Exit(1)
-    facts = forget_rows(home, ids, drop_versions=drop_versions)
+    facts = forget_rows(home, ids, drop_versions=drop_versions).facts()
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:

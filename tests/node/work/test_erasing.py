@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,20 +19,16 @@ pytest.importorskip("grpc")
 from typer.testing import CliRunner
 
 from gal.cli.app import app
-from gal.errors import InvalidInputError, TaskError
+from gal.errors import InvalidInputError, NodeRunsError, TaskError
 from gal.node.admin.membership import forget_rows
 from gal.node.assistant.service import Service
 from gal.node.holder.labels.label_guard import Drawn
-from gal.node.runtime.commands import erasing_command
 from gal.node.source.data import read_source
 from gal.node.store.audit import AuditLog
 from gal.node.store.row_index import RowIndex, forgotten_rows, sent_rows
 from gal.node.store.state import TaskRecord
 from gal.node.work.learned_rows import compare_rows
 from gal.privacy.ledger import row_keys
-from real_nodes import HOLDER
-from real_nodes import Network as Processes
-from searched_memory import memory_of, standing_still
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
 GONE = 7_300_001_017
@@ -98,11 +93,14 @@ def learned(network: Network) -> TaskRecord:
 
 
 def tell(network: Network, name: str, *ids: Any, drop_versions: bool = False) -> dict[str, Any]:
-    """As the command does that reaches a running node."""
-    command = erasing_command(network.nodes[name], network.label_holders.get(name))
-    arguments = {"ids": [str(one) for one in ids], "drop_versions": drop_versions}
-    found: dict[str, Any] = command(arguments, lambda _: None, threading.Event())
-    return found
+    """The node ends, forgets rows, and starts again."""
+    network.stop(name)
+    try:
+        return forget_rows(
+            network.root / name, [str(one) for one in ids], drop_versions=drop_versions
+        ).facts()
+    finally:
+        network.start(name)
 
 
 def dying_after(n: int, what: Callable[..., Any]) -> Callable[..., Any]:
@@ -205,10 +203,12 @@ def test_a_version_that_is_learned_is_not_disturbed_unless_it_may_be(network: Ne
     assert traces(network.root / "lab", network.tables["lab"]) == []
 
 
-def test_it_needs_no_running_node_and_stays_forgotten(network: Network) -> None:
+def test_a_node_that_runs_is_ended_first_and_a_row_stays_forgotten(network: Network) -> None:
     learned(network)
+    with pytest.raises(NodeRunsError, match="end it first"):
+        forget_rows(network.root / "lab", [str(GONE)])
     network.stop("lab")
-    assert forget_rows(network.root / "lab", [f" {GONE}", f"0{GONE}"])["in_source"] == 1
+    assert forget_rows(network.root / "lab", [f" {GONE}", f"0{GONE}"]).in_source == 1
     assert traces(network.root / "lab", network.tables["lab"]) == []
     network.start("lab")
     configuration = network.nodes["lab"].configuration
@@ -236,19 +236,6 @@ def test_models_that_keep_their_rows_go_where_that_is_wanted(tmp_path: Path) -> 
         assert traces(network.root / "lab", network.tables["lab"])
         tell(network, "lab", GONE, drop_versions=True)
         assert traces(network.root / "lab", network.tables["lab"]) == []
-
-
-def test_the_row_does_not_come_into_the_memory_of_the_node(tmp_path: Path) -> None:
-    """Real processes: the one that computes reads the source, and ends; the node goes on without it."""
-    with Processes(tmp_path, organizations=("lab",), rounds=1) as network:
-        network.serve(HOLDER, "lab")
-        network.learn()
-        row, *values = (tmp_path / "lab.csv").read_text(encoding="utf-8").splitlines()[7].split(",")
-        sought = [struct.pack("<d", float(one)) for one in values] + [one.encode() for one in values]
-        assert forget_rows(network.home("lab"), [row])["in_source"] == 1
-        pid = network.running["lab"].process.pid
-        with standing_still([pid]):
-            assert [one for one in sought if any(one in part for part in memory_of(pid))] == []
 
 
 # What a kill left

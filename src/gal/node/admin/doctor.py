@@ -377,8 +377,7 @@ def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
         return
     card, address = read_card(path), None if configuration.listen is None else configuration.listen.address
     if card.fingerprint != identity.fingerprint:
-        fix = f"gal cards list puts it right after a rotation that was killed; else {ANEW}"
-        yield Finding("card", False, f"{path.name} is of another key ({card.fingerprint})", fix)
+        yield Finding("card", False, f"{path.name} is of another key ({card.fingerprint})", ANEW)
     elif card.address != address:
         said = f"{path.name} says the address {card.address or 'none'}, {FILE} says {address or 'none'}"
         fix = f'write address = "{address}" into it' if address else "delete its line address"

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
-from gal.errors import IdentityError, InvalidInputError
+from gal.errors import InvalidInputError
 from gal.node.config.configuration import NodeConfiguration, new_configuration_text
 from gal.node.web.token import ensure_token
 from gal.protocol import check_name
 from gal.transport import (
-    Card,
     Identity,
     card_of,
     card_text,
     fingerprint_of,
     load_identity,
     make_identity,
-    read_card,
     replaced_by,
     save_identity,
 )
@@ -65,54 +62,16 @@ def _of_company(name: str, key: Path, certificate: Path, roots: Path) -> Identit
 def rotate_key(home: Path, configuration: NodeConfiguration) -> tuple[Path, str]:
     """A new key and certificate, and a card that the old key has signed; its path and the new fingerprint.
 
-    The card waits beside the old one until its key is there: wherever this ends, `mend_card` finds which of
-    the two is right.
+    The card is written first: after a kill, or on a full disk, the old key is still there to sign another.
     """
     old = load_identity(home, configuration.name)
-    begun = _card_in(_waiting(home, configuration.name))
-    if begun is not None and begun.fingerprint == old.fingerprint:
-        # A rotation that was killed is done with this: another would replace a key that nobody knows.
-        mend_card(home, configuration)
-        return home / f"{configuration.name}.card", old.fingerprint
     if old.roots is not None:
         raise InvalidInputError(
             "this key is certified by a company CA: have a new one issued there, and gal init anew"
         )
     new = make_identity(configuration.name)
-    text = card_text(card_of(new, _address(configuration), replaced_by(old, new)))
-    write_file(_waiting(home, configuration.name), text.encode(), mode=0o644)  # only the old key can sign it
-    try:
-        save_identity(new, home, replace=True)
-    finally:
-        mend_card(home, configuration)
-    return home / f"{configuration.name}.card", new.fingerprint
-
-
-def mend_card(home: Path, configuration: NodeConfiguration) -> bool:
-    """Whether the own card was put right after a rotation that was killed: the card that waits is taken if
-    its key is here. Nobody may be handed the card of a key that is not there.
-    """
-    waiting = _waiting(home, configuration.name)
-    card = _card_in(waiting)
-    if card is None or card.fingerprint != load_identity(home, configuration.name).fingerprint:
-        return False
-    with suppress(FileNotFoundError):  # somebody else has done it
-        waiting.replace(home / f"{configuration.name}.card")
-    return True
-
-
-def _card_in(path: Path) -> Card | None:
-    """None where there is none, or something else: that is for ``gal doctor`` to say."""
-    try:
-        return read_card(path)
-    except IdentityError:
-        return None
-
-
-def _waiting(home: Path, name: str) -> Path:
-    """The card of a key that is about to be there."""
-    return home / f"{name}.card.next"
-
-
-def _address(configuration: NodeConfiguration) -> str | None:
-    return None if configuration.listen is None else configuration.listen.address
+    address = None if configuration.listen is None else configuration.listen.address
+    path = home / f"{configuration.name}.card"
+    write_file(path, card_text(card_of(new, address, replaced_by(old, new))).encode(), mode=0o644)
+    save_identity(new, home, replace=True)
+    return path, new.fingerprint

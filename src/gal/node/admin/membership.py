@@ -1,4 +1,4 @@
-"""Tasks are opened, joined, left and forgotten in the node's records; a running node notices by itself."""
+"""Tasks are opened, joined and forgotten in the node's records; a running node notices by itself."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from gal.clock import utc_now
-from gal.errors import InvalidInputError, RefusedError, TaskError
+from gal.errors import InvalidInputError, RefusedError
 from gal.node.agreement.circles import check_members
 from gal.node.agreement.invitations import TaskTerms, read_invitation, write_invitation
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.policy import PolicyLimits
-from gal.node.runtime.control import ask_node, running_node
 from gal.node.runtime.node import held_lock
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import State, TaskRecord
-from gal.node.work.erasing import check_erasable, erase_rows, note_erased
+from gal.node.work.erasing import Erased, check_erasable, erase_rows, note_erased
 from gal.transport import CardFolder, Identity, load_identity
 
 REMOVED = "left: removed by the label holder"
@@ -134,19 +133,6 @@ def join(home: Path, terms: TaskTerms, peer: str) -> None:
         records.audit.append("own", "joined", **about, note=terms.name)
 
 
-def leave(home: Path, name: str) -> None:
-    """Take part no more."""
-    with opened(home) as records:
-        task = records.state.find_task(name, "organization")
-        if task.status == "left":
-            raise TaskError(
-                f"{name!r} was left already: gal forget {name} deletes what is still held of it, gal join "
-                "takes part again"
-            )
-        records.state.set_status(task.id, "left")
-        records.audit.append("own", "left", peer=task.label_holder, task=task.id, note=task.name)
-
-
 def remove(home: Path, name: str, organizations: Sequence[str]) -> None:
     """Take organizations out of an own task for good."""
     with opened(home) as records:
@@ -165,27 +151,28 @@ def remove(home: Path, name: str, organizations: Sequence[str]) -> None:
 
 
 def forget(home: Path, name: str) -> int:
-    """Delete everything that is held of a task; how many files that were."""
+    """Take part no more, and delete everything that is held of a task; how many files that were.
+
+    Of a joined task stays that it was left, until its label holder has been told (``links.py``).
+    """
     with opened(home) as records:
         task = records.state.find_task(name)
         folder = home / "tasks" / task.id
         n_files = sum(path.is_file() for path in folder.rglob("*"))
-        records.state.forget(task.id)
+        with records.state.transaction():
+            records.state.forget(task.id)
+            if task.role == "organization" and task.status == "open":
+                records.state.add_task(replace(task, status="left"))
         shutil.rmtree(folder, ignore_errors=True)
         note = f"{task.name}: {n_files} files"
         records.audit.append("own", "forgot", peer=task.label_holder, task=task.id, note=note)
         return n_files
 
 
-def forget_rows(home: Path, ids: Sequence[str], *, drop_versions: bool = False) -> dict[str, Any]:
-    """Erase rows everywhere at this node, whether or not it runs; what was done."""
-    arguments = {"ids": list(ids), "drop_versions": drop_versions}
-    with running_node(home) as connection:
-        if connection is not None:
-            done: dict[str, Any] = ask_node(connection, "forget_rows", arguments, lambda _: None)
-            return done
+def forget_rows(home: Path, ids: Sequence[str], *, drop_versions: bool = False) -> Erased:
+    """Erase rows everywhere at this node, which must not run: they might be in its memory; what was done."""
     with opened(home) as records, held_lock(home, records.configuration.name):
         check_erasable(records.state, ids, drop_versions=drop_versions)
         found = erase_rows(records.configuration, records.state, ids, drop_versions=drop_versions)
         note_erased(records.audit, found.hashes, found.n_files)
-        return found.facts()
+        return found

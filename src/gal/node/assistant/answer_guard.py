@@ -7,8 +7,8 @@ two of them averaged tell more than one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,14 +95,6 @@ class AnswerGuard:
         once finds the first one's answer.
         """
         return self._locks[int(request[-1], 16)]
-
-    @contextmanager
-    def at_rest(self) -> Iterator[None]:
-        """No answer is kept inside this block."""
-        with ExitStack() as held:
-            for one in self._locks:
-                held.enter_context(one)
-            yield
 
     def kept(self, folder: Path, request: str) -> Encoded | None:
         """The answer that was given to this very request."""

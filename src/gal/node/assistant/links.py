@@ -89,10 +89,10 @@ class Link:
             joined = tuple((task.id, task.terms.digest) for task in tasks if task.status == "open")
             if joined == self._announced:
                 return
-            here = {task for task, _ in joined}
             for task in tasks:
-                if task.status == "left" and task.id not in here:
+                if task.status == "left":
                     self._records.send(stream, prepare(Message("leave", task.id)))
+                    self._service.state.forget(task.id)
             moving = self._service.moves()
             tasks_joined = [{"task": task, "terms": terms, "moving": moving} for task, terms in joined]
             self._records.send(stream, prepare(Message("joined", fields={"tasks": tasks_joined})))
@@ -247,9 +247,10 @@ class Links:
 
     def _look(self) -> None:
         tasks = self._state.tasks()
-        for gone in self._tasks - {task.id for task in tasks}:  # it may have to wait for a fit: not here
+        held = {task.id for task in tasks if task.status == "open"}
+        for gone in self._tasks - held:  # it may have to wait for a fit: not here
             threading.Thread(target=self._service.let_go, args=(gone,), name="let go", daemon=True).start()
-        self._tasks = {task.id for task in tasks}
+        self._tasks = held
         wanted = {task.label_holder for task in tasks if task.role == "organization"}
         for peer in wanted - set(self._links):
             self._links[peer] = Link(peer, self._service, self._records, self._open)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -262,15 +261,6 @@ class Service:
         """Delete the files of an ended version that nobody needs any more."""
         self.worker.forget(self.state.folder(task, number))
         drop_needless(self.state, task, number)
-
-    @contextmanager
-    def at_rest(self) -> Iterator[None]:
-        """Nothing of any task is computed or kept inside this block."""
-        with ExitStack() as held:
-            for task in sorted(self.state.tasks(), key=lambda one: one.id):
-                held.enter_context(self._locks[task.id])
-            held.enter_context(self.guard.at_rest())
-            yield
 
     def let_go(self, task: str) -> None:
         """A task was forgotten by a command: nothing of it may stay in memory, nor be written once more."""

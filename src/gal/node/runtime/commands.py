@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gal.errors import InvalidInputError, NodeRunsError, TaskError
+from gal.errors import NodeRunsError, TaskError
 from gal.node.journal.logs import Log
 from gal.node.runtime.control import Command, ControlServer, Event, ask_node, running_node
 from gal.node.runtime.node import Node, keep_crash_log
@@ -33,36 +33,6 @@ def holder_commands(holder: LabelHolder) -> dict[str, Command]:
         return holder.predict_file(**{**arguments, **files})
 
     return {"learn": learn, "predict": predict}
-
-
-def erasing_command(node: Node, holder: LabelHolder | None) -> Command:
-    """Erases rows while the node runs: nothing is computed meanwhile, and then by a new process.
-
-    The process that computes does it, since it has to read the source: the rows must not come into the memory
-    of the node, which goes on.
-    """
-
-    def forget(arguments: Mapping[str, Any], *_unused: Any) -> Any:
-        from gal.node.work.erasing import check_erasable, note_erased
-
-        told = {"ids": arguments["ids"], "drop_versions": bool(arguments["drop_versions"])}
-        with ExitStack() as held:
-            if holder is not None:
-                held.enter_context(holder.not_learning())
-            held.enter_context(node.service.at_rest())
-            check_erasable(node.state, **told)
-            node.worker.restart()  # what it is at is done again when nobody answers for the rows any more
-            try:
-                done, _ = node.worker("erase", **told)
-            finally:
-                node.worker.restart()
-            if "refused" in done:
-                raise InvalidInputError(done["refused"])
-            note_erased(node.records.audit, done["hashes"], done["n_files"])
-        node.log.info("forgot rows", rows=len(done["hashes"]), files=done["n_files"])
-        return {name: value for name, value in done.items() if name != "id"}
-
-    return forget
 
 
 LABEL_HOLDERS = ("learn", "predict")
@@ -101,7 +71,6 @@ def serving(
         else:
             known = dict.fromkeys(LABEL_HOLDERS, _only_a_label_holder(node.name))
         known["status"] = lambda *_: node.status() | ({} if holder is None else holder.status())
-        known["forget_rows"] = erasing_command(node, holder)
         stack.enter_context(ControlServer(node.home, known))
         if beside is not None:
             stack.enter_context(beside(node, holder))

@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from gal.alignment import check_overlap, row_digest
 from gal.core.requests import FitRequest, Terms
 from gal.core.rows import all_rows
 from gal.engine.organization import Organization, predict_locally
-from gal.errors import InvalidInputError
 from gal.models.adapters import is_moving
 from gal.models.parted import takes_parts
 from gal.models.registry import make_model
@@ -293,17 +292,6 @@ class LocalWork:
         for kept in (self.version, self._learned, self._models):
             kept.forget(Path(folder))
         return {}, b""
-
-    def erase(self, data: bytes, ids: Sequence[str], *, drop_versions: bool) -> Result:  # noqa: ARG002
-        """Forget rows; why not, where it is no fault. Then this process has to end."""
-        from gal.node.store.state import State
-        from gal.node.work.erasing import erase_rows
-
-        with ALLOWANCE.granted(0, 0), closing(State(self.configuration.home)) as state:
-            try:
-                return erase_rows(self.configuration, state, ids, drop_versions=drop_versions).facts(), b""
-            except InvalidInputError as error:
-                return {"refused": str(error)}, b""
 
 
 def _answer(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -20,8 +19,8 @@ from gal.errors import (
 from gal.models import LinearModel
 from gal.node.admin import backup as backups
 from gal.node.admin.backup import back_up, bring_back
+from gal.node.admin.membership import forget_rows
 from gal.node.holder.closing_files import OWN_FILE, write_own_closing
-from gal.node.runtime.commands import erasing_command
 from gal.node.store.stored_versions import OWN_CLOSING
 from gal.privacy import RandomisedResponse
 from gal.privacy.refit import stacked
@@ -191,11 +190,13 @@ def test_its_closing_model_comes_back_with_a_backup_a_rollback_and_without_a_row
         assert network.holder.predict_file("whole", asked)["rows"] == second
         network.nodes["clinic"].state.set_active(record.id, 1)  # as gal rollback does
         assert network.holder.predict_file("whole", asked)["rows"] == first
-        command = erasing_command(network.nodes["clinic"], network.holder)
-        done = command({"ids": ["0"], "drop_versions": False}, lambda _: None, threading.Event())
-        assert [one["version"] for one in done["versions"]] == [1, 2]
+        network.stop("clinic")
+        assert [one["version"] for one in forget_rows(home, ["0"]).versions] == [1, 2]
+        network.start("clinic")
+        network.wait_until_joined(record)
         assert network.holder.predict_file("whole", asked)["rows"] == first
-        command({"ids": ["1"], "drop_versions": True}, lambda _: None, threading.Event())
+        network.stop("clinic")
+        forget_rows(home, ["1"], drop_versions=True)
         assert not list(home.rglob(OWN_FILE))
 
 
