@@ -1,20 +1,14 @@
 """One run as plain data: the cell says what is learned, the outcome what came of it.
 
-The same cell gives the same outcome (but for the seconds). Nothing here needs more than the standard library,
-so that cells and outcomes can be read on a machine where little is installed. What a kind of cell needs is
-imported when one is run: a machine without pandas can run deep cells, and one without torch the others.
+The same cell gives the same outcome (but for the seconds). The standard library is enough here.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-
-from gal.errors import NothingLearnedError
-from gal.warnings import InterruptedWarning
 
 ROUNDS = 10
 
@@ -157,7 +151,7 @@ class Outcome:
     leak: dict[str, Any] = field(default_factory=dict)
     """Where it was measured, what the leak meter found, as ``leak_cells`` writes it."""
     commit: str = ""
-    """Of an outcome that was kept: whose sources made it. Empty: those at hand."""
+    """Of deep runs: whose sources made it."""
 
     @property
     def final(self) -> float:
@@ -172,37 +166,3 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
-
-
-def run_cell(cell: Cell, sources: Sources) -> Outcome:
-    """Learn and score."""
-    if cell.deep:
-        from gal_bench.runs.deep_cells import run_deep_cell
-
-        outcome = run_deep_cell(cell, sources)
-        return outcome if outcome.device else replace(outcome, device=device_here())
-    from gal_bench.runs.tabular_cells import run_tabular_cell
-
-    return run_tabular_cell(cell, sources)
-
-
-def run_to_the_end(cell: Cell, sources: Sources) -> Outcome:
-    """The same, but Ctrl-C ends it without an outcome: the finished rounds of
-    a run would pass for all of it.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", InterruptedWarning)
-            return run_cell(cell, sources)
-    except (InterruptedWarning, NothingLearnedError) as error:
-        raise KeyboardInterrupt from error
-
-
-def device_here() -> str:
-    """What torch computes on here, with its version; empty without torch."""
-    try:
-        import torch
-    except ImportError:
-        return ""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    return f"{device}, torch {torch.__version__}"

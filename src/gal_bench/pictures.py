@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gal.errors import MissingExtraError
-from gal.privacy.mechanisms.contract import Mark
-from gal.privacy.registry import KINDS, NONE_CAPTION, NONE_MARK, kind_named
 from gal_bench.cells import Outcome
-from gal_bench.pages.summaries import ways
-from gal_bench.pages.tables import Figure as Cell
-from gal_bench.pages.tables import figures_of, who
+from gal_bench.figures import Figure as Cell
+from gal_bench.figures import figures_of, who
+from gal_bench.findings import ways
 from gal_bench.runner import Run
 from gal_bench.runs.disturbances import half
-from gal_bench.runs.mechanisms import NOISY_LABELS, OF_CLASSES
 from gal_bench.specs import how_many
 
 if TYPE_CHECKING:
@@ -37,8 +34,6 @@ DPI = 120
 TEXT, SMALL = 10.5, 9.0
 DARK, GREY, LIGHT, FAINT = "#000000", "#6e6e6e", "#b5b5b5", "#ececec"
 DASHED, DOTTED, DASH_DOT = (0, (5, 2)), (0, (1, 1.6)), (0, (6, 2, 1, 2))
-LINES: dict[str, Any] = {"solid": "-", "dashed": DASHED, "dash-dot": DASH_DOT, "none": ""}
-"""By the words of a mechanism's mark."""
 
 
 def new_figure(height: float) -> Figure:
@@ -48,13 +43,6 @@ def new_figure(height: float) -> Figure:
     except ImportError as error:
         raise MissingExtraError("figures", "matplotlib", "drawing figures") from error
     return Figure(figsize=(WIDTH, height), layout="constrained")
-
-
-def without_box(axes: Axes) -> None:
-    """No box around it."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=SMALL + 0.5)
-    axes.set_axisbelow(True)
 
 
 @dataclass(frozen=True)
@@ -106,6 +94,13 @@ NOISY = {
     "answers-5-weights-on": ("σ = 5, weights on", Pen("#b35806", "-", "s", width=2.4)),
     "answers-5-weights-off": ("σ = 5, weights off", Pen("#b35806", DASHED, "s", filled=False)),
 }
+PROTECTED: dict[str | None, tuple[str, Pen]] = {
+    "noisy-labels": ("noisy labels (guarantee)", Pen("#08519c", "-", "o")),
+    "paper-laplace": ("the paper's Laplace, α = 1", Pen(GREY, "", "v")),
+    "paper-interval": ("the paper's interval", Pen(GREY, "", "^", filled=False)),
+    None: ("no mechanism", Pen(DARK, "", "X")),
+}
+"""By mechanism; those without an epsilon are single marks."""
 SHOWN = (-50.0, 175.0)
 """Percent of the pooling gain that a picture has space for; larger values stand at the edge."""
 
@@ -153,7 +148,15 @@ def rounds_figure(run: Run, dataset: str, beside: Run | None = None) -> Figure:
         row: (METHODS[row][0], outcomes, METHODS[row][1]) for row, outcomes in found.items() if outcomes
     }
     figure, (scores, rate, weights) = _panels(_title(run, dataset, run.table.protocols[0]), 3)
-    draw_scores(scores, [_levelled(row, curve) for row, curve in curves.items() if row in SCORED])
+    level = {"interm", "late"}  # methods without rounds
+    _draw_scores(
+        scores,
+        [
+            (name, [replace(one, scores=[one.final]) for one in some] if row in level else some, pen)
+            for row, (name, some, pen) in curves.items()
+            if row in SCORED
+        ],
+    )
     for name, outcomes, pen in (curve for row, curve in curves.items() if row in RATED):
         values = mean_of_those_left([one.rates for one in outcomes])
         rate.plot(range(1, len(values) + 1), values, label=name, **pen.options())
@@ -168,7 +171,7 @@ def noise(run: Run, dataset: str, protocol: str) -> Figure:
     (a) The metric by round, weights on and off; (b) the weights of disturbed and other organizations, σ = 1.
     """
     figure, (scores, weights) = _panels(_title(run, dataset, protocol), 2)
-    draw_scores(
+    _draw_scores(
         scores,
         [(name, _outcomes(run, row, dataset, protocol), pen) for row, (name, pen) in NOISY.items()],
     )
@@ -189,7 +192,7 @@ def noise(run: Run, dataset: str, protocol: str) -> Figure:
     return figure
 
 
-def draw_scores(axes: Axes, curves: Sequence[Curve]) -> None:
+def _draw_scores(axes: Axes, curves: Sequence[Curve]) -> None:
     """Mean and a band of one standard deviation over seeds, from before the first round on."""
     length = max(len(one.scores) for _, outcomes, _ in curves for one in outcomes)
     for name, outcomes, pen in curves:
@@ -233,13 +236,6 @@ def _draw_weights(axes: Axes, outcomes: Sequence[Outcome]) -> None:
     _round_axis(axes, "assistance weight")
 
 
-def _levelled(row: str, curve: Curve) -> Curve:
-    """Methods without rounds are a level line."""
-    name, outcomes, pen = curve
-    once = row in {"interm", "late"}
-    return name, [replace(one, scores=[one.final]) for one in outcomes] if once else outcomes, pen
-
-
 # --- at one glance
 
 
@@ -248,7 +244,7 @@ def covered(run: Run) -> Figure:
     mark per set, the mean a bar. Marks beyond the axis stand at its edge.
     """
     shares = _percent_covered(run)
-    means = {row: float(np.mean(list(by_set.values()))) for row, by_set in shares.items() if by_set}
+    means = {row: float(np.mean(list(by_set.values()))) for row, by_set in shares.items()}
     order = sorted(means, key=lambda row: -means[row])
     figure = new_figure(1.6 + 0.5 * len(order))
     axes = figure.add_subplot()
@@ -272,9 +268,9 @@ def _percent_covered(run: Run) -> dict[str, dict[str, float]]:
     """By row and set, where there is a way to go; without Alone and Joint themselves."""
     most = max((one for one in run.table.organizations if isinstance(one, int)), default=0)
     return {
-        row: {name: 100 * share for name, share in by_set.items() if math.isfinite(share)}
-        for row, by_set in ways(run, "per seed", most).items()
-        if row not in {"alone", "joint"}
+        row: {name: 100 * share for name, share in by_set.items()}
+        for row, by_set in ways(run, most).items()
+        if by_set and row not in {"alone", "joint"}
     }
 
 
@@ -301,20 +297,6 @@ def leakage(run: Run) -> Figure:
     return figure
 
 
-def curves() -> dict[str | None, tuple[str, Pen]]:
-    """Caption and pen of every mechanism that a row can have; those without an epsilon are single marks."""
-    named: dict[str | None, tuple[str, Mark]] = {
-        NOISY_LABELS: ("noisy labels (guarantee)", kind_named(OF_CLASSES).mark)
-    }
-    named |= {name: (kind.caption, kind.mark) for name, kind in KINDS.items()} | {
-        None: (NONE_CAPTION, NONE_MARK)
-    }
-    return {
-        name: (caption, Pen(mark.colour, LINES[mark.line], mark.marker, mark.filled))
-        for name, (caption, mark) in named.items()
-    }
-
-
 def _leaking(run: Run) -> dict[str, list[Cell]]:
     """By set, figures with as many organizations as it can have; empty where no leak was measured."""
     found: dict[str, list[Cell]] = {}
@@ -325,7 +307,7 @@ def _leaking(run: Run) -> dict[str, list[Cell]]:
 
 
 def _draw_leaks(axes: Axes, dataset: str, cells: Sequence[Cell]) -> None:
-    for mechanism, (label, pen) in curves().items():
+    for mechanism, (label, pen) in PROTECTED.items():
         own = [one for one in cells if one.row.privacy == mechanism and one.leak is not None]
         own.sort(key=lambda one: one.row.epsilon or 0.0)
         leaks = [100 * one.leak.canaries.value for one in own if one.leak is not None]
@@ -337,8 +319,8 @@ def _draw_leaks(axes: Axes, dataset: str, cells: Sequence[Cell]) -> None:
     for one in cells:
         if one.row.method == "alone":
             axes.axhline(one.mean, color=GREY, linestyle=DASHED, linewidth=1.2, label="alone")
-    chance = next(one.leak.chance for one in cells if one.leak is not None)
-    axes.axvline(100 * chance, color=GREY, linestyle=DOTTED, linewidth=1.2, label="blind guess")
+    classes = next(one.leak.classes for one in cells if one.leak is not None)
+    axes.axvline(100 / classes, color=GREY, linestyle=DOTTED, linewidth=1.2, label="blind guess")
     lower = cells[0].metric == "mad"
     axes.set_title(f"{dataset}, {'MAD' if lower else 'accuracy in %'}", fontsize=SMALL)
     if lower:
@@ -386,7 +368,9 @@ def _round_axis(axes: Axes, label: str) -> None:
 def _finish(axes: Axes, *, columns: int = 0) -> None:
     """A light grid, no box, and a legend below where there are columns for it."""
     axes.grid(color=FAINT)
-    without_box(axes)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=SMALL + 0.5)
+    axes.set_axisbelow(True)
     if columns and axes.get_legend_handles_labels()[0]:
         below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "frameon": False}
         axes.legend(ncols=columns, fontsize=SMALL, **below)

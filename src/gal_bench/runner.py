@@ -1,28 +1,41 @@
-"""Runs the cells of tables on all cores; what is in the cache is not run again.
+"""Runs cells on all cores; what has an outcome is not run again.
 
-Deep cells are run for the data sets named only: what was not run stays blank.
+    PYTHONPATH=src python -m gal_bench.runner plan.json outcomes.jsonl [DATA]
+
+runs a plan of ``gal bench --plan`` on another machine, with numpy, scipy, scikit-learn and torch alone. Every
+run adds a line to outcomes.jsonl; started again, it resumes.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import multiprocessing
+import sys
+import traceback
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-from gal.errors import ExperimentError, GALError, InvalidInputError, MissingExtraError
-from gal_bench.cache import Cache
-from gal_bench.cells import Cell, Outcome, Sources, run_to_the_end
-from gal_bench.runs.tabular_cells import find_split
-from gal_bench.specs import RowSpec, TableSpec
-from gal_bench.spreading import Spread
+from joblib import Parallel, delayed, parallel_config
+from threadpoolctl import threadpool_limits
 
-IN_ALL_CORES = Spread()
+from gal.errors import ExperimentError, GALError, InvalidInputError, MissingExtraError, NothingLearnedError
+from gal.warnings import InterruptedWarning
+from gal_bench.cells import Cell, Outcome, Sources
+from gal_bench.outcomes import Outcomes, commit_here
+
+if TYPE_CHECKING:
+    from gal_bench.specs import RowSpec, TableSpec
+
 Observer = Callable[[int, int, str], None]
 """Told how many runs are done, of how many, and which was the last."""
+FAILED = 3
+"""Exit code of a plan of which some runs failed."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +44,7 @@ class Run:
 
     table: TableSpec
     outcomes: Mapping[str, Outcome]
+    """By ``repr`` of the cell."""
 
     def at(self, row: RowSpec, dataset: str, organizations: int | str, protocol: str) -> list[Outcome]:
         """The outcomes behind one figure, one per seed that was run; of the
@@ -53,44 +67,37 @@ class Run:
 def _chosen(outcomes: Sequence[Outcome | None]) -> Outcome | None:
     """The one with the lowest validation loss; none where a candidate was not run."""
     there = [one for one in outcomes if one is not None]
-    return min(there, key=_validated) if len(there) == len(outcomes) else None
-
-
-def _validated(outcome: Outcome) -> float:
-    return float("inf") if outcome.validation_loss is None else outcome.validation_loss
+    if len(there) < len(outcomes):
+        return None
+    return min(there, key=lambda one: float("inf") if one.validation_loss is None else one.validation_loss)
 
 
 def run_tables(
     tables: Sequence[TableSpec],
-    cache: Cache,
+    known: Outcomes,
     sources: Sources,
     *,
     deep_sets: Collection[str] = (),
-    kept: Mapping[str, Outcome] | None = None,
-    spread: Spread = IN_ALL_CORES,
+    jobs: int = -1,
     on_run: Observer | None = None,
 ) -> list[Run]:
-    """All cells of these tables, each once; of the deep ones those in the cache or
-    ``kept``, and those of ``deep_sets``. ``spread``: who runs them.
+    """All cells of these tables, each once; of the deep ones those that are known, and those of
+    ``deep_sets``. ``jobs``: runs side by side, -1: as many as there are cores.
     """
     cells = in_order(tables)
-    outcomes: dict[str, Outcome] = {}
-    for cell in cells:
-        found = cache.get(cell) or (kept or {}).get(repr(cell))
-        if found is not None:
-            outcomes[repr(cell)] = found
-    left = [cell for cell in cells if repr(cell) not in outcomes]
-    left = [cell for cell in left if not cell.deep or cell.dataset in deep_sets]
+    left = [one for one in cells if known.get(one) is None and (not one.deep or one.dataset in deep_sets)]
     check_sources(left, sources)
-    check_extras(left)
-    total = len(outcomes) + len(left)
+    if any(cell.delta is not None for cell in left) and importlib.util.find_spec("dp_accounting") is None:
+        raise MissingExtraError("privacy", "dp-accounting", "noise that is added up over rounds")
+    done = sum(known.get(cell) is not None for cell in cells)
+    total = done + len(left)
     if on_run is not None:
-        on_run(len(outcomes), total, "from the cache" if outcomes else "")
-    for cell, outcome in _run(left, sources, spread):
-        cache.put(cell, outcome)
-        outcomes[repr(cell)] = outcome
+        on_run(done, total, "from earlier runs" if done else "")
+    for number, (cell, outcome) in enumerate(_run(left, sources, jobs), start=done + 1):
+        known.put(cell, outcome)
         if on_run is not None:
-            on_run(len(outcomes), total, cell.words)
+            on_run(number, total, cell.words)
+    outcomes = {repr(cell): found for cell in cells if (found := known.get(cell)) is not None}
     return [Run(table, outcomes) for table in tables]
 
 
@@ -100,18 +107,10 @@ def in_order(tables: Iterable[TableSpec]) -> list[Cell]:
     return sorted(found.values(), key=lambda cell: cell.seed)
 
 
-def left_to_run(
-    tables: Iterable[TableSpec],
-    cache: Cache,
-    sets: Collection[str],
-    *,
-    kept: Collection[str] = (),
-) -> list[Cell]:
-    """The deep cells of these data sets that are neither in the cache nor ``kept``, in order."""
+def left_to_run(tables: Iterable[TableSpec], known: Outcomes, sets: Collection[str]) -> list[Cell]:
+    """The deep cells of these data sets without an outcome, in order."""
     return [
-        cell
-        for cell in in_order(tables)
-        if cell.dataset in sets and cell.deep and repr(cell) not in kept and cache.get(cell) is None
+        cell for cell in in_order(tables) if cell.deep and cell.dataset in sets and known.get(cell) is None
     ]
 
 
@@ -123,6 +122,8 @@ def check_sources(cells: Iterable[Cell], sources: Sources) -> None:
         if not cell.deep:
             files.setdefault((cell.dataset, cell.protocol, *own), cell)
     for cell in files.values():
+        from gal_bench.runs.tabular_cells import find_split
+
         try:
             find_split(cell, sources)
         except GALError:
@@ -131,18 +132,13 @@ def check_sources(cells: Iterable[Cell], sources: Sources) -> None:
             raise InvalidInputError(f"{cell.words}: its files cannot be read: {error}") from error
 
 
-def check_extras(cells: Iterable[Cell]) -> None:
-    """Say now that a package is missing."""
-    composed = any(cell.delta is not None for cell in cells)
-    if composed and importlib.util.find_spec("dp_accounting") is None:
-        raise MissingExtraError("privacy", "dp-accounting", "noise that is added up over rounds")
-
-
-def _run(cells: Sequence[Cell], sources: Sources, spread: Spread) -> Iterator[tuple[Cell, Outcome]]:
-    """Small ones side by side, one core each; then large and deep ones with all cores each, here."""
+def _run(cells: Sequence[Cell], sources: Sources, jobs: int) -> Iterator[tuple[Cell, Outcome]]:
+    """Small ones side by side, one core each; then large and deep ones with all cores each."""
     small = [cell for cell in cells if not (cell.large or cell.deep)]
     if small:
-        yield from spread.run(_run_one, [(cell, sources) for cell in small], in_order=False)
+        with parallel_config("loky", n_jobs=jobs, inner_max_num_threads=1):
+            jobs_left = (delayed(_with_one_core)(cell, sources) for cell in small)
+            yield from Parallel(return_as="generator_unordered")(jobs_left)
     for cell in cells:
         if cell.deep:  # in this process: the device is set up once
             yield _run_one(cell, sources)
@@ -151,8 +147,71 @@ def _run(cells: Sequence[Cell], sources: Sources, spread: Spread) -> Iterator[tu
                 yield pool.submit(_run_one, cell, sources).result()
 
 
+def _with_one_core(cell: Cell, sources: Sources) -> tuple[Cell, Outcome]:
+    with parallel_config("sequential"), threadpool_limits(1):
+        return _run_one(cell, sources)
+
+
 def _run_one(cell: Cell, sources: Sources) -> tuple[Cell, Outcome]:
+    """Ctrl-C ends it without an outcome: the finished rounds of a run would pass for all of it."""
     try:
-        return cell, run_to_the_end(cell, sources)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", InterruptedWarning)
+            return cell, run_cell(cell, sources)
+    except (InterruptedWarning, NothingLearnedError) as error:
+        raise KeyboardInterrupt from error
     except GALError as error:
         raise ExperimentError(f"{cell.words}: {error}") from error
+
+
+def run_cell(cell: Cell, sources: Sources) -> Outcome:
+    """Learn and score. What a kind of cell needs is imported here: a machine without pandas can run deep
+    cells, and one without torch the others.
+    """
+    if cell.deep:
+        from gal_bench.runs.deep_cells import run_deep_cell
+
+        return run_deep_cell(cell, sources)
+    from gal_bench.runs.tabular_cells import run_tabular_cell
+
+    return run_tabular_cell(cell, sources)
+
+
+# --- on another machine
+
+
+def write_plan(cells: Iterable[Cell], path: Path) -> None:
+    """Write these cells down for another machine, with the commit of the sources."""
+    plan = {"commit": commit_here(), "cells": [cell.to_json() for cell in cells]}
+    path.write_text(json.dumps(plan, indent=1), encoding="utf-8")
+
+
+def main(words: Sequence[str]) -> int:
+    """Run a plan; a run that fails leaves the others alone. Returns the exit code."""
+    plan = json.loads(Path(words[0]).read_text(encoding="utf-8"))
+    known = Outcomes(Path(words[1]), commit=plan["commit"], anew=True)
+    sources = Sources(Path(words[2]) if len(words) > 2 else None)
+    cells = [Cell.from_json(one) for one in plan["cells"]]
+    left, failed = [cell for cell in cells if known.get(cell) is None], 0
+    _print(f"{len(left)} runs to do, {len(cells) - len(left)} done before")
+    for number, cell in enumerate(left, start=1):
+        try:
+            outcome = known.put(*_run_one(cell, sources))
+            said = f"{outcome.metric} {outcome.final:.4g} on {outcome.device}"
+        except Exception:
+            failed += 1
+            said = f"failed: {traceback.format_exc()}"
+        _print(f"{number} of {len(left)}: {cell.words}: {said}")
+        if "CUDA error" in said:
+            _print("stopped: after a CUDA error nothing more can be run in this process; start it again")
+            break
+    return FAILED if failed else 0
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

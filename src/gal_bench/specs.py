@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -18,7 +18,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from gal.errors import InvalidInputError, did_you_mean
 from gal.estimators import GALRegressor
-from gal.privacy.accounting import check_delta, check_epsilon
 from gal_bench.baselines import METHODS
 from gal_bench.cells import DEEP_METHODS, DEEP_MODELS, DEEP_SETS, OFFICIAL, ROUNDS, Cell
 from gal_bench.data.datasets import DATASETS
@@ -100,21 +99,13 @@ class RowSpec(BaseModel):
 
     @model_validator(mode="after")
     def _known_privacy(self) -> RowSpec:
-        """A mechanism has what it needs and no more, and only GAL sends what can be protected or attacked."""
-        needed: tuple[str, ...] = ()
-        if self.privacy is not None:
-            check_names("privacy mechanism", [self.privacy], named_needs())
-            needed = named_needs()[self.privacy]
+        """A mechanism has what it needs and no more."""
+        check_names("privacy mechanism", [self.privacy] if self.privacy is not None else [], named_needs())
+        needed = named_needs()[self.privacy] if self.privacy is not None else ()
         for option in ("epsilon", "delta"):
             if (getattr(self, option) is not None) != (option in needed):
                 words = "needs" if option in needed else "has no"
                 raise ValueError(f"privacy = {self.privacy!r} {words} {option}")
-        if self.epsilon is not None:
-            check_epsilon(self.epsilon)
-        if self.delta is not None:
-            check_delta(self.delta)
-        if self.method != "gal" and (self.leak or self.privacy is not None):
-            raise ValueError(f"privacy and leak are about what GAL sends, not method {self.method!r}")
         return self
 
     def printed(self, dataset: str, organizations: int | str) -> Printed | None:
@@ -165,8 +156,7 @@ class TableSpec(BaseModel):
         names = [row.name for row in self.rows]
         if len(set(names)) < len(names):
             raise ValueError(f"rows have the same name: {', '.join(sorted(names))}")
-        if names:
-            check_names("row (glance)", self.glance, names)
+        check_names("row (glance)", self.glance if names else (), names)
         for row in self.rows:
             of = f"of {kind} tables (row {row.name!r})"
             check_names(f"data set {of}", row.sets, known_sets)
@@ -175,12 +165,9 @@ class TableSpec(BaseModel):
             check_names(f"local model {of}", row.models, DEEP_MODELS if self.deep else MODELS)
             if row.method == "gal" and not self.deep:
                 check_names(f"option {of}", row.options, OPTIONS)
-            if self.deep and (row.leak or row.privacy is not None):
-                raise ValueError(f"row {row.name!r}: privacy and leak are for tabular tables")
-            if not self.deep and row.disturbance in {"laplace", "interval"}:
-                raise ValueError(
-                    f"row {row.name!r}: say privacy = 'paper-{row.disturbance}' in a tabular table"
-                )
+            protected = row.leak or row.privacy is not None
+            if protected and (self.deep or row.method != "gal"):
+                raise ValueError(f"row {row.name!r}: privacy and leak are for method gal in tabular tables")
         return self
 
     @property
@@ -245,6 +232,39 @@ class TableSpec(BaseModel):
         size = how_many(dataset, organizations)
         wanted = _by_size(row.seeds, f"{size} {dataset}", _by_size(row.seeds, size, of_table))
         return wanted if self.most_seeds is None else min(wanted, self.most_seeds)
+
+
+def narrow(
+    table: TableSpec,
+    *,
+    organizations: Sequence[int] = (),
+    protocols: Sequence[str] = (),
+    sets: Sequence[str] = (),
+    seeds: int | None = None,
+    first_seed: int = 0,
+) -> TableSpec | None:
+    """A part of a table, under a name that says so; None where nothing of it is left."""
+    kept_sets = [name for name in table.sets if not sets or name in sets]
+    kept_organizations = []
+    for one in table.organizations:
+        here = [name for name in kept_sets if not organizations or how_many(name, one) in organizations]
+        if here:
+            kept_organizations.append(one)
+            kept_sets = here if one == "most" else kept_sets
+    chosen = [*([table.part] if table.part else []), *map(str, organizations), *protocols, *sets]
+    chosen += [f"{seeds} seeds"] if seeds is not None and seeds < 4 else []
+    chosen += [f"from seed {first_seed}"] if first_seed else []
+    part = table.model_copy(
+        update={
+            "sets": kept_sets,
+            "protocols": [name for name in table.protocols if not protocols or name in protocols],
+            "organizations": kept_organizations,
+            "most_seeds": seeds,
+            "first_seed": first_seed,
+            "part": "-".join(word.replace(" ", "-") for word in chosen),
+        }
+    )
+    return part if any(True for row in part.rows for _ in part.cells(row)) else None
 
 
 def how_many(dataset: str, organizations: int | str) -> int | str:

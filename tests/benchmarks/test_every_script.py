@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -93,11 +92,9 @@ def test_it_runs(
     assert re.search(said, capsys.readouterr().out)
 
 
-def test_pages_are_filled_from_a_folder_only(start: Start, tmp_path: Path) -> None:
+def test_pages_are_filled_from_a_folder_only(start: Start) -> None:
     with pytest.raises(SystemExit, match="gal bench all && python"):
         start("results_pages", "").main()
-    with pytest.raises(SystemExit, match="gal bench all && python"):
-        start("results_pages", f"{tmp_path} --unknown").main()
 
 
 def test_nodes_without_arguments_are_all_parts(

@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from bench_runs import deep_runs_by, made_up
 from gal.cli.app import app
 from gal.cli.screen import ProgressLine
-from gal.errors import InvalidInputError
-from gal_bench.command import running
+from gal.errors import InvalidInputError, MissingExtraError
+from gal_bench import command
+
+SMALL = ("rates", "--dataset", "Iris", "--seeds", "1", "--protocol", "per seed", "--jobs", "1")
 
 
 def bench(*words: str) -> Any:
@@ -29,28 +32,22 @@ def refused(*words: str) -> str:
     return str(result.exception)
 
 
-SMALL = ("rates", "--dataset", "Iris", "--seeds", "1", "--protocol", "per seed", "--jobs", "1")
-
-
 def test_the_list() -> None:
-    printed = bench("--list").output
-    assert "Model autonomy" in printed
+    assert "Model autonomy" in bench("--list").output
     facts = json.loads(bench("--list", "--json").output)
     assert [one["name"] for one in facts][:2] == ["uci", "local-losses"]
     assert all(one["runs"] > 0 for one in facts)
 
 
-def test_a_small_bench_from_nothing_and_from_the_cache(tmp_path: Path) -> None:
+def test_a_small_bench_from_nothing_and_from_stored_outcomes(tmp_path: Path) -> None:
     first = bench(*SMALL, "--results", str(tmp_path))
     assert first.exit_code == 0, first.output
     assert "4 organizations" in first.output or "Iris" in first.output
     assert (tmp_path / "rates-per-seed-Iris-1-seeds.csv").exists()
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()}
-    again = bench(*SMALL, "--results", str(tmp_path), "--json")
-    [facts] = json.loads(again.stdout)
-    assert facts["table"] == "rates"
-    assert len(facts["figures"]) == 3
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").iterdir()} == before
+    before = (tmp_path / "outcomes.jsonl").read_text()
+    [facts] = json.loads(bench(*SMALL, "--results", str(tmp_path), "--json").stdout)
+    assert (facts["table"], len(facts["figures"])) == ("rates", 3)
+    assert (tmp_path / "outcomes.jsonl").read_text() == before
 
 
 @pytest.mark.parametrize(
@@ -63,42 +60,39 @@ def test_a_small_bench_from_nothing_and_from_the_cache(tmp_path: Path) -> None:
         (("uci", "--protocol", "mine"), "no protocol 'mine'"),
         (("uci", "--dataset", "Adult"), "nothing is left"),
         (("uci", "--dataset", "Iris", "--organizations", "8"), "nothing is left"),
-        (("rates", "--organizations", "2"), "nothing is left"),
         (("scale", "--organizations", "4"), "nothing is left"),
         ((*SMALL[:-1], "0"), "--jobs"),
+        ((*SMALL, "--results", __file__), "cannot be written to"),
     ],
 )
 def test_nonsense(words: tuple[str, ...], said: str) -> None:
     assert said in refused(*words)
 
 
-def test_results_must_be_a_folder_that_can_be_written_to(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert "can be written to" in refused(*SMALL, "--results", str(tmp_path / "file"))
-
-
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("rates", "--dataset", "QSAR", "--protocol", "per seed"), "--data-dir"),
+        (("rates", "--dataset", "Iris", "--protocol", "paper"), "GAL_REFERENCE"),
+    ],
+)
 def test_missing_files_are_named_before_anything_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GAL_DATA", raising=False)
     monkeypatch.delenv("GAL_REFERENCE", raising=False)
-    words = ("rates", "--dataset", "QSAR", "--protocol", "per seed", "--results", str(tmp_path))
-    assert "--data-dir" in refused(*words)
-    words = ("rates", "--dataset", "Iris", "--protocol", "paper", "--results", str(tmp_path))
-    assert "GAL_REFERENCE" in refused(*words)
-    assert not list(tmp_path.rglob("*.json"))
+    assert said in refused(*words, "--results", str(tmp_path))
+    assert (tmp_path / "outcomes.jsonl").read_text() == ""
 
 
-@pytest.mark.parametrize("content", ["garbage", "no keys"])
-def test_a_split_that_is_none(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "splits_paper"
-    folder.mkdir()
-    for seed in range(4):
-        path = folder / f"Iris_M4_seed{seed}.npz"
-        if content == "garbage":
-            path.write_text("garbage")
-        else:
-            np.savez(path, x=np.zeros(3))
+@pytest.mark.parametrize("garbage", [True, False])
+def test_a_split_that_is_none(garbage: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "splits_paper").mkdir()
+    path = tmp_path / "splits_paper/Iris_M4_seed0.npz"
+    if garbage:
+        path.write_text("garbage")
+    else:
+        np.savez(path, x=np.zeros(3))
     monkeypatch.setenv("GAL_REFERENCE", str(tmp_path))
     words = ("rates", "--dataset", "Iris", "--protocol", "paper", "--results", str(tmp_path / "r"))
     assert "Iris, 4 organizations, paper" in refused(*words)
@@ -109,16 +103,44 @@ def test_progress_in_a_pipe_is_whole_lines(
 ) -> None:
     """Nobody sees a bar there, and at its end a name was cut."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(running, "ProgressLine", partial(ProgressLine, every=0.0))
+    monkeypatch.setattr(command, "ProgressLine", partial(ProgressLine, every=0.0))
     what = "progression, 4 organizations, per seed, seed 3: " + "a long name " * 6
-    with running._progress(quiet=False) as say:
+    with command._progress(quiet=False) as say:
         say(1, 4, what)
         say(4, 4, "the last")
-    said = capsys.readouterr().err.splitlines()
-    assert said == [f"1 of 4 runs: {what}", "4 of 4 runs: the last"]
-    with running._progress(quiet=True) as say:
+    assert capsys.readouterr().err.splitlines() == [f"1 of 4 runs: {what}", "4 of 4 runs: the last"]
+    with command._progress(quiet=True) as say:
         say(1, 4, what)
     assert capsys.readouterr().err == ""
+
+
+# --- deep tables
+
+
+def test_deep_runs_here_and_planned_are_of_sets_that_can_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    deep_runs_by(monkeypatch, lambda cell, sources: made_up(cell))
+    words = ("cases", "--anew", "--results", str(tmp_path), "--seeds", "1")  # a part has no pictures
+    plan = ("--plan", str(tmp_path / "plan.json"))
+    assert "21 runs in" in bench(*words, *plan).output
+    planned = json.loads((tmp_path / "plan.json").read_text())["cells"]
+    assert {one["dataset"] for one in planned} == {"ModelNet40", "PhysioNet stay", "PhysioNet mortality"}
+    result = bench(*words, "--deep", "--dataset", "ModelNet40", "--dataset", "MIMICM")
+    assert result.exit_code == 0, result.output
+    assert "7 deep runs to do here" in result.output
+    assert "14 runs in" in bench(*words, *plan).output
+    assert "not run" in bench(*words).output
+
+
+def test_without_torch_deep_runs_are_refused_with_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = bench("images", "--deep", "--results", str(tmp_path))
+    assert isinstance(result.exception, MissingExtraError)
+    assert "pip install 'gal-learn[deep]'" in str(result.exception)
 
 
 # --- rows and tables of one's own

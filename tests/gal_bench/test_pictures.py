@@ -16,7 +16,7 @@ from bench_runs import run_of
 from gal.errors import MissingExtraError
 from gal_bench import pictures
 from gal_bench.cells import Cell, Outcome
-from gal_bench.pages.results import write_results
+from gal_bench.command import write_results
 from gal_bench.runner import Run
 from gal_bench.specs import RowSpec, TableSpec, read_tables
 
@@ -157,6 +157,7 @@ def test_the_same_runs_give_the_same_bytes_and_parts_of_tables_no_pictures(
     first, again = (pictures.save_figures(runs, tmp_path / one) for one in ("a", "b"))
     assert [path.name for path in first] == ["rounds-Diabetes.png", "rounds-Wine.png", "covered.png"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    (tmp_path / "c").mkdir()
     part = Run(uci.table.model_copy(update={"part": "8"}), uci.outcomes)
     assert {path.suffix for path in write_results([part], tmp_path / "c")[0]} == {".csv", ".md"}
 

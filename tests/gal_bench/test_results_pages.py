@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from benchmark_scripts import load_benchmark
-from gal_bench.pages.headline import headline_table, paper_table
 from gal_bench.specs import read_tables
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -85,7 +84,7 @@ def test_the_first_page_opens_with_five_rows_that_are_those_of_the_csv_files() -
     assert pages.open_with(readme, DOCS / "results", "docs/results/") == readme, (
         "run benchmarks/results_pages.py"
     )
-    table = headline_table(DOCS / "results")
+    table = pages.headline_table(DOCS / "results")
     assert table.count("\n") == 2 + 5
     assert text.index(table) < text.index("covered.png")
     place = ("GAL, residual network (ours)", "CIFAR10", "8")
@@ -98,7 +97,7 @@ def test_the_first_page_opens_with_five_rows_that_are_those_of_the_csv_files() -
 def test_the_count_against_the_paper_is_that_of_the_pages() -> None:
     """Which count figures of runs, by way of learning or all together; here it is verdicts in CSV files."""
     counted: dict[str, list[list[int]]] = {}
-    for line in paper_table(DOCS / "results").splitlines()[2:]:
+    for line in pages.paper_table(DOCS / "results").splitlines()[2:]:
         name = line.split("](")[1].split(".md")[0]
         counted.setdefault(name, []).append([int(cell) for cell in line.strip(" |").split(" | ")[-4:]])
     for name, counts in counted.items():

@@ -45,12 +45,10 @@ def look_up() -> None:
     """What tests look up once and keep: characters for made-up text, and what sources decide an outcome."""
     from hypothesis.internal.charmap import intervals_from_codec
 
-    from gal_bench.cache import fingerprint
+    from gal_bench.outcomes import fingerprint
 
     intervals_from_codec("utf-8")
-    for leak in (False, True):
-        fingerprint(leak=leak)
-    fingerprint(deep=True)
+    fingerprint()
 
 
 def main() -> None:

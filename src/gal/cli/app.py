@@ -44,7 +44,7 @@ COMMANDS = {
     "audit": "gal.cli.nodes:audit",
     "privacy": "gal.cli.privacy:privacy",
     "backup": "gal.cli.backups:backup_command",
-    "bench": "gal_bench.command.bench:bench",
+    "bench": "gal_bench.command:bench",
 }
 """Where each command is, in the order in which people need them."""
 

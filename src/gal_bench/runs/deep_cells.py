@@ -63,7 +63,14 @@ def run_deep_cell(cell: Cell, sources: Sources) -> Outcome:
         label_holder=views.label_holder,
         split=_digest(views),
         facts=facts,
+        device=device_here(),
     )
+
+
+def device_here() -> str:
+    """What torch computes on here, with its version."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    return f"{device}, torch {torch.__version__}"
 
 
 def load_views(cell: Cell, sources: Sources) -> ViewSet:

@@ -1,1 +1,0 @@
-"""``gal bench``: its options, its runs, and what it prints."""

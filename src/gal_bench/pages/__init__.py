@@ -1,1 +1,0 @@
-"""Outcomes as tables, findings and pages."""
