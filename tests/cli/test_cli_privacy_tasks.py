@@ -139,25 +139,10 @@ def test_operators_are_told_what_protects_the_labels(town: Town) -> None:
     assert "Your fitted values and predictions are another matter" in said
 
 
-def test_who_has_a_linear_model_is_told_of_noise_for_columns(town: Town) -> None:
-    pytest.importorskip("dp_accounting", reason="the extra privacy")
-    noise = ["-o", "columns_epsilon=10", "-o", "columns_delta=1e-6"]
-    hint = (
-        "Your local model is linear: residuals give columns behind linear models to the other organizations"
-    )
-    small = ["--privacy", "randomised-response", "--epsilon", 0.1, "--classes", "no,yes"]
-    assert hint in run("invite", "hinted", "lab", *town.clinic, *ROUNDS, *small, *town.out("hinted"))
-    said = run("invite", "fresh", "lab", *town.clinic, *ROUNDS, *small, *noise, *town.out("fresh"))
-    assert "Your local model" not in said
-    assert "For columns, Gaussian noise on every residual but the first with epsilon 10, delta 1e-06" in said
-    said = run("join", town.root / "fresh.invitation", "--yes", *town.lab)
-    assert "fresh noise for columns (epsilon 10, delta 1e-06, each version)" in said
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--privacy", "paper-laplace"], "not for nodes"),
+        (["--privacy", "paper-laplace"], "there are: none"),
         (["--privacy", "unheard-of"], "there are: none, randomised-response"),
         (["--privacy", "randomised-response", "--epsilon", 1], "public set of all classes"),
         (["--privacy", "randomised-response", "--epsilon", 0, "--classes", "no,yes"], "epsilon must be"),
@@ -181,13 +166,6 @@ def test_a_budget_wants_a_mechanism(town: Town) -> None:
     said = run("invite", "open", "lab", *town.clinic, *town.out("open"), code=3)
     assert "has no privacy mechanism" in said
     assert "label_epsilon" in said
-
-
-def test_a_task_that_the_budget_can_never_pay_is_not_opened(town: Town) -> None:
-    words = ["--privacy", "randomised-response", "--epsilon", 20, "--classes", "no,yes"]
-    said = run("invite", "dear", "lab", *town.clinic, *town.out("dear"), *words, code=3)
-    assert "could never be learned: it costs epsilon 20" in said
-    assert "No invitation was written" in said
 
 
 def test_terms_stay_what_they_are(town: Town) -> None:

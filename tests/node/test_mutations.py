@@ -317,7 +317,7 @@ def check_files(net: Network, before: set[str]) -> None:
             databases = {
                 f"{one}.sqlite{part}" for one in ("state", "ledger") for part in ("", "-wal", "-shm")
             }
-            assert parts[1] in databases | {"node.lock", "sent-rows"}
+            assert parts[1] in databases | {"node.lock"}
 
 
 def mutate_for_the_label_holder(net: Network, n: int, seed: int) -> None:

@@ -181,10 +181,10 @@ class Network:
         who = holder or self.holders[0]
         node = self.nodes[who]
         others = [name for name in self.tables if name != who]
-        record, terms = new_task(node.configuration, node.identity, node.cards, task, others, **options)
+        record = new_task(node.configuration, node.identity, node.cards, task, others, **options)
         node.state.add_task(record, dict.fromkeys(others, "invited"))
         path = self.root / f"{who}-{task}.invitation"
-        write_invitation(terms, node.identity, path)
+        write_invitation(record.terms, node.identity, path)
         for name in others if join is None else join:
             joining = self.nodes[name]
             read, peer = read_invitation(path, joining.cards, joining.identity.fingerprint)

@@ -164,18 +164,13 @@ def invite_command(
 
 
 def _terms_for(home: Path, task: str, given: Mapping[str, Any], noise: Mapping[str, Any]) -> Any:
-    """How the labels of a new task are protected, if that can be paid; of a task that is there already, how
-    they are: its terms stay, and other ones are an error.
+    """How the labels of a new task are protected; of a task that is there already, how they are: its terms
+    stay, and other ones are an error.
     """
     from gal.engine.labels import classes_from
     from gal.node.admin.membership import opened
-    from gal.node.config.configuration import LEDGER
-    from gal.node.holder.labels.label_privacy import (
-        LabelPrivacy,
-        check_affordable,
-        check_installed,
-        privacy_of,
-    )
+    from gal.node.holder.labels.label_privacy import LabelPrivacy, privacy_of
+    from gal.privacy.noise import SystemNoise
 
     mechanism, classes = given.get("privacy", NONE), noise.get("classes")
     listed = None if classes is None else classes_from(classes)
@@ -183,8 +178,8 @@ def _terms_for(home: Path, task: str, given: Mapping[str, Any], noise: Mapping[s
     with opened(home) as records:
         there = next((one for one in records.state.tasks("label holder") if one.name == task), None)
         if there is None:
-            check_installed(chosen)
-            check_affordable(records.configuration, home / LEDGER, chosen, task)
+            if mechanism != NONE:
+                SystemNoise()  # where noise cannot be drawn here, it is said now
             return chosen
     known = privacy_of(there.options)
     kept = {**there.options["options"], **there.options, "purpose": there.terms.purpose}
@@ -232,8 +227,6 @@ def _print_missing_secret(home: Path, align: str, screen: Screen) -> None:
 def _print_protection(privacy: Mapping[str, Any], secrecy: str, screen: Screen) -> None:
     """What protects labels, columns and answers in this task."""
     print_privacy(privacy, screen)
-    if privacy["columns_hint"]:
-        screen.print(f"[yellow]{escape(privacy['columns_hint'])}[/]")
     if secrecy == "sums":
         screen.print(f"[green]Secrecy: {escape(OFF_UNDER_SUMS)}[/]")
         if privacy["mechanism"] != NONE:
@@ -244,14 +237,12 @@ def privacy_now(home: Path, task: str) -> dict[str, Any]:
     """What protects the labels of a task, what it costs, and what is left today."""
     from gal.node.admin.membership import opened
     from gal.node.config.configuration import LEDGER
-    from gal.node.holder.labels.label_privacy import columns_hint, privacy_facts, privacy_of
+    from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
     from gal.privacy.ledger import Ledger
 
     with opened(home) as records, Ledger(home / LEDGER) as ledger:
         record = records.state.find_task(task, "label holder")
-        privacy = privacy_of(record.options)
-        hint = {"columns_hint": columns_hint(records.configuration, privacy)}
-        return privacy_facts(ledger, records.configuration, privacy) | hint
+        return privacy_facts(ledger, records.configuration, privacy_of(record.options))
 
 
 def print_privacy(facts: Mapping[str, Any], screen: Console, *, short: bool = False) -> None:

@@ -67,7 +67,7 @@ def invite(
         if known is None:
             made, keys = utc_now().isoformat(timespec="seconds"), (records.identity, records.cards)
             given = {"made": made, **choices, **options}
-            record, _ = new_task(records.configuration, *keys, name, organizations, **given)
+            record = new_task(records.configuration, *keys, name, organizations, **given)
         else:
             record = _invited_again(records, known, organizations)
         write_invitation(record.terms, records.identity, path)

@@ -29,8 +29,6 @@ from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
 from gal.node.runtime.alerts import Alerts
 from gal.node.store.audit import AuditLog
-from gal.node.store.files import remove_drafts
-from gal.node.store.row_index import SENT
 from gal.node.store.state import State
 from gal.node.work.confinement import empty_temporary_folder
 from gal.node.work.learned_rows import drop_leftovers
@@ -118,7 +116,6 @@ class Node:
         self.state = State(self.home)
         stack.callback(self.state.close)
         drop_leftovers(self.state)
-        remove_drafts(self.home / SENT)
         empty_temporary_folder(self.home)
         audit = AuditLog(self.state.path, clock=self._clock, database=self.state.database)
         stack.callback(audit.close)

@@ -1,5 +1,5 @@
-"""Rows that a node has to know again, as keyed digests: those of which a residual has left, those that were
-forgotten, those that a version learned from, and those that an exchange has named. One kind of file for all.
+"""Rows that a node has to know again, as keyed digests: those that were forgotten, those that a
+version learned from, and those that an exchange has named. One kind of file for all.
 
 Of an id only a keyed digest (SipHash, 64 bits) is kept. The key lies beside it: the file tells whoever holds
 it and tries an id whether that one is in it, and nothing else.
@@ -19,12 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import NodeError
-from gal.node.store.files import remove_drafts, whole_file
+from gal.node.store.files import whole_file
 
-SENT = "sent-rows"
-"""In the home folder: a file for each column of labels, named by a digest of its name. It stays when a task
-is forgotten: who was sent the rows has not forgotten them.
-"""
 FORGOTTEN = "forgotten.rows"
 """In the home folder: rows for which nothing is answered, also where the source has them."""
 LEARNED, EXCHANGED = "learned.rows", "exchanged.rows"
@@ -150,30 +146,6 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 @lru_cache(16)
 def _read_once(path: Path, stamp: tuple[int, int, int]) -> RowIndex:  # noqa: ARG001
     return RowIndex(path)
-
-
-def sent_rows(home: Path, column: str) -> RowIndex:
-    """The rows of which a residual has left, in any task of a label holder on this column of labels.
-
-    Who remembers a residual knows the label. In a later version, with other rows, or in another task, some of
-    these rows would validate: an answer from memory looks perfect there, and is worth nothing for other rows.
-    """
-    return RowIndex(home / SENT / f"{hashlib.sha256(column.encode()).hexdigest()[:16]}.rows")
-
-
-def forget_sent(home: Path, ids: Sequence[str]) -> int:
-    """Keep nothing of these rows in any of a node's files; how many were written anew. One that is not what
-    was written is emptied: the next learning says so, and is not begun before somebody has deleted it.
-    """
-    n_files = 0
-    remove_drafts(home / SENT)
-    for path in (home / SENT).glob("*.rows"):
-        try:
-            n_files += RowIndex(path).remove(ids)
-        except NodeError:
-            with whole_file(path, durably=True):
-                n_files += 1
-    return n_files
 
 
 def forgotten_rows(home: Path) -> RowIndex:

@@ -17,7 +17,7 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.source.data import Table, read_source
 from gal.node.store.audit import AuditLog
 from gal.node.store.files import write_whole
-from gal.node.store.row_index import forget_sent, forgotten_rows
+from gal.node.store.row_index import forgotten_rows
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.confinement import empty_temporary_folder
 from gal.node.work.learned_rows import (
@@ -90,7 +90,6 @@ def erase_rows(
     index.add(wanted)
     done = Erased([f"{one:016x}" for one in index.of(wanted)], n_there, table is not None)
     done.n_files += drop_leftovers(state) + empty_temporary_folder(configuration.home)
-    done.n_files += forget_sent(configuration.home, wanted)
     for task in state.tasks():
         _erase_from(state, task, wanted, drop_versions, done)
         for path in (state.home / "tasks" / task.id).rglob(NOISY_LABELS):

@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from gal.alignment import RowIds
-from gal.core.rows import Rows
 from gal.core.task import Task
-from gal.engine.labels import Labels, read_labels
+from gal.engine.labels import Labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
 from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskError
 from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
+from gal.node.holder.holder_node import HOLDER
 from gal.node.holder.labels.label_guard import Recalled, read_arrow, write_arrow
 from gal.node.holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
 from gal.node.source.data import labels_of, source_ids
@@ -35,6 +35,9 @@ from gal.secrecy import Sums
 from gal.secrecy.summed_options import summed_options
 from gal.secrecy.terms import SUM
 from gal.transport import CardFolder, Identity
+
+LABELS = "labels.arrow"
+"""In the folder of a version."""
 
 
 @dataclass(frozen=True)
@@ -51,34 +54,6 @@ def in_order_of_ids(rows: LabelledRows) -> LabelledRows:
     """The same rows by their ids: the order of a source can tell labels."""
     order = np.argsort(rows.ids.values, kind="stable")
     return LabelledRows(rows.ids.take(order), rows.y[order], rows.n_without)
-
-
-def with_unsent_judges(
-    rows: LabelledRows, roles: Rows, sent: NDArray[np.bool_], groups: NDArray[np.intp] | None, seed: int
-) -> tuple[LabelledRows, int]:
-    """The same rows, some at other places; and how many judge that were sent all the same.
-
-    No row judges a new version that a residual has left for before, as far as there are others. Roles are
-    drawn for places among the rows. So rows change places: one that was sent and would judge takes that of
-    another, of the same class, which was not sent and would be fitted. With the rows of the version before
-    none has to: the same places are drawn again. In a cross-validation nobody changes places: the part that
-    is learned first has to be like the others, and new rows may not be like old ones.
-
-    ``groups`` are class codes: with them, which places judge depends on the class of each. Validation rows
-    come first where too few were not sent.
-    """
-    order, rng = np.arange(roles.n), np.random.default_rng([seed, roles.n])
-    judging = np.flatnonzero(~roles.is_fit)
-    first = np.isin(judging, roles.validation)
-    judging = np.concatenate([judging[first], judging[~first]])
-    codes = np.zeros(roles.n, dtype=np.intp) if groups is None else groups
-    for code in np.unique(codes[judging[sent[judging]]]):
-        wrong = judging[sent[judging] & (codes[judging] == code)]
-        free = rng.permutation(np.flatnonzero(roles.is_fit & ~sent & (codes == code)))[: len(wrong)]
-        wrong = wrong[: len(free)]
-        order[wrong], order[free] = free, wrong
-    moved = LabelledRows(rows.ids.take(order), rows.y[order], rows.n_without)
-    return moved, int(sent[order][roles.judging].sum())
 
 
 def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
@@ -112,7 +87,7 @@ def new_task(
     drop_outs: int = 0,
     made: str = "",
     **options: Any,
-) -> tuple[TaskRecord, TaskTerms]:
+) -> TaskRecord:
     """A task of this label holder's own, with the terms that go into its invitation.
 
     With privacy the terms follow from public facts and the number of rows, never from the labels.
@@ -134,8 +109,7 @@ def new_task(
             kept["options"] = options | CROSS_VALIDATED
         names = [*(one.name for one in everybody), configuration.name]
         rows = read_labelled(configuration)
-        if privacy.mechanism != "none":
-            labels_of_task(kept, rows.y)  # what is wrong with them is said now
+        labels_of_task(kept, rows.y)  # what is wrong with them is said now
         task = learning_task(configuration, kept, public_labels(kept, rows), names)
     except (TypeError, ValueError) as error:
         if isinstance(error, GALError):
@@ -171,22 +145,19 @@ def new_task(
         raise InvalidOptionError(
             f"{place} {first['input']!r:.80} cannot be in an invitation: {first['msg']}"
         ) from None
-    record = TaskRecord(terms.task, name, "label holder", configuration.name, terms, kept, made=made)
-    return record, terms
+    return TaskRecord(terms.task, name, HOLDER, configuration.name, terms, kept, made=made)
 
 
 def kept_secrecy(
     secrecy: str, drop_outs: int, organizations: Sequence[Invited], alignment: str
 ) -> dict[str, Any]:
     """What is kept of a task's secrecy with its options; nothing where there is none."""
+    if secrecy not in {"none", "sums"} or (secrecy == "none" and drop_outs):
+        raise InvalidOptionError(
+            f"secrecy must be none or sums, and drop_outs are for sums: got {secrecy!r}, {drop_outs}"
+        )
     if secrecy == "none":
-        if drop_outs:
-            raise InvalidOptionError(
-                f"drop_outs={drop_outs} is for secrecy = sums: without it nobody is lost"
-            )
         return {}
-    if secrecy != "sums":
-        raise InvalidOptionError(f"secrecy must be none or sums, got {secrecy!r}")
     if alignment == "psi":
         raise InvalidOptionError(
             "with secrecy = sums everybody is asked about the same rows, which a private set intersection "
@@ -227,19 +198,15 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 def labels_of_task(kept: Mapping[str, Any], y: NDArray[Any]) -> Labels:
     """Labels and their loss under a task's options; with privacy, read by public facts only."""
-    privacy, options = privacy_of(kept), Options(**kept["options"])
-    read = read_labels if privacy.mechanism == "none" else privacy.read
-    return read(y, kept["kind"], options)
+    return privacy_of(kept).read(y, kept["kind"], Options(**kept["options"]))
 
 
 def public_labels(kept: Mapping[str, Any], rows: LabelledRows) -> Protected:
     """What may be known of a task before noise is drawn: with privacy, that of labels which tell nothing."""
-    privacy, options = privacy_of(kept), Options(**kept["options"])
-    made = privacy.made()
-    if made is None:
-        return protect(None, read_labels(rows.y, kept["kind"], options), options, seed=0)
-    labels = privacy.read(privacy.stand_in(len(rows.ids)), kept["kind"], options)
-    return protect(made.drawing_from(Recalled(labels.y[:, 0])), labels, options, seed=0)
+    privacy, made = privacy_of(kept), privacy_of(kept).made()
+    labels = labels_of_task(kept, rows.y if made is None else privacy.stand_in(len(rows.ids)))
+    noisy = None if made is None else made.drawing_from(Recalled(labels.y[:, 0]))
+    return protect(noisy, labels, Options(**kept["options"]), seed=0)
 
 
 def learning_task(
@@ -273,53 +240,50 @@ def learning_task(
 
 def check_terms(
     configuration: NodeConfiguration, record: TaskRecord, rows: LabelledRows, moving: Sequence[str] = ()
-) -> Rows:
-    """Whether the rows of today can be learned under the terms that everybody agreed to; their roles."""
+) -> None:
+    """Whether the rows of today can be learned under the terms that everybody agreed to."""
     terms = record.terms
     names = sorted({record.label_holder, *moving, *(one.name for one in terms.organizations)})
     task = learning_task(configuration, record.options, public_labels(record.options, rows), names, moving)
-    needed = {
-        "numbers per row": (task.loss.n_outputs, terms.outputs, task.loss.n_outputs != terms.outputs),
-        "folds": (task.rows.n_folds, terms.folds, task.rows.n_folds > terms.folds),
-        "parts of a cross-validation": (task.rows.n_parts, terms.parts, task.rows.n_parts > terms.parts),
+    now_and_agreed = {
+        "numbers per row": (task.loss.n_outputs, terms.outputs),
+        "folds": (task.rows.n_folds, terms.folds),
+        "parts of a cross-validation": (task.rows.n_parts, terms.parts),
+        "interaction probes": (0 if task.probes is None else task.probes.probes, terms.signs),
     }
-    signs = 0 if task.probes is None else task.probes.probes
-    needed["interaction probes"] = (signs, terms.signs, signs > terms.signs)
-    for what, (now, agreed, beyond) in needed.items():
-        if beyond:
+    for what, (now, agreed) in now_and_agreed.items():
+        if now > agreed or (now < agreed and what == "numbers per row"):
             raise TaskError(
                 f"the {len(rows.ids)} labelled rows of today need other terms of {record.name!r} than were "
                 f"agreed: {now} {what}, agreed were {agreed}. Open a new task for them: gal invite"
             )
-    return task.rows
 
 
-@dataclass(frozen=True)
-class VersionFiles:
-    """The labels of a version as they were when it began: a source may change."""
+def write_version(
+    folder: Path, rows: LabelledRows, organizations: Sequence[str], moving: Sequence[str]
+) -> None:
+    """Keep ids and labels of a version as they were when it began, since a source may change; with who takes
+    part, and whose models move.
+    """
+    facts = {
+        "kind": rows.ids.kind,
+        "dtype": rows.y.dtype.str,
+        "organizations": list(organizations),
+        "moving": list(moving),
+        "n_without": rows.n_without,
+    }
+    table = pa.table({"ids": pa.array(rows.ids.values), "y": pa.array(rows.y)})
+    write_arrow(folder / LABELS, table.replace_schema_metadata({b"gal": json.dumps(facts).encode()}))
 
-    folder: Path
 
-    def write(self, rows: LabelledRows, organizations: Sequence[str], moving: Sequence[str]) -> None:
-        """Keep ids, labels, who takes part and whose models move."""
-        columns = {"ids": pa.array(rows.ids.values), "y": pa.array(rows.y)}
-        facts = {
-            "kind": rows.ids.kind,
-            "dtype": rows.y.dtype.str,
-            "organizations": list(organizations),
-            "moving": list(moving),
-            "n_without": rows.n_without,
-        }
-        table = pa.table(columns).replace_schema_metadata({b"gal": json.dumps(facts).encode()})
-        write_arrow(self.folder / "labels.arrow", table)
-
-    def read(self) -> tuple[LabelledRows, list[str], list[str]]:
-        try:
-            table = read_arrow(self.folder / "labels.arrow")
-        except (OSError, pa.ArrowException) as error:
-            raise TaskError(f"the labels of this version are gone ({error}): learn a new version") from error
-        facts = json.loads(table.schema.metadata[b"gal"])
-        ids = table.column("ids").to_numpy().astype(np.int64 if facts["kind"] == "integer" else object)
-        y = table.column("y").to_numpy().astype(np.dtype(facts["dtype"]))
-        rows = LabelledRows(RowIds(facts["kind"], ids), y, facts["n_without"])
-        return rows, facts["organizations"], facts["moving"]
+def read_version(folder: Path) -> tuple[LabelledRows, list[str], list[str]]:
+    """What was kept: rows, organizations, and whose models move."""
+    try:
+        table = read_arrow(folder / LABELS)
+    except (OSError, pa.ArrowException) as error:
+        raise TaskError(f"the labels of this version are gone ({error}): learn a new version") from error
+    facts = json.loads(table.schema.metadata[b"gal"])
+    ids = table.column("ids").to_numpy().astype(np.int64 if facts["kind"] == "integer" else object)
+    y = table.column("y").to_numpy().astype(np.dtype(facts["dtype"]))
+    rows = LabelledRows(RowIds(facts["kind"], ids), y, facts["n_without"])
+    return rows, facts["organizations"], facts["moving"]

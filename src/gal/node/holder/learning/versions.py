@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.rows import Rows
 from gal.core.state import Ensemble, plain
 from gal.errors import AlignmentError, TaskError
 from gal.node.holder.closing_files import write_closing, write_own_closing
@@ -18,18 +17,17 @@ from gal.node.holder.labels.label_guard import LabelGuard, refit_facts
 from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
 from gal.node.holder.labels.labelled_tasks import (
     LabelledRows,
-    VersionFiles,
     check_terms,
     in_order_of_ids,
     labels_of_task,
     learning_task,
     read_labelled,
-    with_unsent_judges,
+    read_version,
+    write_version,
 )
 from gal.node.holder.learning.gathering import OpenVersion
 from gal.node.holder.learning.learning import Learning
 from gal.node.holder.version_facts import validated_loss, version_facts
-from gal.node.store.row_index import sent_rows
 from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.privacy.own_model import all_rounds
@@ -85,9 +83,8 @@ class Versions:
         rows = read_labelled(node.configuration)
         if privacy_of(record.options).mechanism != "none":
             rows = in_order_of_ids(rows)
-        roles = check_terms(node.configuration, record, rows, moving)
-        rows = self._judged_by_others(record, rows, roles)
-        VersionFiles(version.folder).write(rows, [*version.invited, node.name], moving)
+        check_terms(node.configuration, record, rows, moving)
+        write_version(version.folder, rows, [*version.invited, node.name], moving)
         try:
             self.reopen(version)
         except BaseException:  # nothing was sent, and nothing is there to resume
@@ -95,34 +92,10 @@ class Versions:
             raise
         self._begin(version)
 
-    def _judged_by_others(self, record: TaskRecord, rows: LabelledRows, roles: Rows) -> LabelledRows:
-        """The rows in an order in which those judge that were not sent before; the others are on record.
-
-        Under privacy, or with sums, they stay: noise hides labels, and sums have no weights. What is sent
-        there tells something of all of them.
-        """
-        data = self._node.configuration.data
-        sent = sent_rows(self._node.state.home, (data.label if data is not None else None) or "")
-        if {"privacy", "secrecy"} & set(record.options):
-            sent.add(rows.ids.values)
-            return rows
-        labels = labels_of_task(record.options, rows.y)
-        before = sent.among(rows.ids.values)
-        rows, n_sent = with_unsent_judges(rows, roles, before, labels.groups, record.options["seed"])
-        if n_sent:
-            self._node.log.warning(
-                "validation rows were sent before: an organization that memorizes them overstates its help",
-                task=record.name,
-                rows=n_sent,
-                of=int(roles.judging.sum()),
-            )
-        sent.add(rows.ids.values[roles.fit])
-        return rows
-
     def reopen(self, version: OpenVersion) -> None:
         """Begin from the files of a version; what it tells of the labels is drawn, kept and charged then."""
         node, record = self._node, version.record
-        version.rows, organizations, moving = VersionFiles(version.folder).read()
+        version.rows, organizations, moving = read_version(version.folder)
         version.labels = labels_of_task(record.options, version.rows.y)
         others = [name for name in organizations if name != node.name]
         seen = self._guard.protect(record, version.number, version.rows.ids, version.labels, others)
@@ -136,11 +109,11 @@ class Versions:
             raise AlignmentError(f"there is no row that all organizations of {record.name!r} know")
         rows = LabelledRows(before.ids.take(kept), before.y[kept], before.n_without)
         check_terms(self._node.configuration, record, rows)
-        _, organizations, moving = VersionFiles(version.folder).read()
+        _, organizations, moving = read_version(version.folder)
         self._abandon(record, version.number)
         version.number += 1
         version.report("narrowed", n_rows=len(kept), of=len(common))
-        VersionFiles(version.folder).write(rows, organizations, moving)
+        write_version(version.folder, rows, organizations, moving)
         self.reopen(version)
         self._begin(version)
 
