@@ -1,44 +1,13 @@
-"""``gal bench``: the paper's tables, rerun."""
+"""``gal bench``: its options; ``rerun.py`` does it."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from gal.cli.options import AsJson
-from gal.cli.screen import ProgressLine, Screen, print_table
-from gal.errors import InvalidInputError, MissingExtraError
-from gal_bench.cells import DEEP_SETS, OFFICIAL, ON_REQUEST, Sources
-from gal_bench.data.datasets import DATASETS
-from gal_bench.data.splits import PROTOCOLS
-from gal_bench.figures import (
-    MARKS,
-    NOT_RUN,
-    Figure,
-    every_figure,
-    page,
-    percent,
-    provenance_of,
-    to_csv,
-    who,
-)
-from gal_bench.findings import findings
-from gal_bench.outcomes import Outcomes
-from gal_bench.runner import Observer, Run, left_to_run, run_tables, write_plan
-from gal_bench.specs import TableSpec, check_names, narrow, read_own_tables, read_tables
-
-READABLE = [name for name in DEEP_SETS if name not in ON_REQUEST]
 
 
 def bench(
@@ -93,189 +62,27 @@ def bench(
     Outcomes under RESULTS are not computed again, so an interrupted bench resumes. Deep tables
     (networks) show stored outcomes; --deep runs the rest.
     """
-    known = read_tables() if rows is None else read_own_tables(rows, read_tables())
+    from gal_bench.rerun import known_tables, print_tables, rerun
+
+    known = known_tables(rows)
     if listed:
-        _print_tables(known, as_json)
+        print_tables(known, as_json)
         return
-    if not tables:
-        raise InvalidInputError(
-            f"name a table, or all: {', '.join(known)}. gal bench --list says what they are"
-        )
-    if jobs == 0:
-        raise InvalidInputError("--jobs must be a number of runs side by side, or -1 for all cores; got 0")
-    check_names("table", [name for name in tables if name != "all"], known)
-    check_names("protocol", protocol or (), (*PROTOCOLS, OFFICIAL))
-    check_names("data set", dataset or (), (*DATASETS, *DEEP_SETS))
-    part: dict[str, Any] = {"organizations": organizations or (), "protocols": protocol or ()}
-    part |= {"sets": dataset or (), "seeds": seeds, "first_seed": first_seed}
-    parts = [narrow(known[name], **part) for name in (known if "all" in tables else dict.fromkeys(tables))]
-    left = [one for one in parts if one is not None]
-    if not left:
-        raise InvalidInputError("nothing is left of these tables: gal bench --list shows what they hold")
-    try:  # before hours of work, not after them
-        outcomes = Outcomes(results / "outcomes.jsonl", anew=anew)
-    except OSError as error:
-        raise InvalidInputError(f"--results {str(results)!r} cannot be written to: {error}") from error
-    missing = left_to_run(left, outcomes, READABLE)
-    screen = Screen(stderr=True)
-    if plan is not None:
-        write_plan(missing, plan)
-        screen.print(escape(f"{len(missing)} runs in {plan}."))
-        return
-    if deep and importlib.util.find_spec("torch") is None:
-        raise MissingExtraError("deep", "torch", "--deep")
-    if deep:
-        screen.print(f"{len(missing)} deep runs to do here, one after another.")
-    reference, started = os.environ.get("GAL_REFERENCE"), time.perf_counter()
-    sources = Sources(data_dir, Path(reference) if reference else None)
-    with _progress(quiet=as_json) as observer:
-        runs = run_tables(
-            left, outcomes, sources, deep_sets=READABLE if deep else (), jobs=jobs, on_run=observer
-        )
-    written, no_pictures = write_results(runs, results)
-    if as_json:
-        typer.echo(json.dumps([run_facts(run) for run in runs], indent=2))
-        return
-    print_runs(runs)
-    out = Screen()
-    out.print(f"\n{len(written)} files in {escape(str(results))}/, {time.perf_counter() - started:.0f} s.")
-    if no_pictures:
-        out.print(f"[yellow]No pictures:[/] {escape(no_pictures)}")
-
-
-def write_results(runs: Sequence[Run], folder: Path) -> tuple[list[Path], str]:
-    """Write TABLE.csv, TABLE.md and pictures; what was written, and why there are no pictures where there are
-    none. Parts of tables have no pictures: these would pass for pictures of the whole.
-    """
-    written = []
-    for run in runs:
-        said = [one.words for one in findings(run)]
-        for ending, text in {"csv": to_csv(run), "md": page(run, said)}.items():
-            path = folder / f"{run.table.file_name}.{ending}"
-            path.write_text(text, encoding="utf-8")
-            written.append(path)
-    try:
-        from gal_bench.pictures import save_figures
-
-        written += save_figures({run.table.name: run for run in runs if not run.table.part}, folder)
-    except MissingExtraError as error:
-        return written, str(error)
-    return written, ""
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Observer]:
-    """A bar for people; where nobody sees one, a whole line now and then."""
-    screen = Screen(stderr=True)
-    if not screen.is_terminal:
-        with ProgressLine(quiet=quiet) as line:
-            yield lambda done, total, what: line(
-                f"{done} of {total} runs: {what}", done / total if total else None
-            )
-        return
-    columns = (TextColumn("{task.percentage:3.0f} %"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.description}"), console=screen, disable=quiet) as bar:
-        task = bar.add_task("starting", total=None)
-        yield lambda done, total, what: bar.update(
-            task, completed=done, total=total, description=escape(what)
-        )
-
-
-# --- what is printed
-
-
-def _print_tables(known: dict[str, TableSpec], as_json: bool) -> None:
-    """What tables there are, for people or machines."""
-    facts: list[dict[str, Any]] = [
+    rerun(
+        tables or [],
+        known,
         {
-            "name": table.name,
-            "title": table.title,
-            "paper": table.paper,
-            "rows": [row.label for row in table.rows],
-            "organizations": table.organizations,
-            "sets": table.sets,
-            "protocols": table.protocols,
-            "deep": table.deep,
-            "runs": sum(1 for row in table.rows for _ in table.cells(row)),
-        }
-        for table in known.values()
-    ]
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-        return
-    shown = Table()
-    for heading in ("table", "what", "in the paper", "rows", "sets", "organizations", "runs"):
-        shown.add_column(heading, justify="right" if heading in {"rows", "sets", "runs"} else "left")
-    for one in facts:
-        counts = [str(len(one["rows"])), str(len(one["sets"]))]
-        what = one["title"] + (" (deep)" if one["deep"] else "")
-        held = ", ".join(map(str, one["organizations"]))
-        shown.add_row(one["name"], what, one["paper"] or "-", *counts, held, str(one["runs"]))
-    print_table(shown, Screen())
-
-
-def print_runs(runs: Sequence[Run]) -> None:
-    """Final models and findings; the files have the rest."""
-    out = Screen()
-    for run in runs:
-        out.rule(escape(run.table.title))
-        figures = [] if run.table.facts else every_figure(run)
-        for place in dict.fromkeys((one.protocol, one.organizations) for one in figures if one.final):
-            here = [one for one in figures if (one.protocol, one.organizations) == place]
-            print_table(_one_table(run, here), out)
-        if run.table.deep:
-            out.print(escape(provenance_of(run).replace("`", "")))
-        for found in findings(run):
-            out.print(f"• {escape(found.words.replace('*', ''))}")
-
-
-def _one_table(run: Run, figures: Sequence[Figure]) -> Table:
-    leak = ", and the canaries that the best attack guesses" if any(one.leak for one in figures) else ""
-    title = f"{who(figures[0].organizations)}, protocol {figures[0].protocol}: final models{leak}"
-    sets = [name for name in run.table.sets if any(one.dataset == name for one in figures)]
-    shown = Table("", title=title, title_justify="left")
-    for name in sets:
-        shown.add_column(name, justify="right")
-    for row in run.table.rows:
-        by_set = {one.dataset: one for one in figures if one.row.name == row.name}
-        if by_set:
-            shown.add_row(row.label, *(_cell(by_set.get(name)) for name in sets))
-    return shown
-
-
-def _cell(figure: Figure | None) -> str:
-    if figure is None:
-        return ""
-    if not figure.final:
-        return NOT_RUN
-    digits = 3 if figure.metric == "auc" else 1
-    spread = f" ({figure.std:.{digits}f})" if len(figure.final) > 1 else ""
-    score = f"{figure.mean:.{digits}f}{spread}{MARKS[figure.verdict]}"
-    return score if figure.leak is None else f"{score}\nleak {percent(figure.leak.canaries)}"
-
-
-def run_facts(run: Run) -> dict[str, Any]:
-    """Findings and figures as plain values."""
-    return {
-        "table": run.table.name,
-        "part": run.table.part,
-        "findings": {one.name: one.value for one in findings(run)},
-        "figures": [
-            {
-                "row": one.row.label,
-                "data set": one.dataset,
-                "organizations": one.organizations,
-                "protocol": one.protocol,
-                "metric": one.metric,
-                "seeds": one.seeds,
-                "final": list(one.final),
-                "best on test": list(one.best),
-                "paper": None if one.paper is None else [one.paper.mean, one.paper.std],
-                "verdict": one.verdict,
-                "leak": None
-                if one.leak is None
-                else {"canaries": one.leak.canaries.to_json(), "allowed": one.leak.bound},
-            }
-            for one in every_figure(run)
-        ],
-    }
+            "organizations": organizations or (),
+            "protocols": protocol or (),
+            "sets": dataset or (),
+            "seeds": seeds,
+            "first_seed": first_seed,
+        },
+        data_dir,
+        results,
+        jobs,
+        plan,
+        deep=deep,
+        anew=anew,
+        as_json=as_json,
+    )

@@ -16,7 +16,7 @@ from bench_runs import deep_runs_by, made_up
 from gal.cli.app import app
 from gal.cli.screen import ProgressLine
 from gal.errors import InvalidInputError, MissingExtraError
-from gal_bench import command
+from gal_bench import rerun
 
 SMALL = ("rates", "--dataset", "Iris", "--seeds", "1", "--protocol", "per seed", "--jobs", "1")
 
@@ -103,13 +103,13 @@ def test_progress_in_a_pipe_is_whole_lines(
 ) -> None:
     """Nobody sees a bar there, and at its end a name was cut."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(command, "ProgressLine", partial(ProgressLine, every=0.0))
+    monkeypatch.setattr(rerun, "ProgressLine", partial(ProgressLine, every=0.0))
     what = "progression, 4 organizations, per seed, seed 3: " + "a long name " * 6
-    with command._progress(quiet=False) as say:
+    with rerun._progress(quiet=False) as say:
         say(1, 4, what)
         say(4, 4, "the last")
     assert capsys.readouterr().err.splitlines() == [f"1 of 4 runs: {what}", "4 of 4 runs: the last"]
-    with command._progress(quiet=True) as say:
+    with rerun._progress(quiet=True) as say:
         say(1, 4, what)
     assert capsys.readouterr().err == ""
 

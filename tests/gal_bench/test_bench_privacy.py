@@ -19,10 +19,10 @@ from gal.errors import InvalidInputError
 from gal.privacy import LaplaceLabels, RandomisedResponse
 from gal.privacy.leakage import Share
 from gal_bench.cells import Cell, Outcome, Sources
-from gal_bench.command import print_runs, run_facts
 from gal_bench.data.datasets import load
 from gal_bench.figures import leak_of, page, to_csv
 from gal_bench.findings import findings
+from gal_bench.rerun import print_runs, run_facts
 from gal_bench.runner import Run, run_cell
 from gal_bench.runs.mechanisms import BOUNDS, mechanism_of
 from gal_bench.runs.tabular_cells import find_split

@@ -16,7 +16,7 @@ from bench_runs import run_of
 from gal.errors import MissingExtraError
 from gal_bench import pictures
 from gal_bench.cells import Cell, Outcome
-from gal_bench.command import write_results
+from gal_bench.rerun import write_results
 from gal_bench.runner import Run
 from gal_bench.specs import RowSpec, TableSpec, read_tables
 
