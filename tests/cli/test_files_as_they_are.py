@@ -84,6 +84,13 @@ WRONG = {
         "Line: 3",
     ),
     "a title": ("rows.csv", b"Report\nid,a\n1,2\n", "line 2: .* lines above the names", "Line: 2"),
+    "a line for Excel": (
+        "rows.csv",
+        b"sep=;\nid;a;b\n1;2;3\n",
+        "line 2: .* above the names",
+        "Correct the file",
+    ),
+    "a zip": ("rows.zip", b"PK\x03\x04", "is a zip archive: unpack it", "is a zip archive: unpack it"),
     "a name twice": (
         "rows.csv",
         b"id,a,b,a\n1,2,3,4\n",

@@ -211,6 +211,8 @@ def test_rare_classes_lead_into_no_dead_end() -> None:
     simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=2, on_step=steps.append)
     assert "part 12 of 12, pooled" in steps, "four times as many as the rarest class has rows"
     assert "part 1 of 12, assisted, round 1 of at most 2" in steps
+    frame["y"] = ["common"] * 38 + ["rare"] * 2  # of which a split learns one: it cannot validate
+    simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=1)
     frame["y"] = ["common"] * 39 + ["once"]
     with pytest.raises(InvalidLabelsError, match=r"'once' of 'y': there in one row only.*together\.$"):
         simulate(frame, "y", {"one": ["a"]}, folds=1)

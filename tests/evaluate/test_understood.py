@@ -147,9 +147,12 @@ def test_other_models_get_numbers_and_the_default_is_told() -> None:
     assert told_models(numbers, understood(numbers, {"one": ["tenure"]}), None) == (numbers, None)
 
 
-def test_a_target_that_is_written_like_money_is_numbers() -> None:
+def test_a_target_of_money_or_dates_is_numbers() -> None:
     money = pd.Series([f"${one:,.2f}" for one in np.arange(30) * 1234.5])
     assert readable_target(money).tolist() == [one * 1234.5 for one in range(30)]
+    days = pd.Series(pd.date_range("1970-01-02", periods=30))
+    for dates in (days, days.dt.strftime("%d.%m.%Y")):
+        assert readable_target(dates).tolist() == list(range(1, 31))
     for classes in (["yes", "no"] * 15, ["$1", "$2"] * 15, [1, 2, 3], [f"c{one}" for one in range(30)]):
         assert readable_target(pd.Series(classes)).tolist() == classes
 

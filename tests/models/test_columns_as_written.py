@@ -92,6 +92,7 @@ NUMBERS: dict[str, Written] = {
     "thousands without decimals": each("{:,.0f}"),
     "francs": either(in_francs),
     "narrow spaces": either(with_narrow_spaces),
+    "quotes of a spreadsheet": either(lambda one: f'="{one:.0f}"', lambda one: f"'{one:.0f}"),
     "both conventions": either(lambda one: f"{one:,.2f}", lambda one: swapped(f"{one:,.2f}")),
     "percent": either(lambda one: f"{one / 1000:.2f}%"),
     "percent of some": either(lambda one: f"{one / 1000:.2f} %", lambda one: f"{one / 1000:.2f}"),
@@ -137,6 +138,9 @@ DATES = {
         "a region": "%Y-%m-%d %H:%M:%S Europe/Berlin",
         "Unix": "%a %b %d %H:%M:%S %Y",
         "Uhr": "%d.%m.%Y %H:%M Uhr",
+        "French": "%d/%m/%Y à %Hh%M",
+        "points": "%d.%m.%Y %H.%M",
+        "Chinese": "%Y年%m月%d日",
         "compact": "%Y%m%dT%H%M%S",
     }.items()
 }

@@ -138,7 +138,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
                 held_out = Labels(labels.y[check], labels.loss, labels.classes)
                 each.append(self._losses_of(fitted, codes[check], held_out))
                 counts += _best_trees(fitted)
-            losses.append(np.concatenate(each))
+            losses.append(np.concatenate(each) if each else np.zeros(1))
             n_trees.append(round(np.mean(counts[1:] or counts)))
         best = _best([name for name, _ in candidates], losses)
         self.losses_: dict[str, float] = {}
@@ -328,6 +328,11 @@ def _best_trees(fitted: Any) -> list[int]:
     return [int(np.argmax(scores))] if scores is not None and len(scores) else []
 
 
+def _has_two(labels: Labels, rows: Positions) -> bool:
+    """Whether numbers, or two classes at least, are among these rows: a class may have a single one."""
+    return labels.groups is None or len(np.unique(labels.groups[rows])) > 1
+
+
 def _splits(labels: Labels, seed: int) -> list[tuple[Positions, Positions]]:
     """Rows to fit and validation rows, with the same mix of classes."""
     n = len(labels.y)
@@ -335,7 +340,7 @@ def _splits(labels: Labels, seed: int) -> list[tuple[Positions, Positions]]:
     if n < SMALL:
         rows = assign_rows(n, rng, n_parts=min(FOLDS, n), groups=labels.groups)
         parts = [rows.without(part) for part in range(rows.n_parts)]
-        return [(one.fit, one.validation) for one in parts]
+        return [(one.fit, one.validation) for one in parts if _has_two(labels, one.fit)]
     drawn = np.sort(rng.permutation(n)[:ENOUGH])
     groups = None if labels.groups is None else labels.groups[drawn]
     share = min(0.2, VALIDATION / len(drawn))

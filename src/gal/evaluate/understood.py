@@ -118,14 +118,18 @@ def kinds_told(local_models: Any) -> dict[Any, str] | None:
 
 
 def readable_target(y: pd.Series[Any]) -> pd.Series[Any]:
-    """The column to predict; text that is numbers, such as $1,234.50, as numbers."""
+    """The column to predict; text that is numbers, such as $1,234.50, as numbers, and dates as days."""
     import pandas as pd
 
     types = pd.api.types
+    if y.dtype.kind in "mM":
+        return pd.Series(as_numbers(y), index=y.index, name=y.name)
     if not (types.is_object_dtype(y) or types.is_string_dtype(y)) or y.nunique() <= FEW:
         return y
     reading = reading_of(y, y.name)
-    if reading is None or reading.kind != "number" or reading.how["words"] or len(reading.how["units"]) > 1:
+    if reading is None or reading.kind not in {"number", "date", "time", "duration"}:
+        return y
+    if reading.how.get("words") or len(reading.how.get("units", ())) > 1:
         return y
     return pd.Series(parts_of(y, reading)[0], index=y.index, name=y.name)
 

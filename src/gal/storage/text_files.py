@@ -99,7 +99,7 @@ def refuse_ragged(path: Path, how: Written, *, most: int | None = None) -> None:
                 continue
             if values and len(values) != names and (len(values) > 1 or values[0].strip()):
                 joined = f" to {last}, which a double quote joins" if last > first else ""
-                above = "; lines above the names are to be removed" if names == 1 else ""
+                above = "; lines above the names are to be removed" if names == 1 or first == 2 else ""
                 raise InvalidInputError(
                     f"{str(path)!r}, line {first}{joined}: {_counted(len(values), 'value')}; line 1 has "
                     f"{_counted(names, 'name')}, separated by {how.delimiter!r}. Correct the line; text with "
@@ -117,6 +117,8 @@ def refuse_spreadsheet(path: Path) -> None:
     """A spreadsheet is no text file: what to do is said instead of what DuckDB or pandas make of it."""
     with path.open("rb") as file:
         start = file.read(8)
+    if path.suffix.lower() == ".zip":
+        raise InvalidInputError(f"{str(path)!r} is a zip archive: unpack it, and give the file in it")
     zipped = start.startswith(b"PK\x03\x04") or start == b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
     if path.suffix.lower() in EXCEL or zipped:
         raise InvalidInputError(

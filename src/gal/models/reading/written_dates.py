@@ -31,7 +31,7 @@ DAY = (
     r"(?P<again>[-/. ]{1,2})(?P<third>\d{1,4})"
 )
 CLOCK = (
-    r"(?P<hour>\d{1,2})(?::(?P<minute>\d{2})(?::(?P<after>\d{2}(?:[.,]\d{1,9})?))?|(?= ?[AaPp]\.?[Mm]))"
+    r"(?P<hour>\d{1,2})(?:MARK(?P<minute>\d{2})(?:MARK(?P<after>\d{2}(?:[.,]\d{1,9})?))?|(?= ?[AaPp]\.?[Mm]))"
     r"(?: ?(?P<half>[AaPp])\.?[Mm]\.?)?(?: Uhr| h)?"
 )
 ZONES = {
@@ -46,8 +46,10 @@ ZONE = (
     r"(?:\[[\w/+-]+\])?"
 )
 WEEKDAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun|mo|di|mi|do|fr|sa|so)[a-z]*\.?,? )?"
-TIME = re.compile(CLOCK)
-DATED = re.compile(f"{WEEKDAY}{DAY}(?:(?:[ T]|, ){CLOCK}{ZONE})?", re.IGNORECASE)
+TIME = re.compile(CLOCK.replace("MARK", ":"))
+DATED = re.compile(
+    f"{WEEKDAY}{DAY}(?:(?:[ T]|, | (?:à|um|at) ){CLOCK.replace('MARK', '[:.h]')}{ZONE})?", re.IGNORECASE
+)
 ISO = re.compile(
     r"(?:1[7-9]|2[01])\d{2}-\d{2}-\d{2}"
     r"(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
@@ -57,6 +59,7 @@ JOINED = re.compile(r"(\d{1,2})([A-Za-z]{3})(\d{2,4})((?::| ).*)?")
 """SAS writes 05JAN2024."""
 OF_C = re.compile(r"[A-Za-z]{3} ([A-Za-z]{3}) +(\d{1,2}) (\d{2}:\d{2}:\d{2})( [A-Z]{3,4})? (\d{4})")
 """C and Unix write Tue Jan 30 01:06:32 2018."""
+CHINESE = str.maketrans({"年": "-", "月": "-", "日": ""})
 MONTHLY = re.compile(
     rf"(\d{{4}})[-/.](\d{{1,2}})|(\d{{1,2}})[-/.](\d{{4}})|({WORD})[-/. ']{{1,2}}(\d{{2}}|\d{{4}})"
 )
@@ -195,7 +198,7 @@ def _with_separators(text: str) -> str:
         return f"{found[2]} {found[1]} {found[5]} {found[3]}{found[4] or ''}"
     if (found := JOINED.fullmatch(text)) is not None:
         return f"{found[1]}-{found[2]}-{found[3]}" + (f" {found[4][1:]}" if found[4] else "")
-    return text.replace(" de ", " ")  # 30 de enero de 2018
+    return text.replace(" de ", " ").translate(CHINESE)  # 30 de enero de 2018
 
 
 def _first_of_month(text: str) -> float:

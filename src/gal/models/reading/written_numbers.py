@@ -110,8 +110,9 @@ THOUSANDTH = 0.005
 
 
 def cleaned(text: str) -> str:
-    """Without spaces around it, and with one kind of space, minus sign and apostrophe."""
-    return text.translate(CLEANED).strip() if not text.isascii() else text.replace("\t", " ").strip()
+    """Without spaces and quotes around it, and with one kind of space, minus sign and apostrophe."""
+    clean = text.translate(CLEANED).strip() if not text.isascii() else text.replace("\t", " ").strip()
+    return clean.strip("='\" ") if clean[:1] in {"'", '"', "="} else clean  # ="0815", as from spreadsheets
 
 
 def stands_for_nothing(text: str) -> bool:
