@@ -71,7 +71,7 @@ FIELDS: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
     "fitted": {"answers": digests, "rows": digests, "round": positive},
     "predict": asked | {"track": tracks, "rounds": rounds},
     "revisit": {"rows": digests, "track": tracks, "rounds": rounds},
-    "predicted": {"answers": digests, "rows": digests, "changed": st.booleans()},
+    "predicted": {"answers": digests, "rows": digests},
     "end": {"kept": st.integers(0, 1_000_000)},
     "done": {"answers": digests},
     "keys": {"circle": hexes, "numbers": sum_numbers},
@@ -100,7 +100,6 @@ FIELDS: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
     "found": {
         "answers": digests,
         "rows": digests,
-        "changed": st.booleans(),
         "learned": hexes,
         "unit": st.floats(min_value=2.0**-1000, max_value=2.0**1000),
     },

@@ -34,8 +34,7 @@ from gal.node.journal.logs import Log
 from gal.node.runtime.node import Node
 from gal.node.store.state import TaskRecord
 from gal.node.work.local_work import LocalWork
-from gal.node.work.pipe import Result
-from gal.node.work.worker import WorkFailedError
+from gal.node.work.worker import Result, WorkFailedError
 from gal.node.work.worker_process import ONE_AT_A_TIME
 from gal.transport import CardFolder, card_of, make_identity, save_identity
 from patience import LONGEST, patient

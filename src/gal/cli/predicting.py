@@ -96,12 +96,6 @@ def _print_prediction(facts: Mapping[str, Any]) -> None:
             f"[yellow]{escape(name)} said of {count:,} rows what it never said in learning: they are marked "
             "degraded.[/]"
         )
-    for name in facts.get("changed", []):
-        said.print(
-            f"[yellow]{escape(name)} says that its data have changed since it learned: its answers may be "
-            "wrong. Ask its "
-            "operator (there: gal doctor), and learn a new version.[/]"
-        )
     for name in facts.get("drifted", {}):
         said.print(
             f"[yellow]{escape(name)}: its answers are distributed otherwise than in learning. Other rows "

@@ -298,8 +298,9 @@ def forget_command(
     row: Annotated[
         list[str] | None,
         typer.Option(
-            help="Instead of a task: erase the row with this id everywhere at this node (views, answers, "
-            "digests, memory). It is answered for no more, also if the source still has it. May be repeated.",
+            help="Instead of a task: erase the row with this id, written as in the source, at this node "
+            "(views, answers, memory). It is answered for no more, also if the source still has it. "
+            "May be repeated.",
             metavar="ID",
             show_default=False,
         ),
@@ -322,7 +323,7 @@ def forget_command(
     """Delete everything this node holds of a task, or of rows: models, views, answers.
 
     A joined task is left, and its label holder told. Rows are forgotten while the node does not run. The
-    audit log keeps that a task was there; of rows it keeps a hash.
+    audit log keeps that a task was there; of rows, keyed hashes of their ids are kept.
     """
     from gal.node.config.configuration import home_of
 
@@ -360,7 +361,7 @@ def _forget_rows(home: Path, ids: Sequence[str], drop_versions: bool, yes: bool,
 
     if not yes and not typer.confirm(f"Forget {len(ids)} rows? This cannot be undone", err=as_json):
         raise typer.Exit(1)
-    facts = forget_rows(home, ids, drop_versions=drop_versions).facts()
+    facts = forget_rows(home, ids, drop_versions=drop_versions)
     if as_json:
         typer.echo(json.dumps(facts, indent=2))
     else:
@@ -379,12 +380,8 @@ def _print_erased(facts: Mapping[str, Any]) -> None:
     out = Screen()
     out.print(
         f"Forgotten: {len(facts['hashes'])} rows; {facts['n_files']} files deleted or written anew. "
-        "This node answers for them no more."
+        "This node answers for them no more. Delete them in the source, too."
     )
-    if facts["in_source"]:
-        out.print(f"The source still has {facts['in_source']} of them: delete them there, too.")
-    elif not facts["source_read"]:
-        out.print("The source could not be read: see to it that they are not in it.")
     for name in facts["given_up"]:
         out.print(f"Given up: {escape(name)}, which was being learned.")
     for one in facts["versions"]:

@@ -166,8 +166,6 @@ class PredictedReply(Fields):
 
     answers: Digest
     rows: Digest
-    changed: bool = False
-    """Whether the organization's data differ from what it learned from; only sent where they do."""
 
 
 class End(Fields):
@@ -236,7 +234,6 @@ class FoundReply(Fields):
 
     answers: Digest
     rows: Digest
-    changed: bool = False
     learned: CircleDigest
     """A digest of what these rounds were learned from, which all members must have been told alike."""
     unit: Annotated[Finite, Field(gt=0)]

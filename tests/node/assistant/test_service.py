@@ -20,7 +20,7 @@ from gal.node.assistant.service import Service
 from gal.node.config.configuration import read_configuration
 from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
-from gal.node.work.pipe import Result
+from gal.node.work.worker import Result
 from gal.protocol import Message, prepare
 from small_network import LINEAR, WorkerHere, quiet
 

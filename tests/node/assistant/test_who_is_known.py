@@ -4,7 +4,7 @@ beyond what its policy allows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,7 @@ from gal.alignment import RowIds, secret_digest, tokens
 from gal.errors import RefusedError
 from gal.node.assistant import prediction_checks
 from gal.node.journal.failures import describe_failure
-from gal.node.store.row_index import RowIndex
 from gal.node.store.state import TaskRecord
-from gal.node.work import local_work, own_rows
-from gal.node.work.learned_rows import ExchangedRows, forget_exchanged
 from gal.node.work.worker import WorkFailedError
 from gal.protocol import Message
 
@@ -312,68 +309,10 @@ def known(lab: Lab, ids: Any) -> list[int]:
     return found
 
 
-def test_by_hashes_only_rows_of_an_exchange_are_spoken_of(tmp_path: Path) -> None:
-    lab = hashing_lab(tmp_path)
-    rows = lab.ask(by_hashes(begin(range(20)))).fields["rows"]
-    residual = np.random.default_rng(0).normal(size=(20, 1))
-    lab.ask(of(HASHED, fit(rows, residual)))
-    assert known(lab, [3]) == [1]
-    assert known(lab, [30]) == known(lab, [999]) == [0]  # one of them it has
-    assert known(lab, [*range(20), 30]) == [1] * 20 + [0]  # also among others, and
-    assert known(lab, [*range(20), *range(21, N)]) == [1] * 20 + [0] * (N - 21)  # with too few new ones
-    assert known(lab, [30] * 25) == [0] * 25  # one row is one, however often it is named
-    assert known(lab, range(20, N)) == [1] * (N - 20)  # a further exchange, of enough
-    assert known(lab, [30]) == [1]
-    lab.close()
-    again = hashing_lab(tmp_path)  # also after a restart
-    assert known(again, [30]) == [1]
-    assert known(again, [999]) == [0]
-    again.close()
-
-
-def test_an_erased_row_is_no_more_among_the_exchanged(tmp_path: Path) -> None:
-    lab = hashing_lab(tmp_path)
-    lab.ask(by_hashes(begin(range(20))))
-    folder = lab.state.folder(HASHED.task, 1)
-    ids, every = np.arange(100, 120), np.ones(20, dtype=np.bool_)
-    assert ExchangedRows(20).spoken_of(folder, ids, every).all()
-    assert forget_exchanged(folder, ["107"]) == 1
-    assert np.flatnonzero(~ExchangedRows(20).spoken_of(folder, ids, every)).tolist() == [7]
-    assert forget_exchanged(folder, ["107"]) == 0
-    lab.close()
-
-
 @pytest.mark.parametrize("source", ["rows.csv", "lake"])
-def test_a_row_that_is_not_spoken_of_is_looked_for_like_an_unknown_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
-) -> None:
-    """Else the time that an answer takes would tell: as many ids are looked for, and none is read."""
+def test_rows_are_found_by_their_hashes(tmp_path: Path, source: str) -> None:
     lab = hashing_lab(tmp_path, source)
-    work: list[tuple[str, int]] = []
-
-    def watched(where: str, module: Any, name: str, count: Callable[..., int]) -> None:
-        real = getattr(module, name)
-
-        def counted(*given: Any, **more: Any) -> Any:
-            work.append((where, count(*given)))
-            return real(*given, **more)
-
-        monkeypatch.setattr(module, name, counted)
-
     rows = lab.ask(by_hashes(begin(range(20)))).fields["rows"]
     lab.ask(of(HASHED, fit(rows, np.random.default_rng(0).normal(size=(20, 1)))))
-    known(lab, [30])  # ids of a lake are read once
-    watched("looked for", RowIndex, "among", lambda index, ids: len(ids))
-    watched("read", own_rows, "read_rows", lambda home, wanted, kinds: len(wanted))
-    watched("seen", local_work, "view_of_table", lambda table, places: len(places))
-    found = []
-    for ids in ([30], [999], [3, 30], [3, 999], [30, 31], [998, 999]):
-        work.clear()
-        known(lab, ids)
-        found.append(list(work))
-    assert found[0] == found[1]
-    assert found[2] == found[3]
-    assert found[4] == found[5]
-    assert found[0][0] == ("looked for", 1)
-    assert found[2][0] == ("looked for", 2)
+    assert known(lab, [3, 999, 30]) == [1, 0, 1]
     lab.close()

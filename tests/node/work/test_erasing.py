@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,10 @@ from gal.node.assistant.service import Service
 from gal.node.holder.labels.label_guard import Drawn
 from gal.node.source.data import read_source
 from gal.node.store.audit import AuditLog
-from gal.node.store.row_index import RowIndex, forgotten_rows
+from gal.node.store.row_index import forgotten_rows
 from gal.node.store.state import TaskRecord
-from gal.node.work.learned_rows import compare_rows
 from gal.privacy.ledger import row_keys
-from small_network import LABEL, ROW_ID, Network, numbers, running
+from small_network import ROW_ID, Network, numbers, running
 
 GONE = 7_300_001_017
 """No number that is in a file by chance."""
@@ -96,23 +95,9 @@ def tell(network: Network, name: str, *ids: Any, drop_versions: bool = False) ->
     """The node ends, forgets rows, and starts again."""
     network.stop(name)
     try:
-        return forget_rows(
-            network.root / name, [str(one) for one in ids], drop_versions=drop_versions
-        ).facts()
+        return forget_rows(network.root / name, [str(one) for one in ids], drop_versions=drop_versions)
     finally:
         network.start(name)
-
-
-def dying_after(n: int, what: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for n times; then whoever calls it is killed."""
-    left = iter([True] * n)
-
-    def once_more(*given: Any) -> Any:
-        if not next(left, False):
-            raise KeyboardInterrupt
-        return what(*given)
-
-    return once_more
 
 
 def predicted(network: Network, ids: list[int], path: Path) -> dict[str, Any]:
@@ -128,7 +113,6 @@ def test_nothing_of_a_row_is_left_and_nothing_is_answered_for_it(network: Networ
         home, table = network.root / name, network.tables[name]
         done = tell(network, name, GONE)
         assert traces(home, table) == []
-        assert done["in_source"] == 1
         assert [(one["task"], one["version"], one["dropped"]) for one in done["versions"]] == [
             ("risk", 1, False)
         ]
@@ -149,7 +133,6 @@ def test_an_assistant_that_forgot_a_row_does_not_know_it(network: Network, tmp_p
     tell(network, "lab", GONE)
     after = predicted(network, [GONE, NEXT, NEXT + 1], tmp_path / "ask.csv")
     assert after["unknown"] == {"lab": 1}
-    assert after["changed"] == []  # what else it learned from is as it was
 
 
 def test_it_is_not_learned_from_again(network: Network) -> None:
@@ -196,24 +179,12 @@ def test_a_node_that_runs_is_ended_first_and_a_row_stays_forgotten(network: Netw
     with pytest.raises(NodeRunsError, match="end it first"):
         forget_rows(network.root / "lab", [str(GONE)])
     network.stop("lab")
-    assert forget_rows(network.root / "lab", [f" {GONE}", f"0{GONE}"]).in_source == 1
+    forget_rows(network.root / "lab", [str(GONE)])
     assert traces(network.root / "lab", network.tables["lab"]) == []
     network.start("lab")
     configuration = network.nodes["lab"].configuration
     assert GONE not in read_source(configuration).ids.values
     assert len(read_source(configuration)) == 79
-
-
-def test_a_row_that_the_source_has_no_more_goes_as_well(network: Network) -> None:
-    record = learned(network)
-    table = network.tables["lab"]
-    network.write("lab", without(table))
-    done = tell(network, "lab", GONE)
-    assert (done["in_source"], done["source_read"]) == (0, True)
-    assert len(done["versions"]) == 1
-    assert traces(network.root / "lab", table) == []
-    folder = network.nodes["lab"].state.folder(record.id, 1)
-    assert not compare_rows(read_source(network.nodes["lab"].configuration), folder)
 
 
 def test_models_that_keep_their_rows_go_where_that_is_wanted(tmp_path: Path) -> None:
@@ -281,28 +252,6 @@ def test_the_next_start_deletes_them_as_well(network: Network, monkeypatch: pyte
     assert predicted(network, [GONE, NEXT], network.root / "ask.csv")["unknown"] == {}
 
 
-def test_an_erasing_that_was_killed_has_named_the_versions(
-    network: Network, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    learned(network)
-
-    with monkeypatch.context() as killed:
-        killed.setattr(RowIndex, "remove", dying_after(1, RowIndex.remove))
-        with pytest.raises(KeyboardInterrupt):
-            tell(network, "lab", GONE)
-    done = tell(network, "lab", GONE, drop_versions=True)
-    assert traces(network.root / "lab", network.tables["lab"]) == []
-    assert [one["dropped"] for one in done["versions"]] == [True]
-
-
-def test_ids_are_asked_for_as_they_are(network: Network) -> None:
-    with pytest.raises(InvalidInputError, match="no row to forget"):
-        tell(network, "lab")
-    with pytest.raises(InvalidInputError, match="ids are whole numbers here"):
-        tell(network, "lab", "Smith")
-    assert LABEL in network.tables["clinic"]
-
-
 def test_noisy_labels_and_kept_answers_go(network: Network) -> None:
     record = learned(network)
     state = network.nodes["clinic"].state
@@ -328,11 +277,11 @@ def test_the_command_says_what_is_left(network: Network, tmp_path: Path) -> None
     runner = CliRunner()
     said = runner.invoke(app, ["forget", "--row", str(GONE), *where])
     assert said.exit_code == 0, said.output
-    assert "The source still has 1 of them: delete them there, too." in said.output
+    assert "Delete them in the source, too." in said.output
     assert "at clinic, there: gal learn risk" in said.output
     facts = json.loads(
         runner.invoke(app, ["forget", "--rows-from", str(tmp_path / "ids.txt"), "--json", *where]).stdout
     )
-    assert (len(facts["hashes"]), facts["in_source"], len(facts["versions"])) == (2, 2, 1)
+    assert (len(facts["hashes"]), len(facts["versions"])) == (2, 1)
     assert str(GONE) not in json.dumps(facts)
     assert isinstance(runner.invoke(app, ["forget", *where]).exception, InvalidInputError)

@@ -19,7 +19,6 @@ from gal.node.source.data import Kind
 from gal.node.source.streamed_reading import StreamedReader
 from gal.node.store.row_index import forgotten_rows
 from gal.node.store.views import load_view
-from gal.node.work.learned_rows import LearnedRows
 from gal.node.work.local_work import LocalWork
 from gal.protocol import Message, decode, encode
 
@@ -237,21 +236,6 @@ def test_what_is_refused_leaves_nothing_behind(change: Any, asked: RowIds, said:
     # what is wrong with own rows is not told to others
     assert isinstance(error.value, RefusedError) != ("one row for each" in said)
     assert not list((tmp_path / "lake" / "version").iterdir())
-
-
-def test_rows_that_changed_are_noticed_from_predictions(tmp_path: Path) -> None:
-    rows = frame()
-    lab = work(tmp_path / "lake", "lake", rows)
-    folder = tmp_path / "lake" / "version"
-    lab.begin(message("begin", integers(*range(300))), folder, "clinic", own=False)
-    other = work(tmp_path / "other", "lake", rows.assign(age=rows["age"] + 1.0))
-    learned = LearnedRows()
-    for lot, told in ((range(50), False), (range(50, 150), True)):
-        asked = message("predict", integers(*lot), rounds=[1], track="assisted")
-        table = lab.own_rows.known_rows(decode(asked), "x", {"town": "text"})[0]
-        assert not learned.changes(table, folder, whole=False)
-        table = other.own_rows.known_rows(decode(asked), "x", {"town": "text"})[0]
-        assert bool(LearnedRows().changes(table, folder, whole=False)) == (told and len(lot) >= 100)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from gal.errors import (
     NodeError,
     RefusedError,
 )
-from gal.node.config.configuration import WorkerSection, read_configuration
+from gal.node.config.configuration import read_configuration
 from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.failures import describe_failure
 from gal.node.store.row_index import forgotten_rows
@@ -144,9 +144,9 @@ def test_started_again_it_remembers_nothing_and_does_not_know_a_forgotten_row(
         (home / "forgotten.rows").unlink()
 
 
-def test_it_rests_when_nothing_is_asked_and_comes_back(home: Path) -> None:
-    plain = read_configuration(home)
-    worker = Worker(plain.model_copy(update={"worker": WorkerSection(idle_seconds=0.2)}))
+def test_it_rests_when_nothing_is_asked_and_comes_back(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "IDLE", 0.2)
+    worker = Worker(read_configuration(home))
     try:
         assert worker.pid is None
         worker.forget(home)
@@ -161,19 +161,6 @@ def test_it_rests_when_nothing_is_asked_and_comes_back(home: Path) -> None:
         assert worker.rests
         assert worker("rows")[0]["features"] == ["a", "b"]
         assert worker.pid not in {None, first.pid}
-    finally:
-        worker.close()
-
-
-def test_one_that_was_started_for_what_comes_stays_warm(home: Path) -> None:
-    worker = Worker(read_configuration(home))
-    try:
-        worker.start()
-        first = worker.pid
-        time.sleep(patient(0.2))
-        assert not worker.rests
-        worker("describe")
-        assert worker.pid == first
     finally:
         worker.close()
 

@@ -73,7 +73,6 @@ def examine(home: Path) -> list[Finding]:
     findings += _safely("data", lambda: _data(configuration, read))
     table = read[0] if read else None
     findings += _safely("model", lambda: _model(configuration, table))
-    findings += _safely("changes", lambda: _changes(configuration, table))
     findings += _safely("sandbox", _sandbox)
     findings += _safely("restored", lambda: _restored(configuration))
     findings += _safely("secret", lambda: _secret(configuration))
@@ -235,29 +234,6 @@ def _made_up_view(table: Any) -> Any:
         if has_hole:
             view.loc[0, name] = np.nan
     return view
-
-
-def _changes(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
-    """Whether the data are still those that versions in use learned from."""
-    if table is None or not (configuration.home / "state.sqlite").exists():
-        return
-    from gal.node.store.state import State
-    from gal.node.work.learned_rows import compare_rows
-
-    with closing(State(configuration.home)) as state:
-        for task in state.tasks():
-            statuses = state.statuses(task.id, "organization")
-            version = max((number for number, status in statuses.items() if status == "finished"), default=0)
-            changes = compare_rows(table, state.folder(task.id, version)) if version else None
-            learned = f"what version {version} of {task.name!r} learned from"
-            if changes:
-                said, fix = (
-                    f"the data differ from {learned}: {changes.said()}",
-                    "bring the data back, or ask for",
-                )
-                yield Finding("changes", None, said, f"{fix} a new version")
-            elif changes is not None and changes.n_compared:
-                yield Finding("changes", True, f"the data are {learned}")
 
 
 def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from gal.node.config.policy import PolicyLimits
 from gal.node.runtime.node import held_lock
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import State, TaskRecord
-from gal.node.work.erasing import Erased, check_erasable, erase_rows, note_erased
+from gal.node.work.erasing import erase_rows
 from gal.transport import CardFolder, Identity, load_identity
 
 REMOVED = "left: removed by the label holder"
@@ -169,10 +169,7 @@ def forget(home: Path, name: str) -> int:
         return n_files
 
 
-def forget_rows(home: Path, ids: Sequence[str], *, drop_versions: bool = False) -> Erased:
+def forget_rows(home: Path, ids: Sequence[str], *, drop_versions: bool = False) -> dict[str, Any]:
     """Erase rows everywhere at this node, which must not run: they might be in its memory; what was done."""
     with opened(home) as records, held_lock(home, records.configuration.name):
-        check_erasable(records.state, ids, drop_versions=drop_versions)
-        found = erase_rows(records.configuration, records.state, ids, drop_versions=drop_versions)
-        note_erased(records.audit, found.hashes, found.n_files)
-        return found
+        return erase_rows(records.state, records.audit, ids, drop_versions=drop_versions)

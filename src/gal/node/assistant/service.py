@@ -30,9 +30,8 @@ from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.node.work.answer_noise import keys_of
-from gal.node.work.learned_rows import drop_needless
-from gal.node.work.pipe import PredictedRows, unpack
-from gal.node.work.worker import Worker, WorkFailedError
+from gal.node.work.erasing import drop_needless
+from gal.node.work.worker import PredictedRows, Worker, WorkFailedError
 from gal.protocol import Encoded, Message, prepare, restore
 
 if TYPE_CHECKING:
@@ -67,7 +66,6 @@ class Service:
         self._moves: bool | None = None
         self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log, metrics)
         self._sums = SumAnswers(configuration, state, log)
-        self._changes: dict[tuple[str, int], str] = {}
         """What the operator has heard of data that differ from what a version learned from."""
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -230,13 +228,7 @@ class Service:
             raise
         if not asked.own:
             self.metrics.predicted(asked.peer, n_rows)
-        found = unpack(result, content)
-        key, said = (task.id, asked.message.version), found.changes if found.changed else ""
-        self.metrics.changed(task.name, bool(said))
-        if said and self._changes.get(key) != said:  # once for each way in which they differ
-            self.log.warning("data changed since learning", task=task.name, version=key[1], how=said)
-        self._changes[key] = said
-        return found
+        return PredictedRows.of(result, content)
 
     def _end(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The version is finished (or, with nothing kept, abandoned): only what predicts stays."""
@@ -272,6 +264,5 @@ class Service:
 
 def _said_of(asked: IncomingRequest, found: PredictedRows) -> Message:
     """What was computed for a request, as the message that answers it."""
-    changed = {"changed": True} if found.changed else {}  # nothing else is told
     arrays = {"known": found.known, "values": found.values}
-    return asked.reply("predicted", {"rows": found.order, **changed}, arrays)
+    return asked.reply("predicted", {"rows": found.order}, arrays)

@@ -169,8 +169,6 @@ class SumAnswers:
         learned, unit = self._learned(asked.message)
         self._keep(asked, Computed(lambda: total, unit, learned=learned, asked=asked.message, known=known))
         fields = {"rows": predicted.fields["rows"], "learned": learned, "unit": unit}
-        if predicted.fields.get("changed"):
-            fields["changed"] = True
         return prepare(asked.reply("found", fields, {"known": predicted.arrays["known"]}))
 
     def check_total(self, asked: IncomingRequest) -> None:

@@ -90,13 +90,6 @@ class Network(Section):
     proxy: Annotated[str, AfterValidator(check_proxy)] | None = None
 
 
-class WorkerSection(Section):
-    """The process that computes: it is started when it is needed."""
-
-    idle_seconds: Annotated[float, Field(ge=0, le=30 * 86400)] = 300.0
-    """It ends when nothing was asked of it for so long; 0: it stays."""
-
-
 class Predictions(Section):
     """How a label holder predicts."""
 
@@ -208,7 +201,6 @@ class NodeFile(Section):
     privacy: Privacy = Privacy()
     predictions: Predictions = Predictions()
     network: Network = Network()
-    worker: WorkerSection = WorkerSection()
 
     @model_validator(mode="after")
     def _columns_of_the_default_model(self) -> Self:
@@ -390,8 +382,4 @@ use = "tabular"                    # or linear, ridge, svr, knn, gradient_boosti
 
 # [network]
 # proxy = "http://proxy:3128"      # to get out of the house; default: the variable https_proxy
-
-# The process that computes is started when it is needed, and ends when nothing was asked of it for so long.
-# [worker]
-# idle_seconds = 300
 """

@@ -75,8 +75,6 @@ class NodePrediction:
     """By organization: of how many rows it said what it never said in learning."""
     drifted: Mapping[str, float] = field(default_factory=dict)
     """By organization whose answers are distributed otherwise than in learning: how far apart, 0 to 1."""
-    changed: Sequence[str] = ()
-    """Organizations that say that their data differ from what they learned from."""
 
     @property
     def unknown(self) -> dict[str, int]:
@@ -128,7 +126,6 @@ class NodePrediction:
             },
             outside={name: sum(one.outside.get(name, 0) for one in found) for name in names("outside")},
             drifted={name: max(one.drifted.get(name, 0.0) for one in found) for name in names("drifted")},
-            changed=sorted(names("changed")),
         )
 
     def most_probable(self) -> list[Any]:
@@ -145,7 +142,6 @@ class _Found:
     ensemble: Ensemble
     answers: Answers
     unknown: Mapping[str, Bools]
-    changed: Sequence[str]
     screened: Screened | None = None
 
 
@@ -209,23 +205,22 @@ class Predictor:
             asked.version,
             {} if screened is None else screened.outside,
             {} if screened is None else screened.drifted,
-            sorted(found.changed),
         )
 
     def _of_all(self, asked: Question, ensemble: Ensemble) -> _Found:
         """Every organization answers by itself, and what it never said in learning is not used."""
-        unknown, changed = dict[str, Bools](), list[str]()
+        unknown = dict[str, Bools]()
         screened = None
         steps = predict(ensemble, len(asked.ids))
         try:
             request = next(steps)
-            replies = self._ask(asked, request, changed)
+            replies = self._ask(asked, request)
             unknown = {name: _gaps(one) for name, one in replies.items() if isinstance(one, np.ndarray)}
             screened = self._screen(asked, ensemble, request, replies)
             steps.send(screened.replies)
         except StopIteration as end:
             answers: Answers = end.value
-        return _Found(ensemble, answers, unknown, changed, screened)
+        return _Found(ensemble, answers, unknown, screened)
 
     def _of_sum(self, asked: Question, ensemble: Ensemble) -> _Found:
         """All others answer together, without a guard: there are no single answers to look at."""
@@ -238,7 +233,7 @@ class Predictor:
             else:
                 missing[name], said = str(said), None
         answers = accept_sum(ensemble, said, others.total, others.there, others.n_members)
-        return _Found(added_up(ensemble), replace(answers, missing=missing), unknown, others.changed)
+        return _Found(added_up(ensemble), replace(answers, missing=missing), unknown)
 
     def _screen(
         self, asked: Question, ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Any]
@@ -271,11 +266,8 @@ class Predictor:
             self._learned = {key: found}  # one is enough: mostly the active version is asked for
         return found
 
-    def _ask(self, asked: Question, request: PredictRequest, changed: list[str]) -> dict[str, Any]:
-        """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none.
-
-        Who says that its data have changed is added to ``changed``.
-        """
+    def _ask(self, asked: Question, request: PredictRequest) -> dict[str, Any]:
+        """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none."""
         record, ids, own = asked.record, asked.ids, self._node.name
         others = [name for name in request.organizations if name != own]
         members, present = self._state.members(record.id), self._assistants.present
@@ -308,9 +300,6 @@ class Predictor:
         self._assistants.give_up(pendings.values())
         for name, pending in pendings.items():
             replies[name] = _values(pending, askings[name], asked.shape(request), asked.seconds)
-            if pending.answer is not None and pending.answer.message.fields.get("changed"):
-                changed.append(name)
-                self._node.log.warning("data changed since learning", peer=name, task=record.name)
         return replies
 
     def _asking(self, asked: Question, name: str, everything: Asking) -> Asking | Exception:

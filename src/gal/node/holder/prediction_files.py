@@ -25,7 +25,7 @@ def prediction_facts(found: NodePrediction) -> dict[str, Any]:
     """What people want to know of a prediction besides the numbers."""
     facts = {"version": found.version, "n_rows": len(found.degraded), "degraded": int(found.degraded.sum())}
     by_name = {name: dict(getattr(found, name)) for name in ("missing", "unknown", "outside", "drifted")}
-    return facts | by_name | {"changed": list(found.changed)}
+    return facts | by_name
 
 
 def prediction_rows(ids: list[Any], found: NodePrediction) -> list[dict[str, Any]]:

@@ -188,7 +188,6 @@ class SummedRows:
     n_members: int
     """How many are in the sum."""
     unknown: Mapping[str, Bools]
-    changed: Sequence[str]
     missing: Mapping[str, str]
 
 
@@ -223,7 +222,7 @@ class SummedPredictions:
                     break
         missing = missing or problem.by_member or dict.fromkeys(members, str(problem))
         nothing = np.zeros((len(asked.ids), ensemble.n_outputs)), np.zeros(len(asked.ids), dtype=np.bool_)
-        return SummedRows(*nothing, len(members), {}, (), missing)
+        return SummedRows(*nothing, len(members), {}, missing)
 
     def _summed(
         self, asked: Question, ensemble: Ensemble, members: Sequence[str], seconds: float
@@ -252,9 +251,6 @@ class SummedPredictions:
         unknown = {name: np.zeros(len(ids), dtype=np.bool_) for name in found}
         for name, one in found.items():
             unknown[name][asking.positions] = one.arrays["known"] == 0
-        changed = sorted(name for name, one in found.items() if one.fields.get("changed"))
-        for name in changed:
-            node.log.warning("data changed since learning", peer=name, task=record.name)
         total, there = np.zeros((len(ids), ensemble.n_outputs)), np.zeros(len(ids), dtype=np.bool_)
         if everybody.any():
             message, shape = encoded.message, (int(everybody.sum()), ensemble.n_outputs)
@@ -265,7 +261,7 @@ class SummedPredictions:
             [opened] = calls.add_up([question], members, seconds, everybody=True)
             chosen = asking.positions[everybody]
             total[chosen], there[chosen] = opened.total, True
-        return SummedRows(total, there, len(members), unknown, changed, {})
+        return SummedRows(total, there, len(members), unknown, {})
 
 
 def _found(

@@ -49,8 +49,6 @@ class Metrics:
         self._limited = counter("gal_limited", "Times that a peer met a limit.", ("peer", "limit"))
         self._connected = gauge("gal_connected_peers", "Peers with an open stream.")
         self._rows = counter("gal_predicted_rows", "Rows predicted for others.", peer)
-        differ = "Whether the data differ from what was learned from."
-        self._changed = gauge("gal_data_changed", differ, ("task",))
         self._outside = counter("gal_outside_rows", "Rows answered unlike in learning.", peer)
         drift = "How far a peer's last answers are from those in learning: 0 to 1."
         self._drift = gauge("gal_answer_drift", drift, peer)
@@ -86,10 +84,6 @@ class Metrics:
 
     def predicted(self, peer: str, n_rows: int) -> None:
         self._rows.labels(self._peer(peer)).inc(n_rows)
-
-    def changed(self, task: str, now: bool) -> None:
-        """Whether the data behind the predictions of a task differ from what was learned from."""
-        self._changed.labels(self._tasks.value(task)).set(now)
 
     def outside(self, peer: str, n_rows: int) -> None:
         """This organization said of so many rows what it never said in learning."""

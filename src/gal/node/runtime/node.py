@@ -31,7 +31,7 @@ from gal.node.runtime.alerts import Alerts
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import State
 from gal.node.work.confinement import empty_temporary_folder
-from gal.node.work.learned_rows import drop_leftovers
+from gal.node.work.erasing import drop_leftovers
 from gal.node.work.worker import Worker
 from gal.transport import CardFolder, Identity, Listener, Stream, dial, load_identity
 

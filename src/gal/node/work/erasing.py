@@ -1,55 +1,59 @@
-"""Rows are erased everywhere at this node: what it keeps of them, and what it would answer for them.
+"""What goes from a node's disk: files that nobody needs any more, and everything of a row that is erased.
 
 What models have learned from a row stays in them, and is said; with ``drop_versions`` they go, too.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gal.errors import GALError, InvalidInputError, TaskError
-from gal.node.config.configuration import NodeConfiguration
-from gal.node.source.data import Table, read_source
+from gal.errors import InvalidInputError, TaskError
 from gal.node.store.audit import AuditLog
-from gal.node.store.files import write_whole
-from gal.node.store.row_index import forgotten_rows
+from gal.node.store.files import remove_drafts, write_whole
+from gal.node.store.row_index import LEARNED, RowIndex, forgotten_rows
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.confinement import empty_temporary_folder
-from gal.node.work.learned_rows import (
-    KEPT_ANSWERS,
-    drop_leftovers,
-    forget_exchanged,
-    forget_learned,
-    learned_from,
-)
 
 NOISY_LABELS = "noisy-labels.arrow"
 """A label holder's noisy labels by key of the row: they stay for later versions."""
+KEPT_ANSWERS = "kept-*.arrow"
+"""Noisy answers for who asks again."""
 
 
-@dataclass
-class Erased:
-    """What was done, for people and programs."""
+def drop_needless(state: State, task: str, number: int, *, answers: bool = True) -> None:
+    """Delete files of an organization's version that has ended, or that never began, but for what predicts;
+    ``answers``: those that are kept for who asks again go, too.
+    """
+    folder, version = state.folder(task, number), state.version(task, number)
+    needed: set[str | None] = set()
+    if version is not None and version.status != "abandoned":
+        needed = {one.model for one in state.answers(task, number)} | {LEARNED}
+        needed |= set() if answers else {path.name for path in folder.glob(KEPT_ANSWERS)}
+    _delete(path for path in folder.iterdir() if path.name not in needed)
 
-    hashes: list[str]
-    in_source: int
-    """How many of the rows the source still has."""
-    source_read: bool
-    versions: list[dict[str, Any]] = field(default_factory=list)
-    """Those that learned from one of the rows, with the command that learns anew without it."""
-    given_up: list[str] = field(default_factory=list)
-    """Versions that were being learned."""
-    n_files: int = 0
-    """Files that were deleted or written anew."""
 
-    def facts(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
+def drop_leftovers(state: State) -> int:
+    """Delete what a kill left behind: files of versions that have ended or never began, of tasks that were
+    forgotten, and half-written ones; how many. Nothing may be computed meanwhile.
+    """
+    place = state.home / "tasks"
+    before = _n_files(place)
+    remove_drafts(place)
+    known = {task.id for task in state.tasks()}
+    for folder in place.glob("*"):
+        if folder.name not in known and folder.is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
+    for folder in place.glob("*/*/organization"):
+        task, number = folder.parent.parent.name, folder.parent.name
+        if number.isdecimal() and state.statuses(task, "organization").get(int(number)) != "begun":
+            drop_needless(state, task, int(number), answers=False)
+    return before - _n_files(place)
 
 
 def check_erasable(state: State, ids: Sequence[str], *, drop_versions: bool) -> None:
@@ -69,42 +73,44 @@ def check_erasable(state: State, ids: Sequence[str], *, drop_versions: bool) -> 
         )
 
 
-def note_erased(audit: AuditLog, hashes: Sequence[str], n_files: int) -> None:
-    """Put on record that rows were forgotten, by their hashes."""
-    audit.append("own", "forgot-row", note=f"rows {', '.join(hashes)}: {n_files} files"[:2000])
+def erase_rows(state: State, audit: AuditLog, ids: Sequence[str], *, drop_versions: bool) -> dict[str, Any]:
+    """Forget these row ids, which are written as in the source; what was done.
 
-
-def erase_rows(
-    configuration: NodeConfiguration, state: State, ids: Sequence[str], *, drop_versions: bool = False
-) -> Erased:
-    """Forget these row ids, which may be erased (`check_erasable`); the rows are in this process's memory
-    afterwards, as far as the source has them. The audit log is the caller's.
+    Of the rows their keyed digests stay, so that no later version has them.
     """
-    try:
-        table = None if configuration.data is None else read_source(configuration, whole=True)
-    except GALError:  # the row is erased all the same
-        table = None
-    wanted = _as_in_source(ids, table)
-    n_there = 0 if table is None else int(np.isin(table.ids.values.astype(str), wanted).sum())
-    index = forgotten_rows(configuration.home)
-    index.add(wanted)
-    done = Erased([f"{one:016x}" for one in index.of(wanted)], n_there, table is not None)
-    done.n_files += drop_leftovers(state) + empty_temporary_folder(configuration.home)
+    check_erasable(state, ids, drop_versions=drop_versions)
+    index = forgotten_rows(state.home)
+    index.add(ids)
+    versions, given_up = list[dict[str, Any]](), list[str]()
+    n_files = drop_leftovers(state) + empty_temporary_folder(state.home)
     for task in state.tasks():
-        _erase_from(state, task, wanted, drop_versions, done)
-        for path in (state.home / "tasks" / task.id).rglob(NOISY_LABELS):
-            done.n_files += _without_keys(path, wanted)
-    return done
-
-
-def _as_in_source(ids: Sequence[str], table: Table | None) -> list[str]:
-    """Ids as the source writes them: 007 is 7 where ids are whole numbers."""
-    if table is None or table.ids.kind != "integer":
-        return list(dict.fromkeys(ids))
-    try:
-        return list(dict.fromkeys(str(int(one)) for one in ids))
-    except ValueError as error:
-        raise InvalidInputError(f"ids are whole numbers here: {error}") from error
+        own, folder_of_task = task.role == "label holder", state.home / "tasks" / task.id
+        found = {number: each[-1] for number, each in sorted(_statuses(state, task).items())}
+        # Labels and the like of an own version that was not begun when it ended, or of one that is over; what
+        # is paid for stays until it is learned.
+        for folder in folder_of_task.glob("*/label-holder"):
+            if found.get(int(folder.parent.name)) != "begun":
+                n_files += _delete(path for path in folder.iterdir() if path.name != "draw")
+        for path in folder_of_task.rglob(NOISY_LABELS):
+            n_files += _without_keys(path, ids)
+        for number, status in found.items():
+            folder = state.folder(task.id, number)
+            if status == "begun":
+                n_files += _drop(state, task, number)
+                given_up.append(f"version {number} of {task.name!r}")
+            if status != "finished":
+                continue
+            n_files += _delete(folder.glob(KEPT_ANSWERS))
+            if not RowIndex(folder / LEARNED).among(ids).any():
+                continue
+            facts = {"task": task.name, "label_holder": task.label_holder, "own": own, "version": number}
+            relearn = f"gal learn {task.name}" + ("" if own else f"   (at {task.label_holder})")
+            active = own and task.active == number
+            versions.append(facts | {"active": active, "dropped": drop_versions, "relearn": relearn})
+            n_files += _drop(state, task, number) if drop_versions else 0
+    hashes = [f"{one:016x}" for one in index.of(ids)]
+    audit.append("own", "forgot-row", note=f"rows {', '.join(hashes)}: {n_files} files"[:2000])
+    return {"hashes": hashes, "versions": versions, "given_up": given_up, "n_files": n_files}
 
 
 def _statuses(state: State, task: TaskRecord) -> dict[int, list[str]]:
@@ -114,36 +120,6 @@ def _statuses(state: State, task: TaskRecord) -> dict[int, list[str]]:
         for number, status in state.statuses(task.id, role).items():
             found.setdefault(number, []).append(status)
     return found
-
-
-def _erase_from(
-    state: State, task: TaskRecord, ids: Sequence[str], drop_versions: bool, done: Erased
-) -> None:
-    """Erase the rows from all versions of a task."""
-    found, own = (
-        {number: each[-1] for number, each in _statuses(state, task).items()},
-        task.role == "label holder",
-    )
-    # Labels and the like of an own version that was not begun when it ended, or of one that is over; what is
-    # paid for stays until it is learned.
-    for folder in (state.home / "tasks" / task.id).glob("*/label-holder"):
-        if found.get(int(folder.parent.name)) != "begun":
-            done.n_files += _delete(path for path in folder.iterdir() if path.name != "draw")
-    for number, status in sorted(found.items()):
-        if status == "begun":
-            done.n_files += _drop(state, task, number)
-            done.given_up.append(f"version {number} of {task.name!r}")
-        if status != "finished":
-            continue
-        folder = state.folder(task.id, number)
-        done.n_files += _delete(folder.glob(KEPT_ANSWERS)) + forget_exchanged(folder, ids)
-        if not learned_from(folder, ids):
-            continue
-        about = {"task": task.name, "label_holder": task.label_holder, "own": own, "version": number}
-        relearn = f"gal learn {task.name}" + ("" if own else f"   (at {task.label_holder})")
-        active = own and task.active == number
-        done.versions.append(about | {"active": active, "dropped": drop_versions, "relearn": relearn})
-        done.n_files += _drop(state, task, number) if drop_versions else forget_learned(folder, ids)
 
 
 def _drop(state: State, task: TaskRecord, number: int) -> int:
@@ -163,6 +139,10 @@ def _delete(paths: Iterable[Path]) -> int:
     for path in files:
         path.unlink(missing_ok=True)
     return len(files)
+
+
+def _n_files(folder: Path) -> int:
+    return sum(path.is_file() for path in folder.rglob("*"))
 
 
 def _without_keys(path: Path, ids: Sequence[str]) -> int:

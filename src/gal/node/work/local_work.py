@@ -12,7 +12,6 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +37,13 @@ from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import check_kinds, part_columns, read_like, view_in_parts, view_of_table
 from gal.node.source.told_columns import remember_columns, told_model
 from gal.node.store.files import write_whole
+from gal.node.store.row_index import LEARNED, RowIndex
 from gal.node.store.views import load_view, save_parts, save_view
 from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
-from gal.node.work.learned_rows import Changes, ExchangedRows, LearnedRows, remember_rows
 from gal.node.work.open_versions import OpenVersions, StoredModels
 from gal.node.work.own_rows import OwnRows, alignment_refusals
-from gal.node.work.pipe import PredictedRows, Result, pack
+from gal.node.work.worker import PredictedRows, Result
 from gal.protocol import Message, decode, digest, encode
 from gal.storage import save_models
 
@@ -68,8 +67,6 @@ class LocalWork:
         self.own_rows = OwnRows(configuration)
         self._models = StoredModels(configuration)
         self.version = OpenVersions(configuration)
-        self._learned = LearnedRows()
-        self._exchanged = ExchangedRows(configuration.policy.min_rows)
 
     def new_model(self) -> Any:
         """An unfitted local model, as node.toml names it."""
@@ -145,7 +142,8 @@ class LocalWork:
             else:
                 save_view(view_of_table(table, there), folder / "view")
             remember_columns(folder, table.features, table.dates)
-            remember_rows(table, there, folder)
+            (folder / LEARNED).unlink(missing_ok=True)  # each version has a key of its own
+            RowIndex(folder / LEARNED).add(table.ids.values[there])
             kind, method = message.fields["kind"], message.fields["method"]
             order = row_digest(asked if known.all() else asked[known], kind, method)
             fields, arrays = {"rows": order, "n_rows": len(there)}, {"known": known.astype(np.uint8)}
@@ -229,22 +227,19 @@ class LocalWork:
         kinds: Mapping[str, Any],
         noise: Noise = None,
     ) -> Result:
-        """Values of all rounds asked for, as `pack` has them.
+        """Values of all rounds asked for, as `PredictedRows` has them.
 
         ``rows`` is a file of own columns that stand in for the source, ``organization`` what the label holder
         calls this one.
         """
-        message, folder, spoken = decode(data), Path(folder), None
-        if message.fields["method"] == "hashed" and not own:
-            spoken = partial(self._exchanged.spoken_of, folder)
+        message, folder = decode(data), Path(folder)
         if rows is None:
             with ALLOWANCE.granted(0, 0):  # reading the source is no part of it
-                table, positions, asked = self.own_rows.known_rows(message, peer, kinds, spoken)
+                table, positions, asked = self.own_rows.known_rows(message, peer, kinds)
         with self._limited(own):
-            keys, changes = b"", Changes()
+            keys = b""
             if rows is None:
                 known = positions >= 0
-                changes = self._learned.changes(table, folder, whole=not self.own_rows.stay_where_they_are)
                 if noise is not None:
                     keys = key_bytes(table.ids.values[positions[known]])
                 check_kinds(table, kinds)
@@ -260,8 +255,7 @@ class LocalWork:
                 values = predict_locally(organization, view, stored, request, n_outputs)
             order = row_digest(asked[known], message.fields["kind"], message.fields["method"])
             sent = self._for_others(values, noise)
-            found = PredictedRows(sent, known.astype(np.uint8), order, keys, bool(changes), changes.said())
-            return pack(found)
+            return PredictedRows(sent, known.astype(np.uint8), order, keys).packed()
 
     def revisit(
         self,
@@ -289,7 +283,7 @@ class LocalWork:
 
     def forget(self, data: bytes, folder: Folder) -> Result:  # noqa: ARG002
         """Let go of everything of a task (its folder) that is still in memory."""
-        for kept in (self.version, self._learned, self._models):
+        for kept in (self.version, self._models):
             kept.forget(Path(folder))
         return {}, b""
 

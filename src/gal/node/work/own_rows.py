@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,9 +35,6 @@ LARGE = 100_000_000
 
 EXCHANGES_KEPT = 4
 """So many private set intersections can be under way."""
-
-SpokenOf = Callable[[NDArray[Any], NDArray[np.bool_]], NDArray[np.bool_]]
-"""From ids, and which of them are known here, to which of them may be spoken of."""
 
 Found = tuple[Table, NDArray[np.intp], NDArray[Any]]
 """A table, where each row asked for is in it (-1: unknown), and the tokens asked for."""
@@ -103,22 +100,20 @@ class OwnRows:
         message: Message,
         peer: str,
         kinds: Mapping[str, Kind] | None = None,
-        spoken: SpokenOf | None = None,
     ) -> Found:
         """Where each row asked for is.
 
         Of a source that stays where it is, the table has the rows asked for alone; ``kinds`` of its features.
-        Rows that are not ``spoken`` of are as if they were not known, from the moment when they are found.
         """
         method, asked = message.fields["method"], self._asked(message, peer)
         if not self.stay_where_they_are:
             table, index = self._index(method)
             self._check_kind(table.ids, message, peer)
-            return table, _spoken(table.ids, index.positions(asked), spoken), asked
+            return table, index.positions(asked), asked
         wanted = RowIds(message.fields["kind"], asked)
         if method == "hashed":  # ids cannot be told from their hashes, but for those that we have
             ids, index = self._hashed_ids()
-            found = _spoken(ids, index.positions(asked), spoken)
+            found = index.positions(asked)
             wanted = ids.take(found[found >= 0])
         table = read_rows(self._configuration, wanted, kinds)
         self._check_kind(table.ids, message, peer)
@@ -201,13 +196,6 @@ class OwnRows:
         answers, arrays = {"answers": digest(data)}, {"bytes": np.frombuffer(made, dtype=np.uint8)}
         about = message.task, message.version, message.request
         return bytes(encode(Message("blinded", *about, answers, arrays)))
-
-
-def _spoken(ids: RowIds, found: NDArray[np.intp], spoken: SpokenOf | None) -> NDArray[np.intp]:
-    """Where rows are, but for those that are not spoken of; an id of our own stands in for an unknown one."""
-    if spoken is None or len(ids) == 0:
-        return found
-    return np.where(spoken(ids.values[np.maximum(found, 0)], found >= 0), found, -1)
 
 
 def give_back_memory() -> None:

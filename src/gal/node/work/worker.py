@@ -1,22 +1,31 @@
-"""The node's side of the process in which it computes: starts it, asks it, and says why it ended."""
+"""The node's side of the process in which it computes: starts it, asks it, and says why it ended.
+
+Between the two go facts as JSON, and bytes. Predicted values go as they are: the node makes them the message
+that it sends, which it would have to read once more if it came made.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gal.errors import NodeError
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.failures import Failure
-from gal.node.work.pipe import Result, receive_piece, send_piece
 
 FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 """So that what was used can be given back: a table that was read once would otherwise stay beside the view.
@@ -25,11 +34,62 @@ FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 LIMITED = frozenset({"attempt", "fit", "predict", "revisit"})
 """Commands that have a limit of CPU time and memory where others ask for them."""
 
+IDLE = 300.0
+"""Seconds without a command after which the process is ended."""
+
 ENDING = 10.0
 """Seconds that a process may take to end by itself."""
 
 ENDED = "worker-ended"
 """The word for a process that was killed, or crashed."""
+
+Result = tuple[dict[str, Any], bytes]
+"""Of a command: facts, and bytes."""
+
+
+def send_piece(connection: Connection, facts: Mapping[str, Any], data: Any) -> None:
+    """Send facts and bytes; one sender at a time. After an OSError nothing more can be sent: half of it may
+    be on its way.
+    """
+    connection.send_bytes(json.dumps(facts, default=str).encode())
+    connection.send_bytes(data)
+
+
+def receive_piece(connection: Connection) -> Result:
+    """What was sent so; EOFError or OSError where the other side has ended, ValueError where it makes no
+    sense: then, too, nothing more can be received.
+    """
+    facts: dict[str, Any] = json.loads(connection.recv_bytes())
+    return facts, connection.recv_bytes()
+
+
+class PredictedRows(NamedTuple):
+    """Values of rows, as they will be sent."""
+
+    values: NDArray[np.float32]
+    """Of the known rows, shape (rounds, rows, outputs)."""
+    known: NDArray[np.uint8]
+    """1 for each row asked for that is known here, else 0."""
+    order: str
+    """The digest of the known rows, in the order asked for."""
+    keys: bytes = b""
+    """The ledger's keys of the known rows, as a file; empty where there is nothing to charge."""
+
+    def packed(self) -> Result:
+        """Facts and bytes for `send_piece`."""
+        facts = {"order": self.order, "values": self.values.shape, "known": len(self.known)}
+        return facts, b"".join([self.values.tobytes(), self.known.tobytes(), self.keys])
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], content: bytes) -> PredictedRows:
+        """What was packed so, over the same memory; ValueError where there are too few bytes."""
+        shape, n_known = facts["values"], facts["known"]
+        end = 4 * math.prod(shape)
+        if len(content) < end + n_known:
+            raise ValueError(f"{len(content)} bytes came for values of shape {shape} and {n_known} rows")
+        values = np.ndarray(shape, np.float32, content)
+        known = np.ndarray(n_known, np.uint8, content, end)
+        return cls(values, known, facts["order"], content[end + n_known :])
 
 
 class WorkFailedError(NodeError):
@@ -146,10 +206,9 @@ class Worker:
 
     def _read(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
         """Hand out results until the process ends; let it rest where nothing is asked of it for a while."""
-        idle = self._configuration.worker.idle_seconds or None
         while True:
             try:
-                if not connection.poll(idle):
+                if not connection.poll(IDLE):
                     if self._let_rest(connection, process):
                         return
                     continue

@@ -23,10 +23,10 @@ from gal.node.config.configuration import read_configuration
 from gal.node.journal.failures import describe_failure
 from gal.node.work.confinement import confine, readable_places, replaced_files
 from gal.node.work.local_work import LocalWork
-from gal.node.work.pipe import SMALL, Result, receive_piece, send_piece
+from gal.node.work.worker import Result, receive_piece, send_piece
 
 ONE_AT_A_TIME = frozenset({"fit", "begin", "revisit"})
-READ_DATA = frozenset({"rows", "begin", "predict", "intersect", "erase"})
+READ_DATA = frozenset({"rows", "begin", "predict", "intersect"})
 OUTDATED = 75
 """The exit status of a process whose data were replaced where it cannot reach the new ones: try again."""
 
@@ -56,12 +56,8 @@ class Server:
                     os._exit(0)  # also out of the middle of a fit
                 number, do = command.pop("id"), command.pop("do")
                 method: Callable[..., Result] = getattr(self._work, do)
-                small = do == "predict" and len(data) < SMALL
-                if small and not self._work.own_rows.stay_where_they_are:  # sooner done than handed over
-                    self._answer(method, number, do, data, command)
-                else:
-                    pool = fits if do in ONE_AT_A_TIME else others
-                    pool.submit(self._answer, method, number, do, data, command)
+                pool = fits if do in ONE_AT_A_TIME else others
+                pool.submit(self._answer, method, number, do, data, command)
 
     def _answer(
         self, method: Callable[..., Result], number: int, do: str, data: bytes, command: dict[str, Any]

@@ -191,7 +191,7 @@ def test_its_closing_model_comes_back_with_a_backup_a_rollback_and_without_a_row
         network.nodes["clinic"].state.set_active(record.id, 1)  # as gal rollback does
         assert network.holder.predict_file("whole", asked)["rows"] == first
         network.stop("clinic")
-        assert [one["version"] for one in forget_rows(home, ["0"]).versions] == [1, 2]
+        assert [one["version"] for one in forget_rows(home, ["0"])["versions"]] == [1, 2]
         network.start("clinic")
         network.wait_until_joined(record)
         assert network.holder.predict_file("whole", asked)["rows"] == first
