@@ -19,9 +19,7 @@ tell without any message.
 organizations, ten rounds, without a mechanism and with noisy labels at epsilon 1. How often the strongest
 attack guesses a canary, and what is allowed; mean R2 of the label holder's columns from residuals, of third
 parties' from the same, of the others' from fitted values, each with what the attacker has anyway in brackets;
-from predictions, how well rows that were learned from are told from others (AUC) and R2 of the column that
-they tell most of; and how many sign bits interaction probes told, with R2 of the column that these tell most
-of.
+from predictions, how well rows that were learned from are told from others (AUC).
 """
 
 from __future__ import annotations
@@ -271,19 +269,15 @@ def metered(name: str, model: str, rows: int, seed: int) -> list[str]:
 
 
 def _metered_cells(one: Rehearsal) -> list[str]:
-    leak, told = one.leak, one.predictions
+    leak = one.leak
     own = [each for each in leak.received if each.organization == one.label_holder]
     third = [each for each in leak.received if each.organization != one.label_holder]
     guessed, bound = leak.worst.canaries, leak.bound
-    most = max((each.with_messages.value for each in told.columns), default=0.0)
-    signs = max(leak.signs, key=lambda each: each.most.told, default=None)
     return [
         one.name,
         f"{guessed.value:.0%} of {guessed.of}" + ("" if bound is None else f" ({bound:.0%} allowed)"),
         *(_with_without(each) for each in (own, third, leak.reconstructions)),
-        str(told.membership),
-        f"{max(most, 0):.2f}",
-        "none" if signs is None else f"{signs.vectors}, {signs.most.told:.2f}",
+        str(one.predictions),
     ]
 
 
@@ -298,10 +292,9 @@ def judge_meter(chosen: argparse.Namespace, run: Parallel) -> None:
     """Two lines for each table and local model, as they are found."""
     print(
         "| table | local model | labels | canaries guessed | the label holder's columns, residuals | "
-        "third parties' | the others', fitted values | membership, AUC | most of a column, "
-        "predictions | sign bits, most of a column |"
+        "third parties' | the others', fitted values | membership, AUC |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for name in chosen.sets or METERED:
         numeric = all(kind.kind in "iufb" for kind in find(name).X.dtypes)
         for model in chosen.models if numeric else ["default"]:  # the others take numbers only

@@ -9,10 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_diabetes
+from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
 from gal import GALClassifier, GALRegressor
 from gal.core.losses import BinaryLogLoss
+from gal.core.requests import FitRequest
+from gal.core.rows import all_rows, with_probes
+from gal.evaluate.rehearsal import canary_leak
 from gal.privacy import LaplaceLabels, RandomisedResponse
 from gal.privacy.leakage import Reconstruction, Transcript, columns_from_answers, columns_from_residuals
 from gal.privacy.leakage.reconstruction import numbers_of
@@ -113,6 +117,50 @@ class TestAnOrganizationReadsResiduals:
         for loss in (None, BinaryLogLoss()):
             [found] = columns_from_residuals(noise, own, views, known, rng, by="lab", loss=loss)
             assert found.with_messages.value < 0.15
+
+
+class TestInteractionProbes:
+    """A sign may be another organization's two-valued column, in every row: 50 known rows show which."""
+
+    def heard(self, signs: Any, n: int = 1000, sampled: bool = False) -> Any:
+        """What bob received of a residual and of probes with these signs, in every row or every other one."""
+        roles = with_probes(all_rows(n), np.random.default_rng(0))
+        residual = np.random.default_rng(1).normal(size=(n, 2)).astype(np.float32)
+        transcript = Transcript(roles=roles, rows=np.arange(0, n, 2) if sampled else None)
+        transcript([FitRequest(1, residual, ("alice", "bob"))], [{}])
+        for round, sign in enumerate(signs, start=2):
+            probe = residual * sign[:, None].astype(np.float32)
+            transcript([FitRequest(round, probe, ("bob",), target="probe")], [{}])
+        return transcript.sent()
+
+    @pytest.mark.parametrize("sampled", [False, True])
+    def test_signs_are_read_and_tell_columns(self, sampled: bool) -> None:
+        rng = np.random.default_rng(0)
+        secret, sign = np.where(rng.random(1000) < 0.4, 1.0, -1.0), np.sign(rng.normal(size=1000))
+        sent = self.heard([sign, secret], sampled=sampled)
+        np.testing.assert_array_equal(sent.signs["bob"], np.column_stack([sign, secret])[sent.rows])
+        known = np.zeros(len(sent.rows), dtype=np.bool_)
+        known[rng.choice(len(known), 50, replace=False)] = True
+        views = {"carol": pd.DataFrame({"secret": secret, "other": rng.normal(size=1000)}).iloc[sent.rows]}
+        given: Any = sent.residual, np.empty((len(known), 0)), views, known, rng
+        found = columns_from_residuals(*given, by="bob", signs=sent.signs["bob"])
+        assert values(found, "carol") == [pytest.approx(1.0, abs=0.01), pytest.approx(0.0, abs=0.2)]
+        assert max(values(columns_from_residuals(*given, by="bob"), "carol")) < 0.2
+
+    def test_a_rehearsal_attacks_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("gal.engine.task_making.LARGE", 900)  # so many rows are many
+        rng = np.random.default_rng(0)
+        X = pd.DataFrame(rng.normal(size=(1000, 4)), columns=["age", "town", "usage", "calls"])
+        X["town"] = np.where(X["town"] > 0, "Bern", "Basel")
+        y = (X["age"] * X["usage"] > 0).astype(int).to_numpy()
+        parts = {"bank": ["age", "town"], "telecom": ["usage", "calls"]}
+        models = HistGradientBoostingRegressor(max_iter=5)
+        options: dict[str, Any] = {"rounds": 2, "closing": False, "local_models": {"telecom": models}}
+        crossed, plain = (
+            canary_leak(X, y, parts, classes=[0, 1], interactions=probes, **options) for probes in (4, False)
+        )
+        told = [{one.column: one.with_messages.value for one in each.received} for each in (crossed, plain)]
+        assert max(told[0].values()) > max(told[1].values()) + 0.15
 
 
 class TestTheLabelHolderReadsAnswers:

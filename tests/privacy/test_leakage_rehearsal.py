@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
+from sklearn.tree import DecisionTreeRegressor
 
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.evaluate.rehearsal import Rehearsal, pretended_organizations, rehearse, rehearse_all
@@ -69,6 +71,16 @@ class TestRehearsals:
     def test_a_class_that_does_not_occur(self) -> None:
         found = small({"none": None}, classes=["no", "yes", *(f"rare {m}" for m in range(30))])
         assert found[0].leak.worst.canaries.value == 1.0
+
+    def test_trees_that_memorise_give_their_rows_away_and_constants_do_not(self) -> None:
+        X, y = table()
+        noise = np.random.default_rng(1).permutation(y)  # nothing to learn but the rows themselves
+        told = [
+            rehearse(X, noise, PARTS, **QUICK | {"local_models": model}).predictions
+            for model in (DecisionTreeRegressor(random_state=0), DummyRegressor())
+        ]
+        assert told[0].low > 0.6
+        assert told[1].low < 0.55 < 0.75 > told[1].high > 0.45
 
     def test_own_columns_are_divided_among_pretended_organizations(self) -> None:
         X, score = table()

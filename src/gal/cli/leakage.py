@@ -360,7 +360,10 @@ def _detail(one: Rehearsal, out: Console) -> None:
     print_table(_attacks(leak), out)
     for table in _columns(leak, one.label_holder):
         print_table(table, out)
-    out.print(_predictions(one))
+    out.print(
+        "Predictions: whoever gets them and knows the label tells rows that were learned from apart from "
+        f"others with an AUC of {one.predictions} (0.5: a blind guess)."
+    )
     out.print(_utility(one))
     out.print()
 
@@ -408,19 +411,6 @@ def _reconstructed(title: str, found: Sequence[Reconstruction]) -> Table:
         texts = map(escape, (one.by, one.organization, one.column))
         table.add_row(*texts, str(one.with_messages), str(one.without))
     return table
-
-
-def _predictions(one: Rehearsal) -> str:
-    """What whoever gets predictions learns."""
-    told = one.predictions
-    said = (
-        "Predictions: whoever gets them and knows the label tells rows that were learned from apart from "
-        f"others with an AUC of {told.membership} (0.5: a blind guess)"
-    )
-    if not told.columns:
-        return f"{said}."
-    most = max(told.columns, key=lambda each: each.with_messages.value)
-    return f"{said}; of columns they tell most of {escape(most.column)}, R2 {most.with_messages}."
 
 
 def _utility(one: Rehearsal) -> str:

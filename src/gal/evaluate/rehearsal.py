@@ -25,11 +25,7 @@ from gal.evaluate.methods import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS
 from gal.models.tabular.frames import as_frame
 from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries
-from gal.privacy.leakage.from_predictions import (
-    PredictionsTell,
-    columns_from_predictions,
-    membership_from_predictions,
-)
+from gal.privacy.leakage.attacks import Membership, membership
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import SeededNoise
 from gal.secrecy.terms import SUM, read_secrecy
@@ -64,8 +60,8 @@ class Rehearsal:
     """The same with the label holder's own columns only: nothing is sent."""
     leak: LeakReport
     """Of all seeds together."""
-    predictions: PredictionsTell
-    """What predictions tell whoever gets them; columns with the first seed."""
+    predictions: Membership
+    """How well whoever gets predictions, and knows the labels, tells which rows were learned from."""
     label_holder: str
     organizations: Mapping[str, Sequence[str]]
     pretended: bool
@@ -81,9 +77,7 @@ class Rehearsal:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        facts = dict(vars(self))
-        told = {name: facts.pop(name).to_json() for name in ("leak", "predictions")}
-        return {**plain(facts), **told}
+        return {**plain({**vars(self), "leak": None}), "leak": self.leak.to_json()}
 
 
 @dataclass(frozen=True)
@@ -192,7 +186,7 @@ def rehearse_all(
                 unprotected=tuple(one.score for one in unprotected),
                 alone=tuple(one.score for one in alone),
                 leak=added_reports(reports),
-                predictions=_told_by(stage, utility, seeds[0]),
+                predictions=_membership(utility, seeds[0]),
                 label_holder=stage.label_holder,
                 organizations=stage.organizations,
                 pretended=stage.pretended,
@@ -204,13 +198,10 @@ def rehearse_all(
     return found
 
 
-def _told_by(stage: Stage, models: Sequence[LearnedModel], seed: int) -> PredictionsTell:
-    """What the predictions of these models tell: of membership all of them together, of columns the first."""
-    rng = np.random.default_rng([seed, 4])
-    errors = [np.concatenate(each) for each in zip(*(one.errors for one in models), strict=True)]
-    views = {name: stage.X.iloc[models[0].rows][list(own)] for name, own in stage.organizations.items()}
-    columns = columns_from_predictions(models[0].output, views, rng)
-    return PredictionsTell(membership_from_predictions(errors[0], errors[1], rng), tuple(columns))
+def _membership(models: Sequence[LearnedModel], seed: int) -> Membership:
+    """What the predictions of all these models together tell."""
+    learned, others = (np.concatenate(each) for each in zip(*(one.errors for one in models), strict=True))
+    return membership(learned, others, np.random.default_rng([seed, 4]))
 
 
 def canary_leak(
@@ -301,10 +292,6 @@ class LearnedModel:
     """On rows that were put aside."""
     errors: tuple[Floats, Floats]
     """Of rows that were learned from, and of those put aside: log loss, or the distance of numbers."""
-    rows: NDArray[np.intp]
-    """Put aside."""
-    output: Floats
-    """What is predicted of them (m, K): probabilities, or numbers."""
 
 
 def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
@@ -332,7 +319,7 @@ def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
             output = np.asarray(model.predict_proba(stage.X.iloc[rows]))
             right = np.asarray(model.classes_)[None, :] == stage.y[rows][:, None]
             errors.append(-np.log(np.maximum((output * right).sum(axis=1), SMALLEST)))
-    return LearnedModel(metric.score(stage.y[test], said), (errors[0], errors[1]), test, output)
+    return LearnedModel(metric.score(stage.y[test], said), (errors[0], errors[1]))
 
 
 def _with_source(stage: Stage, privacy: Any, seed: Sequence[int]) -> Any:

@@ -5,8 +5,7 @@
 ``measure_leakage`` attacks, and a ``LeakReport`` says how often each attack was right, and what that means.
 """
 
-from gal.privacy.leakage.canaries import Canaries, plant_canaries
-from gal.privacy.leakage.meter import measure_leakage
+from gal.privacy.leakage.meter import Canaries, measure_leakage, plant_canaries
 from gal.privacy.leakage.reconstruction import (
     Explained,
     Reconstruction,
@@ -21,7 +20,6 @@ from gal.privacy.leakage.report import (
     best_guess,
     equivalent_epsilon,
 )
-from gal.privacy.leakage.signs import SignColumn, SignLeak, measure_signs, recovered_signs
 from gal.privacy.leakage.transcript import SentRows, Transcript
 
 __all__ = [
@@ -32,8 +30,6 @@ __all__ = [
     "Reconstruction",
     "SentRows",
     "Share",
-    "SignColumn",
-    "SignLeak",
     "Transcript",
     "added_reports",
     "best_guess",
@@ -41,7 +37,5 @@ __all__ = [
     "columns_from_residuals",
     "equivalent_epsilon",
     "measure_leakage",
-    "measure_signs",
     "plant_canaries",
-    "recovered_signs",
 ]

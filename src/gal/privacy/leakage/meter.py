@@ -1,10 +1,13 @@
-"""The leak meter: attacks what was really sent, and counts how often it is right."""
+"""The leak meter: attacks what was really sent, and counts how often it is right.
+
+Canaries are rows whose labels are drawn by chance, so that whatever tells them was in a message.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +24,6 @@ from gal.privacy.leakage.reconstruction import (
     numbers_of,
 )
 from gal.privacy.leakage.report import AttackResult, LeakReport, Share
-from gal.privacy.leakage.signs import measure_signs
 from gal.privacy.leakage.transcript import SentRows, Transcript
 from gal.privacy.mechanisms.likelihood import Insight
 from gal.privacy.statements import statement
@@ -42,6 +44,72 @@ ATTACKERS = 2
 
 LEAST_KNOWN = 2
 """Labels of each class that the attackers know at least."""
+
+
+class Canaries(NamedTuple):
+    """Labels with canaries among them."""
+
+    labels: NDArray[Any]
+    """As given, but those of the canaries are drawn uniformly; shape (n,) or (n, K)."""
+    mask: NDArray[np.bool_]
+    """True at the canaries, (n,)."""
+
+
+def plant_canaries(
+    y: Any,
+    rng: np.random.Generator,
+    *,
+    fraction: float = 0.1,
+    count: int | None = None,
+    rows: Any = None,
+    classes: Any = None,
+    lower: float | None = None,
+    upper: float | None = None,
+) -> Canaries:
+    """Draw the labels of some rows uniformly from the public ``classes``, or from the
+    bounds ``lower`` and ``upper``.
+
+    A canary's label has nothing to do with its features, so no attacker can know it but from a message.
+    Numbers are drawn from the two bounds only, which makes of them a guess between two. Canaries are a
+    ``fraction`` of the rows, or ``count`` of them, or drawn from the given ``rows``.
+
+    >>> labels, mask = plant_canaries(["no"] * 10, np.random.default_rng(1), count=4, classes=["no", "yes"])
+    >>> int(mask.sum()), int((labels == "yes").sum())
+    (4, 2)
+    """
+    given = np.asarray(y)
+    allowed = np.arange(len(given)) if rows is None else np.asarray(rows, dtype=np.intp)
+    wanted = round(fraction * len(allowed)) if count is None else count
+    if not 1 <= wanted <= len(allowed):
+        raise InvalidOptionError(
+            f"{wanted} canaries among {len(allowed)} rows: plant at least one, and no more than rows"
+        )
+    values = _values(given, classes, lower, upper)
+    mask = np.zeros(len(given), dtype=np.bool_)
+    mask[rng.choice(allowed, size=wanted, replace=False)] = True
+    labels = given.astype(np.result_type(given, values) if given.dtype.kind != "O" else object)
+    drawn = values[rng.integers(0, len(values), wanted)]
+    labels[mask] = drawn if given.ndim == 1 else drawn[:, None]
+    return Canaries(labels, mask)
+
+
+def _values(given: NDArray[Any], classes: Any, lower: float | None, upper: float | None) -> NDArray[Any]:
+    """What canaries' labels are drawn from."""
+    if classes is not None:
+        values = np.asarray(classes)
+        if len(np.unique(values)) < 2:
+            raise InvalidOptionError(
+                f"canaries need at least two public classes, got {values.tolist()!r:.200}"
+            )
+        return values
+    if lower is None or upper is None or not lower < upper:
+        raise InvalidOptionError(
+            "canaries need the public classes, or for numbers the public bounds lower < upper, got "
+            f"{lower!r} and {upper!r}"
+        )
+    if given.dtype.kind not in "iuf":
+        raise InvalidInputError("bounds are for labels that are numbers: pass the public classes of these")
+    return np.array([lower, upper], dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -104,9 +172,6 @@ def measure_leakage(
     loss = _usual_loss(truth, sent.residual.shape[3], privacy) if loss is None else loss
     seen = _seen(sent, truth, told, _numbers(views, sent), loss, bounds, seed)
     shown = views if views and features and int(told.sum()) >= FEWEST else {}
-    among, everybody = transcript.roles if roles is None else roles, own | dict(views or {})
-    probed = sorted(set(transcript.probes) - {label_holder}) if own and features else []
-    signs = [measure_signs(transcript, name, everybody, among, seed=seed) for name in probed if among]
     return LeakReport(
         mechanism=said.words,
         cost=said.cost,
@@ -120,7 +185,6 @@ def measure_leakage(
         attacks=tuple(attack_labels(seen, truth.codes, privacy)),
         reconstructions=tuple(_from_answers(sent, shown, own_view, truth.labels, told, rng, sum_name)),
         received=tuple(_from_residuals(sent, own, shown, truth, told, rng, loss)),
-        signs=tuple(signs),
         summed=sum_name is not None,
         secure=said.secure,
     )
@@ -294,25 +358,29 @@ def _from_residuals(
     rng: np.random.Generator,
     loss: Loss,
 ) -> list[Reconstruction]:
-    """What some organizations find in residuals, those of a cross-validation too: of the label holder's
-    columns and, where there are three, of each other's.
+    """What organizations with most columns, and those with interaction probes, find in what they received: of
+    the label holder's columns and, where there are three, of each other's.
     """
-    there = ~np.isnan(sent.residual[:, :, 0]).any(axis=(1, 2))
+    rounds = ~np.isnan(sent.residual[:, :, 0]).all(axis=(0, 2))  # the label holder may have begun alone
+    residual = sent.residual[:, rounds]
+    there = ~np.isnan(residual[:, :, 0]).any(axis=(1, 2))
     if not own or not views or int(told[there].sum()) < FEWEST or bool(told[there].all()):
         return []
     rows = np.flatnonzero(there)
     rows = np.setdiff1d(rows, rng.permutation(rows[told[rows]])[MOST_READING:])
     here = {name: _take(view, sent.rows[rows]) for name, view in (dict(own) | dict(views)).items()}
     found = []
-    for name in sorted(views, key=lambda one: (-here[one].shape[1], one))[:ATTACKERS]:
+    ranked = sorted(views, key=lambda one: (-here[one].shape[1], one))
+    for name in dict.fromkeys([*ranked[:ATTACKERS], *(one for one in ranked if one in sent.signs)]):
         found += columns_from_residuals(
-            sent.residual[rows],
+            residual[rows],
             numbers_of(here[name]),
             {other: view for other, view in here.items() if other != name},
             told[rows],
             rng,
             by=name,
             loss=None if truth.numbers else loss,
+            signs=sent.signs[name][rows] if name in sent.signs else None,
         )
     return found
 

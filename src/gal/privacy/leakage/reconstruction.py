@@ -66,7 +66,12 @@ class Reconstruction:
     without: Explained
     """From what the attacker has anyway, alone: its columns; the label holder's labels too."""
     by: str = "the label holder"
-    """Who guesses: the label holder from answers, an organization from residuals."""
+    """The guesser: the label holder from answers, an organization from residuals."""
+
+    @property
+    def revealed(self) -> float:
+        """How much more of the column is explained with the messages."""
+        return max(self.with_messages.value, 0.0) - max(self.without.value, 0.0)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -103,7 +108,8 @@ def columns_from_answers(
             readings = [np.nan_to_num(answers[name].reshape(len(own), -1))]
             if more is not None and name in more:
                 readings.append(np.hstack([*readings, np.nan_to_num(more[name].reshape(len(own), -1))]))
-            found += _reconstructed([_Reading.of_all(readings)], own, {name: view}, known, rng, by)
+            everywhere = np.ones(len(own), dtype=np.bool_)
+            found += _reconstructed([[(everywhere, readings)]], own, {name: view}, known, rng, by)
     return found
 
 
@@ -116,6 +122,7 @@ def columns_from_residuals(
     *,
     by: str,
     loss: Loss | None = None,
+    signs: Floats | None = None,
 ) -> list[Reconstruction]:
     """How well the organization ``by`` finds each column of ``views``, the label holder's or a third party's,
     in the residuals (n, T, 1 + P, K) that it received: in the task itself and in each part of a
@@ -123,20 +130,28 @@ def columns_from_residuals(
 
     ``own`` (n, d) are its own columns as numbers. ``known`` rows (n,) teach it: all columns of them are known
     to it. ``loss``: of classes the one whose residuals they are, from which outputs follow; None for numbers.
+    ``signs`` (n, S): what it read off interaction probes, NaN where there was none.
     """
     everybody = np.hstack([own, *(numbers_of(view) for view in views.values())])
 
     def read(part: int, rows: Mask) -> list[Floats]:
         return _messages(np.nan_to_num(residual[rows, :, part]), everybody[rows], known[rows], loss)
 
-    messages = read(0, np.ones(len(own), dtype=np.bool_))
-    readings = [_Reading.of_all(messages)]
+    def teaches(rows: Mask) -> bool:
+        return int(known[rows].sum()) >= FEWEST and not known[rows].all()
+
+    everywhere = np.ones(len(own), dtype=np.bool_)
+    messages, parts = read(0, everywhere), list[Reading]()
     for part in range(1, residual.shape[2]):
         rows: Mask = np.asarray(~np.isnan(residual[:, :, part]).any(axis=(1, 2)))
-        if int(known[rows].sum()) >= FEWEST and not known[rows].all():
+        if teaches(rows):
             also = [np.hstack([one[rows], two]) for one, two in zip(messages, read(part, rows), strict=True)]
-            readings.append(_Reading(rows, also))
-    return _reconstructed(readings, own, views, known, rng, by)
+            parts.append((rows, also))
+    ways: list[list[Reading]] = [[(everywhere, messages)], parts]
+    if signs is not None:
+        rows = np.asarray(~np.isnan(signs).any(axis=1))
+        ways.append([(rows, [signs[rows]])] if teaches(rows) else [])
+    return _reconstructed([way for way in ways if way], own, views, known, rng, by)
 
 
 def _messages(sent: Floats, everybody: Floats, known: Mask, loss: Loss | None) -> list[Floats]:
@@ -216,61 +231,46 @@ def _output_behind(residual: Floats, columns: Floats, known: Mask, behind: Behin
     return output(float(found.x) if found.fun < values[best] else float(grid[best]))
 
 
-@dataclass(frozen=True)
-class _Reading:
-    """Messages about some rows, in all ways in which they are read."""
-
-    rows: Mask
-    messages: Sequence[Floats]
-    """Each (rows, any width)."""
-
-    @classmethod
-    def of_all(cls, messages: Sequence[Floats]) -> _Reading:
-        """About all rows."""
-        return cls(np.ones(len(messages[0]), dtype=np.bool_), messages)
+Reading = tuple[Mask, Sequence[Floats]]
+"""Some rows, and the messages about these in all forms in which they are read, each (rows, any width)."""
 
 
 def _reconstructed(
-    readings: Sequence[_Reading],
+    ways: Sequence[Sequence[Reading]],
     own: Floats,
     views: Mapping[str, Any],
     known: Mask,
     rng: np.random.Generator,
     by: str,
 ) -> list[Reconstruction]:
-    """Each column of ``views`` with and without the messages. Cross-validation on the known rows chooses how
-    each column is read; the first of the ``readings`` is about all rows, and where the others, which are
-    about some, are better, the mean of what they make of a row counts.
+    """Each column of ``views`` with and without the messages. Cross-validation on the known rows chooses in
+    which of the ``ways`` each column is read; the first is one reading about all rows. Of several readings in
+    a way the mean counts.
     """
     read = {name: columns_as_numbers(view) for name, view in views.items()}
     columns = np.hstack([values for values, _, _ in read.values()])
-    total, count, errors = np.zeros(columns.shape), np.zeros((len(columns), 1)), list[Floats]()
-    for one in readings[1:]:
-        tables = [np.hstack([own[one.rows], each]) for each in one.messages]
-        made, wrong = _guessed(tables, columns[one.rows], known[one.rows])
-        total[one.rows] += made
-        count[one.rows] += 1
-        errors.append(wrong)
-    with_messages, error = _guessed([np.hstack([own, one]) for one in readings[0].messages], columns, known)
-    if errors:
-        better = (np.mean(errors, axis=0) < error) & (count > 0)
-        with_messages = np.where(better, total / np.maximum(count, 1), with_messages)
-    guesses, start, found = (with_messages, _guessed([own], columns, known)[0]), 0, list[Reconstruction]()
+    guess, least = np.zeros(columns.shape), np.full(columns.shape[1], np.inf)
+    for way in ways:
+        total, count, errors = np.zeros(columns.shape), np.zeros((len(columns), 1)), list[Floats]()
+        for rows, messages in way:
+            tables = [np.hstack([own[rows], each]) for each in messages]
+            made, wrong = _guessed(tables, columns[rows], known[rows])
+            total[rows] += made
+            count[rows] += 1
+            errors.append(wrong)
+        better = np.mean(errors, axis=0) < least
+        guess = np.where(better & (count > 0), total / np.maximum(count, 1), guess)
+        least = np.where(better, np.mean(errors, axis=0), least)
+    guesses, start, found = (guess, _guessed([own], columns, known)[0]), 0, list[Reconstruction]()
     for name, (values, places, labels) in read.items():
         at = slice(start, start + values.shape[1])
-        scores = [_explained(values, guess[:, at], places, known, rng) for guess in guesses]
+        scores = [_explained(values, one[:, at], places, known, rng) for one in guesses]
         found += [
             Reconstruction(name, label, told, without, by)
             for label, told, without in zip(labels, *scores, strict=True)
         ]
         start = at.stop
     return found
-
-
-def explained_columns(view: Any, guessed: Floats, known: Mask, rng: np.random.Generator) -> list[Explained]:
-    """How much of each column of a view a guess has that is in the form of `columns_as_numbers`."""
-    truth, places, _ = columns_as_numbers(view)
-    return _explained(truth, guessed, places, known, rng)
 
 
 def _explained(

@@ -1,4 +1,4 @@
-"""What the meter found: shares, intervals, the bound that must hold, and a verdict in plain words."""
+"""What the meter found: shares, intervals, the bound that must hold, and a verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from gal.errors import InvalidInputError
 from gal.privacy.accounting import Cost
 from gal.privacy.leakage.reconstruction import Reconstruction
-from gal.privacy.leakage.signs import SignLeak
 
 
 @dataclass(frozen=True)
@@ -150,9 +149,7 @@ class LeakReport:
     reconstructions: tuple[Reconstruction, ...] = ()
     """Columns of others, guessed by the label holder from their answers."""
     received: tuple[Reconstruction, ...] = ()
-    """Columns of the label holder and of third parties, guessed by organizations from residuals."""
-    signs: tuple[SignLeak, ...] = ()
-    """What interaction probes alone tell of everybody else's columns, by organization that got some."""
+    """Columns of the label holder and of third parties, guessed by organizations from what they received."""
     runs: int = 1
     """How many fits are added up."""
     summed: bool = False
@@ -214,74 +211,35 @@ class LeakReport:
 
     def verdict(self) -> str:
         """What it means, in plain words."""
-        return " ".join([*self._about_labels(), *self._about_features()])
-
-    def _about_labels(self) -> list[str]:
         worst, all_of = self.worst, self.knows_all
-        share = self._share(worst)
-        of_what = "canaries" if self.planted else "ordinary rows"
+        share, of_what = self._share(worst), "canaries" if self.planted else "ordinary rows"
+        said = [f'The strongest attack ("{worst.name}") was right about {share} of the {of_what}.']
         if all_of is not None and self.cost is None:
-            return [
-                self._loudly(all_of),
-                f"The attack {all_of.name!r} was right about all {self._share(all_of).of} {of_what}.",
-            ]
-        said = f'The strongest attack ("{worst.name}") was right about {share} of the {of_what}'
-        if not self.planted:
-            gain = share.value - worst.ordinary_without.value
-            return [
-                f"{said}; without the message it was right about {worst.ordinary_without}, so that the "
-                f"message itself told {100 * gain:.1f} percentage points. Plant canaries to see what "
-                "messages tell apart from features."
-            ]
-        said += f"; a blind guess is right about {100 * self.chance:.1f} %."
-        return [said, self._against_the_bound()]
-
-    def _loudly(self, attack: AttackResult) -> str:
-        first = self._share(self.attacks[0])
-        at_once = first.of > 0 and first.right == first.of
-        when = "after round 1" if at_once else f"after {self.rounds} rounds"
-        if attack.informed:
-            return f"Whoever also knows the label holder's outputs knows EVERY TRAINING LABEL {when}."
-        return f"EVERY ASSISTANT KNOWS EVERY TRAINING LABEL {when.upper()}: NOTHING PROTECTS THEM."
-
-    def _against_the_bound(self) -> str:
-        if self.bound is None:
-            return f"There is no guarantee; randomised response with epsilon {self._epsilon} tells as much."
-        exceeding = self.exceeding()
-        if exceeding:
+            first = self._share(self.attacks[0])
+            when = "1" if first.of and first.right == first.of else str(self.rounds)
+            who = "WHOEVER ALSO KNOWS YOUR OUTPUTS" if all_of.informed else "EVERY ASSISTANT"
+            said.insert(0, f"{who} KNOWS EVERY TRAINING LABEL AFTER ROUND {when}: NOTHING PROTECTS THEM.")
+        elif not self.planted:
+            said.append(f"Without the message it was right about {worst.ordinary_without}. Plant canaries.")
+        elif self.bound is None:
+            said.append(f"A blind guess is right about {self.chance:.1%}. There is no guarantee.")
+        elif exceeding := self.exceeding():
             names = ", ".join(one.name for one in exceeding)
-            return (
-                f"THE GUARANTEE ALLOWS {100 * self.bound:.1f} %, WHICH IS EXCEEDED ({names}): please "
-                "report it."
-            )
-        return (
-            f"The guarantee allows {100 * self.bound:.1f} %, and no attack exceeds it by more than "
-            "chance explains."
-        )
-
-    @property
-    def _epsilon(self) -> str:
-        epsilon = self.equivalent_epsilon
-        return "without limit" if math.isinf(epsilon) else f"{epsilon:.2f}"
-
-    def _about_features(self) -> list[str]:
-        said = []
-        if self.received:
-            most = max(self.received, key=_revealed)
+            said.append(f"THE GUARANTEE ALLOWS {self.bound:.1%}, WHICH IS EXCEEDED ({names}): report it.")
+        else:
             said.append(
-                f"At {most.by}, residuals reveal most of {most.column!r} of {most.organization}: they and "
-                f"what it has {_explains(most)}"
+                f"The guarantee allows {self.bound:.1%}; no attack exceeds it by more than chance explains."
             )
-        if self.reconstructions:
-            most = max(self.reconstructions, key=_revealed)
-            said.append(
-                f"At the label holder's side, {'sums of ' if self.summed else ''}answers reveal most of "
-                f"{most.column!r} of {most.organization}: they and the label holder's columns "
-                f"{_explains(most)}"
-            )
-        if self.signs:
-            said.append(max(self.signs, key=lambda one: one.most.told).sentence())
-        return said
+        answers = "sums of answers" if self.summed else "answers"
+        for what, found in (("residuals", self.received), (answers, self.reconstructions)):
+            if found:
+                most = max(found, key=lambda one: one.revealed)
+                shares = (max(0.0, one.value) for one in (most.with_messages, most.without))
+                said.append(
+                    f"For {most.by}, {what} reveal most of {most.column!r} of {most.organization}: "
+                    "{:.0%} of it is explained with them, {:.0%} without.".format(*shares)
+                )
+        return " ".join(said)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -304,17 +262,7 @@ _PLAIN = (
     *("mechanism", "bound", "chance", "classes", "numbers", "rows", "tested", "known", "rounds", "messages"),
     *("runs", "summed", "secure"),
 )
-_LISTS = ("attacks", "reconstructions", "received", "signs")
-
-
-def _revealed(one: Reconstruction) -> float:
-    """How much of a column the messages told."""
-    return max(one.with_messages.value, 0.0) - max(one.without.value, 0.0)
-
-
-def _explains(one: Reconstruction) -> str:
-    with_them, without = (100 * max(made.value, 0) for made in (one.with_messages, one.without))
-    return f"explain {with_them:.0f} % of it, {without:.0f} % without them."
+_LISTS = ("attacks", "reconstructions", "received")
 
 
 def added_reports(reports: Sequence[LeakReport]) -> LeakReport:

@@ -49,6 +49,8 @@ class SentRows:
     """As ``answers``, in its cross-validation, one learning after another, and after the rounds, to random
     targets and interaction probes: (n, all of them, K); none without.
     """
+    signs: Mapping[str, Floats] = field(default_factory=dict)
+    """What each organization reads off its interaction probes: (n, probes), NaN where there was none."""
 
     @property
     def n_messages(self) -> int:
@@ -64,6 +66,7 @@ class SentRows:
             residual=self.residual[places],
             answers={name: values[places] for name, values in self.answers.items()},
             more_answers={name: values[places] for name, values in self.more_answers.items()},
+            signs={name: values[places] for name, values in self.signs.items()},
             before=None if self.before is None else self.before[places],
             sample_weight=None if self.sample_weight is None else self.sample_weight[places],
         )
@@ -206,10 +209,27 @@ class Transcript:
             residual=residual[told],
             answers=_by_organization(task, label_holder, residual[:, 0, 0], told),
             more_answers=_by_organization(more, label_holder, residual[:, 0, 0], told),
+            signs={name: one[told] for name, one in self._signs(roles, kept, residual[:, -1, 0]).items()},
             before=np.stack([one[told] for one in self.outputs[: len(rounds)]], axis=1) if noted else None,
             scales=np.array(self.scales[: len(rounds)]) if noted else None,
             sample_weight=None if weight is None else weight[told],
         )
+
+    def _signs(self, roles: Rows, kept: Positions, plain: Floats) -> dict[str, Floats]:
+        """Signs of these rows, by organization: a probe times the last plain residual (kept, K), of several
+        outputs the inner product.
+        """
+        if not self.probes:
+            return {}
+        probed = roles.sample[roles.of_probes.fit]
+        _, places, among = np.intersect1d(kept, probed, return_indices=True)
+        places, among = (each[~np.isnan(plain[places]).any(axis=1)] for each in (places, among))
+        found = {name: np.full((len(kept), len(vectors)), np.nan) for name, vectors in self.probes.items()}
+        for name, vectors in self.probes.items():
+            for place, one in enumerate(vectors):
+                product = np.einsum("ij,ij->i", one[among], plain[places])
+                found[name][places, place] = np.where(product >= 0, 1.0, -1.0)
+        return found
 
     def _of_all(self, said: Mapping[str, Floats32], roles: Rows) -> dict[str, Floats]:
         """Answers about the sample that probes are about as such about all rows, NaN elsewhere."""
