@@ -168,7 +168,7 @@ def test_a_pod_has_no_rights_and_mounts_what_there_is(path: Path) -> None:
         assert {mount["name"] for mount in one["volumeMounts"]} <= there
     [node] = pod["containers"]
     assert "livez" in str(node["livenessProbe"])
-    assert "startupz" in str(node["startupProbe"])
+    assert "livez" in str(node["startupProbe"])
     assert [one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one] == [
         f"gal-{whole['template']['metadata']['labels']['app.kubernetes.io/instance']}-identity"
     ]

@@ -34,9 +34,9 @@ from gal.errors import (
     PrivacyError,
     TaskError,
 )
-from gal.node.admin.status import begun_state
 from gal.node.config.configuration import home_of
 from gal.node.runtime.control import starting_process
+from gal.node.web.node_facts import task_state
 
 LONG = "sha256:" + "0123456789abcdef" * 4
 
@@ -344,13 +344,21 @@ def test_a_node_that_starts_is_no_node_that_does_not_run(two: Path) -> None:
     assert starting_process(home) is None
 
 
-def test_a_version_that_was_begun_is_learned_or_interrupted() -> None:
-    own: Any = SimpleNamespace(id="a", name="risk", role="label holder")
-    learning = {"learning": {"task": "risk", "round": 3, "rounds": 10}}
-    assert begun_state(own, None) == "interrupted (gal learn risk --resume)"
-    assert begun_state(own, {"learning": None}) == "interrupted (gal learn risk --resume)"
-    assert begun_state(own, learning) == "learning, 3 of at most 10 rounds done"
-    joined: Any = SimpleNamespace(id="b", name="risk", role="organization")
-    assert "does not run" in begun_state(joined, None)
-    assert begun_state(joined, {"working": ["b"]}) == "learning: fitting now"
-    assert begun_state(joined, {"working": ["a"]}) == "begun; waits to be asked"
+LEARNING = {"task": "risk", "state": "learning", "round": 3, "rounds": 10}
+
+
+@pytest.mark.parametrize(
+    ("role", "status", "activity", "said"),
+    [
+        ("label holder", "begun", None, "interrupted (gal learn risk --resume)"),
+        ("label holder", "begun", {"learning": None}, "interrupted (gal learn risk --resume)"),
+        ("label holder", "begun", {"learning": LEARNING}, "learning now, 3 of at most 10 rounds done"),
+        ("label holder", "finished", None, "predicts with version 1"),
+        ("organization", "begun", None, "takes part in a learning; this node does not run (gal serve)"),
+        ("organization", "begun", {"computing": [{"task": "risk"}]}, "computing now"),
+        ("organization", "begun", {"computing": []}, "takes part in a learning"),
+    ],
+)
+def test_what_becomes_of_a_task(role: str, status: str, activity: Any, said: str) -> None:
+    task: Any = SimpleNamespace(name="risk", role=role, status="open", active=1)
+    assert task_state(task, {1: status}, activity) == said

@@ -244,7 +244,7 @@ def test_status(town: Town) -> None:
     assert "runs" in gal("status", "--home", town.lab).out
     facts = gal("status", "--home", town.clinic, "--json").facts
     assert facts["running"] is None
-    assert facts["tasks"][0]["state"] == "version 1 finished"
+    assert facts["tasks"][0]["state"] == "predicts with version 1"
     assert "does not run" in gal("status", "--home", town.clinic).out
 
 
@@ -464,7 +464,7 @@ def test_versions(running: Town) -> None:
     assert "no finished version 7" in gal(*activate, 7, code=3).err
     predicted = gal("predict", "risk", running.root / "new.csv", "--home", running.clinic, "--json").facts
     assert predicted["version"] == 1
-    assert "connected: lab" in gal("status", "--home", running.clinic).out
+    assert "lab: connected" in gal("status", "--home", running.clinic).out
 
 
 def test_ids_that_come_twice_are_refused_with_the_name_of_their_file(running: Town, tmp_path: Path) -> None:

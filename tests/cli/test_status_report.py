@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ LAB = {"organization": "lab", "what": "fit", "round": 3, "connected": False}
 
 def running(**more: Any) -> dict[str, Any]:
     """Facts of a node that runs."""
-    live = {"pid": 7, "links": {}, "connected": []} | more
+    live = {"pid": 7, "partners": [], "learning": None, "waiting": [], "computing": [], "now": 100.0} | more
     return {
         **{"organization": "clinic", "fingerprint": "sha256:" + "0" * 64, "listens": "127.0.0.1:1"},
         **{"running": live, "starting": None, "tasks": []},
@@ -29,7 +28,8 @@ def running(**more: Any) -> dict[str, Any]:
 
 def test_what_goes_on_is_said_in_sentences() -> None:
     live = {
-        "learning": {"task": "risk", "round": 2, "rounds": 10, "since": time.time() - 30},
+        "now": 100.0,
+        "learning": {"task": "risk", "state": "learning", "round": 2, "rounds": 10, "since": 70.0},
         "waiting": [LAB | {"for_seconds": 4.0, "seconds_left": 596.0}],
         "computing": [{"what": "fit", "for": "bank", "task": "churn", "round": 1, "since": 0}],
     }
@@ -38,13 +38,14 @@ def test_what_goes_on_is_said_in_sentences() -> None:
         "waits for lab (fit of round 3) for 4 s, 10 min left; it is not connected",
         "computes for bank: churn (fit of round 1)",
     ]
-    assert list(doing_now({})) == []
+    assert list(doing_now(running()["running"])) == []
 
 
 def test_who_has_joined_and_who_is_merely_away_is_said_line_by_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     task = {"name": "risk", "role": "label holder", "label_holder": "clinic", "active": 1, "state": "open"}
+    task["secrecy"] = "none"
     facts = running() | {"tasks": [task | {"members": {"lab": CONNECTED, "ward": AWAY, "shop": NOT_JOINED}}]}
     print_status(facts, Screen(), Path("clinic"))
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()[-4:]]

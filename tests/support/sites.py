@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gal.node.admin.page_serving import node_page
+from gal.node.web.live_page import node_page
 from gal.node.web.token import ensure_token
 from patience import patient
 from small_network import Network

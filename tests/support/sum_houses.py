@@ -29,7 +29,7 @@ from gal.node.agreement.sum_messages import (
 )
 from gal.node.assistant.service import Service
 from gal.node.config.configuration import read_configuration
-from gal.node.journal.metrics import Metrics
+from gal.node.journal.activity import Activity
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Message, decode, digest, encode, prepare
 from gal.secrecy.collector import Collector
@@ -76,7 +76,7 @@ class SumHouse:
     def start(self) -> None:
         """Begin, or begin again after an end: what is not on the disk is gone."""
         self.state = State(self.home)
-        self.metrics = Metrics(dict)
+        self.metrics = Activity()
         configuration = read_configuration(self.home)
         worker: Any = WorkerHere(configuration)
         self.service = Service(configuration, self.state, worker, quiet(), self.metrics)

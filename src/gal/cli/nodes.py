@@ -254,7 +254,7 @@ def serve(
 
 def _page_beside(listen: str) -> Any:
     """Has the page served beside the node, and says where it is."""
-    from gal.node.admin.page_serving import node_page
+    from gal.node.web.live_page import node_page
     from gal.node.web.token import FILE, ensure_token
 
     def beside(node: Any, holder: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,61 +17,54 @@ Facts = Mapping[str, Any]
 def print_status(facts: Facts, out: Screen, home: Path) -> None:
     """Who the node is, whether it runs, who is connected, what it does, and its tasks."""
     live = facts["running"]
-    out.print(f"[bold]{escape(facts['organization'])}[/] {facts['fingerprint']} {_run_state(facts, home)}")
+    state = f"[yellow]does not run[/] ({escape(command_line('gal', 'serve', home=home))})"
     if live:
-        for peer, problem in live["links"].items():
-            said = "[green]open[/]" if not problem else f"[yellow]{escape(problem)}[/]"
-            out.print(f"  link to {escape(peer)}: {said}")
-        if facts["listens"]:
-            who = escape(", ".join(live["connected"]) or "nobody")
-            out.print(f"  listens at {escape(facts['listens'])}; connected: {who}")
+        state = f"[green]runs[/] (process {live['pid']})"
+    elif facts["starting"] is not None:
+        state = f"[green]starts[/] (process {facts['starting'] or 'just begun'}), and takes commands soon"
+    out.print(f"[bold]{escape(facts['organization'])}[/] {facts['fingerprint']} {state}")
+    if facts["listens"]:
+        out.print(f"  listens at {escape(facts['listens'])}")
+    if live:
+        for one in live["partners"]:
+            away = f"[yellow]{escape(one['problem'] or 'not connected')}[/]"
+            out.print(f"  {escape(one['name'])}: {'[green]connected[/]' if one['connected'] else away}")
         for sentence in doing_now(live):
             out.print(f"  {escape(sentence)}")
     if not facts["tasks"]:
         out.print("No tasks yet: gal invite (own), gal join (of others)")
         return
-    table = Table("task", "role", "label holder", "version", "state")
+    table = Table("task", "role", "label holder", "state")
     for task in facts["tasks"]:
-        version = str(task["active"] or "none")
+        sums = "; answers as sums" if task["secrecy"] == "sums" else ""
         table.add_row(
-            *(escape(str(task[key])) for key in ("name", "role", "label_holder")),
-            version if task["role"] == "label holder" else "",
-            escape(task["state"] + ("; answers as sums" if task.get("secrecy") == "sums" else "")),
+            *(escape(task[key]) for key in ("name", "role", "label_holder")), escape(task["state"] + sums)
         )
     print_table(table, out)
-    for task in facts["tasks"]:
-        if live and task["members"]:
-            for name, does in task["members"].items():
-                out.print(f"  {escape(task['name'])} with {escape(name)}: {escape(does)}")
-    if live and any(does == "not connected" for task in facts["tasks"] for does in task["members"].values()):
+    members = [(task, *one) for task in facts["tasks"] for one in task["members"].items() if live]
+    for task, name, does in members:
+        out.print(f"  {escape(task['name'])} with {escape(name)}: {escape(does)}")
+    if any(does == "not connected" for _, _, does in members):
         out.print(
             "  Who is not connected has not joined yet (there: gal join), or does not run (there: gal serve)."
         )
 
 
 def doing_now(live: Facts) -> Iterator[str]:
-    """What a running node learns and computes, and for whom it waits; nodes of before say less."""
-    learning = live.get("learning")
-    if learning is not None:
-        rounds = f"{learning['round']} of at most {learning['rounds']}" if learning["rounds"] else "no"
-        gone = span(max(0.0, time.time() - learning["since"]))
+    """What a running node learns and computes, and for whom it waits."""
+    learning = live["learning"]
+    if learning is not None and learning["state"] == "learning":
+        rounds = f"{learning['round']} of at most {learning['rounds']}"
+        gone = span(max(0.0, live["now"] - learning["since"]))
         yield f"learns {learning['task']}: {rounds} rounds are done, {gone} so far"
-    for one in live.get("waiting", []):
+    for one in live["waiting"]:
         left = "" if one["seconds_left"] is None else f", {span(one['seconds_left'])} left"
         what = f"{one['what']} of round {one['round']}" if one["round"] else one["what"]
         away = "" if one["connected"] else "; it is not connected"
         yield f"waits for {one['organization']} ({what}) for {span(one['for_seconds'])}{left}{away}"
-    for one in live.get("computing", []):
+    for one in live["computing"]:
         what = f"{one['what']} of round {one['round']}" if one["round"] else one["what"]
         yield f"computes for {one['for']}: {one['task']} ({what})"
-
-
-def _run_state(facts: Facts, home: Path) -> str:
-    if facts["running"]:
-        return f"[green]runs[/] (process {facts['running']['pid']})"
-    if facts["starting"] is not None:
-        return f"[green]starts[/] (process {facts['starting'] or 'just begun'}), and takes commands soon"
-    return f"[yellow]does not run[/] ({escape(command_line('gal', 'serve', home=home))})"
 
 
 __all__ = ["doing_now", "print_status"]

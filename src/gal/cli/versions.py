@@ -47,13 +47,15 @@ def _list(folder: Path, task: str, report: Path | None, as_json: bool) -> None:
     from gal.cli.tasks import print_privacy, privacy_now
     from gal.evaluate.reporting.learned import versions_cells
     from gal.node.admin.membership import opened
-    from gal.node.admin.status import begun_state, live_facts
+    from gal.node.admin.status import live_facts
     from gal.node.holder.version_facts import version_facts
+    from gal.node.web.node_facts import task_state
 
     check_report_path(report)
     with opened(folder) as records:
         labelled = records.configuration.data is not None and records.configuration.data.label is not None
         record = records.state.find_task(task, "label holder")
+        statuses = records.state.statuses(record.id, record.role)
         found = {
             number: version_facts(record, number, learned)
             for number, learned in records.state.learned_versions(record.id).items()
@@ -65,7 +67,9 @@ def _list(folder: Path, task: str, report: Path | None, as_json: bool) -> None:
         return
     screen = Screen()
     if found:
-        print_cells(versions_cells(record.active, found, begun_state(record, live_facts(folder))), screen)
+        print_cells(
+            versions_cells(record.active, found, task_state(record, statuses, live_facts(folder))), screen
+        )
     else:
         screen.print(f"No version yet: gal learn {escape(task)}")
     if privacy is not None:

@@ -18,7 +18,7 @@ from gal.node.agreement.incoming import IncomingRequest
 from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.assistant.service import Service
 from gal.node.config.configuration import read_configuration
-from gal.node.journal.metrics import Metrics
+from gal.node.journal.activity import Activity
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.worker import Result
 from gal.protocol import Message, prepare
@@ -79,7 +79,7 @@ class Lab:
         self.today = datetime(2026, 1, 1, tzinfo=UTC)
         self.state, configuration = State(home), read_configuration(home)
         self.worker = self.new_worker(configuration)
-        how = (configuration, self.state, self.worker, quiet(), Metrics(dict), lambda: self.today, ledger)
+        how = (configuration, self.state, self.worker, quiet(), Activity(), lambda: self.today, ledger)
         self.service = Service(*how)  # type: ignore[arg-type]  # the worker is in this process
         self.state.add_task(TaskRecord(TERMS.task, "risk", "organization", "clinic", TERMS))
 

@@ -76,11 +76,8 @@ def test_no_more_harm_than_missing(
     assert found["degraded"] == len(found["rows"])
     assert "none of its answers is used" in found["missing"]["ward"]
     assert found["outside"]["ward"] > 100
-    counted = network.nodes["clinic"].records.metrics.registry.get_sample_value(
-        "gal_outside_rows_total", {"peer": "ward"}
-    )
-    assert counted is not None
-    assert counted >= found["outside"]["ward"]
+    peers = network.nodes["clinic"].records.activity.facts()["peers"]
+    assert peers["ward"]["outside"] >= found["outside"]["ward"]
 
 
 def test_drift_is_told_and_counted(
@@ -89,9 +86,9 @@ def test_drift_is_told_and_counted(
     ward_says(0.01)
     found = predict(network, tmp_path)
     assert (set(found["drifted"]), found["outside"], found["degraded"]) == ({"ward"}, {}, 0)
-    gauge = network.nodes["clinic"].records.metrics.registry.get_sample_value
-    assert gauge("gal_answer_drift", {"peer": "ward"}) == found["drifted"]["ward"]
-    assert gauge("gal_answer_drift", {"peer": "lab"}) == 0
+    peers = network.nodes["clinic"].records.activity.facts()["peers"]
+    assert peers["ward"]["drift"] == found["drifted"]["ward"]
+    assert peers["lab"]["drift"] == 0
 
 
 def test_the_operator_may_keep_or_clip(tmp_path: Path, ward_says: Callable[[float], None]) -> None:

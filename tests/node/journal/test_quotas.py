@@ -17,7 +17,7 @@ from gal.node.config.policy import Policy
 from gal.node.holder.assistants import Assistants
 from gal.node.journal import quotas as quota_module
 from gal.node.journal import records as record_module
-from gal.node.journal.metrics import Metrics
+from gal.node.journal.activity import Activity
 from gal.node.journal.quotas import BURST, LimitedError, Quotas
 from gal.node.journal.records import SINGLY, WINDOW, Records
 from gal.node.store.audit import AuditLog
@@ -78,9 +78,7 @@ class House:
         """As after a start."""
         audit = AuditLog(self.home / "state.sqlite", clock=self.clock)
         self.open.append(audit)
-        made = Records(
-            audit, quiet(), Metrics(lambda: {"lab", "clinic"}), Quotas(self.policy, clock=self.clock)
-        )
+        made = Records(audit, quiet(), Activity(), Quotas(self.policy, clock=self.clock))
         made.quotas.load(audit)
         return made
 
@@ -165,8 +163,7 @@ def test_that_a_day_is_spent_is_written_down_once(house: Callable[..., House]) -
         assert records.is_limited("lab") is not None
     [entry] = records.audit.entries()[before:]
     assert entry.note.startswith("limited: you have sent 1 messages today")
-    labels = {"peer": "lab", "limit": "messages_per_day"}
-    assert records.metrics.registry.get_sample_value("gal_limited_total", labels) == 500
+    assert records.activity.facts()["counts"]["limited", "lab", "messages_per_day"] == 500
 
 
 def test_answers_that_are_awaited_do_not_count(house: Callable[..., House]) -> None:
@@ -258,8 +255,7 @@ def test_who_sends_too_fast_is_read_as_fast_as_it_may_send(house: Callable[..., 
     assert records.entered("lab", JOINED) == pytest.approx(1)
     clock.seconds += 100
     assert records.entered("lab", JOINED) == 0
-    labels = {"peer": "lab", "limit": "messages_per_minute"}
-    assert records.metrics.registry.get_sample_value("gal_limited_total", labels) == 6
+    assert records.activity.facts()["counts"]["limited", "lab", "messages_per_minute"] == 6
 
 
 # What is written down
@@ -277,8 +273,7 @@ def test_refusals_of_one_kind_are_written_down_as_a_number(house: Callable[..., 
     last = records.audit.entries()[-1]
     assert last.shape == str(1000 - SINGLY + 1)
     assert last.note == f"not-asked: nothing is open (and {1000 - SINGLY} more since the last entry)"
-    counted = records.metrics.registry.get_sample_value("gal_refusals_total", {"code": "not-asked"})
-    assert counted == 1001
+    assert records.activity.facts()["counts"]["refusals", "not-asked"] == 1001
 
 
 def test_made_up_keys_make_no_entries_of_their_own(house: Callable[..., House]) -> None:

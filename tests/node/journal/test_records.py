@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gal.errors import LinkLostError, NodeError
-from gal.node.journal.metrics import Metrics
+from gal.node.journal.activity import Activity
 from gal.node.journal.records import Records
 from gal.node.store.audit import AuditLog
 from gal.protocol import VERSIONS, Encoded, Message, prepare
@@ -49,7 +49,7 @@ class FakeStream:
 
 @pytest.fixture
 def records(tmp_path: Path) -> Iterator[Records]:
-    metrics = Metrics(dict)
+    metrics = Activity()
     with AuditLog(tmp_path / "state.sqlite") as audit:
         yield Records(audit, quiet(), metrics)
 

@@ -9,7 +9,6 @@ from gal.node.agreement.incoming import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.journal.logs import Log
-from gal.node.journal.metrics import Metrics
 from gal.node.store.files import map_file, read_whole
 from gal.node.store.state import Answer, State, TaskRecord
 from gal.node.work.worker import Worker
@@ -27,10 +26,9 @@ class Fitting:
         checks: RequestChecks,
         guard: AnswerGuard,
         log: Log,
-        metrics: Metrics,
     ) -> None:
         self._name, self._state, self._worker = name, state, worker
-        self._checks, self._guard, self._log, self._metrics = checks, guard, log, metrics
+        self._checks, self._guard, self._log = checks, guard, log
 
     def fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The fitted values of a round: stored ones where it was answered before, or computed and kept."""
@@ -76,7 +74,6 @@ class Fitting:
             (folder / previous[0]).unlink(missing_ok=True)  # this round's model has all that it knew
         about = {"version": number, "round": round, "track": track, "part": part}
         self._log.info("fitted", peer=asked.peer, task=task.name, **about, seconds=result["seconds"])
-        self._metrics.fitted(result["seconds"])
         try:
             return restore(map_file(folder / answer), digest)
         except OSError as error:

@@ -127,7 +127,7 @@ class Link:
     def _serve(self, stream: Stream) -> None:
         self._stream, self._announced, self.problem = stream, (("", ""),), ""
         self._records.log.info("linked", peer=self.peer, software=stream.software, protocol=stream.version)
-        self._records.metrics.connected(self.peer, True)
+        self._records.activity.seen(self.peer)
         stream.on_waste = lambda n_bytes: self._records.wasted(self.peer, n_bytes)
         fits, beside = ThreadPoolExecutor(1), ThreadPoolExecutor(4)
         try:
@@ -153,7 +153,7 @@ class Link:
             fits.shutdown(wait=False, cancel_futures=True)
             beside.shutdown(wait=False, cancel_futures=True)
             self._stream = None
-            self._records.metrics.connected(self.peer, False)
+            self._records.activity.seen(self.peer)
 
     def _take(self, stream: Stream, fits: ThreadPoolExecutor, beside: ThreadPoolExecutor) -> None:
         """Receive one message, and have it answered."""
@@ -201,7 +201,6 @@ class Link:
                 self._tell(stream, message, received.digest, failure)
                 return
             self._records.send(stream, encoded)
-            self._records.metrics.answered(self.peer)
         except (NodeError, OSError) as error:  # it will be asked again on the next stream
             self._records.log.warning("answer not sent", peer=self.peer, kind=message.kind, why=str(error))
             stream.close()

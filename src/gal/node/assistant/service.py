@@ -25,8 +25,8 @@ from gal.node.assistant.prediction_checks import PredictionChecks
 from gal.node.assistant.request_checks import RequestChecks, agreed_version
 from gal.node.assistant.sum_answers import SumAnswers
 from gal.node.config.configuration import NodeConfiguration
+from gal.node.journal.activity import Activity
 from gal.node.journal.logs import Log
-from gal.node.journal.metrics import Metrics
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.node.work.answer_noise import keys_of
@@ -53,18 +53,18 @@ class Service:
         state: State,
         worker: Worker,
         log: Log,
-        metrics: Metrics,
+        activity: Activity,
         clock: Callable[[], datetime] = utc_now,
         ledger: Callable[[], Ledger] | None = None,
     ) -> None:
         """``ledger`` gives the one that answers with noise are charged to; without noise it is not opened."""
         self.configuration, self.state, self.worker = configuration, state, worker
-        self.log, self.metrics, self._clock = log, metrics, clock
+        self.log, self.activity, self._clock = log, activity, clock
         self._checks = RequestChecks(configuration, state, clock)
         self._predictions = PredictionChecks(configuration, state, clock)
         self.guard = AnswerGuard(configuration, ledger, log)
         self._moves: bool | None = None
-        self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log, metrics)
+        self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log)
         self._sums = SumAnswers(configuration, state, log)
         """What the operator has heard of data that differ from what a version learned from."""
         # One request of a task at a time: what comes twice finds the first one's answer.
@@ -84,7 +84,7 @@ class Service:
         if kind in BESIDE:
             return handlers[kind](asked, task)
         round = int(asked.message.fields.get("round") or 0)
-        with self._locks[task.id], self.metrics.activity.computing(kind, asked.peer, task.name, round):
+        with self._locks[task.id], self.activity.computing(kind, asked.peer, task.name, round):
             return handlers[kind](asked, task)
 
     @property
@@ -96,10 +96,6 @@ class Service:
             "revisit": self._revisit,
         }
         return handlers | {"predict": self._predict, "total": self._total, "end": self._end}
-
-    def working(self) -> list[str]:
-        """Ids of the tasks for which something is being computed now."""
-        return sorted(task for task, lock in list(self._locks.items()) if lock.locked())
 
     # Beginning
 
@@ -226,8 +222,6 @@ class Service:
         except WorkFailedError:
             self._predictions.failed(asked)
             raise
-        if not asked.own:
-            self.metrics.predicted(asked.peer, n_rows)
         return PredictedRows.of(result, content)
 
     def _end(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:

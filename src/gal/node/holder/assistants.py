@@ -192,7 +192,7 @@ class Assistants:
         stream.on_waste = partial(self._records.wasted, stream.peer)
         about = {"software": stream.software, "protocol": stream.version}
         self._records.log.info("connected", peer=stream.peer, **about)
-        self._records.metrics.connected(stream.peer, True)
+        self._records.activity.seen(stream.peer)
         try:
             while (limited := self._records.is_limited(stream.peer)) is None:
                 self._take(stream)
@@ -206,7 +206,7 @@ class Assistants:
                     del self._streams[stream.peer]
                     self._last_there[stream.peer] = time.monotonic()
                 self._changed.notify_all()
-            self._records.metrics.connected(stream.peer, False)
+            self._records.activity.seen(stream.peer)
 
     def _take(self, stream: Stream) -> None:
         records = self._records

@@ -19,7 +19,6 @@ import numpy as np
 
 from gal.errors import InvalidInputError, TaskError
 from gal.node.config.data_source import FILES
-from gal.node.holder.doing import members_now, waited_for
 from gal.node.holder.holder_node import HOLDER, HolderNode, tidy
 from gal.node.holder.learning.gathering import Event, OpenVersion, Patience, patience_for
 
@@ -87,7 +86,7 @@ class LabelHolder:
         from gal.node.holder.learning.rounds import RowsDifferError
 
         record, versions = self.node.state.find_task(task, HOLDER), self._versions
-        activity = self.node.records.metrics.activity
+        activity = self.node.records.activity
         with self.not_learning(), activity.learning(record.name, record.terms.rounds):
             chosen = patience_for(record.terms, patience)
             version = OpenVersion(self.node, record, 0, chosen, on_event, stopping, watcher=activity)
@@ -117,7 +116,7 @@ class LabelHolder:
 
     def _goes_on(self) -> dict[str, Any] | None:
         """What is learned now: task, version, rounds done and at most, since when; None where nothing is."""
-        found = self.node.records.metrics.activity.facts()["learning"]
+        found = self.node.records.activity.facts()["learning"]
         if found is None or found["state"] != "learning":
             return None
         return {key: found[key] for key in ("task", "version", "round", "rounds", "since")}
@@ -128,13 +127,6 @@ class LabelHolder:
             return " already"
         done = f", {now['round']} of at most {now['rounds']} rounds are done" if now["round"] else ""
         return f" {now['task']!r} already (version {now['version']}{done})"
-
-    def status(self) -> dict[str, Any]:
-        """What it learns now, for whom it waits, and what the organizations of each open task do."""
-        state, assistants = self.node.state, self.node.assistants
-        members = {task.id: members_now(state, assistants, task.id) for task in state.tasks(HOLDER)}
-        waiting = waited_for(state, assistants, self.node.records.metrics.activity.facts()["learning"])
-        return {"learning": self._goes_on(), "waiting": waiting, "members": members}
 
     # Prediction
 

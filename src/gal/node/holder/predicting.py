@@ -241,17 +241,17 @@ class Predictor:
         """What may be used of the replies, by what each said in learning; the operator is told."""
         recent = self._recent.setdefault((asked.record.id, asked.version), {})
         policy, log, n_rows = self._node.configuration.predictions.outside, self._node.log, len(asked.ids)
-        metrics, task = self._node.records.metrics, asked.record.name
+        activity, task = self._node.records.activity, asked.record.name
         with self._screening:
             screened = screen(ensemble, request, replies, n_rows, policy, recent)
         for name, n_outside in screened.outside.items():
             log.warning("answers outside", peer=name, task=task, rows=n_outside, of=n_rows, policy=policy)
-            metrics.outside(name, n_outside)
+            activity.outside(name, n_outside)
         for name, apart in screened.drifted.items():
             log.warning("answers drifted", peer=name, task=task, apart=round(apart, 3))
         for name in replies:
             if name != self._node.name:
-                metrics.drifted(name, screened.drifted.get(name, 0.0))
+                activity.drifted(name, screened.drifted.get(name, 0.0))
         return screened
 
     def _what_was_learned(

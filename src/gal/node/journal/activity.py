@@ -1,6 +1,7 @@
-"""What a node is doing now, for people who watch: in memory alone, gone with the process.
+"""What a node does and has counted, for people who watch and for Prometheus: gone with the process.
 
-Whoever shows it looks whether its stamp has changed, which costs nothing.
+Whoever shows it looks whether its stamp has changed, which costs nothing. Names in it are bounded: peers have
+cards, kinds are those of the protocol, codes and limits those of this software.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -31,6 +32,7 @@ class Activity:
         self._last: deque[tuple[float, float]] = deque(maxlen=KEPT)
         """Of predictions for applications: when, and how many seconds they took."""
         self._predicted = {"rows": 0, "degraded": 0, "failed": 0}
+        self._counts: Counter[tuple[str, ...]] = Counter()
         self.started = time.time()
         self.stamp = 0
         """Another number whenever something has changed."""
@@ -114,7 +116,7 @@ class Activity:
         return self._peers.setdefault(name, blank)
 
     def seen(self, peer: str) -> None:
-        """A message of a known organization came, or its stream opened or ended."""
+        """The stream of an organization opened or ended."""
         with self._changing():
             self._peer(peer)["seen"] = time.time()
 
@@ -131,6 +133,21 @@ class Activity:
         """How far its last answers are from those in learning."""
         with self._lock:
             self._peer(peer)["drift"] = apart
+
+    # Counted
+
+    def message(self, direction: str, peer: str, kind: str, n_bytes: int) -> None:
+        """A message came "in" or went "out"."""
+        with self._changing():
+            if direction == "in":
+                self._peer(peer)["seen"] = time.time()
+            self._counts["messages", direction, peer, kind] += 1
+            self._counts["message_bytes", direction, peer, kind] += n_bytes
+
+    def count(self, what: str, *labels: str) -> None:
+        """One more of something: "refusals" (by code), "limited" (by peer and limit)."""
+        with self._lock:
+            self._counts[(what, *labels)] += 1
 
     # Predictions
 
@@ -153,6 +170,7 @@ class Activity:
                 "learning": None if self._learning is None else dict(self._learning),
                 "computing": [dict(one) for one in self._computing.values()],
                 "peers": {name: dict(one) for name, one in self._peers.items()},
+                "counts": dict(self._counts),
                 "predictions": self._predicted
                 | {
                     "last_minute": sum(now - when <= MINUTE for when, _ in self._last),

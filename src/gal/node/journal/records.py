@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gal.errors import NodeError
+from gal.node.journal.activity import Activity
 from gal.node.journal.logs import Log
-from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import LimitedError, Quotas
 from gal.node.store.audit import ANSWER_KINDS, NO_FAULT, UNASKED, WASTED, AuditLog
 from gal.protocol import Encoded, Message
@@ -71,7 +71,7 @@ class Records:
 
     audit: AuditLog
     log: Log
-    metrics: Metrics
+    activity: Activity
     quotas: Quotas = field(default_factory=Quotas)
     _repeats: Repeats = field(default_factory=Repeats)
 
@@ -81,13 +81,13 @@ class Records:
         facts = _facts_of(message, received.digest, received.n_bytes)
         note = UNASKED if message.kind in ANSWER_KINDS and not awaited else ""
         self.audit.append("in", message.kind, peer=peer, **facts, note=note)
-        self.metrics.message("in", peer, message.kind, received.n_bytes)
+        self.activity.message("in", peer, message.kind, received.n_bytes)
         self.log.debug("received", peer=peer, kind=message.kind, task=message.task, bytes=received.n_bytes)
         if awaited:
-            self.metrics.activity.answered(peer)
+            self.activity.answered(peer)
         pause = 0.0 if awaited else self.quotas.count(peer, received.n_bytes)
         if pause:
-            self.metrics.limited(peer, "messages_per_minute")
+            self.activity.count("limited", peer, "messages_per_minute")
         return pause
 
     def send(self, stream: Stream, encoded: Encoded) -> None:
@@ -116,7 +116,7 @@ class Records:
                 self.log.info("not sent", peer=stream.peer, kind=message.kind, why=str(error))
                 problems.append(error)
                 continue
-            self.metrics.message("out", stream.peer, message.kind, n_bytes)
+            self.activity.message("out", stream.peer, message.kind, n_bytes)
             self.log.debug("sent", peer=stream.peer, kind=message.kind, task=message.task, bytes=n_bytes)
             problems.append(None)
         return problems
@@ -149,7 +149,7 @@ class Records:
         """Why nothing more of a peer is heard today, counted and said whenever it is asked; else None."""
         why = self.quotas.why_spent(peer)
         if why is not None:
-            self.metrics.limited(peer, why.limit)
+            self.activity.count("limited", peer, why.limit)
             if self.quotas.is_news(peer):
                 self._write_refusal(peer, why.code, str(why))
         return why
@@ -163,7 +163,7 @@ class Records:
             self.audit.append("in", WASTED, peer=peer, n_bytes=n_bytes)
 
     def _write_refusal(self, peer: str, code: str, why: str, inside: str = "", n_bytes: int = 0) -> None:
-        self.metrics.refused(code)
+        self.activity.count("refusals", code)
         counted = self._repeats.count(peer, code, n_bytes)
         if counted is None:
             return

@@ -14,6 +14,7 @@ from gal.errors import NodeRunsError, TaskError
 from gal.node.journal.logs import Log
 from gal.node.runtime.control import Command, ControlServer, Event, ask_node, running_node
 from gal.node.runtime.node import Node, keep_crash_log
+from gal.node.web.node_facts import node_facts
 
 if TYPE_CHECKING:
     from gal.node.holder.label_holder import LabelHolder
@@ -70,7 +71,7 @@ def serving(
             known = holder_commands(holder)
         else:
             known = dict.fromkeys(LABEL_HOLDERS, _only_a_label_holder(node.name))
-        known["status"] = lambda *_: node.status() | ({} if holder is None else holder.status())
+        known["status"] = lambda *_: node_facts(node)
         stack.enter_context(ControlServer(node.home, known))
         if beside is not None:
             stack.enter_context(beside(node, holder))

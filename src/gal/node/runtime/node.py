@@ -23,11 +23,10 @@ from gal.node.carrier.called import Called
 from gal.node.carrier.calls import Calls, Carrier, Pace
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.holder.assistants import Assistants
+from gal.node.journal.activity import Activity
 from gal.node.journal.logs import Log, open_log
-from gal.node.journal.metrics import Metrics
 from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
-from gal.node.runtime.alerts import Alerts
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import State
 from gal.node.work.confinement import empty_temporary_folder
@@ -121,17 +120,16 @@ class Node:
         stack.callback(audit.close)
         if why := self.state.restores.in_words():
             self.log.warning("restored", why=why)
-        metrics = Metrics(self.cards.all)
-        self.records = Records(audit, self.log, metrics, Quotas(configuration.policy, self._clock))
+        activity = Activity()
+        self.records = Records(audit, self.log, activity, Quotas(configuration.policy, self._clock))
         self.records.quotas.load(audit)
         stack.callback(self.records.write_counted)
         self.worker = Worker(configuration)
         stack.callback(self.worker.close)
-        made = configuration, self.state, self.worker, self.log, metrics, self._clock
+        made = configuration, self.state, self.worker, self.log, activity, self._clock
         self.service = Service(*made, ledger=lambda: self.ledger)
         self.assistants = Assistants(self.state, self.records)
         stack.callback(self.assistants.close)
-        metrics.registry.register(Alerts(self))
         self.links = Links(self.state, self.service, self.records, self._dial)
         if self._dials:
             self.links.start()
@@ -197,19 +195,6 @@ class Node:
                 "reached from here (gal serve dials)"
             )
         return self._called.dial(card, self.identity, **known)
-
-    def status(self) -> dict[str, Any]:
-        """What only the running process knows."""
-        return {
-            "organization": self.name,
-            "fingerprint": self.identity.fingerprint,
-            "pid": os.getpid(),
-            "port": self.port,
-            "connected": self.assistants.connected(),
-            "links": self.links.problems(),
-            "working": self.service.working(),
-            "computing": self.records.metrics.activity.facts()["computing"],
-        }
 
 
 @contextmanager

@@ -1,3 +1,1 @@
-"""What a label holder's own applications reach over HTTP: one app, its token, and how
-concurrent requests share an exchange.
-"""
+"""What a running node shows: facts, the page, health, metrics; and predictions for own applications."""

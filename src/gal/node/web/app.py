@@ -22,7 +22,7 @@ LARGEST = 64 << 20
 """Bytes of one request."""
 BODY_SECONDS = 20.0
 """In which the body of a request must have come."""
-OPEN = {"/livez", "/readyz", "/startupz"}
+OPEN = {"/livez", "/readyz"}
 """What orchestrators ask without a token: yes or no."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

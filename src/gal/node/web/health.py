@@ -61,10 +61,6 @@ class Health:
             return False
         return self._node.worker.pid is not None
 
-    def has_started(self) -> bool:
-        """Whether the source was looked at; what came of it is for `checks`."""
-        return self._started.is_set()
-
     def checks(self) -> list[Check]:
         """All that must be so for this node to be of use now."""
         return [self._source(), *self._streams(), self._disk(), self._certificate()]
@@ -74,7 +70,7 @@ class Health:
         if data is None:
             return Check("source", True, "this node has no data of its own")
         file = data.path or data.database
-        if not self.has_started():
+        if not self._started.is_set():
             return Check("source", False, "the source is being read for the first time: wait")
         if self._problem:
             return Check("source", False, f"{self._problem}: gal doctor says what to do")

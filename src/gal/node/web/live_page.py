@@ -10,17 +10,24 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from gal.errors import GALError, TaskError
-from gal.node.web.app import add_file, said_error, shows_token
+from gal.node.holder.label_holder import LabelHolder
+from gal.node.web.app import add_file, make_app, said_error, shows_token
 from gal.node.web.health import Health
-from gal.node.web.node_facts import AuditFacts, WatchedNode, node_facts, task_facts, versions_facts
+from gal.node.web.metrics import NodeMetrics
+from gal.node.web.node_facts import WatchedNode, audit_facts, node_facts, versions_facts
+from gal.node.web.predictions import OnlinePredictions, add_predictions
+from gal.node.web.privacy_account import privacy_account
+from gal.node.web.server import LOCAL_NAMES, HttpServer, is_loopback, listening_socket
+from gal.node.web.token import ensure_token
 
 LOOK = 0.25
 """Seconds between looks at whether something has changed."""
@@ -29,14 +36,43 @@ OFTEN, SELDOM = 1.0, 5.0
 MOST_WATCHERS = 16
 
 
-def add_page(app: FastAPI, node: WatchedNode, privacy: Callable[[], Mapping[str, Any]]) -> None:
+PREDICTION_SECONDS = 5.0
+"""For which organizations are waited for, of one prediction."""
+
+
+@contextmanager
+def node_page(
+    node: WatchedNode, holder: LabelHolder | None, listen: str, on_address: Callable[[str], None]
+) -> Iterator[None]:
+    """The page of a node at this host:port until the block ends; ``on_address`` is told where it is."""
+    with ExitStack() as stack:
+        socket = listening_socket(listen)
+        stack.callback(socket.close)
+        host, port = socket.getsockname()[:2]
+        local = is_loopback(str(host))
+        app = make_app(ensure_token(node.configuration.home), LOCAL_NAMES if local else None)
+        _add_page(app, node)
+        if holder is not None:
+            predictions = OnlinePredictions(holder, PREDICTION_SECONDS)
+            stack.callback(predictions.close)
+            add_predictions(app, predictions)
+        server = HttpServer(app, socket, node.configuration.home)
+        server.start()
+        stack.callback(server.stop)
+        on_address(f"{'http' if local else 'https'}://{listen.rpartition(':')[0]}:{port}/")
+        yield
+
+
+def _add_page(app: FastAPI, node: WatchedNode) -> None:
     """The page, and the paths from which it and programs have what it shows."""
-    health, log = Health(node, node.links.problems), AuditFacts(node)
+    health, metrics = Health(node, node.links.problems), NodeMetrics(node)
     watchers = threading.BoundedSemaphore(MOST_WATCHERS)
-    activity = node.records.metrics.activity
+    activity = node.records.activity
 
     def facts() -> dict[str, Any]:
-        return node_facts(node, health.checks())
+        checks = health.checks()
+        ready = all(one.ok for one in checks)
+        return node_facts(node) | {"ready": ready, "checks": [vars(one) for one in checks]}
 
     async def told() -> AsyncIterator[str]:
         try:
@@ -52,7 +88,7 @@ def add_page(app: FastAPI, node: WatchedNode, privacy: Callable[[], Mapping[str,
         finally:
             watchers.release()
 
-    @app.get("/v1/node", summary="What this node is doing now")
+    @app.get("/v1/node", summary="What this node is doing now, and its tasks")
     def node_now() -> dict[str, Any]:
         return facts()
 
@@ -62,53 +98,34 @@ def add_page(app: FastAPI, node: WatchedNode, privacy: Callable[[], Mapping[str,
             return said_error(503, f"{MOST_WATCHERS} already watch this node: close a page")
         return StreamingResponse(told(), media_type="text/event-stream")
 
-    @app.get("/v1/tasks", summary="All tasks of this node, own and joined ones")
-    def tasks() -> dict[str, Any]:
-        return {"tasks": [task_facts(node, task, activity.facts()) for task in node.state.tasks()]}
-
     @app.get("/v1/versions", summary="Versions of own tasks: how good, who helped, which one predicts")
     def versions(task: str | None = None) -> Response:
         return _answered(lambda: {"versions": versions_facts(node.state, task)})
 
-    @app.get("/v1/audit", summary="What left and what entered, with its chain verified")
+    @app.get("/v1/audit", summary="What left and what entered; verify=true looks at the whole chain")
     def audit(
         task: str | None = None, peer: str | None = None, last: int = 50, verify: bool = False
     ) -> Response:
-        return _answered(lambda: log(task, peer, max(1, min(last, 1000)), verify=verify))
+        log, most = node.records.audit, max(1, min(last, 1000))
+        return _answered(lambda: audit_facts(node.state, log, task, peer, most, verify=verify))
 
     @app.get("/v1/privacy", summary="The privacy account: what was spent, and what is left")
-    def privacy_account() -> Response:
-        return _answered(lambda: dict(privacy()))
+    def account() -> Response:
+        return _answered(lambda: privacy_account(node.configuration.home))
 
     add_file(app, "/", "page.html", "text/html")
     add_file(app, "/page.js", "page.js", "text/javascript")
     add_file(app, "/page.css", "page.css", "text/css")
-    _add_health(app, node, health)
-
-
-def _answered(found: Callable[[], dict[str, Any]]) -> Response:
-    try:
-        return JSONResponse(found())
-    except GALError as error:
-        return said_error(404 if isinstance(error, TaskError) else 503, str(error))
-
-
-def _add_health(app: FastAPI, node: WatchedNode, health: Health) -> None:
 
     @app.get("/livez", summary="The process is alive, and the one that computes")
     def livez() -> Response:
         alive = health.is_alive()
         return JSONResponse({"alive": alive}, 200 if alive else 503)
 
-    @app.get("/startupz", summary="The source was looked at once")
-    def startupz() -> Response:
-        started = health.has_started()
-        return JSONResponse({"started": started}, 200 if started else 503)
-
     @app.get("/readyz", summary="Source, quorum, streams, disk and certificate; with the token it says more")
     def readyz(request: Request) -> Response:
         found = health.checks()
-        ready = health.has_started() and all(one.ok for one in found)
+        ready = all(one.ok for one in found)
         if shows_token(request):
             said: dict[str, Any] = {"problems": {one.name: one.said for one in found if not one.ok}}
         else:
@@ -116,6 +133,12 @@ def _add_health(app: FastAPI, node: WatchedNode, health: Health) -> None:
         return JSONResponse({"ready": ready} | said, 200 if ready else 503)
 
     @app.get("/metrics", summary="For Prometheus", response_class=Response)
-    async def metrics() -> Response:
-        text = await asyncio.to_thread(generate_latest, node.records.metrics.registry)
-        return Response(text, media_type=CONTENT_TYPE_LATEST)
+    async def prometheus() -> Response:
+        return Response(await asyncio.to_thread(metrics.text), media_type=CONTENT_TYPE_LATEST)
+
+
+def _answered(found: Callable[[], dict[str, Any]]) -> Response:
+    try:
+        return JSONResponse(found())
+    except GALError as error:
+        return said_error(404 if isinstance(error, TaskError) else 503, str(error))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -15,12 +14,10 @@ from gal.node.holder.doing import members_now, waited_for
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.version_facts import version_facts
 from gal.node.journal.activity import sayable_loss
+from gal.node.store.audit import AuditLog
 from gal.node.store.state import State, TaskRecord
-from gal.node.web.health import Check, certificate_end, days_until
+from gal.node.web.health import certificate_end, days_until
 from gal.transport import CardFolder, Identity
-
-SELDOM = 20
-"""A verified chain counts as such for so many times the seconds that it took, and at least 2."""
 
 
 class WatchedNode(HolderNode, Protocol):
@@ -33,10 +30,9 @@ class WatchedNode(HolderNode, Protocol):
     port: int | None
 
 
-def node_facts(node: WatchedNode, checks: list[Check]) -> dict[str, Any]:
-    activity = node.records.metrics.activity.facts()
-    home = node.configuration.home
-    disk = shutil.disk_usage(home)
+def node_facts(node: WatchedNode) -> dict[str, Any]:
+    """What a running node does and whom it knows; times are seconds since 1970."""
+    activity = node.records.activity.facts()
     return {
         "organization": node.name,
         "fingerprint": node.identity.fingerprint,
@@ -48,46 +44,55 @@ def node_facts(node: WatchedNode, checks: list[Check]) -> dict[str, Any]:
         "learning": activity["learning"],
         "waiting": waited_for(node.state, node.assistants, activity["learning"]),
         "computing": activity["computing"],
-        "tasks": [task_facts(node, task, activity) for task in node.state.tasks()],
+        "tasks": [
+            task_facts(node.state, task, members_now(node.state, node.assistants, task.id), activity)
+            for task in node.state.tasks()
+        ],
         "partners": _partners(node, activity["peers"]),
         "predictions": activity["predictions"],
-        "disk": {"free": disk.free, "total": disk.total},
         "certificates": _certificates(node),
-        "ready": all(one.ok for one in checks),
-        "checks": [vars(one) for one in checks],
     }
 
 
-def task_facts(node: HolderNode, task: TaskRecord, activity: Mapping[str, Any]) -> dict[str, Any]:
-    """A task: the role in it, which version predicts, what goes on, and what its organizations do."""
-    statuses = node.state.statuses(task.id, task.role)
+def task_facts(
+    state: State, task: TaskRecord, members: Mapping[str, str], activity: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A task: the role in it, which version predicts, what goes on (``activity`` of the node, if it runs),
+    and what its organizations do.
+    """
+    statuses = state.statuses(task.id, task.role)
     return {
         "name": task.name,
         "id": task.id,
         "role": task.role,
         "label_holder": task.label_holder,
+        "secrecy": task.terms.secrecy,
         "active": task.active,
         "versions": len(statuses),
-        "state": _state(task, statuses, activity),
-        "members": members_now(node.state, node.assistants, task.id),
+        "state": task_state(task, statuses, activity),
+        "members": members,
     }
 
 
-def _state(task: TaskRecord, statuses: Mapping[int, str], activity: Mapping[str, Any]) -> str:
+def task_state(task: TaskRecord, statuses: Mapping[int, str], activity: Mapping[str, Any] | None) -> str:
+    """What becomes of a task now: as its node says, or as it is on record where none runs."""
+    newest = statuses.get(max(statuses, default=0))
     if task.status != "open":
         return task.status
     if task.role == "organization":
-        if any(one["task"] == task.name for one in activity["computing"]):
+        if any(one["task"] == task.name for one in (activity or {}).get("computing", ())):
             return "computing now"
-        newest = statuses.get(max(statuses, default=0))
-        said = {"begun": "takes part in a learning", "finished": "learned", None: "joined, not begun yet"}
-        return said.get(newest, str(newest))
-    learning = activity["learning"]
+        begun = "takes part in a learning" + (
+            "; this node does not run (gal serve)" if activity is None else ""
+        )
+        return {"begun": begun, "finished": "learned", None: "joined, not begun yet"}.get(newest, str(newest))
+    learning = (activity or {}).get("learning")
     if learning is not None and learning["state"] == "learning" and learning["task"] == task.name:
-        return "learning now"
-    if "begun" in statuses.values():
-        return f"interrupted: gal learn {task.name} --resume"
-    return "predicts" if task.active else "not learned yet"
+        done = f"{learning['round']} of at most {learning['rounds']} rounds done"
+        return f"learning now, {done}" if learning["round"] else "learning now"
+    if newest == "begun":
+        return f"interrupted (gal learn {task.name} --resume)"
+    return f"predicts with version {task.active}" if task.active else "not learned yet"
 
 
 def _partners(node: WatchedNode, peers: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -141,36 +146,24 @@ def versions_facts(state: State, task: str | None) -> list[dict[str, Any]]:
     return found
 
 
-class AuditFacts:
-    """The audit log as it is shown; its chain is verified now and then, not for every look."""
-
-    def __init__(self, node: HolderNode) -> None:
-        self._node = node
-        self._verified: dict[str, Any] = {}
-        self._until = 0.0
-
-    def __call__(self, task: str | None, peer: str | None, last: int, *, verify: bool) -> dict[str, Any]:
-        """The newest entries, sums by peer and kind, and whether the chain holds."""
-        log, state = self._node.records.audit, self._node.state
-        found = None if not task else state.find_task(task).id
-        names = {one.id: one.name for one in state.tasks()}
-        return {
-            "verified": self._verify(anew=verify),
-            "entries": [
-                vars(one) | {"task_name": names.get(one.task, "")}
-                for one in log.entries(task=found, peer=peer or None, limit=last)
-            ],
-            "summary": [vars(one) | {"task_name": names.get(one.task, "")} for one in log.summary()],
-        }
-
-    def _verify(self, *, anew: bool) -> dict[str, Any]:
-        if anew or time.time() > self._until:
-            begun = time.time()
-            try:
-                found = self._node.records.audit.verify()
-                facts: dict[str, Any] = {"holds": True, "entries": found.n, "head": found.head, "problem": ""}
-            except GALError as error:
-                facts = {"holds": False, "entries": 0, "head": "", "problem": str(error)}
-            self._verified = facts | {"when": time.time()}
-            self._until = time.time() + max(2.0, SELDOM * (time.time() - begun))
-        return self._verified
+def audit_facts(
+    state: State, log: AuditLog, task: str | None, peer: str | None, last: int, *, verify: bool
+) -> dict[str, Any]:
+    """The newest entries, sums by peer and kind, and whether the chain holds, where that is to be found out:
+    it takes longer with every entry.
+    """
+    found = None if not task else state.find_task(task).id
+    names = {one.id: one.name for one in state.tasks()}
+    verified: dict[str, Any] | None = None
+    if verify:
+        try:
+            chain = log.verify()
+            verified = {"holds": True, "entries": chain.n, "head": chain.head, "problem": ""}
+        except GALError as error:
+            verified = {"holds": False, "entries": 0, "head": "", "problem": str(error)}
+    entries = log.entries(task=found, peer=peer or None, limit=last)
+    return {
+        "verified": verified,
+        "entries": [vars(one) | {"task_name": names.get(one.task, "")} for one in entries],
+        "summary": [vars(one) | {"task_name": names.get(one.task, "")} for one in log.summary()],
+    }

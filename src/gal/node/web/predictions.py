@@ -246,7 +246,7 @@ class OnlinePredictions:
 
     async def answer(self, body: bytes, task: str | None) -> tuple[int, dict[str, Any]]:
         """Status and content: 400 where the request is wrong, 503 where the node cannot answer now."""
-        begun, activity = time.perf_counter(), self._holder.node.records.metrics.activity
+        begun, activity = time.perf_counter(), self._holder.node.records.activity
         try:
             asked = parsed(body)
             found = await (await self._task(task or asked.task)).answer(asked)

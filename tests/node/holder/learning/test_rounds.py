@@ -19,6 +19,7 @@ import gal
 from gal.errors import LearningInterruptedError, TaskError
 from gal.node.admin.membership import forget
 from gal.node.store.state import TaskRecord
+from gal.node.web.node_facts import node_facts
 from patience import LONGEST, patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 
@@ -240,14 +241,14 @@ def test_two_learnings_at_once_are_one_too_many(pair: Network) -> None:
             with pytest.raises(TaskError) as error:
                 pair.learn("twice")
             errors.append(str(error.value))
-            states.append(pair.holder.status())
+            states.append(node_facts(pair.nodes["clinic"]))
 
     assert pair.learn("once", on_event=second)["rounds_learned"] == 2
     assert len(errors) == 1
     assert errors[0].startswith("this node is learning 'once' already (version 1, 1 of at most 2 rounds are")
     assert (states[0]["learning"]["task"], states[0]["learning"]["round"]) == ("once", 1)
-    assert pair.holder.status()["learning"] is None
-    members = [member for task in states[0]["members"].values() for member in task.values()]
+    assert node_facts(pair.nodes["clinic"])["learning"]["state"] == "finished"
+    members = [member for task in states[0]["tasks"] for member in task["members"].values()]
     assert "invited" not in members, "the running node knows what they do"
     assert pair.learn("twice")["rounds_learned"] == 2
 

@@ -300,12 +300,11 @@ async function showPrivacy() {
   const epsilon = (value) => value === null ? "without bound" : Number(value).toPrecision(3);
   const subject = (name, one) => ({ name, ...one });
   const rows = [...found.labels.map((one) => subject(`label ${one.column}`, one)), subject("answers about own rows", found.answers)];
-  const plain = [...found.unrecorded.map((one) => `Task ${one.task} told its labels without noise.`),
-    ...found.answers.plain.map((one) => `Answers for ${one.task} of ${one.label_holder} left without noise.`)];
+  const plain = found.answers.plain.map((one) => `Answers for ${one.task} of ${one.label_holder} left without noise.`);
   const box = make("div", { class: "scroll" }, table({ none: "Nothing was spent." }, [
     ["about", (one) => one.name], ["epsilon spent", (one) => one.unprotected ? "without bound" : epsilon(one.spent), "number"],
     ["left", (one) => one.budget ? epsilon(one.left) : "no budget set", "number"], ["delta", (one) => one.delta || "0", "number"],
-    ["told to", (one) => Object.keys(one.peers).filter((peer) => !one.never_asked.includes(peer)).join(", ")]], rows));
+    ["told to", (one) => Object.keys(one.peers).join(", ")]], rows));
   put("privacy", box, ...plain.map((one) => make("p", { class: "warn" }, one)));
 }
 
@@ -315,8 +314,8 @@ async function showAudit(verify = false) {
   const wanted = new URLSearchParams({ task: $("audit-task").value, peer: $("audit-peer").value, last: direction ? 1000 : 50, verify });
   const found = await ask(`/v1/audit?${wanted}`);
   const chain = found.verified;
-  badge("chain", chain.holds ? `chain verified: ${number(chain.entries)} entries` : "the chain is broken", chain.holds ? "good" : "bad");
-  if (!chain.holds) notice(chain.problem);
+  if (chain) badge("chain", chain.holds ? `chain verified: ${number(chain.entries)} entries` : "the chain is broken", chain.holds ? "good" : "bad");
+  if (chain && !chain.holds) notice(chain.problem);
   const mine = (one) => (!$("audit-task").value || one.task === $("audit-task").value)
     && (!$("audit-peer").value || one.peer === $("audit-peer").value) && (!direction || one.direction === direction);
   put("sums", table({ title: "All of it, by organization", none: "Nothing has left or entered." }, [
@@ -378,7 +377,7 @@ async function slowly() {
   // What costs more to find out: when something has changed, and now and then; once at a time.
   if (looking) { again = true; return; }
   looking = true;
-  try { await Promise.all([showVersions(), showPrivacy(), showAudit()]); } catch (error) { if (token) notice(error.message); }
+  try { await Promise.all([showVersions(), showPrivacy(), showAudit(!$("chain").textContent)]); } catch (error) { if (token) notice(error.message); }
   looking = false;
   if (again) { again = false; slowly(); }
 }
