@@ -10,7 +10,7 @@ import tempfile
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,14 +21,13 @@ from gal.cli.screen import Screen
 from gal.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from gal_bench.demo.four_nodes import DemoFacts, Left
+    from gal_bench.demo.four_nodes import DemoFacts
 
 STORY = (
     "A [bold]clinic[/] wants to predict how diabetes progresses in its patients. An [bold]insurer[/], a "
     "[bold]lab[/] and a [bold]hospital[/] know other columns of them. No organization hands over a column. "
     "Each is a process of its own here. They speak over mutual TLS."
 )
-
 WORDS = {
     "fit": "residuals",
     "fitted": "fitted values",
@@ -68,12 +67,10 @@ def demo(
     if not as_json:
         out.print(STORY)
     screen, started = Screen(stderr=True), time.perf_counter()
-    with (
-        tempfile.TemporaryDirectory(prefix="gal-demo-")
-        if folder is None
-        else nullcontext(str(folder)) as place,
-        screen.status("starting", spinner="dots") as spinner,
-    ):
+    made: Any = (
+        tempfile.TemporaryDirectory(prefix="gal-demo-") if folder is None else nullcontext(str(folder))
+    )
+    with made as place, screen.status("starting", spinner="dots") as spinner:
 
         def say(line: str) -> None:
             screen.print(f"[dim]{time.perf_counter() - started:5.1f} s  {escape(line)}[/]")
@@ -90,33 +87,33 @@ def demo(
 
 def print_demo(facts: DemoFacts, out: Console) -> None:
     """What the demo found, for people: in a terminal of 80 columns it fits one screen."""
-    from gal_bench.demo.demo_report import reveals
+    from gal.evaluate.reporting.learned import gained_by
+    from gal_bench.demo.four_nodes import reveals
 
-    _print_brought(facts, out)
+    out.print(f"\n[bold]What it brought[/]: R2 on {facts.predicted_rows} patients that no model has seen")
+    scores = {
+        "clinic alone": facts.alone,
+        "with assistance": facts.assisted,
+        f"pooled ({facts.pooled_model} on all columns)": facts.pooled,
+    }
+    for name, score in scores.items():
+        out.print(f"  {escape(name.ljust(max(map(len, scores))))} {score:z.3f}")
+    out.print(f"  {_gain(facts)}")
+    out.print(f"  The gain came from {escape(gained_by(facts.contributions))}.")
     _print_left(facts, out)
     out.print("[bold]What this reveals[/]")
     for sentence in reveals(facts):
         out.print(f"  {escape(sentence)}")
     out.print("\n[bold]What was checked[/]")
-    for sentence in (_missed(facts), _same(facts), _separated(facts)):
+    for sentence in _checked(facts):
         out.print(f"  {sentence}")
-    _print_next(facts, out)
-
-
-def _print_brought(facts: DemoFacts, out: Console) -> None:
-    from gal.evaluate.reporting.learned import gained_by
-
-    out.print(f"\n[bold]What it brought[/]: R2 on {facts.predicted_rows} patients that no model has seen")
-    rows = {
-        "clinic alone": facts.alone,
-        "with assistance": facts.assisted,
-        f"pooled ({facts.pooled_model} on all columns)": facts.pooled,
-    }
-    wide = max(map(len, rows))
-    for name, score in rows.items():
-        out.print(f"  {escape(name.ljust(wide))} {score:z.3f}")
-    out.print(f"  {_gain(facts)}")
-    out.print(f"  The gain came from {escape(gained_by(facts.contributions))}.")
+    gal = program_name()
+    out.print("\n[bold]What next[/]")
+    out.print(f"  The report, for your browser: {escape(facts.report)}")
+    out.print(f"  Your table: {gal} simulate TABLE.csv --target LABEL --write-organizations O.toml")
+    out.print("  Two organizations by hand: README.md, 'Nodes by hand'")
+    if facts.folder is not None:
+        out.print(f"  The four folders: {escape(facts.folder)}")
 
 
 def _gain(facts: DemoFacts) -> str:
@@ -132,74 +129,46 @@ def _gain(facts: DemoFacts) -> str:
 
 
 def _print_left(facts: DemoFacts, out: Console) -> None:
+    """The contents with the most bytes first; small agreements on what is done are not named."""
     from gal.evaluate.wording import bytes_in_words
 
     out.print("\n[bold]What left each organization[/], by the four audit logs: no column, no model")
-    rows = [
-        (
-            name,
-            f"{', '.join(_contents(left))} to {', '.join(left.to)}",
-            f"{sum(left.messages.values()):,} messages, {bytes_in_words(sum(left.n_bytes.values()))}",
-        )
-        for name, left in facts.left.items()
-    ]
+    rows = []
+    for name, left in facts.left.items():
+        sums: dict[str, int] = {}
+        for kind, n_bytes in left["n_bytes"].items():
+            sums[WORDS.get(kind, kind)] = sums.get(WORDS.get(kind, kind), 0) + n_bytes
+        contents = sorted(sums.keys() - {"agreements"}, key=lambda one: (-sums[one], one))
+        what = f"{', '.join(contents)} to {', '.join(left['to'])}"
+        size = f"{sum(left['messages'].values()):,} messages, {bytes_in_words(sum(sums.values()))}"
+        rows.append((name, what, size))
     wide = [max(len(row[place]) for row in rows) for place in range(3)]
     for name, what, size in rows:
         out.print(escape(f"  {name.ljust(wide[0])} {what.ljust(wide[1])} {size.rjust(wide[2])}"))
 
 
-def _contents(left: Left) -> list[str]:
-    """What is in the messages, the most bytes first; small agreements on what is done are not named."""
-    sums: dict[str, int] = {}
-    for kind, n_bytes in left.n_bytes.items():
-        what = WORDS.get(kind, kind)
-        sums[what] = sums.get(what, 0) + n_bytes
-    return [what for what in sorted(sums, key=lambda one: -sums[one]) if what != "agreements"]
-
-
-def _missed(facts: DemoFacts) -> str:
-    one = facts.killed
-    if one is None:
-        return "[yellow]Learning ended before a node was killed. Run the demo again to see that.[/]"
-    missed = facts.missed.get(one.organization, [])
-    if missed:
-        return f"[yellow]The killed node missed these rounds: {', '.join(map(str, missed))}.[/]"
-    return "The killed node missed no round."
-
-
-def _same(facts: DemoFacts) -> str:
+def _checked(facts: DemoFacts) -> list[str]:
+    missed = "The killed node missed no round."
+    if facts.killed is None:
+        missed = "[yellow]Learning ended before a node was killed. Run the demo again to see that.[/]"
+    elif rounds := facts.missed.get(facts.killed["organization"]):
+        missed = f"[yellow]The killed node missed these rounds: {', '.join(map(str, rounds))}.[/]"
+    same = "[red]Model or predictions differ from those of one process. Please report this.[/]"
     if facts.identical:
-        return "Model and predictions equal those of one process, bit for bit."
-    return "[red]Model or predictions differ from those of one process. Please report this.[/]"
-
-
-def _separated(facts: DemoFacts) -> str:
-    found = facts.separated
-    if found.by == "landlock" and found.refused == found.tried:
-        return f"The sandbox (Landlock) refused all {found.tried} tries to look into a partner's folder."
-    return (
-        f"[yellow]This system has no sandbox (Landlock): {found.refused} of {found.tried} tries to look into "
-        "a partner's folder were refused. Give each organization a machine or a user of its own.[/]"
-    )
-
-
-def _print_next(facts: DemoFacts, out: Console) -> None:
-    gal = program_name()
-    out.print("\n[bold]What next[/]")
-    out.print(f"  The report, for your browser: {escape(facts.report)}")
-    out.print(f"  Your table: {gal} simulate TABLE.csv --target LABEL --write-organizations O.toml")
-    out.print("  Two organizations by hand: README.md, 'Nodes by hand'")
-    if facts.folder is not None:
-        out.print(f"  The four folders: {escape(facts.folder)}")
+        same = "Model and predictions equal those of one process, bit for bit."
+    tried, refused = facts.separated["tried"], facts.separated["refused"]
+    separated = f"The sandbox (Landlock) refused all {tried} tries to look into a partner's folder."
+    if facts.separated["by"] != "landlock" or refused < tried:
+        separated = (
+            f"[yellow]This system has no sandbox (Landlock): {refused} of {tried} tries to look into a "
+            "partner's folder were refused. Give each organization a machine or a user of its own.[/]"
+        )
+    return [missed, same, separated]
 
 
 def program_name() -> str:
     """How this program is called from here: ``gal``, or a path where that finds no gal or another one."""
-    started = Path(sys.argv[0])
-    found = shutil.which("gal")
+    started, found = Path(sys.argv[0]), shutil.which("gal")
     if started.name != "gal" or (found is not None and Path(found).resolve() == started.resolve()):
         return "gal"
     return str(started)
-
-
-__all__ = ["demo", "print_demo"]

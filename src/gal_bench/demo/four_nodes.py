@@ -10,14 +10,17 @@ import csv
 import json
 import shutil
 import socket
+import sqlite3
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from signal import SIGSTOP
+from signal import SIGKILL
 from subprocess import Popen
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,11 +28,7 @@ from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError, NodeError
 from gal_bench.demo.confined import NOTES
-from gal_bench.demo.kill import Killed, RoundPrinter, kill_and_restart, wait_until
 from gal_bench.demo.processes import LOG, Processes, Say
-
-if TYPE_CHECKING:
-    from gal_bench.demo.demo_checks import Revealed
 
 PARTS = {
     "clinic": ["age", "sex", "bp"],
@@ -38,16 +37,20 @@ PARTS = {
     "hospital": ["s5", "s6"],
 }
 """Who holds which columns; the first wants to predict."""
-
 HOLDER, TASK, LABEL, ROW_ID = "clinic", "progression", "progression", "patient"
+OTHERS = [name for name in PARTS if name != HOLDER]
 VICTIM = "lab"
 ROUNDS = 8
 NEW = 110
 """Patients that are not learned, only predicted."""
-UNKNOWN_TO_VICTIM = 12
-"""Patients whom one organization does not know; some of them new ones."""
 REPORT = "demo-report.html"
 """The page that the demo writes."""
+AWAY = 0.5
+"""Seconds between the kill and the restart, so that the others are seen to wait."""
+PATIENCE = 180.0
+"""Seconds after which the demo gives up waiting for what should take a few."""
+BAR = 20
+"""Letters of the bar that stands for the loss before round 1."""
 
 
 @dataclass(frozen=True)
@@ -59,34 +62,15 @@ class Patients:
     y: NDArray[np.float64]
     learned: NDArray[np.intp]
     new: NDArray[np.intp]
-    known: Mapping[str, NDArray[np.intp]]
-    """By organization: positions of its patients, in its own order."""
 
     def rows_of(self, name: str) -> pd.DataFrame:
-        """What one organization holds; the label holder also has labels, of the learned patients."""
-        rows = self.table.iloc[self.known[name]][PARTS[name]]
-        return rows.assign(**{LABEL: self.y[self.known[name]]}) if name == HOLDER else rows
-
-
-@dataclass(frozen=True)
-class Left:
-    """What left one organization, by kind of message, from its audit log."""
-
-    messages: Mapping[str, int]
-    n_bytes: Mapping[str, int]
-    to: Sequence[str]
-    entries: int
-    """Of the whole log, whose chain of hashes was verified."""
-
-
-@dataclass(frozen=True)
-class Separated:
-    """Whether processes could look into the folders of other organizations."""
-
-    by: str
-    """"landlock", or "nothing" where the kernel cannot."""
-    tried: int
-    refused: int
+        """What one organization holds, in its own order; the label holder also has labels, of the learned
+        patients.
+        """
+        if name == HOLDER:
+            return self.table.iloc[self.learned][PARTS[name]].assign(**{LABEL: self.y[self.learned]})
+        order = np.random.default_rng(list(PARTS).index(name)).permutation(len(self.table))
+        return self.table.iloc[order][PARTS[name]]
 
 
 @dataclass(frozen=True)
@@ -99,27 +83,23 @@ class DemoFacts:
     gain: tuple[float, float]
     """95 % interval of what assistance adds to the score."""
     pooled_model: str
-    metric: str
     learned_rows: int
     predicted_rows: int
-    degraded_rows: int
-    unknown_rows: Mapping[str, int]
-    """By organization: learned patients whom it does not know."""
     rounds: int
     rounds_learned: int
     seconds: float
-    learning_seconds: float
-    bytes: Mapping[str, int]
-    """``sent`` and ``received`` by the label holder, for everything."""
     contributions: Mapping[str, Any]
     """As ``gal learn --json`` has them."""
-    left: Mapping[str, Left]
-    killed: Killed | None
+    left: Mapping[str, Mapping[str, Any]]
+    """By organization what left it, from its audit log: messages and n_bytes by kind, to whom, entries."""
+    killed: Mapping[str, Any] | None
     missed: Mapping[str, list[int]]
     identical: bool
     """Whether ensemble and predictions equal those of one process, bit for bit."""
-    revealed: Revealed
-    separated: Separated
+    revealed: Mapping[str, int]
+    """As ``checks.revealed`` has it."""
+    separated: Mapping[str, Any]
+    """Whether processes could look into the folders of others: by "landlock" or "nothing", tried, refused."""
     folder: str | None
     report: str
     """The HTML page."""
@@ -130,19 +110,13 @@ class DemoFacts:
 
 
 def spread_patients() -> Patients:
-    """442 real patients of scikit-learn's diabetes data: who knows whom, and who is only predicted."""
+    """442 real patients of scikit-learn's diabetes data: who is learned, and who is only predicted."""
     from sklearn.datasets import load_diabetes
 
     columns, target = load_diabetes(return_X_y=True, as_frame=True, scaled=False)
     table = columns.set_axis(pd.Index(np.arange(len(columns)) + 1001, name=ROW_ID))
-    rng = np.random.default_rng(0)
-    order = rng.permutation(len(table))
-    new, learned = np.sort(order[:NEW]), np.sort(order[NEW:])
-    everybody = np.arange(len(table))
-    unknown = rng.choice(everybody, UNKNOWN_TO_VICTIM, replace=False)
-    known = {name: rng.permutation(everybody) for name in PARTS}
-    known[VICTIM] = rng.permutation(np.setdiff1d(everybody, unknown))
-    return Patients(table, target.to_numpy(dtype=np.float64), learned, new, known | {HOLDER: learned})
+    order = np.random.default_rng(0).permutation(len(table))
+    return Patients(table, target.to_numpy(dtype=np.float64), np.sort(order[NEW:]), np.sort(order[:NEW]))
 
 
 def run_demo(
@@ -151,8 +125,6 @@ def run_demo(
     """Everything, in this empty folder; ``program`` runs a command of gal sandboxed in
     the folder of an organization. The page is written to ``report``.
     """
-    from gal_bench.demo.demo_report import write_demo_report
-
     started = time.perf_counter()
     patients = spread_patients()
     homes = {name: folder / name for name in PARTS}
@@ -160,35 +132,32 @@ def run_demo(
         _make_nodes(processes, patients, say)
         say("Nodes start. Three join the task (gal serve, gal invite, gal join).")
         serving = {name: processes.start(name, "serve", "--level", "warning") for name in PARTS}
-        _invite(processes)
+        purpose = "How will a patient's diabetes progress within a year?"
+        processes.run(HOLDER, "invite", TASK, *OTHERS, "--rounds", str(ROUNDS), "--purpose", purpose)
+        _carry(processes, f"{TASK}.invitation", HOLDER, OTHERS)
+        processes.together({name: [["join", f"received/{TASK}.invitation", "--yes"]] for name in OTHERS})
         learned, killed = _learn_with_a_kill(processes, serving, say)
-        predictions, facts = _predict(processes, patients, say)
+        say(f"The {HOLDER} predicts {len(patients.new)} new patients (gal predict).")
+        processes.run(HOLDER, "predict", TASK, "new.csv", "--out", "predictions.csv")
         say("Nodes stop. Audit logs (gal audit) and all claims are verified.")
         processes.end(list(serving.values()))
         printed = processes.together({name: [["audit", "--json"]] for name in PARTS})
-        audits = {name: json.loads(one[0]) for name, one in printed.items()}
-    judged = _judge(patients, homes[HOLDER], predictions)
     found = DemoFacts(
-        **judged,
-        metric="r2",
+        **_judge(patients, homes[HOLDER]),
         learned_rows=learned["n_rows"],
-        predicted_rows=facts["n_rows"],
-        degraded_rows=facts["degraded"],
-        unknown_rows={name: count for name, count in learned["unknown_rows"].items() if count},
+        predicted_rows=len(patients.new),
         rounds=learned["rounds"],
         rounds_learned=learned["rounds_learned"],
         seconds=time.perf_counter() - started,
-        learning_seconds=learned["seconds"],
-        bytes=_traffic(audits[HOLDER]),
         contributions=learned["contributions"],
-        left={name: what_left(audit) for name, audit in audits.items()},
+        left={name: what_left(json.loads(one)) for name, [one] in printed.items()},
         killed=killed,
         missed=learned["missed"],
-        separated=_separated(homes.values()),
+        separated=_separated(homes),
         folder=str(folder) if kept else None,
         report=str(report),
     )
-    write_demo_report(found, learned, homes[HOLDER], report)
+    _write_report(found, learned, homes[HOLDER], report)
     return found
 
 
@@ -200,9 +169,6 @@ def check_empty(folder: Path) -> None:
         )
 
 
-# Before learning
-
-
 def _make_nodes(processes: Processes, patients: Patients, say: Say) -> None:
     """Each organization gets its folder and data, makes its own key, and takes in
     the cards of those it works with.
@@ -211,27 +177,17 @@ def _make_nodes(processes: Processes, patients: Patients, say: Say) -> None:
     for name, home in processes.homes.items():
         home.mkdir(mode=0o700, parents=True)
         patients.rows_of(name).to_csv(home / "rows.csv")
-    new = patients.table.iloc[patients.new][PARTS[HOLDER]]
-    new.to_csv(processes.homes[HOLDER] / "new.csv")
-    listen = f"127.0.0.1:{_free_port()}"
+    patients.table.iloc[patients.new][PARTS[HOLDER]].to_csv(processes.homes[HOLDER] / "new.csv")
     own = {name: ["init", name, "--home", ".", "--data", "rows.csv", "--row-id", ROW_ID] for name in PARTS}
-    own[HOLDER] += ["--label", LABEL, "--listen", listen]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        own[HOLDER] += ["--label", LABEL, "--listen", f"127.0.0.1:{free.getsockname()[1]}"]
     processes.together({name: [command] for name, command in own.items()})
-    others = [name for name in PARTS if name != HOLDER]
-    for name in others:
+    for name in OTHERS:
         _carry(processes, f"{name}.card", name, [HOLDER])
-    _carry(processes, f"{HOLDER}.card", HOLDER, others)
-    adding = {name: [["cards", "add", f"received/{HOLDER}.card"]] for name in others}
-    adding[HOLDER] = [["cards", "add", f"received/{name}.card"] for name in others]
+    _carry(processes, f"{HOLDER}.card", HOLDER, OTHERS)
+    adding = {name: [["cards", "add", f"received/{HOLDER}.card"]] for name in OTHERS}
+    adding[HOLDER] = [["cards", "add", f"received/{name}.card"] for name in OTHERS]
     processes.together(adding)
-
-
-def _invite(processes: Processes) -> None:
-    others = [name for name in PARTS if name != HOLDER]
-    purpose = "How will a patient's diabetes progress within a year?"
-    processes.run(HOLDER, "invite", TASK, *others, "--rounds", str(ROUNDS), "--purpose", purpose)
-    _carry(processes, f"{TASK}.invitation", HOLDER, others)
-    processes.together({name: [["join", f"received/{TASK}.invitation", "--yes"]] for name in others})
 
 
 def _carry(processes: Processes, file: str, sender: str, receivers: Sequence[str]) -> None:
@@ -242,90 +198,137 @@ def _carry(processes: Processes, file: str, sender: str, receivers: Sequence[str
         shutil.copy(processes.homes[sender] / file, place)
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
 # Learning, with a kill
 
 
 def _learn_with_a_kill(
     processes: Processes, serving: dict[str, Popen[str]], say: Say
-) -> tuple[dict[str, Any], Killed | None]:
-    """Learn; meanwhile one organization is killed in the middle of a round, and started again."""
-    home = processes.homes[HOLDER]
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Learn; meanwhile one organization is killed and started again, which is told, too."""
+    home, killed = processes.homes[HOLDER], threading.Event()
     wait_until(lambda: (home / "control.json").exists(), serving, processes)
     say(f"The {HOLDER} learns (gal learn). First the nodes agree on the rows.")
-    # A process that does not run answers nothing: the label holder waits for it in the round that follows.
-    rounds = RoundPrinter(say, lambda: processes.signal(serving[VICTIM], SIGSTOP))
+
+    def kill() -> None:
+        processes.signal(serving[VICTIM], SIGKILL)
+        say(f"The {VICTIM}'s node is killed after round 1 (kill -9). The {HOLDER} waits.")
+        killed.set()
+
     with ThreadPoolExecutor(1) as pool:
-        learning = pool.submit(_learn, home, rounds)
+        learning = pool.submit(_learn, home, RoundPrinter(say, kill))
         try:
-            killed = kill_and_restart(processes, serving, (HOLDER, VICTIM), rounds, say)
+            while not (killed.wait(0.05) or learning.done()):
+                pass
+            told = _restart(processes, serving, say) if killed.is_set() else None
             learned = learning.result()
         except BaseException:
             processes.kill_all()  # the pool waits for its thread, and that for the node
             raise
     if learned["rounds"] < learned["rounds_learned"]:
         say(f"  The model keeps {learned['rounds']} rounds: later ones did not help validation rows.")
-    return learned, killed
+    return learned, told
 
 
-def _learn(home: Path, rounds: RoundPrinter) -> dict[str, Any]:
+def _restart(processes: Processes, serving: dict[str, Popen[str]], say: Say) -> dict[str, Any]:
+    """Start the killed node again: who it was, after which round, how long it was away."""
+    gone, home = time.perf_counter(), processes.homes[VICTIM]
+    time.sleep(AWAY)
+    joined = _times_joined(home)
+    serving[VICTIM] = processes.start(VICTIM, "serve", "--level", "warning")
+    wait_until(lambda: _times_joined(home) > joined, serving, processes)
+    away = time.perf_counter() - gone
+    say(f"The {VICTIM}'s node is started again (gal serve). It resumes after {away:.1f} s.")
+    return {"organization": VICTIM, "round": 1, "seconds_away": away}
+
+
+def _times_joined(home: Path) -> int:
+    """By its audit log, read only: the node may be in the middle of writing."""
+    query = "SELECT count(*) FROM audit WHERE direction = 'out' AND kind = 'joined'"
+    address = f"{(home / 'state.sqlite').as_uri()}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True, timeout=5)) as records:
+        return int(records.execute(query).fetchone()[0])
+
+
+def wait_until(happened: Callable[[], bool], serving: Mapping[str, Popen[str]], processes: Processes) -> None:
+    """Wait; a node that ended instead is an error, with its last words."""
+    until = time.monotonic() + PATIENCE
+    while not happened():
+        for name, process in serving.items():
+            if process.poll() is not None:
+                said = (processes.homes[name] / LOG).read_text(encoding="utf-8").strip().splitlines()
+                raise NodeError(f"the node of {name} ended: {' '.join(said[-3:])}")
+        if time.monotonic() > until:
+            raise NodeError(f"the nodes were not ready within {PATIENCE:g} s: look at {LOG} in their folders")
+        time.sleep(0.05)
+
+
+def _learn(home: Path, on_event: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
     """Ask the running node to learn, as ``gal learn`` does, and pass on what happens."""
     from gal.node.runtime.control import ask_node, running_node
 
-    try:
-        with running_node(home) as connection:
-            if connection is None:
-                raise NodeError(f"the node of {HOLDER} takes no commands: look at {LOG} in its folder")
-            patience = {"join": 60.0, "deadline": 600.0, "quorum": 0}
-            asked = {"task": TASK, "resume": False, "anew": False, "patience": patience}
-            learned: dict[str, Any] = ask_node(connection, "learn", asked, rounds)
-            return learned
-    finally:
-        rounds.end()
+    with running_node(home) as connection:
+        if connection is None:
+            raise NodeError(f"the node of {HOLDER} takes no commands: look at {LOG} in its folder")
+        patience = {"join": 60.0, "deadline": 600.0, "quorum": 0}
+        asked = {"task": TASK, "resume": False, "anew": False, "patience": patience}
+        learned: dict[str, Any] = ask_node(connection, "learn", asked, on_event)
+        return learned
+
+
+class RoundPrinter:
+    """Says how each round ended, as it ends. ``kill`` is called after round 1."""
+
+    def __init__(self, say: Say, kill: Callable[[], None]) -> None:
+        self._say, self._kill = say, kill
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        """One event of the label holder's learning; only rounds are said."""
+        if event["event"] != "round":
+            return
+        share = event["train_loss"] / event["initial"]["train_loss"]
+        if event["round"] == 1:
+            self._say(described(0, 1.0))
+        self._say(described(event["round"], share))
+        if event["round"] == 1:
+            self._kill()
+
+
+def described(round: int, share: float) -> str:
+    """A round's loss as a share of the loss before round 1, as a number and as a bar.
+
+    >>> print(described(0, 1.0))
+      round 0: loss 100.0 % ████████████████████ (mean squared error)
+    >>> print(described(2, 0.25))
+      round 2: loss  25.0 % █████
+    """
+    unit = "" if round else " (mean squared error)"
+    return f"  round {round}: loss {100 * share:5.1f} % {'█' * int(BAR * share + 0.5)}{unit}"
 
 
 # After learning
 
 
-def _predict(processes: Processes, patients: Patients, say: Say) -> tuple[dict[int, float], dict[str, Any]]:
-    """Predictions by patient, and what the command says of them."""
-    say(f"The {HOLDER} predicts {len(patients.new)} new patients (gal predict).")
-    printed = processes.run(HOLDER, "predict", TASK, "new.csv", "--out", "predictions.csv", "--json")
-    with (processes.homes[HOLDER] / "predictions.csv").open(newline="", encoding="utf-8") as file:
-        # Not with pandas: by its default some numbers come out one bit off.
-        found = {int(row[ROW_ID]): float(row["prediction"]) for row in csv.DictReader(file)}
-    return found, json.loads(printed)
-
-
-def _judge(patients: Patients, home: Path, predictions: Mapping[int, float]) -> dict[str, Any]:
+def _judge(patients: Patients, home: Path) -> dict[str, Any]:
     """Scores on the new patients, whether one process computes the same, and what attacks find."""
     from threadpoolctl import threadpool_limits
 
     from gal.evaluate.metrics import r2
-    from gal_bench.demo.demo_checks import InOneProcess, baseline_predictions, gain_interval, revealed
+    from gal_bench.demo.checks import InOneProcess, baseline_predictions, gain_interval, revealed
 
-    order = [*(name for name in PARTS if name != HOLDER), HOLDER]
-    tables = {name: patients.table.iloc[np.sort(patients.known[name])][PARTS[name]] for name in order}
-    tables[HOLDER] = patients.table[PARTS[HOLDER]]
-    ids = patients.table.index.to_numpy()
-    learned, y, truth = ids[patients.learned], patients.y[patients.learned], patients.y[patients.new]
+    with (home / "predictions.csv").open(newline="", encoding="utf-8") as file:
+        # Not with pandas: by its default some numbers come out one bit off.
+        predicted = {int(row[ROW_ID]): float(row["prediction"]) for row in csv.DictReader(file)}
+    assisted = np.array([predicted[patient] for patient in patients.table.index[patients.new]])
+    y, truth = patients.y[patients.learned], patients.y[patients.new]
     with threadpool_limits(1):
-        again = InOneProcess(tables)
-        ensemble, output = again.run(learned, y, ids[patients.new], ROUNDS)
+        again = InOneProcess({name: patients.table[PARTS[name]] for name in (*OTHERS, HOLDER)})
+        ensemble, output = again.run(patients.learned, y, patients.new, ROUNDS)
         alone, pooled, pooled_model = baseline_predictions(
             patients.table, patients.y, PARTS, patients.learned, patients.new, ROUNDS
         )
-        found = revealed(again, learned, y, HOLDER)
-    assisted = np.array([predictions[patient] for patient in ids[patients.new].tolist()])
-    outputs = {"alone": alone, "assisted": assisted, "pooled": pooled}
+        found = revealed(again, patients.learned, y)
     return {
-        **{name: r2(truth, one) for name, one in outputs.items()},
+        **{"alone": r2(truth, alone), "assisted": r2(truth, assisted), "pooled": r2(truth, pooled)},
         "gain": gain_interval(truth, alone, assisted),
         "pooled_model": pooled_model,
         "identical": _learned_ensemble(home) == ensemble and bool((assisted == output).all()),
@@ -346,32 +349,64 @@ def _learned_ensemble(home: Path) -> Any:
     return None if learned is None or learned.outcome is None else ensemble_of(learned.outcome.ensemble)
 
 
-def what_left(audit: Mapping[str, Any]) -> Left:
+def what_left(audit: Mapping[str, Any]) -> dict[str, Any]:
     """What left an organization, from what ``gal audit --json`` says."""
     out = [one for one in audit["summary"] if one["direction"] == "out"]
-    messages: dict[str, int] = {}
-    n_bytes: dict[str, int] = {}
+    found: dict[str, Any] = {"messages": {}, "n_bytes": {}, "to": sorted({one["peer"] for one in out})}
     for one in out:
-        messages[one["kind"]] = messages.get(one["kind"], 0) + one["messages"]
-        n_bytes[one["kind"]] = n_bytes.get(one["kind"], 0) + one["n_bytes"]
-    return Left(messages, n_bytes, sorted({one["peer"] for one in out}), audit["n"])
+        for what in ("messages", "n_bytes"):
+            found[what][one["kind"]] = found[what].get(one["kind"], 0) + one[what]
+    return found | {"entries": audit["n"]}
 
 
-def _traffic(audit: Mapping[str, Any]) -> dict[str, int]:
-    named = {"out": "sent", "in": "received"}
-    return {
-        said: sum(one["n_bytes"] for one in audit["summary"] if one["direction"] == direction)
-        for direction, said in named.items()
-    }
-
-
-def _separated(homes: Any) -> Separated:
+def _separated(homes: Mapping[str, Path]) -> dict[str, Any]:
     """What the processes noted when they tried to look into other folders."""
-    notes = [
-        json.loads(line) for home in homes for line in (home / NOTES).read_text(encoding="utf-8").splitlines()
-    ]
-    tried = sum(len(one["tried"]) for one in notes)
-    closed = all(one["closed"] for one in notes)
-    return Separated(
-        "landlock" if closed else "nothing", tried, tried - sum(len(one["reached"]) for one in notes)
+    texts = [(home / NOTES).read_text(encoding="utf-8") for home in homes.values()]
+    notes = [json.loads(line) for text in texts for line in text.splitlines()]
+    tried = sum(one["tried"] for one in notes)
+    by = "landlock" if all(one["closed"] for one in notes) else "nothing"
+    return {"by": by, "tried": tried, "refused": tried - sum(len(one["reached"]) for one in notes)}
+
+
+def _write_report(found: DemoFacts, learned: Mapping[str, Any], home: Path, path: Path) -> None:
+    """Write the report of the version that was learned; its answer is about the new patients."""
+    from gal.cli.learning import report_of_version
+    from gal.evaluate.reporting.facts import PRIVACY
+    from gal.evaluate.reporting.writing import write_report
+
+    facts = report_of_version(home, learned)
+    low, high = found.gain
+    page = replace(
+        facts,
+        title=f"The demo: did assistance help the {HOLDER}?",
+        question=f"The demo: did assistance help the {HOLDER} to predict {TASK}?",
+        answer=(
+            f"{'Yes' if low > 0 else 'No clear difference'}: with assistance, R² on {found.predicted_rows} "
+            f"new patients is {found.assisted:.3f} instead of {found.alone:.3f}, a gain of "
+            f"{found.assisted - found.alone:.3f} (95 % confidence: {low:.3f} to {high:.3f})."
+        ),
+        verdict="helps" if low > 0 else "hurts" if high < 0 else "unclear",
+        more=[
+            f"A pooled model ({found.pooled_model}) reaches {found.pooled:.3f}.",
+            f"In cross-validation: {facts.answer}",
+            *facts.more,
+        ],
+        sections={**facts.sections, PRIVACY: [learned["privacy"]["words"], *reveals(found)]},
+        plain=found.to_json() | {"learned": dict(learned)},
     )
+    write_report(page, path)
+
+
+def reveals(found: DemoFacts) -> list[str]:
+    """What plain residuals and fitted values reveal, as attacks measured it."""
+    said = found.revealed
+
+    def of(what: str) -> str:
+        every = said[f"of_{what}"]
+        return f"all {every}" if said[what] == every else f"{said[what]} of {every}"
+
+    return [
+        f"Residuals: a partner that knows two labels can work out {of('labels')} labels.",
+        f"Fitted values: the {HOLDER} can work out {of('columns')} columns of its partners.",
+        f"It must know {said['known_rows']} patients for that. How to limit this: README.md, 'Privacy'.",
+    ]

@@ -10,22 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from gal.errors import NodeError
 
 Say = Callable[[str], None]
+LOG = "serve.log"
 QUIET = {
     **{"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "160"},
     **{"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     **{"no_proxy": "127.0.0.1", "no_grpc_proxy": "127.0.0.1"},
 }
-"""Plain text; as many threads for computing as the check in one process has; and
-no proxy on the way to oneself.
-"""
-
-LOG = "serve.log"
+"""Plain text; as many threads as the check in one process has; no proxy on the way to oneself."""
 
 
 class Processes:
@@ -33,18 +29,15 @@ class Processes:
 
     def __init__(self, program: Sequence[str], homes: Mapping[str, Path]) -> None:
         self._program, self.homes = list(program), dict(homes)
-        self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[str]] = set()
-        self._ending = False
+        self._lock, self._ending = threading.Lock(), False
+        self._started: list[subprocess.Popen[str]] = []
         # All read this pipe and nobody writes: it ends when this process does, however that ends.
         self._lifeline, self._held = os.pipe()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill_all()
         os.close(self._lifeline)
         os.close(self._held)
@@ -58,8 +51,6 @@ class Processes:
         """What a command prints, once it is done; NodeError where it failed."""
         process = self._open(name, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         printed, said = process.communicate()
-        with self._lock:
-            self._running.discard(process)
         if process.returncode != 0:
             lines = [line.strip() for line in said.splitlines() if line.strip()]
             why = "\n".join(lines[-5:]) or f"exit status {process.returncode}"
@@ -68,16 +59,16 @@ class Processes:
 
     def together(self, commands: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, list[str]]:
         """Run each organization's commands in order, all organizations side by side; what they printed."""
+
+        def in_order(name: str) -> list[str]:
+            return [self.run(name, *command) for command in commands[name]]
+
         with ThreadPoolExecutor(len(commands)) as pool:
-            jobs = {name: pool.submit(self._in_order, name, ordered) for name, ordered in commands.items()}
             try:
-                return {name: job.result() for name, job in jobs.items()}
+                return dict(zip(commands, pool.map(in_order, commands), strict=True))
             except BaseException:
                 self.kill_all()  # the pool waits for its threads, and these for their processes
                 raise
-
-    def _in_order(self, name: str, commands: Sequence[Sequence[str]]) -> list[str]:
-        return [self.run(name, *command) for command in commands]
 
     def signal(self, process: subprocess.Popen[str], number: signal.Signals) -> None:
         """Send a signal to a process and to what it started."""
@@ -85,14 +76,11 @@ class Processes:
             os.killpg(process.pid, number)
         if number == signal.SIGKILL:
             process.wait()
-            with self._lock:
-                self._running.discard(process)
 
     def end(self, processes: Sequence[subprocess.Popen[str]], seconds: float = 20) -> None:
         """End processes cleanly, as systemd would: SIGTERM, and SIGKILL where that does not help."""
         for process in processes:
-            with suppress(ProcessLookupError):
-                process.terminate()
+            process.terminate()
         for process in processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(seconds)
@@ -102,9 +90,9 @@ class Processes:
         """End everything that still runs, and start nothing any more."""
         with self._lock:
             self._ending = True
-            running = list(self._running)
-        for process in running:
-            self.signal(process, signal.SIGKILL)
+        for process in self._started:
+            if process.poll() is None:
+                self.signal(process, signal.SIGKILL)
 
     def _open(self, name: str, command: Sequence[str], **streams: object) -> subprocess.Popen[str]:
         home = self.homes[name]
@@ -121,5 +109,5 @@ class Processes:
                 text=True,
                 **streams,  # type: ignore[call-overload]
             )
-            self._running.add(process)
+            self._started.append(process)
         return process
