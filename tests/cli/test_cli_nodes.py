@@ -160,7 +160,6 @@ def test_a_new_node_for_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ("words", "said"),
     [
         (["a/b"], "a/b"),
-        (["shop", "--key", "k.pem"], "--key, --certificate and --roots"),
         (["shop", "--listen", "nowhere"], "host:port"),
         (["shop", "--listen", "127.0.0.1:99999"], "99999"),
     ],
@@ -208,7 +207,7 @@ def test_cards(town: Town, tmp_path: Path) -> None:
     before = gal("status", "--home", tmp_path / "shop", "--json").facts["fingerprint"]
     rotated = gal("cards", "rotate", "--home", tmp_path / "shop", "--json").facts
     assert rotated["fingerprint"] != before
-    gal("cards", "add", rotated["card"], "--home", town.clinic, "--name", "store")
+    gal("cards", "add", rotated["card"], "--home", town.clinic, "--name", "store", "--replace")
     assert "not known any more" in gal("cards", "remove", "store", "--home", town.clinic).out
     assert "store" in gal("cards", "remove", "store", "--home", town.clinic, code=3).err
     (tmp_path / "x.card").write_text("no card")

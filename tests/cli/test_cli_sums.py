@@ -39,7 +39,7 @@ def homes(tmp_path: Path) -> Path:
             table["label"] = rng.normal(size=120)
         table.to_csv(home / "rows.csv", index=False)
         own = {"label": "label", "bind": f"127.0.0.1:{port}"} if name == "clinic" else {}
-        init_node(home, name, source="rows.csv", row_id="id", **own)  # type: ignore[arg-type]
+        init_node(home, name, source="rows.csv", row_id="id", **own)
     for name in OTHERS:
         introduce(tmp_path, name, "clinic", f"127.0.0.1:{port}")
         introduce(tmp_path, "clinic", name)

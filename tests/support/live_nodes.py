@@ -6,7 +6,6 @@ import datetime
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,7 +121,7 @@ def raw_call(who: House, card: Card, frames: Iterable[bytes]) -> Iterator[Any]:
         end.wait(patient(60))
 
     credentials = grpc.ssl_channel_credentials(
-        card.trusted, who.identity.private_key, who.identity.certificate
+        card.certificate, who.identity.private_key, who.identity.certificate
     )
     options = [("grpc.ssl_target_name_override", "node.gal"), ("grpc.use_local_subchannel_pool", 1)]
     with grpc.secure_channel(card.address, credentials, options=options) as channel:
@@ -151,29 +150,6 @@ def residual_message(n_rows: int, value: float, number: int = 1) -> Message:
     return Message("fit", "0" * 32, 1, f"request {number}", fields, {"residual": residual})
 
 
-@dataclass
-class Authority:
-    """A small certificate authority, such as a company has."""
-
-    key: ec.EllipticCurvePrivateKey
-    certificate: bytes
-
-    def identity(self, name: str, hosts: list[x509.GeneralName]) -> Identity:
-        """A node's identity with a certificate of this authority."""
-        mine = make_identity(name)
-        leaf = issue(mine, self.key, x509.load_pem_x509_certificate(self.certificate).subject, hosts=hosts)
-        return Identity(name, mine.private_key, leaf, self.certificate)
-
-
-def authority() -> Authority:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Company CA")])
-    certificate = _builder(subject, subject, key.public_key()).add_extension(
-        x509.BasicConstraints(ca=True, path_length=None), critical=True
-    )
-    return Authority(key, certificate.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
-
-
 def issue(
     subject: Identity, key: ec.EllipticCurvePrivateKey, issuer: x509.Name, *, hosts: list[x509.GeneralName]
 ) -> bytes:
@@ -194,30 +170,6 @@ def issued_by(known: Identity, name: str, *, with_chain: bool) -> Identity:
     issuer = x509.load_pem_x509_certificate(known.certificate).subject
     leaf = issue(fresh, key, issuer, hosts=[x509.DNSName("node.gal")])
     return Identity(name, fresh.private_key, leaf + (known.certificate if with_chain else b""))
-
-
-@contextmanager
-def relay(own: Identity, roots: bytes, onward: Card) -> Iterator[int]:
-    """Somebody in between who passes TLS on both sides and hands every frame on; yields the port."""
-    credentials = grpc.ssl_channel_credentials(onward.trusted, own.private_key, own.certificate)
-    server = grpc.server(ThreadPoolExecutor(4))
-
-    with grpc.secure_channel(onward.address, credentials) as channel:
-
-        def hand_on(incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
-            yield from channel.stream_stream("/gal.Node/Connect")(incoming)
-
-        handlers = {"Connect": grpc.stream_stream_rpc_method_handler(hand_on)}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("gal.Node", handlers),))
-        port = server.add_secure_port(
-            "127.0.0.1:0",
-            grpc.ssl_server_credentials([(own.private_key, own.certificate)], roots, True),
-        )
-        server.start()
-        try:
-            yield port
-        finally:
-            server.stop(0).wait()
 
 
 def eventually(condition: Callable[[], bool], what: str, seconds: float = LONGEST) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
 from gal.protocol.frames import FIRST, SIZE
-from gal.transport import Stream, card_of, dial, make_identity, replaced_by
+from gal.transport import Stream, card_of, dial, make_identity
 from gal.transport.wire import explain, grpc
 from live_nodes import (
     SMALL,
@@ -189,7 +189,7 @@ def test_a_key_is_rotated_without_restart(tmp_path: Path, bank: House, hospital:
     new = house(tmp_path, "hospital with a new key", make_identity("hospital"))
     with listening(bank) as live:
         old_stream = dialed(hospital, live.card())
-        bank.cards.add(card_of(new.identity, None, replaced_by(hospital.identity, new.identity)))
+        bank.cards.add(card_of(new.identity), replace=True)
         new_stream = soon_dialed(new, live)
         assert_echoes(new_stream)
         old_stream.send(SMALL)

@@ -14,8 +14,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from gal.errors import IdentityError, InvalidInputError
 from gal.transport import (
-    Identity,
-    certificate_request,
     fingerprint_of,
     load_identity,
     make_identity,
@@ -63,12 +61,12 @@ def test_saved_and_loaded_with_a_key_that_only_its_owner_reads(tmp_path: Path) -
     assert load_identity(home, "bank") == bank
     assert stat.S_IMODE((home / "key.pem").stat().st_mode) == 0o600
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    assert sorted(path.name for path in home.iterdir()) == ["certificate.pem", "key.pem"]
+    assert sorted(path.name for path in home.iterdir()) == ["key.pem"]
 
 
 def test_a_key_is_overwritten_only_on_purpose(tmp_path: Path) -> None:
     old, new = make_identity("bank"), make_identity("bank")
-    save_identity(Identity("bank", old.private_key, old.certificate, old.certificate), tmp_path)
+    save_identity(old, tmp_path)
     with pytest.raises(IdentityError, match="exists: a key is not overwritten"):
         save_identity(new, tmp_path)
     assert load_identity(tmp_path, "bank").fingerprint == old.fingerprint
@@ -87,10 +85,11 @@ def test_what_cannot_be_loaded_says_why(tmp_path: Path) -> None:
     with pytest.raises(IdentityError, match=r"key\.pem is not there: gal init makes it"):
         load_identity(tmp_path, "bank")
     save_identity(make_identity("bank"), tmp_path)
-    (tmp_path / "certificate.pem").write_bytes(make_identity("bank").certificate)
-    with pytest.raises(IdentityError, match="put the certificate of this key there"):
+    key, other = make_identity("bank"), make_identity("bank")
+    (tmp_path / "key.pem").write_bytes(key.private_key + other.certificate)
+    with pytest.raises(IdentityError, match="the certificate is of the key"):
         load_identity(tmp_path, "bank")
-    (tmp_path / "certificate.pem").write_bytes(b"nothing")
+    (tmp_path / "key.pem").write_bytes(key.private_key)
     with pytest.raises(IdentityError, match="no readable certificate"):
         load_identity(tmp_path, "bank")
 
@@ -101,15 +100,6 @@ def test_a_key_that_is_none_of_ours_is_refused(tmp_path: Path, data: bytes) -> N
     (tmp_path / "key.pem").write_bytes(data)
     with pytest.raises(IdentityError, match=r"key\.pem is not a"):
         load_identity(tmp_path, "bank")
-
-
-def test_a_request_for_a_company_ca_is_of_this_key_and_host() -> None:
-    bank = make_identity("bank")
-    request = x509.load_pem_x509_csr(certificate_request(bank, "bank.example"))
-    assert request.is_signature_valid
-    assert request.public_key() == x509.load_pem_x509_certificate(bank.certificate).public_key()
-    names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["bank.example"]
 
 
 @pytest.mark.parametrize("name", ["", "../bank", "a/b", "bank\n", "-bank"])

@@ -109,7 +109,7 @@ def remove_card(
 
 @cards.command()
 def rotate(home: Home = None, as_json: AsJson = False) -> None:
-    """Make a new key for this organization; the old key signs the new card: others can add it at once."""
+    """Make a new key and card for this organization: others add the card with --replace."""
     from gal.node.admin.init import rotate_key
     from gal.node.config.configuration import home_of, read_configuration
 
@@ -121,5 +121,6 @@ def rotate(home: Home = None, as_json: AsJson = False) -> None:
     out = Screen()
     out.print(f"New key {fingerprint}. Hand the new card to everybody: {escape(str(path))}")
     out.print(
-        "Restart gal serve once they have added it (there: gal cards add): until then the old key is in use."
+        "Restart gal serve once they have added it (there: gal cards add FILE --replace): until then the old "
+        "key is in use."
     )

@@ -74,13 +74,6 @@ def init(
         str | None,
         typer.Option(help="host:port under which others reach it, if not the same.", show_default=False),
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="Company CA: the private key.", show_default=False)] = None,
-    certificate: Annotated[
-        Path | None, typer.Option(help="Company CA: its certificate, with chain.", show_default=False)
-    ] = None,
-    roots: Annotated[
-        Path | None, typer.Option(help="Company CA: its root certificates.", show_default=False)
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a node: a folder with a key of its own, a card for others, and a configuration to fill in."""
@@ -97,7 +90,6 @@ def init(
         label=label,
         bind=listen,
         address=address,
-        company=_company(key, certificate, roots),
     )
     if as_json:
         facts = {
@@ -108,17 +100,6 @@ def init(
         typer.echo(json.dumps(facts))
         return
     _print_new(name, folder, identity.fingerprint, has_data=source is not None, listens=listen is not None)
-
-
-def _company(
-    key: Path | None, certificate: Path | None, roots: Path | None
-) -> tuple[Path, Path, Path] | None:
-    """The files of a company's own certificate authority; None: the node makes a key of its own."""
-    if key is not None and certificate is not None and roots is not None:
-        return key, certificate, roots
-    if key is not None or certificate is not None or roots is not None:
-        raise InvalidInputError("a company CA needs all three: --key, --certificate and --roots")
-    return None
 
 
 def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, listens: bool) -> None:

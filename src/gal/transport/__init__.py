@@ -13,17 +13,14 @@ from gal.protocol.addresses import check_proxy, join_address, parse_address
 from gal.transport.cards import (
     Card,
     CardFolder,
-    Replaces,
     card_of,
     card_text,
     parse_card,
     read_card,
-    replaced_by,
 )
 from gal.transport.dialing import dial
 from gal.transport.identity import (
     Identity,
-    certificate_request,
     fingerprint_of,
     load_identity,
     make_identity,
@@ -39,12 +36,10 @@ __all__ = [
     "Identity",
     "Listener",
     "Received",
-    "Replaces",
     "Sent",
     "Stream",
     "card_of",
     "card_text",
-    "certificate_request",
     "check_proxy",
     "dial",
     "fingerprint_of",
@@ -54,7 +49,6 @@ __all__ = [
     "parse_address",
     "parse_card",
     "read_card",
-    "replaced_by",
     "save_identity",
     "verify",
 ]

@@ -6,11 +6,8 @@ and deleting files admits, rotates and revokes peers while the node runs.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import os
-import re
 import threading
 import tomllib
 from collections import defaultdict
@@ -18,30 +15,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Literal
 
 from cryptography.hazmat.primitives.serialization import Encoding
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gal.errors import GALError, IdentityError
 from gal.protocol import check_name
 from gal.protocol.addresses import parse_address
-from gal.transport.identity import Identity, certificates, fingerprint_of, verify, write_file
+from gal.transport.identity import Identity, certificates, fingerprint_of, write_file
 
 FORMAT = 1
 SUFFIX = ".card"
 LARGEST = 64 * 1024
-"""Bytes of a card; with a long chain one needs about a tenth of it."""
-
-FINGERPRINT = re.compile(r"sha256:[0-9a-f]{64}")
-KEYS = {"format", "name", "fingerprint", "address", "certificate", "roots", "replaces"}
+"""Bytes of a card; one needs about a hundredth of it."""
 
 
-@dataclass(frozen=True)
-class Replaces:
-    """The key that a rotated key replaces, and the old key's word for it."""
+class CardFile(BaseModel):
+    """What stands in the file of a card."""
 
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Literal[1]
+    name: str
     fingerprint: str
-    signature: bytes = field(repr=False)
+    certificate: str
+    address: str | None = None
 
 
 @dataclass(frozen=True)
@@ -52,36 +51,16 @@ class Card:
     """What the node calls itself; others may call it otherwise."""
     fingerprint: str
     certificate: bytes = field(repr=False)
-    """PEM: the leaf, then its chain."""
+    """PEM: what TLS has to trust to meet this node."""
     address: str | None = None
     """Where it listens; None for one that only dials."""
-    roots: bytes | None = field(default=None, repr=False)
-    """PEM: what to trust in TLS instead of the leaf; only with a company CA."""
-    replaces: Replaces | None = None
-
-    @property
-    def trusted(self) -> bytes:
-        """PEM: what TLS has to trust to meet this node."""
-        return self.certificate if self.roots is None else self.roots
 
 
-def card_of(identity: Identity, address: str | None = None, replaces: Replaces | None = None) -> Card:
+def card_of(identity: Identity, address: str | None = None) -> Card:
     """The card of this node, to be handed to others."""
     if address is not None:
         parse_address(address, f"the address of {identity.name}")
-    return Card(
-        identity.name,
-        identity.fingerprint,
-        _clean(identity.certificate),
-        address,
-        None if identity.roots is None else _clean(identity.roots),
-        replaces,
-    )
-
-
-def replaced_by(old: Identity, new: Identity) -> Replaces:
-    """The old key's word that the new one takes its place."""
-    return Replaces(old.fingerprint, old.sign(_rotation(new.fingerprint)))
+    return Card(identity.name, identity.fingerprint, _clean(identity.certificate), address)
 
 
 def card_text(card: Card) -> str:
@@ -95,16 +74,6 @@ def card_text(card: Card) -> str:
     if card.address is not None:
         lines.append(f"address = {json.dumps(card.address)}")
     lines.append(f'certificate = """\n{card.certificate.decode()}"""')
-    if card.roots is not None:
-        lines.append(f'roots = """\n{card.roots.decode()}"""')
-    if card.replaces is not None:
-        signature = base64.b64encode(card.replaces.signature).decode()
-        lines += [
-            "",
-            "[replaces]",
-            f"fingerprint = {json.dumps(card.replaces.fingerprint)}",
-            f"signature = {json.dumps(signature)}",
-        ]
     return "\n".join(lines) + "\n"
 
 
@@ -133,21 +102,35 @@ def parse_card(text: str) -> Card:
         )
     try:
         values = tomllib.loads(text)
+        if values.get("format") != FORMAT:
+            raise IdentityError(
+                f"a card of format {values.get('format')!r:.20}, this version of gal-learn reads {FORMAT}: "
+                "upgrade gal-learn, or ask for a card made by gal init"
+            )
+        file = CardFile.model_validate(values)
+        check_name(file.name, "an organization")
+        if file.address is not None:
+            parse_address(file.address, f"the address of {file.name}")
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise IdentityError(f"{'.'.join(map(str, first['loc']))!r:.40} of a card: {first['msg']}") from None
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, thousands of brackets
         raise IdentityError(
             f"not a card: {error}. A card is the file NAME.card that gal init makes in the other "
             "organization's folder: ask for it"
         ) from None
-    if values.get("format") != FORMAT:
+    certificate = _clean(file.certificate.encode())
+    if file.fingerprint != fingerprint_of(certificate):
         raise IdentityError(
-            f"a card of format {values.get('format')!r:.20}, this version of gal-learn reads {FORMAT}: "
-            "upgrade "
-            "gal-learn, or ask for a card made by gal init"
+            f"the card of {file.name!r} says {file.fingerprint!r:.80}, but its certificate has "
+            f"{fingerprint_of(certificate)}: the card was altered or damaged, ask for it again"
         )
-    strange = sorted(set(values) - KEYS)
-    if strange:
-        raise IdentityError(f"a card has no entry {strange[0]!r:.40}; it may have {', '.join(sorted(KEYS))}")
-    return _card(values)
+    return Card(file.name, file.fingerprint, certificate, file.address)
+
+
+def _clean(pem: bytes) -> bytes:
+    """The certificates in PEM and nothing else: no comments, no other blocks."""
+    return b"".join(one.public_bytes(Encoding.PEM) for one in certificates(pem))
 
 
 class CardFolder:
@@ -195,14 +178,10 @@ class CardFolder:
             return False
         return known is not None and known[0] == name
 
-    def roots(self) -> bytes:
-        """PEM: what TLS has to trust to meet all of these peers."""
-        return b"".join(sorted({card.trusted for card in self.all().values()}))
-
     def add(self, card: Card, name: str | None = None, *, replace: bool = False) -> str:
         """Makes a peer known, under ``name`` or what it calls itself; returns that name.
 
-        Another key under a known name is taken only with the known key's signature, or with ``replace``.
+        Another key under a known name is taken only with ``replace``.
         """
         name = check_name(card.name if name is None else name, "an organization")
         with self._lock:
@@ -227,8 +206,7 @@ class CardFolder:
         if known is not None and known[0] != name:
             raise IdentityError(
                 f"the key {card.fingerprint} is already known as {known[0]!r}: one key, one name. Remove "
-                "that card "
-                "first if the name should change"
+                "that card first if the name should change"
             )
         alike = [other for other in self.all() if other.lower() == name.lower() and other != name]
         if alike:
@@ -236,14 +214,12 @@ class CardFolder:
                 f"{alike[0]!r} is already known: {name!r} could be taken for it, choose another name"
             )
         mine = self.get(name)
-        if mine is None or mine.fingerprint == card.fingerprint or replace or _may_replace(mine, card):
+        if mine is None or mine.fingerprint == card.fingerprint or replace:
             return
         raise IdentityError(
-            f"{name!r} is known with the key {mine.fingerprint}, this card has {card.fingerprint} and no "
-            "valid "
-            "signature of the known key: it may be somebody else's. Compare the new fingerprint with "
-            f"{name} by "
-            "telephone. If it is theirs: gal cards add FILE --replace; if both are to be known: --name OTHER"
+            f"{name!r} is known with the key {mine.fingerprint}, this card has {card.fingerprint}: it may be "
+            f"somebody else's. Compare the new fingerprint with {name} by telephone. If it is theirs: "
+            "gal cards add FILE --replace; if both are to be known: --name OTHER"
         )
 
     def _known(self) -> str:
@@ -296,8 +272,7 @@ class CardFolder:
             if len(names) > 1:
                 warnings.append(
                     f"left out of the cards: {' and '.join(names)} have one key ({fingerprint}) in "
-                    f"{self.folder}: "
-                    "delete all but one of these files"
+                    f"{self.folder}: delete all but one of these files"
                 )
                 for name in names:
                     del cards[name]
@@ -317,71 +292,9 @@ def _is_card(file: str) -> bool:
 
 
 def _mark(entry: os.DirEntry[str]) -> object:
+    """Of a file that was replaced within one tick of the clock the time is the same, and often the size."""
     try:
-        return _marked(entry.stat())
+        facts = entry.stat()
     except FileNotFoundError:
         return None
-
-
-def _marked(facts: os.stat_result) -> object:
-    # A file that was replaced within one tick of the clock has the same time, and often the same size.
     return facts.st_mtime_ns, facts.st_ctime_ns, facts.st_size, facts.st_ino
-
-
-def _card(values: Mapping[str, Any]) -> Card:
-    name, fingerprint = _text(values, "name"), _text(values, "fingerprint")
-    certificate = _clean(_text(values, "certificate").encode())
-    address = _text(values, "address") if "address" in values else None
-    roots = _clean(_text(values, "roots").encode()) if "roots" in values else None
-    try:
-        check_name(name, "an organization")
-        if address is not None:
-            parse_address(address, f"the address of {name}")
-    except ValueError as error:
-        raise IdentityError(str(error)) from None
-    if fingerprint != fingerprint_of(certificate):
-        raise IdentityError(
-            f"the card of {name!r} says {fingerprint!r:.80}, but its certificate has "
-            f"{fingerprint_of(certificate)}: "
-            "the card was altered or damaged, ask for it again"
-        )
-    replaces = _replaces(values["replaces"]) if "replaces" in values else None
-    return Card(name, fingerprint, certificate, address, roots, replaces)
-
-
-def _replaces(values: Any) -> Replaces:
-    if not isinstance(values, dict) or set(values) != {"fingerprint", "signature"}:
-        raise IdentityError("[replaces] needs exactly fingerprint and signature")
-    try:
-        signature = base64.b64decode(_text(values, "signature"), validate=True)
-    except (binascii.Error, ValueError):
-        raise IdentityError("the signature of [replaces] is not base64") from None
-    fingerprint = _text(values, "fingerprint")
-    if not FINGERPRINT.fullmatch(fingerprint):
-        raise IdentityError(
-            f"[replaces] has no fingerprint (sha256: and 64 hex digits) but {fingerprint!r:.80}"
-        )
-    return Replaces(fingerprint, signature)
-
-
-def _text(values: Mapping[str, Any], key: str) -> str:
-    value = values.get(key)
-    if not isinstance(value, str):
-        raise IdentityError(f"{key} must be text, got {type(value).__name__}")
-    return value
-
-
-def _clean(pem: bytes) -> bytes:
-    """The certificates in PEM and nothing else: no comments, no other blocks."""
-    return b"".join(one.public_bytes(Encoding.PEM) for one in certificates(pem))
-
-
-def _may_replace(known: Card, card: Card) -> bool:
-    """Whether the known key itself says that the card's key takes its place."""
-    if card.replaces is None or card.replaces.fingerprint != known.fingerprint:
-        return False
-    return verify(known.certificate, _rotation(card.fingerprint), card.replaces.signature)
-
-
-def _rotation(fingerprint: str) -> bytes:
-    return b"gal replaces\0" + fingerprint.encode()

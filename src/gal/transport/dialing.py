@@ -83,12 +83,10 @@ def _address(card: Card, name: str) -> str:
 
 
 def _channel(card: Card, identity: Identity, address: str, proxy: str | None) -> Any:
-    options: list[tuple[str, object]] = list(CLIENT_OPTIONS)
-    if card.roots is None:
-        options.append(("grpc.ssl_target_name_override", HOST))
+    options: list[tuple[str, object]] = [*CLIENT_OPTIONS, ("grpc.ssl_target_name_override", HOST)]
     if proxy is not None:
         options.append(("grpc.http_proxy", check_proxy(proxy)))
-    credentials = grpc.ssl_channel_credentials(card.trusted, identity.private_key, identity.certificate)
+    credentials = grpc.ssl_channel_credentials(card.certificate, identity.private_key, identity.certificate)
     return grpc.secure_channel(f"dns:///{address}", credentials, options=options)
 
 

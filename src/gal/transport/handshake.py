@@ -1,8 +1,7 @@
 """The greeting at the start of a stream: which protocol, and a proof of who listens.
 
-TLS has checked both certificates by then, and the listener has looked the dialing key up in its cards. The
-one who dials still needs a proof: with a company CA, everybody with a certificate of it passes TLS. So the
-listener signs the dialer's nonce together with both keys, which no other and no relay in between can do.
+The listener signs the dialer's nonce together with both keys, which no other and no relay in between can do:
+a carrier other than gRPC has no TLS from node to node.
 """
 
 from __future__ import annotations

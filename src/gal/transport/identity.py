@@ -10,7 +10,6 @@ import datetime
 import hashlib
 import os
 import stat
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -38,21 +37,18 @@ NOT_BEFORE = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 NOT_AFTER = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
 """Clocks of nodes may differ, and a pinned key is revoked by its card: it does not expire."""
 
-KEY_FILE, CERTIFICATE_FILE, ROOTS_FILE = "key.pem", "certificate.pem", "roots.pem"
-NEXT_CERTIFICATE = "certificate.pem.next"
-"""Of a key that is about to be saved."""
+KEY_FILE = "key.pem"
+"""In the home folder: the private key, and after it its certificate."""
+CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A node's own key and certificate, all in PEM; ``roots`` only where a
-    company CA issued the certificate.
-    """
+    """A node's own key and certificate, both in PEM."""
 
     name: str
     private_key: bytes = field(repr=False)
     certificate: bytes = field(repr=False)
-    roots: bytes | None = field(default=None, repr=False)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -72,73 +68,43 @@ def make_identity(name: str) -> Identity:
     return Identity(name, pem, _self_signed(name, key))
 
 
-def certificate_request(identity: Identity, host: str) -> bytes:
-    """A request (PEM) with which a company CA issues a certificate for this key
-    and the host that others dial.
-    """
-    key = _private_key(identity.private_key)
-    request = (
-        x509.CertificateSigningRequestBuilder()
-        .subject_name(_subject(identity.name, key.public_key()))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return request.public_bytes(Encoding.PEM)
-
-
 def save_identity(identity: Identity, home: Path, *, replace: bool = False) -> None:
-    """Writes key (mode 0600) and certificate into ``home`` (made with mode
-    0700); keeps an old key unless told.
+    """Writes key and certificate into one file (mode 0600) in ``home`` (made with mode 0700).
+
+    An old key is kept, unless it is to be replaced.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (home / KEY_FILE).exists() and not replace:
         raise IdentityError(
             f"{home / KEY_FILE} exists: a key is not overwritten, because with it goes what others know "
-            "this node "
-            "by. Use another folder, or rotate the key on purpose"
+            "this node by. Use another folder, or rotate the key on purpose"
         )
-    certificate = home / NEXT_CERTIFICATE
-    write_file(certificate, identity.certificate, mode=0o644)  # a disk that is full has no key replaced
-    write_file(home / KEY_FILE, identity.private_key, mode=0o600)
-    with suppress(FileNotFoundError):  # somebody who read the new key has put it in its place
-        certificate.replace(home / CERTIFICATE_FILE)
-    if identity.roots is not None:
-        write_file(home / ROOTS_FILE, identity.roots, mode=0o644)
-    elif replace:
-        (home / ROOTS_FILE).unlink(missing_ok=True)
+    write_file(home / KEY_FILE, identity.private_key + identity.certificate, mode=0o600)
 
 
 def load_identity(home: Path, name: str) -> Identity:
     """The identity in ``home``; checked: the key is private, and the certificate is of this key."""
     check_name(name, "an organization")
-    key = _read(home / KEY_FILE)
-    mode = stat.S_IMODE((home / KEY_FILE).stat().st_mode)
+    path = home / KEY_FILE
+    try:
+        content, mode = path.read_bytes(), stat.S_IMODE(path.stat().st_mode)
+    except FileNotFoundError:
+        raise IdentityError(f"{path} is not there: gal init makes it") from None
+    except OSError as error:
+        raise IdentityError(f"{path} cannot be read: {error.strerror}") from error
     if mode & 0o077:
         raise IdentityError(
-            f"{home / KEY_FILE} has mode {mode:04o}: others on this machine can read or change the private "
-            "key. "
-            f"Run: chmod 600 {home / KEY_FILE}"
+            f"{path} has mode {mode:04o}: others on this machine can read or change the private key. "
+            f"Run: chmod 600 {path}"
         )
-    public = _fingerprint(_private_key(key, str(home / KEY_FILE)).public_key())
-    _end_replacing(home, public)
-    certificate = _read(home / CERTIFICATE_FILE)
-    roots = _read(home / ROOTS_FILE) if (home / ROOTS_FILE).exists() else None
-    identity = Identity(name, key, certificate, roots)
+    key, begin, certificate = content.partition(CERTIFICATE)
+    identity = Identity(name, key, begin + certificate)
+    public = _fingerprint(_private_key(key, str(path)).public_key())
     if public != identity.fingerprint:
         raise IdentityError(
-            f"{home / CERTIFICATE_FILE} is of the key {identity.fingerprint}, but {KEY_FILE} is {public}: "
-            "put the "
-            "certificate of this key there"
+            f"{path}: the certificate is of the key {identity.fingerprint}, the key is {public}"
         )
     return identity
-
-
-def _end_replacing(home: Path, public: str) -> None:
-    """Put the certificate of this key in its place, where a new key was saved and that was not done."""
-    waiting = home / NEXT_CERTIFICATE
-    with suppress(FileNotFoundError):  # whoever writes the key does the same
-        if fingerprint_of(waiting.read_bytes()) == public:
-            waiting.replace(home / CERTIFICATE_FILE)
 
 
 @lru_cache(maxsize=1024)
@@ -210,8 +176,7 @@ def _self_signed(name: str, key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _subject(name: str, public: ec.EllipticCurvePublicKey) -> x509.Name:
     # With the key in it no two subjects are equal: TLS looks issuers up by subject, and two organizations, or
-    # two
-    # keys of one after a rotation, may have one name.
+    # two keys of one after a rotation, may have one name.
     return x509.Name(
         [
             x509.NameAttribute(NameOID.COMMON_NAME, name),
@@ -244,12 +209,3 @@ def _private_key(pem: bytes, where: str = "the private key") -> ec.EllipticCurve
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise IdentityError(f"{where} is not a P-256 key: keys of nodes are made by gal init")
     return key
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise IdentityError(f"{path} is not there: gal init makes it") from None
-    except OSError as error:
-        raise IdentityError(f"{path} cannot be read: {error.strerror}") from error

@@ -133,7 +133,7 @@ class Listener:
     def _roots(self) -> frozenset[bytes] | None:
         """What TLS has to trust; None where the cards cannot be read, and what it trusted has to do."""
         try:
-            return frozenset(card.trusted for card in self.cards.all().values())
+            return frozenset(card.certificate for card in self.cards.all().values())
         except IdentityError as error:
             LOGGER.error("%s", error)
             return None

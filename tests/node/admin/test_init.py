@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import stat
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,6 @@ from gal.node.admin.init import init_node, rotate_key
 from gal.node.config.configuration import read_configuration
 from gal.transport import (
     CardFolder,
-    identity,
     load_identity,
     read_card,
 )
@@ -65,73 +62,16 @@ def test_names_that_cannot_be(tmp_path: Path, name: str) -> None:
     assert not (tmp_path / "home").exists()
 
 
-def test_a_company_s_key_that_is_not_there(tmp_path: Path) -> None:
-    gone = tmp_path / "gone.pem"
-    with pytest.raises(InvalidInputError, match=r"gone\.pem cannot be read"):
-        init_node(tmp_path / "lab", "lab", company=(gone, gone, gone))
-
-
-def test_a_company_s_certificate_that_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "any.pem"
-    path.write_text("not a certificate")
-    with pytest.raises(IdentityError):
-        init_node(tmp_path / "lab", "lab", company=(path, path, path))
-
-
-def test_a_new_key_is_known_by_the_old_one(tmp_path: Path) -> None:
-    old = init_node(tmp_path / "lab", "lab")
-    cards = CardFolder(tmp_path / "cards")
-    (tmp_path / "cards").mkdir()
-    cards.add(read_card(tmp_path / "lab" / "lab.card"))
-    path, fingerprint = rotate_key(tmp_path / "lab", read_configuration(tmp_path / "lab"))
-    assert fingerprint != old.fingerprint
-    assert load_identity(tmp_path / "lab", "lab").fingerprint == fingerprint
-    assert cards.add(read_card(path)) == "lab"
-    assert cards.by_fingerprint(old.fingerprint) is None
-    assert cards.all()["lab"].fingerprint == fingerprint
-
-
-@pytest.mark.parametrize("n_done", range(4))
-@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_a_rotation_that_was_interrupted_is_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_done: int, error: type[BaseException]
-) -> None:
-    """Wherever the disk is full, or somebody stops it: who knew the old key takes the next card."""
-    home, partner = tmp_path / "lab", CardFolder(tmp_path / "cards")
-    init_node(home, "lab", bind="127.0.0.1:7443")
-    partner.add(read_card(home / "lab.card"))
-    done = iter(range(n_done))
-
-    def full(path: Path, to: Path, replace: Any = Path.replace) -> Any:
-        if next(done, None) is None:
-            raise error(28, "No space left on device")
-        return replace(path, to)
-
-    with monkeypatch.context() as patch, suppress(error):
-        patch.setattr(Path, "replace", full)
-        rotate_key(home, read_configuration(home))
-    if load_identity(home, "lab").fingerprint != partner.all()["lab"].fingerprint:
-        partner.add(read_card(home / "lab.card"))
+def test_a_new_key_is_taken_on_purpose(tmp_path: Path) -> None:
+    home, cards = tmp_path / "lab", CardFolder(tmp_path / "cards")
+    old = init_node(home, "lab", bind="127.0.0.1:7443")
+    cards.add(read_card(home / "lab.card"))
     path, fingerprint = rotate_key(home, read_configuration(home))
     card = read_card(path)
-    assert load_identity(home, "lab").fingerprint == fingerprint == card.fingerprint
+    assert load_identity(home, "lab").fingerprint == fingerprint == card.fingerprint != old.fingerprint
     assert card.address == "127.0.0.1:7443"
-    assert partner.add(card) == "lab"
-
-
-def test_somebody_may_read_the_key_while_it_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who finds the new key puts its certificate in its place, before whoever rotates it does."""
-    home = tmp_path / "lab"
-    init_node(home, "lab")
-    write, seen = identity.write_file, list[str]()
-
-    def and_read(path: Path, *given: Any, **named: Any) -> None:
-        write(path, *given, **named)
-        if path.name == "key.pem":
-            seen.append(load_identity(home, "lab").fingerprint)
-
-    monkeypatch.setattr(identity, "write_file", and_read)
-    _, fingerprint = rotate_key(home, read_configuration(home))
-    assert seen == [fingerprint] == [load_identity(home, "lab").fingerprint]
+    with pytest.raises(IdentityError, match="gal cards add FILE --replace"):
+        cards.add(card)
+    cards.add(card, replace=True)
+    assert cards.by_fingerprint(old.fingerprint) is None
+    assert cards.all()["lab"].fingerprint == fingerprint

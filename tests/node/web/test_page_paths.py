@@ -93,7 +93,6 @@ def test_what_the_node_is_doing(network: Network, site: Site) -> None:
     assert status == 200
     assert (facts["organization"], facts["waiting"], facts["computing"]) == ("clinic", [], [])
     assert facts["learning"]["state"] == "finished"
-    assert {"name": "certificate", "ok": True, "said": "does not expire"} in facts["checks"]
     curve = facts["learning"]["curve"]
     assert [one["round"] for one in curve] == list(range(len(curve)))
     assert curve[-1]["train_loss"] < curve[0]["train_loss"]
@@ -249,7 +248,7 @@ def test_alive_started_ready(site: Site, monkeypatch: pytest.MonkeyPatch) -> Non
     assert site.json("/livez", token=False) == (200, {"alive": True})
     status, said = site.json("/readyz", token=False)
     assert (status, said["ready"]) == (200, True)
-    assert set(said["checks"]) == {"source", "quorum", "streams", "disk", "certificate"}
+    assert set(said["checks"]) == {"source", "quorum", "streams", "disk"}
     monkeypatch.setattr(health, "LEAST_DISK", 1 << 62)
     status, said = site.json("/readyz", token=False)
     assert (status, said["checks"]["disk"], said["checks"]["source"]) == (503, False, True)

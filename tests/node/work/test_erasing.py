@@ -52,7 +52,7 @@ def traces(home: Path, table: pd.DataFrame, row: int = GONE) -> list[str]:
         sought += [struct.pack("<d", one), struct.pack("<f", one), repr(one).encode(), f"{one:.12g}".encode()]
     found = []
     for path in sorted(home.rglob("*")):
-        if path.is_file() and path.name not in {"rows.csv", "key.pem", "certificate.pem"}:
+        if path.is_file() and path.name not in {"rows.csv", "key.pem"}:
             found += [
                 f"{path.relative_to(home)}: {one!r}"
                 for one in sought

@@ -333,7 +333,7 @@ def _answers_found(configuration: NodeConfiguration) -> Finding:
 
 
 def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
-    """Whether key and certificate are there, private, and of one another; and the card is of them."""
+    """Whether the key is there and private, and the card is of it."""
     from gal.transport import load_identity, read_card
 
     home, name = configuration.home, configuration.name
@@ -347,7 +347,7 @@ def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
         yield Finding("key", False, said, fix)
         return
     identity = load_identity(home, name)
-    yield Finding("key", True, f"key and certificate belong together: {identity.fingerprint}")
+    yield Finding("key", True, f"the key is {identity.fingerprint}")
     if not path.exists():
         yield Finding("card", False, f"there is no card {path.name}", ANEW)
         return

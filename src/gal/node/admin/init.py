@@ -12,22 +12,16 @@ from gal.transport import (
     Identity,
     card_of,
     card_text,
-    fingerprint_of,
-    load_identity,
     make_identity,
-    replaced_by,
     save_identity,
 )
 from gal.transport.identity import write_file
 
 
-def init_node(
-    home: Path, name: str, *, company: tuple[Path, Path, Path] | None = None, **given: str | None
-) -> Identity:
+def init_node(home: Path, name: str, **given: str | None) -> Identity:
     """Make the folder with everything in it; nothing that is there is overwritten.
 
-    ``given``: what is known of its node.toml, as `new_configuration_text` takes it. ``company``: files with
-    the key, the certificate (chain) and the roots of a company's own certificate authority.
+    ``given``: what is known of its node.toml, as `new_configuration_text` takes it.
     """
     check_name(name, "an organization")
     if (home / "node.toml").exists():
@@ -37,7 +31,7 @@ def init_node(
     address = given.get("address") or given.get("bind")
     # What cannot be is said before there is a key that the next try would stumble over.
     text = new_configuration_text(name, **given | {"address": address})
-    identity = make_identity(name) if company is None else _of_company(name, *company)
+    identity = make_identity(name)
     card_text(card_of(identity, address))
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     home.chmod(0o700)
@@ -49,29 +43,11 @@ def init_node(
     return identity
 
 
-def _of_company(name: str, key: Path, certificate: Path, roots: Path) -> Identity:
-    try:
-        contents = [path.read_bytes() for path in (key, certificate, roots)]
-    except OSError as error:
-        raise InvalidInputError(f"{error.filename} cannot be read: {error.strerror}") from error
-    identity = Identity(name, *contents)
-    fingerprint_of(identity.certificate)  # says now what is wrong with it
-    return identity
-
-
 def rotate_key(home: Path, configuration: NodeConfiguration) -> tuple[Path, str]:
-    """A new key and certificate, and a card that the old key has signed; its path and the new fingerprint.
-
-    The card is written first: after a kill, or on a full disk, the old key is still there to sign another.
-    """
-    old = load_identity(home, configuration.name)
-    if old.roots is not None:
-        raise InvalidInputError(
-            "this key is certified by a company CA: have a new one issued there, and gal init anew"
-        )
+    """A new key, and its card; the card's path and the new fingerprint."""
     new = make_identity(configuration.name)
     address = None if configuration.listen is None else configuration.listen.address
     path = home / f"{configuration.name}.card"
-    write_file(path, card_text(card_of(new, address, replaced_by(old, new))).encode(), mode=0o644)
+    write_file(path, card_text(card_of(new, address)).encode(), mode=0o644)
     save_identity(new, home, replace=True)
     return path, new.fingerprint

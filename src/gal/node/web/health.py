@@ -7,20 +7,14 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-
-from cryptography import x509
 
 from gal.errors import GALError
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.learning.gathering import Patience
-from gal.transport.identity import CERTIFICATE_FILE, NOT_AFTER
 
 LEAST_DISK = 200 << 20
 """Bytes that must be free: a node that cannot write down what leaves sends nothing."""
-SOON = 30
-"""Days before the end of a certificate in which it is said."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +57,7 @@ class Health:
 
     def checks(self) -> list[Check]:
         """All that must be so for this node to be of use now."""
-        return [self._source(), *self._streams(), self._disk(), self._certificate()]
+        return [self._source(), *self._streams(), self._disk()]
 
     def _source(self) -> Check:
         data = self._node.configuration.data
@@ -102,16 +96,6 @@ class Health:
         said = f"{disk_room(free)} are free"
         return Check("disk", free >= LEAST_DISK, said if free >= LEAST_DISK else f"{said}: make room")
 
-    def _certificate(self) -> Check:
-        ends = certificate_end((self._node.configuration.home / CERTIFICATE_FILE).read_bytes())
-        days = days_until(ends)
-        if days < 0:
-            return Check("certificate", False, f"expired on {ends:%Y-%m-%d}: gal cards rotate")
-        if ends == NOT_AFTER:
-            return Check("certificate", True, "does not expire")
-        soon = ": get a new one soon" if days < SOON else ""
-        return Check("certificate", True, f"good until {ends:%Y-%m-%d}{soon}")
-
 
 def free_disk(home: Path) -> int:
     return shutil.disk_usage(home).free
@@ -124,11 +108,3 @@ def disk_room(n_bytes: int) -> str:
     ('79.8 GB', '1.0 MB', '0.0 MB')
     """
     return f"{n_bytes / 1e9:.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.1f} MB"
-
-
-def certificate_end(pem: bytes) -> datetime:
-    return x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc
-
-
-def days_until(when: datetime) -> float:
-    return (when - datetime.now(UTC)).total_seconds() / 86400

@@ -122,7 +122,7 @@ def _add_page(app: FastAPI, node: WatchedNode) -> None:
         alive = health.is_alive()
         return JSONResponse({"alive": alive}, 200 if alive else 503)
 
-    @app.get("/readyz", summary="Source, quorum, streams, disk and certificate; with the token it says more")
+    @app.get("/readyz", summary="Source, quorum, streams and disk; with the token it says more")
     def readyz(request: Request) -> Response:
         found = health.checks()
         ready = all(one.ok for one in found)

@@ -16,7 +16,6 @@ from gal.node.holder.version_facts import version_facts
 from gal.node.journal.activity import sayable_loss
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import State, TaskRecord
-from gal.node.web.health import certificate_end, days_until
 from gal.transport import CardFolder, Identity
 
 
@@ -50,7 +49,6 @@ def node_facts(node: WatchedNode) -> dict[str, Any]:
         ],
         "partners": _partners(node, activity["peers"]),
         "predictions": activity["predictions"],
-        "certificates": _certificates(node),
     }
 
 
@@ -115,17 +113,6 @@ def _partners(node: WatchedNode, peers: Mapping[str, Mapping[str, Any]]) -> list
             **(blank | dict(peers.get(name, {}))),
         }
         for name in sorted(node.cards.all())
-    ]
-
-
-def _certificates(node: WatchedNode) -> list[dict[str, Any]]:
-    """When one's own certificate and those of partners end, the soonest first."""
-    known = {node.name: node.identity.certificate}
-    known |= {name: card.certificate for name, card in node.cards.all().items()}
-    ends = {name: certificate_end(pem) for name, pem in known.items()}
-    return [
-        {"organization": name, "ends": when.date().isoformat(), "days": round(days_until(when), 1)}
-        for name, when in sorted(ends.items(), key=lambda pair: pair[1])
     ]
 
 

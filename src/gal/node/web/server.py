@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gal.errors import InvalidInputError, NodeError
 from gal.protocol.addresses import parse_address
-from gal.transport.identity import CERTIFICATE_FILE, KEY_FILE
+from gal.transport.identity import KEY_FILE
 
 BACKLOG = 2048
 """Connections that may wait to be taken."""
@@ -119,7 +119,7 @@ class HttpServer:
                 timeout_graceful_shutdown=2,
                 lifespan="off",
                 ssl_keyfile=str(home / KEY_FILE) if outside else None,
-                ssl_certfile=str(home / CERTIFICATE_FILE) if outside else None,
+                ssl_certfile=str(home / KEY_FILE) if outside else None,
             )
         )
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)

@@ -241,10 +241,6 @@ function showPredictions() {
 function showHouse() {
   badge("ready", facts.ready ? "ready" : "not ready", facts.ready ? "good" : "bad");
   put("checks", ...facts.checks.map((one) => make("li", one.ok ? {} : { class: "bad" }, `${one.name}: ${one.said}`)));
-  const soon = facts.certificates.filter((one) => one.days < 60);
-  put("certificates", ...soon.map((one) => make("p", { class: one.days < 14 ? "bad" : "warn" },
-    one.days < 0 ? `The certificate of ${one.organization} ended on ${one.ends}.`
-      : `The certificate of ${one.organization} ends on ${one.ends}, in ${Math.floor(one.days)} days.`)));
 }
 
 function showPartners() {
