@@ -8,7 +8,6 @@ what leaks of the labels is the same.
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,14 +34,13 @@ if TYPE_CHECKING:
 
 PRETENDED = 4
 """Organizations among which its own columns are divided where it has no others'."""
-
 FEWEST = 20
 """Canaries, in a table that can spare them."""
-
 SMALLEST = 1e-12
 """Probabilities are not taken to be smaller."""
 
 Floats = NDArray[np.float64]
+Organizations = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -63,12 +61,11 @@ class Rehearsal:
     predictions: Membership
     """How well whoever gets predictions, and knows the labels, tells which rows were learned from."""
     label_holder: str
-    organizations: Mapping[str, Sequence[str]]
+    organizations: Organizations
     pretended: bool
     """Whether the organizations are pretended: its own columns, divided."""
     rounds: int
     rows: int
-    seconds: float
 
     @property
     def score(self) -> float:
@@ -78,32 +75,6 @@ class Rehearsal:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {**plain({**vars(self), "leak": None}), "leak": self.leak.to_json()}
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What all rehearsals of one comparison share."""
-
-    X: Any
-    y: NDArray[Any]
-    organizations: Mapping[str, Sequence[str]]
-    label_holder: str
-    classes: list[Any] | None
-    bounds: tuple[float, float] | None
-    """Of numbers: what canaries are drawn from."""
-    pretended: bool
-    options: Mapping[str, Any]
-    canaries: float
-    known: float
-    test_share: float
-    repeatable: bool
-    secrecy: Any = None
-    """``"sums"``: the others' answers come as one sum."""
-
-    @property
-    def own(self) -> Sequence[str]:
-        """The label holder's columns."""
-        return self.organizations[self.label_holder]
 
 
 def rehearse(X: Any, y: Any, organizations: Any = None, *, privacy: Any = None, **options: Any) -> Rehearsal:
@@ -125,96 +96,98 @@ def rehearse_all(
     *,
     mechanisms: Mapping[str, Any],
     label_holder: str | None = None,
-    local_models: Any = None,
     rounds: int = 10,
     seeds: Sequence[int] = (0,),
     canaries: float = 0.1,
-    known: float = 0.1,
-    test_share: float = 0.2,
-    classes: Sequence[Any] | None = None,
-    bounds: tuple[float, float] | None = None,
-    repeatable: bool = True,
     secrecy: Any = None,
     on_step: Callable[[str], None] | None = None,
     **options: Any,
 ) -> list[Rehearsal]:
-    """Utility and leakage of several mechanisms on the same rows.
+    """Utility and leakage of several mechanisms on the same rows; noise comes from the seeds.
 
     Parameters
     ----------
     X, y: the table (n, d) and labels (n,), which are classes or not (``gal.engine.labels.are_classes``).
     organizations: columns by organization; None divides them among pretended ones.
     mechanisms: by a name for people; None stands for no mechanism.
-    canaries, known: share of the learned rows whose labels are drawn by chance, and which attackers know.
-    classes: the public classes, if some do not occur in ``y``.
-    bounds: of numbers, between which canaries are drawn; default those of the mechanism, or the smallest and
-        largest label.
-    repeatable: noise from the seeds; otherwise, where a mechanism has no source, from the operating system.
+    canaries: share of the learned rows whose labels are drawn by chance.
     secrecy: "sums", where the others' answers come as one sum; what learning without sums, and without a
         mechanism, gives is in ``unprotected``.
-    options: of the estimator, such as ``cross_validation=0``.
+    options: of the estimator, such as ``local_models`` or ``cross_validation=0``.
     """
-    say: Callable[[str], None] = on_step if on_step is not None else (lambda _: None)
-    chosen = {"local_models": local_models, "rounds": rounds, **options}
-    stage = _stage(X, y, organizations, label_holder, classes, bounds, chosen)
-    stage = replace(stage, canaries=canaries, known=known, test_share=test_share, repeatable=repeatable)
+    say = on_step or (lambda _: None)
+    table, labels = as_frame(X).rename(columns=str), plain_labels(y)
+    is_classes = _checked(table, labels)
+    given = pretended_organizations(list(table.columns)) if organizations is None else dict(organizations)
+    parts: Organizations = {name: [str(column) for column in columns] for name, columns in given.items()}
+    holder = check_label_holder(parts, label_holder)
     sums = read_secrecy(secrecy)
     if sums is not None:
-        sums.check(len(stage.organizations) - 1)
-    by_itself = replace(stage, organizations={stage.label_holder: stage.own})
+        sums.check(len(parts) - 1)
+    options["rounds"] = rounds
+    stage = _Stage(table, labels, is_classes, parts, holder, options)
     unprotected, alone = [], []
     for seed in seeds:
         say(f"without a mechanism, and alone (seed {seed})")
-        unprotected.append(_learned(stage, None, seed))
-        alone.append(_learned(by_itself, None, seed))
-    stage = replace(stage, secrecy=secrecy)
+        unprotected.append(_learned(stage, None, None, seed))
+        alone.append(_learned(replace(stage, organizations={holder: parts[holder]}), None, None, seed))
     found = []
     for name, privacy in mechanisms.items():
-        started = time.perf_counter()
         utility, reports = [], []
         for place, seed in enumerate(seeds):
             say(f"{name or 'learning'} (seed {seed})")
-            plain = privacy is None and secrecy is None
-            utility.append(unprotected[place] if plain else _learned(stage, privacy, seed))
+            is_plain = privacy is None and secrecy is None
+            utility.append(unprotected[place] if is_plain else _learned(stage, privacy, secrecy, seed))
             say(f"attacking {name or 'what was sent'} (seed {seed})")
-            reports.append(_leak(stage, privacy, seed))
+            train, _ = stage.rows(seed)
+            bounds = privacy.bounds if isinstance(privacy, LabelMechanism) else None
+            public = list(getattr(privacy, "classes", None) or np.unique(labels).tolist())
+            leak = canary_leak(
+                table.iloc[train],
+                labels[train],
+                parts,
+                label_holder=holder,
+                privacy=_with_source(privacy, [seed, 2]),
+                classes=list(np.unique(labels).tolist() if public is None else public)
+                if is_classes
+                else None,
+                bounds=None if is_classes else bounds or (float(labels.min()), float(labels.max())),
+                canaries=canaries,
+                secrecy=secrecy,
+                seed=seed,
+                **options,
+            )
+            reports.append(leak)
+        errors = [np.concatenate(each) for each in zip(*(one.errors for one in utility), strict=True)]
         found.append(
             Rehearsal(
                 name=name,
-                metric="accuracy" if stage.classes is not None else "r2",
+                metric=stage.metric,
                 utility=tuple(one.score for one in utility),
                 unprotected=tuple(one.score for one in unprotected),
                 alone=tuple(one.score for one in alone),
                 leak=added_reports(reports),
-                predictions=_membership(utility, seeds[0]),
-                label_holder=stage.label_holder,
-                organizations=stage.organizations,
-                pretended=stage.pretended,
-                rounds=int(stage.options["rounds"]),
-                rows=len(stage.y),
-                seconds=time.perf_counter() - started,
+                predictions=membership(*errors, np.random.default_rng([seeds[0], 4])),
+                label_holder=holder,
+                organizations=parts,
+                pretended=organizations is None,
+                rounds=rounds,
+                rows=len(labels),
             )
         )
     return found
 
 
-def _membership(models: Sequence[LearnedModel], seed: int) -> Membership:
-    """What the predictions of all these models together tell."""
-    learned, others = (np.concatenate(each) for each in zip(*(one.errors for one in models), strict=True))
-    return membership(learned, others, np.random.default_rng([seed, 4]))
-
-
 def canary_leak(
     X: pd.DataFrame,
     y: NDArray[Any],
-    organizations: Mapping[str, Sequence[str]],
+    organizations: Organizations,
     *,
     label_holder: str | None = None,
     privacy: Any = None,
     classes: Sequence[Any] | None = None,
     bounds: tuple[float, float] | None = None,
     canaries: float = 0.1,
-    known: float = 0.1,
     features: bool = True,
     loss: Any = None,
     secrecy: Any = None,
@@ -258,34 +231,37 @@ def canary_leak(
         views={name: X[own] for name, own in columns.items() if name != holder},
         own_view=X[columns[holder]],
         features=features,
-        known=known,
         loss=loss,
         sum_name=None if secrecy is None else SUM,
         seed=seed,
     )
 
 
-def _leak(stage: Stage, privacy: Any, seed: int) -> LeakReport:
-    """Of the rows that are learned with this seed."""
-    train, _ = _rows(stage, seed)
-    return canary_leak(
-        stage.X.iloc[train],
-        stage.y[train],
-        stage.organizations,
-        label_holder=stage.label_holder,
-        privacy=_with_source(stage, privacy, [seed, 2]),
-        classes=stage.classes,
-        bounds=_bounds(stage, privacy),
-        canaries=stage.canaries,
-        known=stage.known,
-        secrecy=stage.secrecy,
-        seed=seed,
-        **stage.options,
-    )
+@dataclass(frozen=True)
+class _Stage:
+    """What all rehearsals of one comparison share."""
+
+    X: pd.DataFrame
+    y: NDArray[Any]
+    is_classes: bool
+    organizations: Organizations
+    holder: str
+    options: Mapping[str, Any]
+
+    @property
+    def metric(self) -> str:
+        return "accuracy" if self.is_classes else "r2"
+
+    def rows(self, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Rows to learn from, and a fifth of them put aside."""
+        divisible = self.is_classes and np.unique(self.y, return_counts=True)[1].min() > 1
+        how: Any = {"test_size": 0.2, "random_state": seed, "stratify": self.y if divisible else None}
+        train, test = train_test_split(np.arange(len(self.y)), **how)
+        return train, test
 
 
 @dataclass(frozen=True)
-class LearnedModel:
+class _LearnedModel:
     """A model of one seed, and what it says."""
 
     score: float
@@ -294,72 +270,42 @@ class LearnedModel:
     """Of rows that were learned from, and of those put aside: log loss, or the distance of numbers."""
 
 
-def _learned(stage: Stage, privacy: Any, seed: int) -> LearnedModel:
+def _learned(stage: _Stage, privacy: Any, secrecy: Any, seed: int) -> _LearnedModel:
     """Learn, without canaries, and look at what is predicted."""
-    train, test = _rows(stage, seed)
+    train, test = stage.rows(seed)
     options: Any = dict(stage.options)
     models = options.get("local_models")
     if isinstance(models, Mapping):
         options["local_models"] = {name: models[name] for name in models if name in stage.organizations}
-    model = gal_estimator(stage.classes is not None)(
+    model = gal_estimator(stage.is_classes)(
         stage.organizations,
-        label_holder=stage.label_holder,
-        privacy=_with_source(stage, privacy, [seed, 3]),
-        secrecy=stage.secrecy,
+        label_holder=stage.holder,
+        privacy=_with_source(privacy, [seed, 3]),
+        secrecy=secrecy,
         random_state=seed,
         **options,
     ).fit(stage.X.iloc[train], stage.y[train])
-    metric = METRICS["accuracy" if stage.classes is not None else "r2"]
     said, errors = np.asarray(model.predict(stage.X.iloc[test])), []
     for rows in (train, test):
-        if stage.classes is None:
-            output = np.asarray(model.predict(stage.X.iloc[rows]), dtype=np.float64).reshape(len(rows), -1)
-            errors.append(np.abs(output - stage.y[rows].reshape(len(rows), -1)).sum(axis=1))
-        else:
+        if stage.is_classes:
             output = np.asarray(model.predict_proba(stage.X.iloc[rows]))
             right = np.asarray(model.classes_)[None, :] == stage.y[rows][:, None]
             errors.append(-np.log(np.maximum((output * right).sum(axis=1), SMALLEST)))
-    return LearnedModel(metric.score(stage.y[test], said), (errors[0], errors[1]))
+        else:
+            output = np.asarray(model.predict(stage.X.iloc[rows]), dtype=np.float64).reshape(len(rows), -1)
+            errors.append(np.abs(output - stage.y[rows].reshape(len(rows), -1)).sum(axis=1))
+    return _LearnedModel(METRICS[stage.metric].score(stage.y[test], said), (errors[0], errors[1]))
 
 
-def _with_source(stage: Stage, privacy: Any, seed: Sequence[int]) -> Any:
-    """The mechanism with noise from this seed, if the rehearsal is to be repeatable;
-    another mechanism draws other noise.
-    """
-    if not stage.repeatable or not hasattr(privacy, "source") or privacy.source is not None:
+def _with_source(privacy: Any, seed: Sequence[int]) -> Any:
+    """The mechanism with noise from this seed, where it has no source of its own."""
+    if not hasattr(privacy, "source") or privacy.source is not None:
         return privacy
     return replace(privacy, source=SeededNoise([*seed, zlib.crc32(repr(privacy).encode())]))
 
 
-def _rows(stage: Stage, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows to learn from, and rows put aside."""
-    rows = np.arange(len(stage.y))
-    groups = None
-    if stage.classes is not None and np.unique(stage.y, return_counts=True)[1].min() > 1:
-        groups = stage.y
-    train, test = train_test_split(rows, test_size=stage.test_share, random_state=seed, stratify=groups)
-    return train, test
-
-
-def _bounds(stage: Stage, privacy: Any) -> tuple[float, float] | None:
-    """Of numbers: what canaries are drawn from."""
-    if stage.classes is not None:
-        return None
-    if isinstance(privacy, LabelMechanism) and privacy.bounds is not None:
-        return privacy.bounds
-    return stage.bounds if stage.bounds is not None else (float(stage.y.min()), float(stage.y.max()))
-
-
-def _stage(
-    X: Any,
-    y: Any,
-    organizations: Any,
-    label_holder: str | None,
-    classes: Sequence[Any] | None,
-    bounds: tuple[float, float] | None,
-    options: Mapping[str, Any],
-) -> Stage:
-    table, labels = as_frame(X).rename(columns=str), plain_labels(y)
+def _checked(table: pd.DataFrame, labels: NDArray[Any]) -> bool:
+    """Whether the labels are classes; an error where there is nothing to rehearse."""
     if len(table) != len(labels) or len(table) < 10:
         raise InvalidInputError(
             f"{len(labels)} labels for {len(table)} rows: a rehearsal needs at least 10 rows with labels"
@@ -369,38 +315,24 @@ def _stage(
             f"{int((~np.isfinite(labels)).sum())} of {len(labels)} labels are infinite or no number: remove "
             "these rows"
         )
-    if classes is None and are_classes(labels):
-        classes = np.unique(labels).tolist()
-        if len(classes) < 2:
-            raise InvalidLabelsError(
-                f"all {len(labels):,} labels are {classes[0]!r}: there is nothing to give away. Is it the "
-                "right column?"
-            )
-    parts = pretended_organizations(list(table.columns)) if organizations is None else dict(organizations)
-    return Stage(
-        X=table,
-        y=labels,
-        organizations={name: [str(column) for column in columns] for name, columns in parts.items()},
-        label_holder=check_label_holder(parts, label_holder),
-        classes=None if classes is None else list(classes),
-        bounds=bounds,
-        pretended=organizations is None,
-        options=options,
-        canaries=0.1,
-        known=0.1,
-        test_share=0.2,
-        repeatable=True,
-    )
+    if not are_classes(labels):
+        return False
+    if len(np.unique(labels)) < 2:
+        raise InvalidLabelsError(
+            f"all {len(labels):,} labels are {labels.tolist()[0]!r}: there is nothing to give away. Is it "
+            "the right column?"
+        )
+    return True
 
 
-def pretended_organizations(columns: Sequence[str], organizations: int = PRETENDED) -> dict[str, list[str]]:
+def pretended_organizations(columns: Sequence[str]) -> dict[str, list[str]]:
     """Columns dealt out one after another, as if others held some of them; the first
     part stays with the label holder.
 
-    >>> pretended_organizations(["a", "b", "c", "d", "e"], 2)
-    {'you': ['a', 'c', 'e'], 'pretended 1': ['b', 'd']}
+    >>> pretended_organizations(["a", "b", "c", "d", "e"])["you"]
+    ['a', 'e']
     """
-    count = min(organizations, len(columns))
+    count = min(PRETENDED, len(columns))
     if count < 2:
         raise InvalidInputError(
             f"a rehearsal needs at least two columns to divide among organizations, got {list(columns)}"
@@ -409,10 +341,4 @@ def pretended_organizations(columns: Sequence[str], organizations: int = PRETEND
     return {name: [str(column) for column in columns[m::count]] for m, name in enumerate(names)}
 
 
-__all__ = [
-    "Rehearsal",
-    "canary_leak",
-    "pretended_organizations",
-    "rehearse",
-    "rehearse_all",
-]
+__all__ = ["Rehearsal", "canary_leak", "pretended_organizations", "rehearse", "rehearse_all"]

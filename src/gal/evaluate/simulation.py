@@ -41,7 +41,7 @@ from gal.evaluate.pooled import pooled
 from gal.evaluate.probe_gain import ProbeGain, probe_gain
 from gal.evaluate.profile import Remark, profile_of
 from gal.evaluate.quality import Quality
-from gal.evaluate.understood import OnColumns, UsedColumn, readable_target, told_models, understood
+from gal.evaluate.understood import OnColumns, UsedColumn, target_column, told_models, understood
 from gal.models.reading.converting import reading_of
 from gal.models.tabular.frames import as_frame
 from gal.warnings import InterruptedWarning
@@ -351,25 +351,6 @@ def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:
             return model.fit(X, y)
     except (InterruptedWarning, NothingLearnedError) as ended:
         raise KeyboardInterrupt from ended
-
-
-def target_column(frame: pd.DataFrame, target: str) -> pd.Series[Any]:
-    """The column to predict; an error where there is none, or values of it are missing."""
-    if target not in frame.columns:
-        raise InvalidInputError(
-            f"no column {target!r} to predict.{did_you_mean(target, frame.columns)} "
-            f"The table has {', '.join(frame.columns[:20])}"
-        )
-    y = readable_target(frame[target])
-    if y.isna().any():
-        place = int(np.argmax(y.isna()))
-        there = frame[target].iloc[place]
-        said = "" if pd.isna(there) else f", where {there!r} stands"
-        raise InvalidLabelsError(
-            f"{int(y.isna().sum()):,} of {len(y):,} values of {target!r} are missing, the first in row "
-            f"{place + 1:,} below the names{said}: correct or remove these rows"
-        )
-    return y
 
 
 def _read(

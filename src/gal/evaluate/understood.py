@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.base import clone
 
+from gal.errors import InvalidInputError, InvalidLabelsError, did_you_mean
 from gal.models import TabularModel
 from gal.models.reading.column_reading import ColumnReading, column_readings
 from gal.models.reading.converting import parts_of, reading_of
@@ -117,6 +118,27 @@ def kinds_told(local_models: Any) -> dict[Any, str] | None:
     return found or None
 
 
+def target_column(frame: pd.DataFrame, target: str) -> pd.Series[Any]:
+    """The column to predict; an error where there is none, or values of it are missing."""
+    if target not in frame.columns:
+        raise InvalidInputError(
+            f"no column {target!r} to predict.{did_you_mean(target, frame.columns)} "
+            f"The table has {', '.join(frame.columns[:20])}"
+        )
+    import pandas as pd
+
+    y = readable_target(frame[target])
+    if y.isna().any():
+        place = int(y.isna().argmax())
+        there = frame[target].iloc[place]
+        said = "" if pd.isna(there) else f", where {there!r} stands"
+        raise InvalidLabelsError(
+            f"{int(y.isna().sum()):,} of {len(y):,} values of {target!r} are missing, the first in row "
+            f"{place + 1:,} below the names{said}: correct or remove these rows"
+        )
+    return y
+
+
 def readable_target(y: pd.Series[Any]) -> pd.Series[Any]:
     """The column to predict; text that is numbers, such as $1,234.50, as numbers, and dates as days."""
     import pandas as pd
@@ -140,6 +162,7 @@ __all__ = [
     "in_numbers",
     "kinds_told",
     "readable_target",
+    "target_column",
     "told_models",
     "understood",
 ]
