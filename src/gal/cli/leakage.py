@@ -176,7 +176,7 @@ def chosen_mechanisms(
             fitting = " or ".join(one for one, kind in KINDS.items() if kind.make.suits == (labels,))
             raise InvalidOptionError(f"these labels are {labels}, which {name} is not for: take {fitting}")
         noise = {"columns_delta": DELTA} if "columns_epsilon" in options else {}
-        facts = public | {"delta": DELTA} | noise | options
+        facts = {**public, "delta": DELTA, **noise, **options}
         facts = {one: value for one, value in facts.items() if one in known}
         for epsilon in epsilons if "epsilon" in known and epsilons else [None]:
             label = name if epsilon is None else f"{name} epsilon {epsilon:g}"

@@ -158,7 +158,8 @@ def rehearse_all(
                 **options,
             )
             reports.append(leak)
-        errors = [np.concatenate(each) for each in zip(*(one.errors for one in utility), strict=True)]
+        errors = zip(*(one.errors for one in utility), strict=True)
+        fitted, others = map(np.concatenate, errors)
         found.append(
             Rehearsal(
                 name=name,
@@ -167,7 +168,7 @@ def rehearse_all(
                 unprotected=tuple(one.score for one in unprotected),
                 alone=tuple(one.score for one in alone),
                 leak=added_reports(reports),
-                predictions=membership(*errors, np.random.default_rng([seeds[0], 4])),
+                predictions=membership(fitted, others, np.random.default_rng([seeds[0], 4])),
                 label_holder=holder,
                 organizations=parts,
                 pretended=organizations is None,
