@@ -35,9 +35,9 @@ import numpy as np
 
 from gal.alignment import RowIds
 from gal.core.pipeline import learn
-from gal.node.admin.page_serving import node_page
 from gal.node.holder.learning import learning
 from gal.node.runtime.node import Node
+from gal.node.web.live_page import node_page
 from gal.node.web.token import ensure_token
 from node_parts.memory import Watch, held, kilobytes, with_children
 from node_parts.network import LEAN, OTHERS, TASK, Scene, network

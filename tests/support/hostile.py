@@ -251,14 +251,9 @@ class Network:
         return audit.entries()
 
     def refusals(self, node: str, since: int = 0) -> list[str]:
-        """Codes of what a node refused, in order; where an entry stands for several, as often."""
-        self.nodes[node].records.write_counted()
-        return [
-            one.note.partition(":")[0]
-            for one in self.audited(node)
-            if one.kind == "refused" and one.seq > since
-            for _ in range(int(one.shape or 1))
-        ]
+        """Codes of what a node refused, in order."""
+        found = [one for one in self.audited(node) if one.kind == "refused" and one.seq > since]
+        return [one.note.partition(":")[0] for one in found]
 
     def mark(self, node: str) -> int:
         """The number of the newest entry of a node's audit log."""

@@ -166,7 +166,7 @@ class Link:
         except LimitedError:  # by bytes that were no message: it is told, and let go
             return
         self._heard = True
-        pause = self._records.entered(self.peer, received)
+        self._records.entered(self.peer, received)
         message = received.message
         if message.kind == "refusal":
             self._records.log.warning(
@@ -178,8 +178,6 @@ class Link:
         size = received.n_bytes + APIECE
         self._waiting.take(size, self._ending)
         pool.submit(self._answer, stream, received).add_done_callback(lambda done: self._waiting.give(size))  # noqa: ARG005
-        if pause:  # a label holder that asks too fast waits
-            self._ending.wait(pause)
 
     def _tell_limited(self, stream: Stream, limited: RefusedError) -> None:
         """The label holder hears why, once; then there is no link until the next day."""

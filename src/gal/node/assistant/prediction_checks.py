@@ -1,18 +1,13 @@
 """What may be asked of rows: predictions and private set intersections, within the limits of the day.
 
-All is charged before it is told. A request that comes again on the same day, after a line was lost, is
-charged once: it is known by the digest of its bytes, which name task and version, and by who sent it. It is
-free only where the answer is the same, to the byte, as the one that was paid for: that has been told.
+All is charged before it is told, and stays charged where it is refused. A request that comes again, after a
+line was lost, is charged again.
 """
 
 from __future__ import annotations
 
 import sys
-import threading
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -25,7 +20,7 @@ from gal.node.agreement.incoming import IncomingRequest
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.store.state import State, TaskRecord
-from gal.protocol import Encoded
+from gal.protocol import Message
 from gal.protocol.messages import IDS
 
 BLOCK = 4096
@@ -34,20 +29,6 @@ EXCHANGES = 20
 """Private set intersections to begin versions with, at most, for one label holder and day (UTC)."""
 UNFINISHED = 100
 """Private set intersections that are begun and not gone on with, at most, for one label holder and day."""
-KEPT = 256
-"""So many paid requests of a label holder are known, the newest; others are charged as new ones."""
-AGAIN = 10
-"""So often a request is answered again for one charge: lines break, but nobody has to ask all day long."""
-
-
-@dataclass
-class Paid:
-    """A request whose rows were charged, to the day on which it came first."""
-
-    day: str
-    answer: str = ""
-    """The digest of what was answered; empty where nothing was yet."""
-    again: int = 0
 
 
 class PredictionChecks:
@@ -57,28 +38,11 @@ class PredictionChecks:
         self._name, self._policy = configuration.name, configuration.policy
         self._state, self._clock = state, clock
         self._limits = PolicyLimits(configuration.name, configuration.policy)
-        self._paying = threading.Lock()
-        self._paid: dict[str, OrderedDict[str, Paid]] = defaultdict(OrderedDict)
-        """By label holder and digest; gone with the process: after a restart a request is charged anew."""
-
-    @contextmanager
-    def _charging(self) -> Iterator[None]:
-        """All that is charged inside is kept at once, also where it ends with a refusal. What comes twice at
-        once is charged once: who is second sees what the first has paid.
-        """
-        refused = None
-        with self._paying, self._state.transaction():
-            try:
-                yield
-            except RefusedError as error:
-                refused = error
-        if refused is not None:
-            raise refused
-
-    # Private set intersections
 
     def intersection(self, asked: IncomingRequest, task: TaskRecord) -> None:
-        """A step of a private set intersection: before a version begins, or (as predictions) after."""
+        """A step of a private set intersection: before a version begins, or (as predictions) after. Its rows
+        may then be named once.
+        """
         if task.terms.alignment != "psi":
             raise RefusedError("other-terms", f"the terms of {task.name!r} have no private set intersection")
         fields, version = asked.message.fields, asked.message.version
@@ -96,47 +60,28 @@ class PredictionChecks:
             self._limits.check_begin(n_rows, version)
         else:
             self._limits.check_named(n_rows)
-        if (
-            step != "response"
-        ):  # all rows are blinded for it, before anything was paid: only so many are begun
-            if self._count(asked, "setup", UNFINISHED) and not asked.own:
+        if asked.own:
+            return
+        if step != "response":  # all rows are blinded for it, before anything was paid
+            if self._count(asked, "setup", UNFINISHED):
                 raise RefusedError(
                     "too-many-exchanges",
                     f"{self._name} was asked to begin {UNFINISHED} private set intersections about "
                     f"{task.name!r} and others today that were not gone on with: try again tomorrow",
                 )
             return
-        with self._charging():
-            paid = self._paid_for(asked)
-            # A version needs one exchange to begin, a few where links break; more would be trying out ids.
-            if paid is None and beginning and self._count(asked, "psi", EXCHANGES):
-                raise RefusedError(
-                    "too-many-exchanges",
-                    f"{self._name} takes part in at most {EXCHANGES} private set intersections a day before "
-                    f"{task.name!r} begins: try again tomorrow",
-                )
-            if paid is None and not beginning:
-                self._charge_rows(asked, n_rows)
-            if paid is None:
-                self._pay(asked)
-                self._state.use_credit(f"setup {asked.peer}", self._today(), 1)
-            if not beginning and (paid is None or not paid.answer):
-                self._count_small(asked, n_rows)
-
-    def exchanged(self, asked: IncomingRequest, answer: Encoded) -> None:
-        """An exchange is complete: so many rows may be named once."""
-        if asked.message.fields["step"] != "response" or asked.own:
-            return
-        with self._charging():
-            paid = self._paid_for(asked)
-            if paid is not None and paid.answer:
-                paid.again += 1
-                return
-            n_rows = asked.message.fields["n_rows"]
-            self._state.spend_predictions(*exchanged_rows(asked), n_rows, sys.maxsize)
-            self._answered(asked, answer)
-
-    # Predictions
+        # A version needs one exchange to begin, a few where links break; more would be trying out ids.
+        if beginning and self._count(asked, "psi", EXCHANGES):
+            raise RefusedError(
+                "too-many-exchanges",
+                f"{self._name} takes part in at most {EXCHANGES} private set intersections a day before "
+                f"{task.name!r} begins: try again tomorrow",
+            )
+        if not beginning:
+            self._charge_rows(asked, n_rows)
+            self._count_small(asked, n_rows)
+        self._state.use_credit(f"setup {asked.peer}", self._today(), 1)
+        self._state.spend_predictions(*exchanged_rows(asked), n_rows, sys.maxsize)
 
     def predicted_rows(self, asked: IncomingRequest, task: TaskRecord, n_rows: int) -> None:
         """Whether rows are named as was agreed, not too many at once; charged to the budget of the day."""
@@ -150,16 +95,14 @@ class PredictionChecks:
                 "too-many-rows",
                 f"{self._name} predicts at most {self._policy.max_rows} rows at once: send fewer",
             )
-        with self._charging():
-            paid, limit = self._paid_for(asked), self._policy.unknown_ids_per_day
-            spent = self._state.spend_predictions(f"unknown {asked.peer}", self._today(), 0, 0)
-            if (paid is None or not paid.answer) and spent >= limit:
-                raise self._limits.too_many_unknown()
-            if paid is None:
-                self._charge_named(asked, n_rows)
-                self._pay(asked)
+        spent = self._state.spend_predictions(f"unknown {asked.peer}", self._today(), 0, 0)
+        if spent >= self._policy.unknown_ids_per_day:
+            raise self._limits.too_many_unknown()
+        if came == "psi" and not self._state.use_credit(*exchanged_rows(asked), n_rows):
+            raise self._limits.not_exchanged()
+        self._charge_rows(asked, n_rows)
 
-    def predicted(self, asked: IncomingRequest, answer: Encoded) -> None:
+    def predicted(self, asked: IncomingRequest, answer: Message) -> None:
         """Whether an answer may leave that says which ids are known here, and is on record before it does.
 
         With the budget for unknown ids spent nothing more is predicted that day: a refusal of only those with
@@ -167,52 +110,31 @@ class PredictionChecks:
         """
         if asked.own:
             return
-        known = answer.message.arrays["known"] == 1
-        with self._charging():
-            paid = self._paid_for(asked)
-            if paid is not None and paid.answer == answer.digest:
-                paid.again += 1
-                return
-            if paid is not None and paid.answer:  # the data have changed: it tells more than was paid for
-                self._charge_named(asked, len(known))
-                self._pay(asked)
-            self._count_unknown(asked, int((~known).sum()))
-            if asked.message.fields["method"] != "psi":  # there, the exchange was counted
-                self._count_small(asked, n_different(asked, known, self._policy.min_rows))
-            self._answered(asked, answer)
+        known = answer.arrays["known"] == 1
+        n_unknown, psi = int((~known).sum()), asked.message.fields["method"] == "psi"
+        if n_unknown:
+            limit, account = self._policy.unknown_ids_per_day, (f"unknown {asked.peer}", self._today())
+            before = self._state.spend_predictions(*account, n_unknown, limit)
+            if before + n_unknown > limit:
+                self._state.spend_predictions(*account, limit - before, limit)
+                raise self._limits.too_many_unknown()
+            if psi:
+                raise self._limits.not_exchanged()
+        if not psi:  # there, the exchange was counted
+            self._count_small(asked, n_different(asked, known, self._policy.min_rows))
 
     def failed(self, asked: IncomingRequest) -> None:
         """Computing failed, which it may do for known rows alone: it counts as a prediction about few of
         them, and who may ask for no more of these hears the same as of unknown ones.
         """
         if not asked.own and asked.message.fields["method"] != "psi":
-            with self._charging():
-                self._count_small(asked, 0)
-
-    def _charge_named(self, asked: IncomingRequest, n_rows: int) -> None:
-        """Charge the rows that are named, each to an exchange where there has to be one."""
-        psi = asked.message.fields["method"] == "psi"
-        if psi and not self._state.use_credit(*exchanged_rows(asked), n_rows):
-            raise self._limits.not_exchanged()
-        self._charge_rows(asked, n_rows)
+            self._count_small(asked, 0)
 
     def _charge_rows(self, asked: IncomingRequest, n_rows: int) -> None:
         """Charge rows to the label holder's budget of the day; refused where it is spent."""
-        if not asked.own:
-            limit = self._policy.predictions_per_day
-            before = self._state.spend_predictions(asked.peer, self._today(), n_rows, limit)
-            self._limits.check_predict(n_rows, before)
-
-    def _count_unknown(self, asked: IncomingRequest, n_unknown: int) -> None:
-        if n_unknown == 0:
-            return
-        limit, account, day = self._policy.unknown_ids_per_day, f"unknown {asked.peer}", self._today()
-        before = self._state.spend_predictions(account, day, n_unknown, limit)
-        if before + n_unknown > limit:
-            self._state.spend_predictions(account, day, limit - before, limit)
-            raise self._limits.too_many_unknown()
-        if asked.message.fields["method"] == "psi":
-            raise self._limits.not_exchanged()
+        limit = self._policy.predictions_per_day
+        before = self._state.spend_predictions(asked.peer, self._today(), n_rows, limit)
+        self._limits.check_predict(n_rows, before)
 
     def _count_small(self, asked: IncomingRequest, n_rows: int) -> None:
         """Few rows at once tell more of each of them, first of all whether it is known."""
@@ -223,26 +145,6 @@ class PredictionChecks:
     def _count(self, asked: IncomingRequest, what: str, limit: int) -> bool:
         """Count one more of today; whether there were as many as the limit already."""
         return self._state.spend_predictions(f"{what} {asked.peer}", self._today(), 1, limit) >= limit
-
-    # What was paid for
-
-    def _paid_for(self, asked: IncomingRequest) -> Paid | None:
-        """None: this request has to be charged."""
-        paid = self._paid[asked.peer].get(asked.digest)
-        return None if paid is None or paid.day != self._today() or paid.again >= AGAIN else paid
-
-    def _pay(self, asked: IncomingRequest) -> None:
-        """Rows were charged; the oldest requests are forgotten."""
-        known = self._paid[asked.peer]
-        known.pop(asked.digest, None)
-        known[asked.digest] = Paid(self._today())
-        while len(known) > KEPT:
-            known.popitem(last=False)
-
-    def _answered(self, asked: IncomingRequest, answer: Encoded) -> None:
-        """What was charged is answered now; to the day on which it was charged, which may be over."""
-        if (paid := self._paid[asked.peer].get(asked.digest)) is not None:
-            paid.answer, paid.again = answer.digest, 0
 
     def _today(self) -> str:
         return self._clock().date().isoformat()

@@ -140,9 +140,7 @@ class Service:
         """A step of a private set intersection."""
         self._checks.current(asked, task)
         self._predictions.intersection(asked, task)
-        answer = restore(self.worker("intersect", asked.data, peer=asked.peer)[1])
-        self._predictions.exchanged(asked, answer)
-        return answer
+        return restore(self.worker("intersect", asked.data, peer=asked.peer)[1])
 
     # Rounds
 
@@ -181,18 +179,18 @@ class Service:
     def _predict(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         version = self._checks.version(asked, task, *PREDICTING)
         if self.guard.noise_on(asked) is None:
-            said = prepare(_said_of(asked, self._predicted(asked, task, version)))
+            said = _said_of(asked, self._predicted(asked, task, version))
             self._predictions.predicted(asked, said)
-            return said
+            return prepare(said)
         folder = self.state.folder(task.id, asked.message.version)
         with self.guard.lock(asked.digest):
             if (kept := self.guard.kept(folder, asked.digest)) is not None:
                 return kept
             found = self._predicted(asked, task, version)
-            said = prepare(_said_of(asked, found))
+            said = _said_of(asked, found)
             self._predictions.predicted(asked, said)
             self.guard.charge(asked.peer, task, keys_of(found.keys), len(asked.message.fields["rounds"]))
-            return self.guard.keep(folder, asked.digest, bytes(said.data))
+            return self.guard.keep(folder, asked.digest, bytes(prepare(said).data))
 
     def predict_own(self, asked: IncomingRequest) -> Message:
         """The answer to a request of this node to itself: it does not leave, so it is not made ready."""

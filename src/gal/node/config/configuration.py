@@ -357,7 +357,6 @@ use = "tabular"                    # or linear, ridge, svr, knn, gradient_boosti
 # interactions = false             # true: consent to interaction probes, which can reveal your columns
 # decimals = 6                     # round what is returned; default: not rounded
 # largest_message = "1GB"          # that is taken in
-# messages_per_minute = 60_000     # of one peer; who sends more is read more slowly
 # messages_per_day = 250_000       # of one peer, besides answers that you asked for; then it is not heard
 # bytes_per_day = "100GB"          # the same in bytes
 # refusals_per_day = 5_000         # messages of one peer that are refused; then it is not heard

@@ -96,8 +96,6 @@ class Policy(BaseModel):
     """Decimals of what is returned; None: not rounded."""
     largest_message: Size = ByteSize(10**9)
     """Bytes."""
-    messages_per_minute: Count = 60_000
-    """Of one peer; who sends more is read more slowly."""
     messages_per_day: Count = 250_000
     """Of one peer, besides answers that were asked for; then it is not heard until midnight UTC."""
     bytes_per_day: Size = ByteSize(100 * 10**9)

@@ -221,7 +221,7 @@ class Assistants:
         with self._changed:
             awaited = self._asked_for(stream, received.message) is not None
         try:
-            pause = records.entered(stream.peer, received, awaited=awaited)
+            records.entered(stream.peer, received, awaited=awaited)
         except NodeError as error:  # nothing enters without a record: whoever waits for it is told why
             self._fail([one for one in self.unanswered() if one.organization == stream.peer], str(error))
             raise
@@ -238,8 +238,6 @@ class Assistants:
             self._resolve(stream, received)
         else:
             self._refuse(stream, message, "not-an-answer", f"an organization does not send {message.kind}")
-        if pause:  # where it sends too fast, what comes next waits at its side
-            time.sleep(pause)
 
     def _asked_for(self, stream: Stream, message: Message) -> Pending | None:
         """The request that this very organization answers with this. Holds the lock."""

@@ -123,7 +123,6 @@ class Node:
         activity = Activity()
         self.records = Records(audit, self.log, activity, Quotas(configuration.policy, self._clock))
         self.records.quotas.load(audit)
-        stack.callback(self.records.write_counted)
         self.worker = Worker(configuration)
         stack.callback(self.worker.close)
         made = configuration, self.state, self.worker, self.log, activity, self._clock

@@ -36,10 +36,6 @@ ANSWER_KINDS = (
 """Kinds of messages that answer something."""
 UNASKED = "not asked for"
 """Note of an entry of such a kind that nobody was waiting for: it counts like any other message."""
-WASTED = "wasted"
-"""Kind of the entry for bytes that came and were no message, where no entry of a refusal names them."""
-NO_FAULT = "failed-here"
-"""Kind of the entry for what was refused because something was wrong here: it does not count for the peer."""
 FIRST = "sha256:" + "0" * 64
 """What the first entry of a log has for the hash before it."""
 
@@ -126,8 +122,7 @@ class Came(NamedTuple):
 
 _COLUMNS = ", ".join(field.name for field in fields(AuditEntry))
 _CAME = f"""
-select peer, sum(kind not in ('refused', ?, ?)), sum(n_bytes),
-    sum((kind = 'refused') * max(1, cast(shape as integer)))
+select peer, sum(kind != 'refused'), sum(n_bytes), sum(kind = 'refused')
 from audit where time >= ? and direction = 'in' and peer != ''
     and (kind not in ({", ".join("?" * len(ANSWER_KINDS))}) or note = ?) group by peer
 """
@@ -214,10 +209,8 @@ class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
         return [Total(*row) for row in self._rows(f"{query} order by 1, 2, 3, 4")]
 
     def came_since(self, since: datetime) -> list[Came]:
-        """What came from each peer since then, besides answers that were waited for; an entry that stands for
-        several refusals says how many.
-        """
-        rows = self._rows(_CAME, (WASTED, NO_FAULT, _text(since), *ANSWER_KINDS, UNASKED))
+        """What came from each peer since then, besides answers that were waited for."""
+        rows = self._rows(_CAME, (_text(since), *ANSWER_KINDS, UNASKED))
         return [Came(*row) for row in rows]
 
     def verify(self, *, expected_head: str | None = None) -> Verified:
