@@ -87,20 +87,14 @@ assert linear.score(X, classes) > 0.8
 """
 
 LEARNERS = """
-from gal_bench.baselines import METHODS, learn_assisted, learn_late
+from gal_bench.baselines import METHODS, learn_assisted
 options = Options(rounds=2, cross_validation=0, closing=False)
 for labels in (regression_labels(y, options), class_labels(classes, options)):
     task = make_task(labels, names, options, label_holder="a")
-    for learned in (
-        lambda them: learn_late(task, them, average=True),
-        lambda them: learn_late(task, them, average=False),
-        lambda them: learn_assisted(task, them, order=names),
-    ):
-        them = {one.name: one for one in members(Ridge())}
-        ensemble, seconds = learned(them)
-        assert len(seconds) == 2
-        assert gal.predict(ensemble, list(them.values())).output.shape == (120, 1)
-        assert ensemble.train_loss < ensemble.initial_train_loss
+    them = {one.name: one for one in members(Ridge())}
+    ensemble = learn_assisted(task, them, order=names)
+    assert gal.predict(ensemble, list(them.values())).output.shape == (120, 1)
+    assert ensemble.train_loss < ensemble.initial_train_loss
 for method in METHODS.values():
     made = method(classes=False, organizations={"a": [0, 1], "b": [2, 3, 4, 5]}, rounds=2, random_state=0)
     assert made.fit(X, y).predict(X).shape == (120,)

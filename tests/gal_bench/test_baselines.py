@@ -145,14 +145,13 @@ def test_joint_is_gal_with_one_organization_of_all_columns() -> None:
     np.testing.assert_allclose(of_lab.predict(X), make("gal", one, local_models=SVR()).fit(X, y).predict(X))
 
 
-def test_the_papers_layers_start_as_wide_as_the_whole_table() -> None:
-    X, y = health(FEW)
-    for name in ("alone", "gal", "assisted_learning"):
-        model = make(name, local_models=None, preset="paper").fit(X, y)
-        assert model._organizations["bank"].model.init_features == 4, name
-
-
 # --- late fusion
+
+
+@pytest.mark.parametrize("option", [{"privacy": "randomised-response"}, {"secrecy": "sums"}])
+def test_baselines_protect_nothing_and_say_so(option: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="protects nothing"):
+        make("late_sum", **option)
 
 
 @pytest.mark.parametrize("local", [Ridge(), DecisionTreeRegressor(max_features=1, max_depth=3)])
@@ -189,17 +188,8 @@ def test_late_fusion_is_staged_by_round_and_knows_its_losses() -> None:
     assert len(staged) == 3
     for t, output in enumerate(staged):
         np.testing.assert_allclose(output, np.mean([one[t] for one in stages_of_single], axis=0), atol=1e-6)
-        assert model.rounds_[t].train_loss == pytest.approx(0.5 * np.square(y - output).mean(), rel=1e-5)
-        assert model.rounds_[t].seconds > 0
     # The labels go to the one other organization, once.
     assert (model.traffic_.trips, model.traffic_.sent, model.traffic_.received) == (1, 4 * len(y), 0)
-
-
-def test_one_late_organization_is_gal() -> None:
-    X, y = health()
-    for name in ("late_sum", "late_average"):
-        model = make(name, {"all": COLUMNS}).fit(X, y)
-        np.testing.assert_allclose(model.predict(X), make("gal", {"all": COLUMNS}).fit(X, y).predict(X))
 
 
 def layers_by_hand(
@@ -269,24 +259,10 @@ def test_the_papers_late_fusion_learns_classes_and_sums() -> None:
     assert alone.rounds_[-1].train_loss < losses[-1]
 
 
-def test_the_papers_late_fusion_with_other_models_is_learned_by_the_engine() -> None:
-    X, y = health(FEW)
-    model = make("late_average", preset="paper").fit(X, y)
-    assert len(list(model.staged_predict(X))) == 3
-    assert model.ensemble_.initial[0] == pytest.approx(y.mean())
-
-
 def test_the_papers_layers_need_numbers() -> None:
     X, y = health(FEW)
     with pytest.raises(LocalModelError, match="organization 'lab': PaperLinear failed: could not convert"):
         make("late_average", local_models=None, preset="paper").fit(X.assign(sugar="high"), y)
-
-
-def test_a_late_fusion_that_is_interrupted_is_interrupted_as_a_whole() -> None:
-    X, y = health()
-    local = {"lab": Raising(KeyboardInterrupt(), Counter(3)), "bank": Ridge()}
-    with pytest.raises(KeyboardInterrupt):
-        make("late_sum", local_models=local, cross_validation=0).fit(X, y)
 
 
 # --- assisted learning
@@ -317,7 +293,7 @@ def test_assisted_learning_goes_by_turns(local: Any, rate: float) -> None:
         np.testing.assert_allclose(
             losses, [0.5 * np.square(y - output).mean() for output in by_hand], rtol=1e-5
         )
-        assert all(done.rate == rate and done.seconds > 0 for done in model.rounds_)
+        assert all(done.rate == rate for done in model.rounds_)
 
 
 def test_assisted_learning_of_a_line_becomes_least_squares() -> None:
@@ -359,25 +335,6 @@ def test_last_only_hears_the_last_and_sends_the_residual_m_times() -> None:
         np.testing.assert_allclose(model.decision_function(X), output, atol=1e-4)
         assert model.traffic_.trips == 3
         np.testing.assert_array_equal(model.predict_proba(X), model.predict_proba(X.assign(income=0, debt=0)))
-
-
-def test_what_is_sent_is_as_the_options_say() -> None:
-    X, y = health()
-    seen: list[float] = []
-
-    class Watching(Ridge):  # type: ignore[misc]
-        def fit(self, X: Any, y: Any) -> Any:
-            seen.append(float(np.sqrt(np.square(y).mean())))
-            return super().fit(X, y)
-
-    make("assisted_learning", local_models=Watching(), rounds=2).fit(X, 50 * y)
-    assert seen == pytest.approx([1.0] * 4)
-    seen.clear()
-    make("assisted_learning", local_models=Watching(), rounds=1, preset="paper").fit(X, 50 * y)
-    assert seen == pytest.approx([1.0] * 2)  # signs
-    seen.clear()
-    make("assisted_learning_last_only", local_models=Watching(), rounds=1, preset="paper").fit(X, 50 * y)
-    assert seen == pytest.approx([2.0])
 
 
 def test_assisted_learning_counts_its_traffic() -> None:

@@ -14,7 +14,6 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-le
 import torch
 from torch import nn
 
-from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.models.deep import Inputs, cnn_body, lstm_body, mlp_body
 from gal.models.deep.training import Training
 from gal.models.sequences import Sequences
@@ -148,33 +147,6 @@ def test_late_fusion_is_a_mean_of_outputs() -> None:
 # --- seeds, order, failures
 
 
-def test_errors_name_what_is_wrong() -> None:
-    views, y = halves(60)
-    with pytest.raises(InvalidOptionError, match="fuse must be features or outputs, got 'sums'"):
-        FusedNetworks("sums", classes=True)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match=r"expected 60 labels, got shape \(59,\)"):
-        model().fit(views, y[:59])
-    with pytest.raises(InvalidInputError, match=r"different numbers of rows: \[30, 60\]"):
-        model().fit(views | {"shop": views["shop"][:30]}, y)
-    with pytest.raises(InvalidInputError, match="NaN or infinite"):
-        model().fit(views | {"shop": np.full((60, 3), np.nan)}, y)
-    with pytest.raises(InvalidOptionError, match="unknown network 'forest'"):
-        FusedNetworks("features", classes=False, network="forest", device="cpu").fit(views, y)
-    with pytest.raises(InvalidOptionError, match="device 'gpu' cannot be used here"):
-        FusedNetworks("features", classes=False, device="gpu").fit(views, y)
-    fused = model(classes=False, epochs=1).fit(views, y)
-    with pytest.raises(InvalidInputError, match="needs all views; shop is missing"):
-        fused.predict({"bank": views["bank"]})
-    with pytest.raises(InvalidInputError, match=r"got 'table' and \(1,\)"):
-        fused.predict(views | {"bank": views["bank"][:, :1]})
-
-
-def test_divergence_names_the_learning_rate() -> None:
-    views, y = halves(60)
-    with pytest.raises(LocalModelError, match="lower learning_rate"):
-        model(classes=False, learning_rate=1e30, clip_norm=None).fit(views, y)
-
-
 class Hungry(nn.Module):  # type: ignore[misc]
     """A body that runs out of memory with more than 16 rows."""
 
@@ -207,42 +179,9 @@ def test_out_of_memory_halves_the_batch() -> None:
 # --- fitted anew, labels, and predictions that cannot be made
 
 
-@pytest.mark.parametrize("change", ["shape", "fewer", "codes"])
-def test_a_second_fit_forgets_the_first(change: str) -> None:
-    views, y = halves(60)
-    coded: dict[str, Any] = views | {"coder": Sequences(np.zeros((60, 2), dtype=int), np.full(60, 2))}
-    more = Sequences(np.random.default_rng(0).integers(0, 9, size=(60, 2)), np.full(60, 2))
-    others: dict[str, Any] = {
-        "shape": views | {"bank": views["bank"][:, :1]},
-        "fewer": {"shop": views["shop"]},
-        "codes": coded | {"coder": more},
-    }
-    again = model(classes=False, epochs=1)
-    again.fit(coded if change == "codes" else views, y)
-    fresh = model(classes=False, epochs=1).fit(others[change], y).predict(others[change])
-    np.testing.assert_array_equal(again.fit(others[change], y).predict(others[change]), fresh)
-
-
-@pytest.mark.parametrize(
-    ("classes", "labels"),
-    [
-        (True, np.where(np.arange(40) % 2 == 0, -1, 1)),
-        (True, np.linspace(0, 2, 40)),
-        (True, np.where(np.arange(40) % 2 == 0, "ill", "well")),
-        (False, np.where(np.arange(40) == 3, np.nan, 1.0)),
-    ],
-)
-def test_labels_that_cannot_be_learned_are_named(classes: bool, labels: Any) -> None:
-    views, _ = halves(40)
-    with pytest.raises(InvalidInputError, match="label"):
-        model(classes=classes, epochs=1).fit(views, labels)
-
-
 def test_absolute_error_goes_to_the_median() -> None:
     views = {"a": np.zeros((90, 1)), "b": np.zeros((90, 1))}
     y = np.repeat([0.0, 0.0, 9.0], 30)
     training = Training(epochs=60, batch_size=90, learning_rate=0.05, optimizer="adam")
     fused = FusedNetworks("outputs", classes=False, loss="absolute_error", training=training, device="cpu")
     assert fused.fit(views, y).predict(views).mean() < 0.5
-    with pytest.raises(InvalidOptionError, match="loss must be auto, log_loss here, got 'squared_error'"):
-        FusedNetworks("outputs", classes=True, loss="squared_error")

@@ -26,7 +26,6 @@ from gal.privacy import (
     RandomisedResponse,
     SeededNoise,
 )
-from gal_bench.baselines.late import LateSumClassifier
 
 Values = NDArray[Any]
 PARTS = {"bank": [0, 1], "shop": [2, 3], "lab": [4, 5]}
@@ -344,12 +343,6 @@ def test_a_column_that_is_called_like_a_word_is_no_initial_output() -> None:
     for word in ("auto", "zero"):
         with pytest.raises(PrivacyError, match="names a column of the table"):
             classifier(noisy_response(1.0), initial=word).fit(named, y)
-
-
-def test_baselines_know_no_mechanism() -> None:
-    X, y = table()
-    with pytest.raises(InvalidOptionError, match="knows no privacy mechanism"):
-        LateSumClassifier(PARTS, local_models=Ridge(), privacy=noisy_response(1.0)).fit(X, y)
 
 
 def together(n: int = 3000, seed: int = 0) -> tuple[Values, Values]:

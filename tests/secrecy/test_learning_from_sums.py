@@ -26,7 +26,6 @@ from gal.secrecy.collector import Collector
 from gal.secrecy.ring import Ring, from_ring, to_ring
 from gal.secrecy.summing import Summing
 from gal.secrecy.terms import SUM
-from gal_bench.baselines.late import LateSumRegressor
 
 NAMES = ("bank", "a", "b", "c", "d")
 PLAIN: dict[str, Any] = {"weights": "uniform", "closing": False}
@@ -278,8 +277,6 @@ def test_too_few_organizations_are_refused() -> None:
 
 def test_other_ways_that_look_at_single_answers_are_refused() -> None:
     X, y = table(60)
-    with pytest.raises(InvalidOptionError, match="LateSumRegressor knows no secrecy"):
-        LateSumRegressor(COLUMNS, secrecy="sums").fit(X, y)
     members = organizations(X)
     ensemble = learn(y, members, secrecy="sums", rounds=1)
     with pytest.raises(InvalidOptionError, match="outside='clip' looks at single answers"):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,58 +20,11 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.errors import GALError, InvalidOptionError, LocalModelError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
-from gal.evaluate.methods import OrganizationsColumns, check_label_holder
-from gal_bench.baselines.ensembles import (
-    baseline_round,
-    finished_ensemble,
-    refuse_protection,
-    train_loss,
-)
-from gal_bench.baselines.method import Estimator, options_used
+from gal_bench.baselines.ensembles import NAN, finished_ensemble, train_loss
 
 Floats = NDArray[np.float64]
-Floats32 = NDArray[np.float32]
-
 OPTIONS = ("rate", "last_only", "loss", "local_losses", "initial", "scale_residual", "preset")
-
-
-def assisted_learning(
-    *,
-    classes: bool,
-    organizations: OrganizationsColumns,
-    label_holder: str | None = None,
-    local_models: Any = None,
-    rounds: str | int = "auto",
-    random_state: Any = None,
-    **options: Any,
-) -> Estimator:
-    """AL as the GAL paper describes it, for any number of organizations.
-
-    Uses the options ``rate`` (default 1), ``loss``, ``local_losses``, ``initial``, ``scale_residual``
-    and ``preset``. It has no weights, line search, validation or stopping: those options are ignored.
-    """
-    made: Estimator = (AssistedLearningClassifier if classes else AssistedLearningRegressor)(
-        organizations,
-        label_holder=check_label_holder(organizations, label_holder),
-        local_models=local_models,
-        rounds=rounds,
-        random_state=random_state,
-        **options_used(options, OPTIONS),
-    )
-    return made
-
-
-def assisted_learning_last_only(
-    *, classes: bool, organizations: OrganizationsColumns, **options: Any
-) -> Estimator:
-    """AL as the authors' script runs it; options as in ``assisted_learning``.
-
-    Within a round each organization overwrites what the one before did, so only the last one's fit
-    counts; and gradients add up, so that the residual it gets is M times the true one. The others,
-    who change nothing, are not asked. A squared error (not the paper's preset) overshoots by M - 1 in
-    every round: with more than two organizations it diverges.
-    """
-    return assisted_learning(classes=classes, organizations=organizations, last_only=True, **options)
+"""It has no weights, line search, validation or stopping: those options are ignored."""
 
 
 def learn_assisted(
@@ -84,94 +36,55 @@ def learn_assisted(
     last_only: bool = False,
     driver: Driver = IN_PROCESS,
     traffic: Traffic | None = None,
-) -> tuple[Ensemble, list[float]]:
-    """AL with organizations whose views have any shape: the ensemble, and the seconds of its rounds.
+) -> Ensemble:
+    """AL with organizations whose views have any shape; ``gal.predict`` takes the ensemble.
 
     In a round organizations go one after another in this ``order``. Each gets the pseudo-residual of
-    the current output and fits it; the output moves at once, by ``rate`` times what it fitted.
-    ``last_only`` is the authors' script: see ``assisted_learning_last_only``. The task's weights, line
-    search, validation and stopping are not used, and every row is fitted. ``gal.predict`` takes the ensemble.
+    the current output and fits it; the output moves at once, by ``rate`` times what it fitted. The task's
+    weights, line search, validation and stopping are not used, and every row is fitted.
+
+    ``last_only`` is the authors' script. Within a round each organization overwrites what the one before did,
+    so only the last one's fit counts; and gradients add up, so that the residual it gets is M times the true
+    one. The others, who change nothing, are not asked. A squared error (not the paper's preset) overshoots by
+    M - 1 in every round: with more than two organizations it diverges.
     """
-    _check(task, members, order, rate)
-    turn = _Turn(
-        replace(task, rows=all_rows(task.rows.n)),
-        float(rate),
-        len(task.organizations) if last_only else 1,
-        driver,
-        Traffic() if traffic is None else traffic,
-    )
-    for one in members.values():
-        one.models.clear()
-    try:
-        return _rounds(turn, [members[name] for name in (order[-1:] if last_only else order)])
-    finally:
-        for one in members.values():
-            one.release()
-
-
-def _check(task: Task, members: Mapping[str, Organization], order: Sequence[str], rate: float) -> None:
     if not np.isfinite(rate) or rate <= 0:
         raise InvalidOptionError(f"rate must be a number above 0, got {rate!r}")
-    if sorted(order) != sorted(members) or sorted(order) != list(task.organizations):
-        raise InvalidOptionError(
-            f"order must name each of the organizations {', '.join(task.organizations)} once, got "
-            f"{list(order)}"
-        )
-    moving = [name for name, one in members.items() if one.moves]
-    if moving:
+    if moving := [name for name, one in members.items() if one.moves]:
         raise InvalidOptionError(
             f"the models of {', '.join(moving)} move, and assisted learning has no weights or rates to find "
             "anew for what they say after the last round: give these organizations other local models"
         )
-
-
-def _rounds(turn: _Turn, asked: Sequence[Organization]) -> tuple[Ensemble, list[float]]:
-    task = turn.task
-    output = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))  # F^0
-    coefficients, rounds, seconds = [], [], []
+    task = replace(task, rows=all_rows(task.rows.n))
+    traffic, times = traffic or Traffic(), len(task.organizations) if last_only else 1
+    for one in members.values():
+        one.models.clear()
+    output: Floats = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))  # F^0
+    coefficients, means, losses = [], [], []
     for t in range(1, task.rounds + 1):
-        began = time.perf_counter()
-        counts, means = {}, {}
-        for one in asked:
-            counts[one.name], fitted = turn(one, t, output)
-            output = output + counts[one.name] * fitted
-            means[one.name] = tuple(map(float, np.average(fitted, axis=0, weights=task.sample_weight)))
+        counts, mean = {}, {}
+        for name in order[-1:] if last_only else order:
+            found = broadcast(task, output, t, "assisted")
+            # Sent with unit size whatever it is multiplied by.
+            residual = found.residual if task.scale_residual else found.residual * times
+            request = FitRequest(t, residual, (name,), task.sample_weight)
+            fitted = ask(task, {name: members[name]}, driver, [request])[0][name]
+            if isinstance(fitted, GALError):
+                raise fitted
+            if not np.isfinite(fitted).all():
+                raise LocalModelError(f"organization {name!r}, round {t}: fitted values are NaN or infinite")
+            if name != task.label_holder:
+                traffic.trips += 1
+                traffic.count(request, 1, [fitted])
+            counts[name] = float(rate) * found.scale * (times if task.scale_residual else 1)
+            output = output + counts[name] * fitted
+            mean[name] = tuple(map(float, np.average(fitted, axis=0, weights=task.sample_weight)))
         coefficients.append(counts)
-        rounds.append(baseline_round(task, t, counts, means, train_loss(task, output), rate=turn.rate))
-        seconds.append(time.perf_counter() - began)
-    return finished_ensemble(task, task.first_output, coefficients, rounds), seconds
-
-
-@dataclass(frozen=True)
-class _Turn:
-    """One organization's turn: it fits what is left of the labels."""
-
-    task: Task
-    rate: float
-    times: int
-    """What the residual is multiplied by."""
-    driver: Driver
-    traffic: Traffic
-
-    def __call__(self, organization: Organization, t: int, output: Floats) -> tuple[float, Floats32]:
-        """How much the fitted values (n, K) count, and these."""
-        found = broadcast(self.task, output, t, "assisted")
-        residual, scale = found.residual, found.scale
-        if self.task.scale_residual:
-            scale *= self.times  # sent with unit size whatever it is multiplied by
-        else:
-            residual *= self.times
-        name = organization.name
-        request = FitRequest(t, residual, (name,), self.task.sample_weight)
-        fitted = ask(self.task, {name: organization}, self.driver, [request])[0][name]
-        if isinstance(fitted, GALError):
-            raise fitted
-        if not np.isfinite(fitted).all():
-            raise LocalModelError(f"organization {name!r}, round {t}: fitted values are NaN or infinite")
-        if name != self.task.label_holder:
-            self.traffic.trips += 1
-            self.traffic.count(request, 1, [fitted])
-        return self.rate * scale, fitted
+        means.append(mean)
+        losses.append(train_loss(task, output))
+    for one in members.values():
+        one.release()
+    return finished_ensemble(task, task.first_output, coefficients, means, losses, float(rate))
 
 
 class _AssistedLearning(_GAL):
@@ -213,17 +126,15 @@ class _AssistedLearning(_GAL):
         return replace(super()._options(), fitted="in-sample", validation_fraction=0.0, cross_validation=0)
 
     def _learn(self, learning: AssembledTask) -> Learned:
-        refuse_protection(self)
-        order = [self.label_holder_, *(name for name in self.columns_ if name != self.label_holder_)]
-        ensemble, seconds = learn_assisted(
+        ensemble = learn_assisted(
             learning.task,
             learning.members,
-            order=order,
+            order=[self.label_holder_, *(name for name in self.columns_ if name != self.label_holder_)],
             rate=self.rate,
             last_only=self.last_only,
             traffic=self.traffic_,
         )
-        return Learned(ensemble, seconds)
+        return Learned(ensemble, [NAN] * len(ensemble.rounds))
 
 
 class AssistedLearningRegressor(_AssistedLearning, GALRegressor):

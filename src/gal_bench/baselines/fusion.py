@@ -13,10 +13,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
-from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.models.deep.networks import Body, Inputs, WithHead, count_features, make_body
 from gal.models.deep.torch_model import with_smaller_batches
 from gal.models.deep.training import Objective, Trainer, Training, find_device, on_stream, outputs_of, seeded
@@ -29,9 +27,8 @@ Fusion = Literal["features", "outputs"]
 class FusedNetworks:
     """One network per organization, fused, with the labels at hand.
 
-    ``fuse="features"`` is intermediate fusion, ``"outputs"`` late fusion. ``loss``: "log_loss"
-    for ``classes``, "squared_error" or "absolute_error" for numbers, which are standardised;
-    "auto" takes the first that suits.
+    ``fuse="features"`` is intermediate fusion, ``"outputs"`` late fusion. ``loss`` of numbers, which are
+    standardised: "squared_error" or "absolute_error"; classes have the log loss.
 
     >>> rng = np.random.default_rng(0)
     >>> views = {"bank": rng.normal(size=(60, 2)), "shop": rng.normal(size=(60, 3))}
@@ -47,20 +44,15 @@ class FusedNetworks:
         fuse: Fusion,
         *,
         classes: bool,
-        loss: str = "auto",
+        loss: str = "squared_error",
         network: str | Body = "auto",
         training: Training | None = None,
         device: str = "auto",
         random_state: int = 0,
     ) -> None:
-        if fuse not in {"features", "outputs"}:
-            raise InvalidOptionError(f"fuse must be features or outputs, got {fuse!r}")
-        known = ("log_loss",) if classes else ("squared_error", "absolute_error")
-        if loss not in {"auto", *known}:
-            raise InvalidOptionError(f"loss must be auto, {' or '.join(known)} here, got {loss!r}")
         self.fuse = fuse
         self.classes = classes
-        self.loss = known[0] if loss == "auto" else loss
+        self.loss = loss
         self.network = network
         self.training = Training() if training is None else training
         self.device = device
@@ -71,7 +63,7 @@ class FusedNetworks:
         self.organizations_ = tuple(views)
         self._device = find_device(self.device)
         many = self._on_device(views, (None,) * len(views))
-        labels = self._labels(y, len(many))
+        labels = np.asarray(y)
         self.inputs_ = tuple(one.inputs for one in many.views)
         self.n_outputs_ = int(labels.max()) + 1 if self.classes else 1
         self.mean_ = 0.0 if self.classes else float(labels.mean())
@@ -86,14 +78,7 @@ class FusedNetworks:
 
     def predict(self, views: Mapping[str, Any]) -> Floats:
         """Class probabilities (n, C), or numbers (n,)."""
-        if not hasattr(self, "module_"):
-            raise NotFittedError("this FusedNetworks is not fitted yet: call fit first")
-        missing = [name for name in self.organizations_ if name not in views]
-        if missing:
-            raise InvalidInputError(f"a fused network needs all views; {', '.join(missing)} is missing")
         many = self._on_device({name: views[name] for name in self.organizations_}, self.inputs_)
-        if len(many) == 0:
-            raise InvalidInputError("no rows to predict")
         dtype = self.training.dtype(self._device)
 
         def work(batch_size: int) -> Tensor:
@@ -109,40 +94,16 @@ class FusedNetworks:
 
     def _trained(self, many: ManyViews, target: Tensor, batch_size: int) -> nn.Module:
         with seeded(self._device, self.random_state):
-            module = self._module()
+            bodies = [make_body(self.network, one) for one in self.inputs_]
+            module = _Fused(bodies, self.inputs_, self.fuse, self.n_outputs_)
         training = Training(**{**vars(self.training), "batch_size": batch_size})
-        trainer = Trainer(module, many, 0, self._objective(), training)
         start = {name: value.clone() for name, value in module.state_dict().items()}
-        self._fit(trainer, start, target)
+        Trainer(module, many, 0, self._objective(), training).fit(start, target, None, self.random_state)
         return module
 
-    def _fit(self, trainer: Trainer, start: Mapping[str, Tensor], target: Tensor) -> None:
-        trainer.fit(start, target, None, self.random_state)
-
     def _on_device(self, views: Mapping[str, Any], known: Sequence[Inputs | None]) -> ManyViews:
-        if not views:
-            raise InvalidInputError("no views: at least one organization is needed")
-        dtype = self.training.dtype(self._device)
-        return ManyViews(
-            [
-                to_device(view, self._device, dtype, one)
-                for view, one in zip(views.values(), known, strict=True)
-            ]
-        )
-
-    def _labels(self, y: Any, n_rows: int) -> NDArray[Any]:
-        """Class codes or numbers, checked."""
-        labels = np.asarray(y)
-        if n_rows == 0 or labels.shape != (n_rows,):
-            raise InvalidLabelsError(f"expected {n_rows} labels, got shape {labels.shape}")
-        if labels.dtype.kind not in "iufb" or not np.isfinite(labels).all():
-            raise InvalidLabelsError(f"labels must be finite numbers, got {labels.dtype} or NaN among them")
-        if self.classes and (labels.dtype.kind not in "iub" or labels.min() < 0):
-            raise InvalidLabelsError("class labels must be codes 0, 1, ...: whole numbers")
-        return labels
-
-    def _module(self) -> nn.Module:
-        return _Fused([make_body(self.network, one) for one in self.inputs_], self.inputs_, self)
+        dtype, pairs = self.training.dtype(self._device), zip(views.values(), known, strict=True)
+        return ManyViews([to_device(view, self._device, dtype, one) for view, one in pairs])
 
     def _objective(self) -> Objective:
         if self.classes:
@@ -154,13 +115,14 @@ class FusedNetworks:
 class _Fused(nn.Module):  # type: ignore[misc]
     """Bodies side by side; inputs come one after another, two for sequences."""
 
-    def __init__(self, bodies: list[nn.Module], inputs: tuple[Inputs, ...], made_for: FusedNetworks) -> None:
+    def __init__(
+        self, bodies: list[nn.Module], inputs: tuple[Inputs, ...], fuse: Fusion, n_outputs: int
+    ) -> None:
         super().__init__()
         self.counts = [2 if one.kind in {"sequences", "codes"} else 1 for one in inputs]
         sizes = [count_features(body, one) for body, one in zip(bodies, inputs, strict=True)]
-        self.fuse, n_outputs = made_for.fuse, made_for.n_outputs_
         self.head: nn.Module | None = None
-        if self.fuse == "outputs":
+        if fuse == "outputs":
             bodies = [WithHead(body, size, n_outputs) for body, size in zip(bodies, sizes, strict=True)]
         else:
             # Bodies with fewer features than others get a layer up to the largest, so that a mean exists.

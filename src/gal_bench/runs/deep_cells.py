@@ -157,7 +157,7 @@ class _Run:
         model = FusedNetworks(
             "features" if self.cell.method == "intermediate" else "outputs",
             classes=self.views.classes,
-            loss="log_loss" if self.views.classes else "absolute_error",
+            loss="absolute_error",
             network=fusion_network(self.cell.models[0], self.cell.dataset),
             training=fusion_training(self.cell, FUSION_EPOCHS),
             random_state=self.cell.seed,
@@ -216,7 +216,7 @@ class _Run:
             seed=self.cell.seed,
         )
         if self.cell.method == "assisted_learning":
-            ensemble, _ = learn_assisted(
+            ensemble = learn_assisted(
                 task,
                 members,
                 order=list(self.views.train),
