@@ -15,8 +15,8 @@ pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
 from gal.cli.app import app
+from gal.core.probes.kept_probes import PROBES_REVEAL
 from gal.errors import GALError, RefusedError
-from gal.privacy.statements import PROBES_REVEAL
 
 PROBES = ("-o", "interactions=2", "-o", "validation_fraction=0.2")
 

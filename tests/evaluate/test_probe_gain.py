@@ -14,11 +14,11 @@ from rich.console import Console
 from sklearn.linear_model import Ridge
 
 from gal.cli.simulation import print_simulation
+from gal.core.probes.kept_probes import PROBES_REVEAL
 from gal.evaluate import Simulation, simulate
 from gal.evaluate.metrics import METRICS
 from gal.evaluate.probe_gain import FEWEST_JUDGES, MOST_ROWS, ProbeGain, probe_gain
 from gal.evaluate.reporting.simulated import facts_of_simulation
-from gal.privacy.statements import PROBES_REVEAL
 
 N = 2400
 PARTS = {"bank": ["a", "b"], "shop": ["c", "d"]}

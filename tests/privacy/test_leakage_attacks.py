@@ -11,13 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.stats import norm
 
-from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
+from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.privacy import (
     Cost,
-    GaussianLabels,
-    LaplaceLabels,
     PaperInterval,
     PaperLaplace,
     RandomisedResponse,
@@ -28,12 +25,12 @@ from gal.privacy.leakage.attacks import (
     FIRST_ROUND,
     SUM_OF_ROUNDS,
     UNKNOWN,
+    Insight,
     Seen,
     label_attacks,
 )
 from gal.privacy.leakage.meter import attack_labels
 from gal.privacy.leakage.transcript import SentRows
-from gal.privacy.mechanisms.likelihood import Insight
 
 Floats = NDArray[np.float64]
 N = 3000
@@ -50,7 +47,6 @@ def handmade(
     *,
     classes: int,
     canary: bool = True,
-    bounds: tuple[float, float] | None = None,
     known: Any = None,
     features: Floats | None = None,
 ) -> Seen:
@@ -64,9 +60,7 @@ def handmade(
         known=np.full(n, UNKNOWN) if known is None else known,
         canary=np.full(n, canary),
         classes=classes,
-        numbers=bounds is not None,
         insight=Insight(sent, loss, y),
-        bounds=bounds,
     )
 
 
@@ -107,55 +101,24 @@ class TestLikelihoodRatioReachesTheBest:
         for loss, n_classes in ((BinaryLogLoss(), 2), (MultinomialLogLoss(4), 4)):
             y = codes(n_classes, n=300)
             seen = released(None, loss, y, rounds=3)
-            assert accuracy(seen, y, None) == 1.0
             for attack in (FIRST_ROUND, SUM_OF_ROUNDS):
                 assert np.array_equal(attack.guess(seen), y[:, 0]), attack.name
 
     @pytest.mark.parametrize("n_classes", [2, 5])
     @pytest.mark.parametrize("epsilon", [0.5, 2.0])
-    def test_randomised_response(self, n_classes: int, epsilon: float) -> None:
+    def test_of_randomised_response_the_first_round_tells_the_noisy_copy(
+        self, n_classes: int, epsilon: float
+    ) -> None:
         mechanism = RandomisedResponse(epsilon, range(n_classes))
         y = codes(n_classes)
         drawn = SeededNoise(1).randomised_response(y[:, 0].astype(int), n_classes, mechanism.keep)
         plain: Loss = BinaryLogLoss() if n_classes == 2 else MultinomialLogLoss(n_classes)
         seen = released(None, mechanism.public_loss(plain), drawn[:, None].astype(float), rounds=4)
-        seen = knowing(seen, y, classes=n_classes)
-        guess = likeliest(mechanism, seen)
-        assert np.array_equal(guess, drawn)  # it found the noisy copy, of which all else follows
         for attack in (FIRST_ROUND, SUM_OF_ROUNDS):
             assert np.array_equal(attack.guess(seen), drawn)
-        assert float(np.mean(guess == y[:, 0])) == pytest.approx(
+        assert float(np.mean(drawn == y[:, 0])) == pytest.approx(
             best_guess(Cost(epsilon), n_classes), abs=SURE
         )
-
-    def numbers(self, mechanism: LaplaceLabels | GaussianLabels, outputs: int = 1) -> tuple[Seen, Floats]:
-        truth = codes()
-        y = np.repeat(np.where(truth > 0, mechanism.upper, mechanism.lower), outputs, axis=1)
-        draw = SeededNoise(1)
-        add = draw.laplace if isinstance(mechanism, LaplaceLabels) else draw.gaussian
-        noisy = add(y, mechanism.scale(outputs))
-        before = np.random.default_rng(0).normal(20.0, 5.0, size=(N, 2, outputs))
-        scales = np.array([30.0, 40.0])
-        residual = (noisy[:, None] - before) / scales[:, None]
-        bounds = (mechanism.lower, mechanism.upper)
-        known = np.where(np.arange(N) < 100, truth[:, 0], UNKNOWN).astype(np.intp)
-        seen = handmade(
-            residual, before, scales, SquaredError(outputs), y, classes=2, bounds=bounds, known=known
-        )
-        return seen, truth
-
-    @pytest.mark.parametrize("epsilon", [0.5, 2.0])
-    def test_laplace_labels(self, epsilon: float) -> None:
-        mechanism = LaplaceLabels(epsilon, 0.0, 50.0)
-        found = accuracy(*self.numbers(mechanism), mechanism)
-        assert found == pytest.approx(1 - math.exp(-epsilon / 2) / 2, abs=SURE)
-        assert found <= best_guess(Cost(epsilon), 2) + SURE
-
-    def test_gaussian_labels(self) -> None:
-        pytest.importorskip("dp_accounting")
-        mechanism = GaussianLabels(2.0, 1e-5, 0.0, 50.0)
-        found = accuracy(*self.numbers(mechanism), mechanism)
-        assert found == pytest.approx(norm.cdf(25.0 / mechanism.scale()), abs=SURE)
 
     def signs(self, mechanism: Any, rounds: int) -> tuple[Seen, Floats]:
         """Residuals of +-1, which no clipping changes: outputs are 0 in all rounds."""
@@ -198,7 +161,7 @@ class TestHonesty:
             labels = np.where(known[:, None] != UNKNOWN, y, labels)
             ordinary = np.zeros(200, dtype=np.bool_)
             worlds.append(knowing(seen, labels, known=known, features=features, canary=ordinary))
-        for attack in label_attacks(None, insight=True):
+        for attack in label_attacks(PaperLaplace(), insight=True):
             one, other = (attack.guess(world) for world in worlds)
             assert np.array_equal(one, other), attack.name
 
@@ -215,7 +178,6 @@ class TestHonesty:
         assert found["first round"].canaries.value == 1.0
         assert found["own features and messages"].canaries.value > 0.99
         assert not found["own features"].message
-        assert found["likelihood ratio"].informed
 
     def test_features_that_tell_the_label_are_no_leak_of_the_message(self) -> None:
         y, rng = codes(2, n=800), np.random.default_rng(6)

@@ -120,5 +120,6 @@ def test_no_attack_on_canaries_exceeds_the_guarantee(load: Any) -> None:
     assert "EVERY ASSISTANT KNOWS EVERY TRAINING LABEL AFTER ROUND 1" in found[0].leak.verdict()
     for one in found[1:]:
         assert one.leak.exceeding(confidence=0.999) == [], one.leak.verdict()
-        ratio = next(attack for attack in one.leak.attacks if attack.name == "likelihood ratio")
-        assert ratio.canaries.interval(0.999)[1] > best_guess(one.leak.cost or Cost(1.0), len(classes))
+        assert one.leak.attacks[0].canaries.interval(0.999)[1] > best_guess(
+            one.leak.cost or Cost(1.0), len(classes)
+        )

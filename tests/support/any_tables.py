@@ -158,7 +158,7 @@ class AnyTable:
             known |= {"lower": float(np.min(y)), "upper": float(np.max(y)) + 1.0}
         if self.columns_private:
             known |= {"columns_epsilon": 4.0, "columns_delta": 1e-5}
-        used = {name: value for name, value in known.items() if name in KINDS[self.privacy].options}
+        used = {name: value for name, value in known.items() if name in KINDS[self.privacy].options()}
         return mechanism_named(self.privacy, **used, source=SeededNoise(self.seed))
 
     @property
@@ -241,7 +241,7 @@ def _drawn(seed: int, most_rows: int, most_rounds: int, few: bool) -> AnyTable:
     options = {name: rng.choice(OPTIONS[name]) for name in chosen}
     model = rng.choice(["default", "default", "linear", "tree"])
     kinds = OF_LINEAR if model == "linear" or "preset" in chosen else OF_TREES if model == "tree" else COLUMNS
-    suits = [name for name, kind in KINDS.items() if kind.suits("classes" if classes else "numbers")]
+    suits = [name for name, kind in KINDS.items() if ("classes" if classes else "numbers") in kind.suits]
     privacy = rng.choice([NONE, rng.choice(suits)])
     secrecy = rng.choice([None, None, "sums", Sums(drop_outs=1)]) if organizations > 4 else None
     probes = privacy == NONE and secrecy is None and organizations > 1 and rng.random() < 0.3

@@ -17,9 +17,8 @@ from rich.markup import escape
 from gal.cli.options import AsJson, Secrecy, Seed, check_secrecy, named_values
 from gal.cli.screen import ProgressLine, Screen, print_cells
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
-from gal.privacy.mechanisms.contract import KindOfLabels
+from gal.privacy.mechanisms.contract import REPEATABLE, KindOfLabels
 from gal.privacy.registry import KINDS, NONE, kind_named, mechanism_named, names
-from gal.privacy.statements import REPEATABLE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -156,7 +155,7 @@ def chosen_mechanisms(
 
     from gal.engine.labels import are_classes
 
-    taken = {name: kind_named(name).options for name in privacy if name != NONE}
+    taken = {name: kind_named(name).options() for name in privacy if name != NONE}
     given = [*options, *(["epsilon"] if epsilons else [])]
     unused = [one for one in given if not any(one in known for known in taken.values())]
     if unused:
@@ -172,8 +171,8 @@ def chosen_mechanisms(
     else:
         labels, public = "numbers", {"lower": float(y.min()), "upper": float(y.max())}
     for name, known in taken.items():
-        if not kind_named(name).suits(labels):
-            fitting = " or ".join(one for one, kind in KINDS.items() if kind.make.suits == (labels,))
+        if labels not in kind_named(name).suits:
+            fitting = " or ".join(one for one, kind in KINDS.items() if kind.suits == (labels,))
             raise InvalidOptionError(f"these labels are {labels}, which {name} is not for: take {fitting}")
         noise = {"columns_delta": DELTA} if "columns_epsilon" in options else {}
         facts = {**public, "delta": DELTA, **noise, **options}

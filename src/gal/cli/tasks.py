@@ -13,9 +13,9 @@ from rich.markup import escape
 
 from gal.cli.options import AsJson, Home, Rounds, TaskName, Yes, check_secrecy, named_values
 from gal.cli.screen import Screen, command_line
+from gal.core.probes.kept_probes import PROBES_REVEAL
 from gal.errors import InvalidInputError
 from gal.privacy.registry import KINDS, NONE, promised_names
-from gal.privacy.statements import PROBES_REVEAL
 
 if TYPE_CHECKING:
     pass
@@ -48,7 +48,7 @@ def _mechanisms() -> str:
     """Names of all that a task can have, and which labels they are for where that matters."""
     said = [NONE]
     for name in promised_names():
-        only = KINDS[name].make.suits
+        only = KINDS[name].suits
         said.append(f"{name} ({only[0]})" if len(only) == 1 else name)
     return ", ".join(said[:-1]) + f" or {said[-1]}"
 

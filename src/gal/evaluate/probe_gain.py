@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gal.core.probes.kept_probes import PROBES_REVEAL
 from gal.engine.task_making import LARGE
 from gal.errors import InvalidOptionError
 from gal.evaluate.methods import gal
 from gal.evaluate.metrics import Metric
 from gal.evaluate.wording import number
-from gal.privacy.statements import PROBES_PAGE, PROBES_REVEAL
 
 MOST_ROWS = 5_000
 """Rows that are learned from, and rows that judge, at most: what is known only together shows on them."""
@@ -54,7 +54,8 @@ class ProbeGain:
         return (
             f"With interaction probes (interactions=True): {measure} {number(self.probed)} instead of "
             f"{number(self.without)} (learned from {self.learned_rows:,} rows, measured on "
-            f"{self.judged_rows:,} others). They are off by default. {self.reveals} See {PROBES_PAGE}"
+            f"{self.judged_rows:,} others). They are off by default. {self.reveals} "
+            "See docs/concepts/privacy.md#interaction-probes"
         )
 
 

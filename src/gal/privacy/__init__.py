@@ -11,11 +11,16 @@ from gal.on_demand import on_demand as _on_demand
 
 if _TYPE_CHECKING:
     from gal.privacy.accounting import Cost
-    from gal.privacy.mechanisms.contract import LabelMechanism, Mechanism, PaperMechanism
+    from gal.privacy.mechanisms.contract import (
+        LabelMechanism,
+        Mechanism,
+        PaperMechanism,
+        Statement,
+        statement,
+    )
     from gal.privacy.mechanisms.labels import GaussianLabels, LaplaceLabels, RandomisedResponse
     from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
     from gal.privacy.noise import NoiseSource, SeededNoise, SystemNoise
-    from gal.privacy.statements import Statement, statement
 
 __all__ = [
     "Cost",
@@ -49,8 +54,8 @@ __getattr__, __dir__ = _on_demand(
         "PaperMechanism": "mechanisms.contract",
         "RandomisedResponse": "mechanisms.labels",
         "SeededNoise": "noise",
-        "Statement": "statements",
+        "Statement": "mechanisms.contract",
         "SystemNoise": "noise",
-        "statement": "statements",
+        "statement": "mechanisms.contract",
     },
 )

@@ -22,7 +22,7 @@ from gal.privacy.mechanisms.contract import (
     PaperMechanism,
 )
 from gal.privacy.noise import NoiseSource, SystemNoise
-from gal.privacy.registry import KINDS, class_names
+from gal.privacy.registry import KINDS
 
 CROSS_VALIDATED: dict[str, Any] = {"cross_validation": "always", "patience": None}
 """What is chosen under noise on labels: all rounds are learned, and the true labels judge them later."""
@@ -60,8 +60,9 @@ def check_privacy(privacy: Any) -> None:
     """Say now that this is no mechanism."""
     if privacy is None or isinstance(privacy, Mechanism):
         return
+    names = ", ".join(kind.__name__ for kind in KINDS.values())
     raise InvalidOptionError(
-        f"privacy must be None or a mechanism of gal.privacy ({class_names()}), got {privacy!r:.200}"
+        f"privacy must be None or a mechanism of gal.privacy ({names}), got {privacy!r:.200}"
     )
 
 
@@ -81,8 +82,7 @@ def true_labels(
         return read(y, options)
     kind: KindOfLabels = "classes" if read is class_labels else "numbers"
     if kind not in privacy.suits:
-        makes = [one.make for one in KINDS.values() if one.make.suits == (kind,)]
-        fitting = " or ".join(make.__name__ for make in makes)
+        fitting = " or ".join(one.__name__ for one in KINDS.values() if one.suits == (kind,))
         raise InvalidOptionError(
             f"these labels are {kind}: protect them with {fitting}, not {type(privacy).__name__}"
         )

@@ -24,7 +24,7 @@ def named_needs() -> dict[str, tuple[str, ...]]:
     """What a row may name, and which of epsilon and delta it must say."""
     named = {NOISY_LABELS: kind_named(OF_CLASSES)} | KINDS
     return {
-        name: tuple(option for option in ("epsilon", "delta") if option in kind.needs)
+        name: tuple(option for option in ("epsilon", "delta") if option in kind.options(needed=True))
         for name, kind in named.items()
     }
 
@@ -58,10 +58,10 @@ def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
     if name == NOISY_LABELS:
         name = OF_CLASSES if split.classes else OF_NUMBERS
     kind = kind_named(name)
-    if not kind.suits(what):
+    if what not in kind.suits:
         raise InvalidInputError(f"{name} cannot protect the labels of {split.dataset}, which are {what}")
     source = SeededNoise(seeds_of(cell, f"{name} {fit}"))
-    facts = {fact: value for fact, value in public_of(split).items() if fact in kind.options}
+    facts = {fact: value for fact, value in public_of(split).items() if fact in kind.options()}
     return mechanism_named(name, epsilon=cell.epsilon, delta=cell.delta, source=source, **facts)
 
 

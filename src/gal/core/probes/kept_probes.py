@@ -20,6 +20,12 @@ ReplyKey = tuple[int, str]
 Replies = Mapping[ReplyKey, Floats32]
 """Fitted values (n, K), of the sample of rows in learning."""
 
+PROBES_REVEAL = (
+    "Interaction probes reveal columns: one of the sign vectors that a third organization receives can be "
+    "another organization's two-valued column, in every row (measured: 4 of 4 tables; 50 known rows are "
+    "enough to see which one)."
+)
+
 SEEDS = 4
 """Random targets that every organization fits first: signs of the replies are the first sign bits."""
 

@@ -28,7 +28,7 @@ from gal.evaluate.simulation import Interval, Simulation
 from gal.evaluate.understood import UsedColumn
 from gal.evaluate.wording import bytes_in_words, names_in_words, number, share_in_words
 from gal.models.reading.column_reading import shown
-from gal.privacy.statements import statement
+from gal.privacy.mechanisms.contract import statement
 
 MEASURES = {"auc": "AUC", "accuracy": "accuracy", "r2": "R²", "neg_mae": "minus the mean absolute error"}
 CHANCE = {"auc": 0.5, "r2": 0.0}

@@ -192,7 +192,7 @@ class TaskTerms(BaseModel):
         """Which interaction probes there are, and what they reveal."""
         if not self.signs:
             return []
-        from gal.privacy.statements import PROBES_REVEAL
+        from gal.core.probes.kept_probes import PROBES_REVEAL
 
         return [
             f"After the rounds come interaction probes: you would fit {SEEDS} random targets, and up to "

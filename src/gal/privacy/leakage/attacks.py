@@ -6,33 +6,55 @@ numbers whether it is the upper bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gal.privacy.mechanisms.likelihood import Insight, log_likelihood_as_sent
+from gal.core.losses import Loss
+from gal.privacy.leakage.transcript import SentRows
+from gal.privacy.mechanisms.contract import PaperMechanism
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 FOLDS = 3
-GRID = 41
-"""Numbers that the likelihood-ratio attack tries as labels of ordinary rows."""
 
 RESAMPLES = 300
 
 UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Insight:
+    """What only the strongest attacker is given: the outputs F^{t-1} behind every residual, their scales, and
+    the quantiles at which the paper's mechanisms clip. A message then tells of a label through noise alone.
+    """
+
+    sent: SentRows
+    loss: Loss
+    """The loss whose residuals are sent."""
+    y: Floats
+    """The true labels (n, width) as the loss wants them: only for the quantiles."""
+
+    def expected(self, label: Floats) -> Floats:
+        """The residual (n, T, 1, K) of this label (width,), or of the labels (n, width), before noise."""
+        before, scales = self.sent.before, self.sent.scales
+        assert before is not None
+        assert scales is not None
+        labels = np.broadcast_to(label, (len(before), label.shape[-1])).astype(np.float64)
+        rounds = range(before.shape[1])
+        made = np.stack([self.loss.pseudo_residual(labels, before[:, t]) for t in rounds], axis=1)
+        return np.asarray(made / scales[:, None])[:, :, None]
 
 
 @dataclass(frozen=True)
@@ -105,15 +127,17 @@ class Attack:
 
 
 def label_attacks(mechanism: Any, *, insight: bool) -> list[Attack]:
-    """All of them; the likelihood-ratio attack where the outputs behind the residuals are known."""
-    ratio = Attack(
-        "likelihood ratio",
-        "The label under which all messages together are most likely, to an attacker who knows the "
-        "mechanism, and even the label holder's outputs behind every residual (which no assistant does).",
-        partial(_likeliest, mechanism),
-        informed=True,
-    )
-    return [FIRST_ROUND, SUM_OF_ROUNDS, *([ratio] if insight else []), OWN_FEATURES, LEARNED]
+    """All of them. Under noise on labels the first round tells all that there is: the noisy label. The
+    paper's mechanisms are attacked by all messages together, where the outputs behind residuals are known.
+    """
+    found = [FIRST_ROUND, SUM_OF_ROUNDS]
+    if insight and isinstance(mechanism, PaperMechanism):
+        said = (
+            "The label under which all messages together are most likely, to an attacker who knows the "
+            "mechanism, and even the label holder's outputs behind every residual (which no assistant does)."
+        )
+        found.append(Attack("likelihood ratio", said, partial(_likeliest, mechanism), informed=True))
+    return [*found, OWN_FEATURES, LEARNED]
 
 
 def read_off(score: Floats, seen: Seen) -> Codes:
@@ -142,25 +166,28 @@ def _sum_of_rounds(seen: Seen) -> Codes:
     return read_off(np.nansum(seen.residual, axis=(1, 2)), seen)
 
 
-def _likeliest(mechanism: Any, seen: Seen) -> Codes:
-    insight, likelihood = seen.insight, getattr(mechanism, "log_likelihood", log_likelihood_as_sent)
+def _likeliest(mechanism: PaperMechanism, seen: Seen) -> Codes:
+    insight = seen.insight
     assert insight is not None
+    sent, true = seen.residual, insight.expected(insight.y)
+
+    def likely(labels: Sequence[Floats]) -> Floats:
+        expected = [insight.expected(one) for one in labels]
+        return np.asarray(mechanism.log_likelihood(sent, expected, true).sum(axis=2))
+
     if not seen.numbers:
-        labels = [np.array([float(code)]) for code in range(seen.classes)]
-        likely = likelihood(insight, labels).sum(axis=2)
+        found = likely([np.array([float(code)]) for code in range(seen.classes)])
         # To whom it is told that a row is a canary, all its classes are alike beforehand.
-        return _largest(likely + np.where(seen.canary[:, None], 0.0, seen.odds))
+        return _largest(found + np.where(seen.canary[:, None], 0.0, seen.odds))
     width, guess = insight.y.shape[1], np.zeros(len(seen.known), dtype=np.intp)
-    if not seen.canary.all():
-        assert seen.known_numbers is not None
-        taught = seen.known_numbers[seen.taught & ~seen.canary]
-        grid = np.linspace(taught.min(), taught.max(), GRID)
-        likely = likelihood(insight, [np.full(width, one) for one in grid])
-        mean = np.einsum("igk,g->ik", softmax(likely, axis=1), grid).mean(axis=1)
-        guess = np.asarray(mean > np.median(mean[~seen.canary]), dtype=np.intp)
+    ordinary = ~seen.canary
+    if ordinary.any() and seen.known_numbers is not None:  # low or high: as the known ones are spread
+        ends = np.nanquantile(seen.known_numbers[ordinary], [0.25, 0.75])
+        low, high = likely([np.full(width, end) for end in ends]).T
+        guess[ordinary] = (high - low > np.median((high - low)[ordinary]))[ordinary]
     if seen.bounds is not None and seen.canary.any():
-        likely = likelihood(insight, [np.full(width, end) for end in seen.bounds]).sum(axis=2)
-        guess[seen.canary] = (likely[:, 1] > likely[:, 0])[seen.canary]
+        low, high = likely([np.full(width, end) for end in seen.bounds]).T
+        guess[seen.canary] = (high > low)[seen.canary]
     return guess
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gal.core.losses import Loss, SquaredError, classification_loss
 from gal.core.rows import Rows
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
-from gal.privacy.leakage.attacks import UNKNOWN, Seen, label_attacks, without_message
+from gal.privacy.leakage.attacks import UNKNOWN, Insight, Seen, label_attacks, without_message
 from gal.privacy.leakage.reconstruction import (
     FEWEST,
     Reconstruction,
@@ -25,8 +25,7 @@ from gal.privacy.leakage.reconstruction import (
 )
 from gal.privacy.leakage.report import AttackResult, LeakReport, Share
 from gal.privacy.leakage.transcript import SentRows, Transcript
-from gal.privacy.mechanisms.likelihood import Insight
-from gal.privacy.statements import statement
+from gal.privacy.mechanisms.contract import statement
 from gal.threads import at_most
 
 Floats = NDArray[np.float64]

@@ -1,13 +1,13 @@
-"""What a privacy mechanism is, and what the command line, nodes, pictures and tables must know of it.
+"""What a privacy mechanism is, and what commands, nodes and reports know and say of it.
 
-A mechanism is one class, and one `MechanismKind` beside it that the registry lists. Nothing else names it.
+A mechanism is one frozen dataclass, which the registry lists. Nothing else names it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -19,30 +19,38 @@ from gal.engine.options import Options
 from gal.errors import InvalidOptionError
 from gal.privacy.accounting import Cost, Event
 from gal.privacy.mechanisms.columns import ColumnNoise
-from gal.privacy.mechanisms.likelihood import Insight
 from gal.privacy.noise import NoiseSource
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 KindOfLabels = Literal["classes", "numbers"]
 EITHER: tuple[KindOfLabels, ...] = ("classes", "numbers")
-COMPARED_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""At which mechanisms with a guarantee are compared where no epsilon is named."""
 
 
 class Mechanism(ABC):
     """Protects the labels in what is sent."""
 
+    name: ClassVar[str]
+    """In commands, files and tables, and on the wire: an invitation promises it by this name."""
+    words: ClassVar[str]
+    """What it is for, in a few words."""
+    promise: ClassVar[str | None] = None
+    """What it does to what organizations receive, as an invitation says it; None: it guarantees nothing, no
+    task over nodes has it.
+    """
     suits: ClassVar[tuple[KindOfLabels, ...]] = EITHER
     """Which labels it can protect."""
+
+    @classmethod
+    def options(cls, *, needed: bool = False) -> tuple[str, ...]:
+        """All that it may be given but the source of noise; or only what it must be given."""
+        facts: Any = cls  # a dataclass, as each of them is
+        found = [one for one in fields(facts) if one.name != "source"]
+        return tuple(one.name for one in found if one.default is MISSING or not needed)
 
     def public_loss(self, loss: Loss) -> Loss:
         """The loss whose residuals are sent; ``loss`` is what it would be without a mechanism."""
         return loss
-
-    @abstractmethod
-    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
-        """Of each row's messages under each of G labels (each (width,)): (n, G, E), E pieces that add up."""
 
 
 class LabelMechanism(Mechanism):
@@ -59,7 +67,7 @@ class LabelMechanism(Mechanism):
 
     def drawing_from(self, source: NoiseSource) -> Self:
         """The same with noise from this source."""
-        mechanism: Any = self  # a dataclass, as each of them is
+        mechanism: Any = self
         made: Self = replace(mechanism, source=source)
         return made
 
@@ -90,10 +98,6 @@ class LabelMechanism(Mechanism):
             )
         return ColumnNoise(self.columns_epsilon, self.columns_delta)
 
-    @property
-    def _columns_in_words(self) -> str:
-        return "" if self.columns is None else f" {self.columns.describe()}"
-
     @abstractmethod
     def read(self, y: Any, options: Options) -> Labels:
         """The true labels in the way that is public, and their loss."""
@@ -104,53 +108,74 @@ class LabelMechanism(Mechanism):
 
     @abstractmethod
     def describe(self) -> str:
-        """The guarantee in plain words."""
+        """The guarantee of labels in plain words."""
 
 
 class PaperMechanism(Mechanism):
     """Turns a residual (n, K) into what is sent instead of it, as the paper has it: nothing is guaranteed."""
 
+    words = "the paper's, without a guarantee"
+
     @abstractmethod
     def __call__(self, residual: ArrayLike, rng: np.random.Generator) -> Floats32:
         """The residual to send, same shape."""
 
+    @abstractmethod
+    def log_likelihood(self, sent: Floats, expected: Sequence[Floats], true: Floats) -> Floats:
+        """Of messages (n, T, B, K) under each of G labels, (n, G, K); ``expected``: the residual (n, T, 1, K)
+        of each label, ``true``: that of the true labels, whose quantiles clip.
+        """
+
+
+NONE = (
+    "No privacy mechanism: residuals are sent as they are, and whoever receives the first can know "
+    "every training label (for classes, the one positive entry is the class)."
+)
+PAPER = (
+    "No differential-privacy guarantee: it clips at quantiles of the private residuals themselves, and "
+    "nothing is added up over rounds. For comparison with the paper only."
+)
+REPEATABLE = (
+    " The noise came from a seed, so that anybody who knows it can take it off again: for benchmarks only."
+)
+
 
 @dataclass(frozen=True)
-class Mark:
-    """How a mechanism is drawn in pictures; markers tell mechanisms apart without colour."""
+class Statement:
+    """What is guaranteed about the labels of a task."""
 
-    colour: str
-    marker: str
-    line: Literal["solid", "dashed", "dash-dot", "none"] = "none"
-    filled: bool = True
-
-
-@dataclass(frozen=True)
-class MechanismKind:
-    """A mechanism as people name it, and all that is said of it elsewhere."""
-
-    name: str
-    """In commands, files and tables, and on the wire: an invitation promises it by this name."""
-    make: type[Mechanism]
+    mechanism: str
+    cost: Cost | None
+    """None: there is no guarantee."""
     words: str
-    """What it is for, in a few words."""
-    caption: str
-    """In the legend of a picture."""
-    mark: Mark
-    needs: tuple[str, ...] = ()
-    may_have: tuple[str, ...] = ()
-    promise: str | None = None
-    """What it does to what organizations receive, as an invitation says it; None: it
-    guarantees nothing, no task has it.
+    secure: bool = True
+    """Whether the noise cannot be repeated."""
+
+    def __str__(self) -> str:
+        return self.words
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "mechanism": self.mechanism,
+            "epsilon": None if self.cost is None else self.cost.epsilon,
+            "delta": None if self.cost is None else self.cost.delta,
+            "words": self.words,
+            "secure": self.secure,
+        }
+
+
+def statement(privacy: Any) -> Statement:
+    """What this mechanism, or none, guarantees.
+
+    >>> statement(None).cost is None
+    True
     """
-    strengths: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """The option that says how strong it is, and what it is compared at where nobody names one."""
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """All that it needs or may have."""
-        return (*self.needs, *self.may_have)
-
-    def suits(self, labels: KindOfLabels) -> bool:
-        """Whether it can protect such labels."""
-        return labels in self.make.suits
+    if isinstance(privacy, LabelMechanism):
+        secure = privacy.source is None or privacy.source.secure
+        columns = "" if privacy.columns is None else f" {privacy.columns.describe()}"
+        words = privacy.describe() + columns + ("" if secure else REPEATABLE)
+        return Statement(type(privacy).__name__, privacy.cost, words, secure)
+    if isinstance(privacy, PaperMechanism):
+        return Statement(type(privacy).__name__, None, f"{type(privacy).__name__}: {PAPER}")
+    return Statement("none", None, NONE)

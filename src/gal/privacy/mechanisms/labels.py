@@ -28,15 +28,8 @@ from gal.privacy.accounting import (
     check_epsilon,
     gaussian_multiplier,
 )
-from gal.privacy.mechanisms.contract import COMPARED_EPSILONS, LabelMechanism, Mark, MechanismKind
+from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
-from gal.privacy.mechanisms.likelihood import (
-    Insight,
-    log_laplace,
-    log_likelihood_as_sent,
-    log_normal,
-    noisy_labels,
-)
 from gal.privacy.noise import NoiseSource
 
 Floats = NDArray[np.float64]
@@ -58,6 +51,9 @@ class RandomisedResponse(LabelMechanism):
     source: NoiseSource | None = None
     columns_epsilon: float | None = None
     columns_delta: float | None = None
+    name: ClassVar[str] = "randomised-response"
+    words: ClassVar[str] = "class labels, once, with a guarantee"
+    promise: ClassVar[str] = "each class label was replaced at random with a known probability"
     suits = ("classes",)
 
     def __post_init__(self) -> None:
@@ -131,21 +127,12 @@ class RandomisedResponse(LabelMechanism):
         """The log loss that knows of the noise."""
         return CorrectedLogLoss(len(self.classes), self.keep, one_output=loss.n_outputs == 1)
 
-    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
-        """The noisy label is read off the messages; how likely it is under each true one is public."""
-        codes = np.arange(len(self.classes), dtype=np.float64)
-        clear = log_likelihood_as_sent(insight, [np.array([code]) for code in codes])[:, :, 0]
-        drawn = clear.argmax(axis=1)
-        other = (1 - self.keep) / (len(codes) - 1)
-        same = np.array([[label[0] for label in labels]]) == drawn[:, None]
-        return np.log(np.where(same, self.keep, max(other, 1e-300)))[:, :, None]
-
     def describe(self) -> str:
         """The guarantee in plain words."""
         return (
             f"Randomised response on {len(self.classes)} classes with {self.cost}, once for all rounds and "
             "all organizations together: whoever held all classes of a row for equally likely before guesses "
-            f"its label right with probability at most {self.keep:.1%} afterwards.{self._columns_in_words}"
+            f"its label right with probability at most {self.keep:.1%} afterwards."
         )
 
 
@@ -156,6 +143,7 @@ class _NoiseOnNumbers(LabelMechanism):
     epsilon: float
     lower: float
     upper: float
+    words: ClassVar[str] = "numbers as labels, once, with a guarantee"
     suits = ("numbers",)
 
     def __post_init__(self) -> None:
@@ -196,20 +184,11 @@ class _NoiseOnNumbers(LabelMechanism):
         add = source.laplace if self.noise == "laplace" else source.gaussian
         return Labels(add(labels.y, self.scale(labels.y.shape[1])), labels.loss)
 
-    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
-        """Noise around each label; the first residual gives the noisy one away."""
-        noisy = noisy_labels(insight)
-        scale = self.scale(noisy.shape[1])
-        likely = log_laplace if self.noise == "laplace" else log_normal
-        within = [np.clip(label, self.lower, self.upper) for label in labels]
-        return np.stack([likely(noisy, label, scale) for label in within], axis=1)
-
     def describe(self) -> str:
         """The guarantee in plain words."""
         return (
             f"{self.noise.capitalize()} noise on labels between the public bounds {self.lower:g} and "
             f"{self.upper:g} with {self.cost}, once for all rounds and all organizations together."
-            f"{self._columns_in_words}"
         )
 
 
@@ -223,6 +202,8 @@ class LaplaceLabels(_NoiseOnNumbers):
     source: NoiseSource | None = None
     columns_epsilon: float | None = None
     columns_delta: float | None = None
+    name: ClassVar[str] = "laplace-labels"
+    promise: ClassVar[str] = "Laplace noise was added to each label"
     noise: ClassVar[Literal["laplace", "gaussian"]] = "laplace"
 
 
@@ -237,6 +218,8 @@ class GaussianLabels(_NoiseOnNumbers):
     source: NoiseSource | None = None
     columns_epsilon: float | None = None
     columns_delta: float | None = None
+    name: ClassVar[str] = "gaussian-labels"
+    promise: ClassVar[str] = "Gaussian noise was added to each label"
     noise: ClassVar[Literal["laplace", "gaussian"]] = "gaussian"
 
 
@@ -258,39 +241,3 @@ def _numbers(y: Any, options: Options, lower: float, upper: float) -> Labels:
             "was sent."
         )
     return labels
-
-
-COLUMNS = ("columns_epsilon", "columns_delta")
-RESPONSE = MechanismKind(
-    name="randomised-response",
-    make=RandomisedResponse,
-    words="class labels, once, with a guarantee",
-    caption="randomised response (guarantee)",
-    mark=Mark("#08519c", "o", "solid"),
-    needs=("epsilon", "classes"),
-    may_have=COLUMNS,
-    promise="each class label was replaced at random with a known probability",
-    strengths={"epsilon": COMPARED_EPSILONS},
-)
-LAPLACE = MechanismKind(
-    name="laplace-labels",
-    make=LaplaceLabels,
-    words="numbers as labels, once, with a guarantee",
-    caption="Laplace labels (guarantee)",
-    mark=Mark("#08519c", "o", "solid"),
-    needs=("epsilon", "lower", "upper"),
-    may_have=COLUMNS,
-    promise="Laplace noise was added to each label",
-    strengths={"epsilon": COMPARED_EPSILONS},
-)
-GAUSSIAN = MechanismKind(
-    name="gaussian-labels",
-    make=GaussianLabels,
-    words="numbers as labels, once, with a guarantee",
-    caption="Gaussian labels (guarantee)",
-    mark=Mark("#3182bd", "P", "dashed"),
-    needs=("epsilon", "delta", "lower", "upper"),
-    may_have=COLUMNS,
-    promise="Gaussian noise was added to each label",
-    strengths={"epsilon": COMPARED_EPSILONS},
-)

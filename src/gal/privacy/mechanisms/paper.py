@@ -7,15 +7,15 @@ added up over rounds, although every round's residual is about the same labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gal.errors import InvalidInputError, InvalidOptionError
-from gal.privacy.mechanisms.contract import Mark, MechanismKind, PaperMechanism
-from gal.privacy.mechanisms.likelihood import Insight, in_pieces, log_laplace, log_normal
+from gal.privacy.mechanisms.contract import PaperMechanism
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -40,6 +40,7 @@ class PaperLaplace(PaperMechanism):
     """
 
     alpha: float = 1.0
+    name: ClassVar[str] = "paper-laplace"
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < np.inf:
@@ -51,12 +52,11 @@ class PaperLaplace(PaperMechanism):
         noise = rng.laplace(scale=(high - low) / self.alpha, size=values.shape)
         return (values + noise).astype(np.float32)
 
-    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
+    def log_likelihood(self, sent: Floats, expected: Sequence[Floats], true: Floats) -> Floats:
         """Laplace noise around the clipped residual of each label."""
-        low, high = _quantiles(insight)
-        sent, scale = insight.sent.residual, (high - low) / self.alpha
-        clipped = [np.clip(insight.scaled(label), low, high) for label in labels]
-        return in_pieces(insight, [log_laplace(sent, one, scale) for one in clipped])
+        low, high = _quantiles(true)
+        scale = (high - low) / self.alpha
+        return _added_up([-np.abs(sent - np.clip(one, low, high)) / scale for one in expected])
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,7 @@ class PaperInterval(PaperMechanism):
     """
 
     intervals: int = 1
+    name: ClassVar[str] = "paper-interval"
 
     def __post_init__(self) -> None:
         if not isinstance(self.intervals, int | np.integer) or self.intervals < 1:
@@ -87,15 +88,17 @@ class PaperInterval(PaperMechanism):
             total += 2 * threshold - np.where(values < threshold, high, low)
         return (total / self.intervals).astype(np.float32)
 
-    def log_likelihood(self, insight: Insight, labels: Sequence[Floats]) -> Floats:
+    def log_likelihood(self, sent: Floats, expected: Sequence[Floats], true: Floats) -> Floats:
         """Which thresholds could have sent this; the mean of several is taken for normal."""
-        low, high = _quantiles(insight)
-        places = (insight.sent.residual - low) / (high - low)
-        expected = [np.clip((insight.scaled(label) - low) / (high - low), 0.0, 1.0) for label in labels]
-        likely: Callable[[Floats, Floats], Floats] = _one_threshold
-        if self.intervals > 1:
-            likely = lambda sent, true: log_normal(sent, true, np.sqrt(_spread(true) / self.intervals))  # noqa: E731
-        return in_pieces(insight, [likely(places, one) for one in expected])
+        low, high = _quantiles(true)
+        places = (sent - low) / (high - low)
+        within = [np.clip((one - low) / (high - low), 0.0, 1.0) for one in expected]
+        if self.intervals == 1:
+            return _added_up([_one_threshold(places, one) for one in within])
+        spreads = [4 * one**3 / 3 + (1 - (2 * one - 1) ** 3) / 6 - one**2 for one in within]
+        sizes = [np.sqrt(one / self.intervals) for one in spreads]
+        found = zip(within, sizes, strict=True)
+        return _added_up([-0.5 * np.square((places - one) / size) - np.log(size) for one, size in found])
 
 
 def _clipped(residual: ArrayLike) -> tuple[Floats, float, float]:
@@ -110,12 +113,16 @@ def _clipped(residual: ArrayLike) -> tuple[Floats, float, float]:
     return np.clip(values, low, high), low, high
 
 
-def _quantiles(insight: Insight) -> tuple[Floats, Floats]:
+def _quantiles(true: Floats) -> tuple[Any, Any]:
     """Where the paper's mechanisms clipped in each round, shape (T, 1, 1)."""
-    true = insight.scaled(insight.y)
     low, high = np.quantile(true, QUANTILES, axis=(0, 2, 3))
     high = np.maximum(high, low + 1e-12)  # a residual that is the same everywhere
     return low[:, None, None], high[:, None, None]
+
+
+def _added_up(entries: Sequence[Floats]) -> Floats:
+    """Entries (n, T, B, K) under each label added up over all messages: (n, G, K)."""
+    return np.stack([np.nansum(one, axis=(1, 2)) for one in entries], axis=1)
 
 
 def _one_threshold(sent: Floats, true: Floats) -> Floats:
@@ -127,28 +134,3 @@ def _one_threshold(sent: Floats, true: Floats) -> Floats:
     with np.errstate(divide="ignore"):
         log = np.log(density)
     return np.asarray(np.where(np.isnan(sent), np.nan, np.maximum(log, IMPOSSIBLE)))
-
-
-def _spread(true: Floats) -> Floats:
-    """The variance of what one threshold makes of a value in [0, 1]."""
-    return np.asarray(4 * true**3 / 3 + (1 - (2 * true - 1) ** 3) / 6 - true**2)
-
-
-GREY = "#6e6e6e"
-LAPLACE = MechanismKind(
-    name="paper-laplace",
-    make=PaperLaplace,
-    words="the paper's, without a guarantee",
-    caption="the paper's Laplace, α = 1",
-    mark=Mark(GREY, "v"),
-    may_have=("alpha",),
-    strengths={"alpha": (0.5, 1.0, 4.0)},
-)
-INTERVAL = MechanismKind(
-    name="paper-interval",
-    make=PaperInterval,
-    words="the paper's, without a guarantee",
-    caption="the paper's interval",
-    mark=Mark(GREY, "^", filled=False),
-    may_have=("intervals",),
-)

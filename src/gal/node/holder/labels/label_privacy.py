@@ -19,9 +19,8 @@ from gal.errors import InvalidInputError, InvalidOptionError, PrivacyError
 from gal.node.agreement.invitations import PromisedPrivacy
 from gal.node.config.configuration import NodeConfiguration
 from gal.privacy.ledger import Ledger
-from gal.privacy.mechanisms.contract import LabelMechanism
+from gal.privacy.mechanisms.contract import LabelMechanism, statement
 from gal.privacy.registry import NONE, kind_named, mechanism_named, promised_names
-from gal.privacy.statements import statement
 
 ASKED_FOR = "-o columns_epsilon=10 -o columns_delta=1e-6"
 """How fresh noise for columns is asked for."""
@@ -50,7 +49,7 @@ class LabelPrivacy:
                 f"no privacy mechanism of a task is called {self.mechanism!r:.80}; there are: "
                 f"{', '.join(names)}"
             )
-        classless = self.mechanism == NONE or not kind_named(self.mechanism).suits("classes")
+        classless = self.mechanism == NONE or "classes" not in kind_named(self.mechanism).suits
         if self.classes is not None and classless:
             raise InvalidOptionError(
                 f"classes mean nothing with the privacy mechanism {self.mechanism}: class labels have "
