@@ -304,8 +304,8 @@ def test_what_there_is_no_room_for_is_not_held_against_who_sent_it(
             for _ in range(3):
                 assert link.refused_bytes(large) == "invalid-message"
         assert link.ask(task.end()).kind == "done"
-        assert net.refusals("lab", since) == []
-        notes = [one.note for one in net.audited("lab") if one.kind == "failed-here"]
+        assert net.refusals("lab", since) == ["no-room"] * 3
+        notes = [one.note for one in net.audited("lab") if one.kind == "refused"]
         assert len(notes) == 3
         assert all(
             "no-room: mallory sent what cannot be taken: there is no memory left" in one for one in notes
