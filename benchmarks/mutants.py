@@ -55,12 +55,8 @@ TESTS = {
     "gal.node.holder.learning.rounds": [
         "node/holder/learning/test_steps",
         "node/holder/learning/test_rounds",
-        "node/test_sums_over_nodes",
     ],
-    "gal.node.holder.learning.replies": [
-        "node/holder/learning/test_steps",
-        "node/holder/learning/test_rounds",
-    ],
+    "gal.node.holder.learning.summed_rounds": ["node/test_sums_over_nodes"],
     "gal.node.holder.learning.gathering": [
         "node/holder/learning/test_gathering",
         "node/holder/learning/test_steps",

@@ -126,24 +126,6 @@ def test_whoever_restarts_the_numbers_stay_the_same(network: Network) -> None:
     assert asked.count("keys") == 3, "once for each round"
 
 
-def test_a_sum_whose_file_is_damaged_is_asked_for_again(network: Network) -> None:
-    record = network.invite("risk", secrecy="sums", **OPTIONS)
-    stopping, damaged = threading.Event(), list[str]()
-
-    def stop(event: Mapping[str, Any]) -> None:
-        if event["event"] == "round":
-            stopping.set()
-            [path] = (network.root / "clinic" / "tasks").rglob("reply-1-0-sum.arrow")
-            path.write_bytes(b"nothing")
-            damaged.append(path.name)
-
-    with pytest.raises(LearningInterruptedError):
-        network.learn("risk", on_event=stop, stopping=stopping)
-    assert damaged
-    network.learn("risk", resume=True)
-    assert exact(network.ensemble(record)) == exact(network.in_process(secrecy="sums", **OPTIONS)[0])
-
-
 def test_without_everybody_nothing_is_learned_and_predictions_take_the_mean(network: Network) -> None:
     record = network.invite("risk", secrecy="sums", **OPTIONS)
     network.wait_until_joined(record)

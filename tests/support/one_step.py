@@ -20,7 +20,6 @@ from gal.engine.task_making import make_task
 from gal.errors import NodeError
 from gal.node.holder.assistants import Pending
 from gal.node.holder.learning.gathering import OpenVersion, Patience
-from gal.node.holder.learning.replies import Replies
 from gal.node.holder.learning.rounds import Rounds
 from gal.node.holder.shared_rows import SharedRows
 from gal.node.store.state import State, TaskRecord
@@ -163,9 +162,6 @@ class Step:
 
     def begin_late(self) -> None:
         self.late += 1
-
-    def replies(self) -> Replies:
-        return Replies(self.version, self.shared)
 
     def fit(self, round: int = 1, names: Sequence[str] = tuple(DIGEST)) -> FitRequest:
         residual = np.linspace(-1, 1, ROWS, dtype=np.float32).reshape(-1, 1)

@@ -58,6 +58,15 @@ class Pending:
         message = self.encoded.message
         return self.organization, message.task, message.version, message.request
 
+    def refusal(self, kind: str, seconds: float) -> str:
+        """Why there is no answer of this kind after so many seconds; empty where there is one."""
+        if self.answer is None:
+            return f"did not answer within {seconds:g} s, or went away"
+        message = self.answer.message
+        if message.kind == "refusal":
+            return f"refused ({message.fields['code']}): {message.fields['message']}"
+        return "" if message.kind == kind else f"answered with {message.kind}"
+
 
 class Assistants:
     """All organizations that have a stream to this label holder."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -25,7 +24,6 @@ from gal.node.holder.learning.gathering import Event, OpenVersion, Patience, pat
 if TYPE_CHECKING:
     from gal.alignment import RowIds
     from gal.node.holder.labels.label_guard import LabelGuard
-    from gal.node.holder.learning.versions import Versions
     from gal.node.holder.predicting import NodePrediction, Predictor
 
 
@@ -57,12 +55,6 @@ class LabelHolder:
 
         return LabelGuard(self.node)
 
-    @cached_property
-    def _versions(self) -> Versions:
-        from gal.node.holder.learning.versions import Versions
-
-        return Versions(self.node, self.guard)
-
     def close(self) -> None:
         if "predictor" in vars(self):
             self.predictor.close()
@@ -83,24 +75,12 @@ class LabelHolder:
         ``activate``: predict with it even if it is validated worse than the active one.
         """
         from gal.node.holder.learning.learning import Learning
-        from gal.node.holder.learning.rounds import RowsDifferError
 
-        record, versions = self.node.state.find_task(task, HOLDER), self._versions
-        activity = self.node.records.activity
+        record, activity = self.node.state.find_task(task, HOLDER), self.node.records.activity
         with self.not_learning(), activity.learning(record.name, record.terms.rounds):
             chosen = patience_for(record.terms, patience)
             version = OpenVersion(self.node, record, 0, chosen, on_event, stopping, watcher=activity)
-            version.number = versions.interrupted(record) if resume else versions.next(record, anew=anew)
-            (versions.reopen if resume else versions.open)(version)
-            started = time.perf_counter()
-            while True:
-                learning = Learning(version)
-                try:
-                    ensemble = learning.run()
-                    break
-                except RowsDifferError as error:
-                    versions.narrow(version, error.common)
-            return versions.finish(learning, ensemble, time.perf_counter() - started, activate=activate)
+            return Learning(version, self.guard).run(resume=resume, anew=anew, activate=activate)
 
     @contextmanager
     def not_learning(self) -> Iterator[None]:

@@ -343,14 +343,13 @@ def _gaps(values: NDArray[Any]) -> Bools:
 
 
 def _values(pending: Pending, asking: Asking, shape: tuple[int, int, int], seconds: float) -> Any:
-    if pending.answer is None:
-        return NoAnswerError(f"did not answer within {seconds:g} s, or went away")
+    why = pending.refusal("predicted", seconds)
+    if pending.answer is None or why:
+        return NoAnswerError(why)
     message = pending.answer.message
-    if message.kind == "refusal":
-        return NoAnswerError(f"refused ({message.fields['code']}): {message.fields['message']}")
     asked = pending.encoded.message
     [tokens] = asked.arrays.values()
-    known = message.arrays["known"] == 1 if message.kind == "predicted" else np.zeros(0, dtype=np.bool_)
+    known = message.arrays["known"] == 1
     if len(known) == len(tokens) and message.fields["rows"] != row_digest(
         tokens[known], asked.fields["kind"], asked.fields["method"]
     ):

@@ -21,7 +21,6 @@ from gal.errors import AlignmentError, InvalidMessageError, RefusedError
 from gal.node.agreement.request_arrays import secret_of, token_arrays
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.holder.assistants import Assistants
-from gal.node.store.files import write_whole
 from gal.node.store.state import TaskRecord
 from gal.protocol import Message, prepare
 
@@ -123,13 +122,6 @@ class Asking:
                 "nothing was learned. Is its gal-learn of another version?"
             )
 
-    def save(self, path: Path) -> None:
-        write_whole(path, np.ascontiguousarray(self.positions, dtype=np.int64))
-
-    @staticmethod
-    def load(path: Path) -> Asking:
-        return Asking(np.fromfile(path, dtype=np.int64).astype(np.intp))
-
 
 @dataclass(frozen=True)
 class Question:
@@ -195,11 +187,9 @@ def shared_positions(
         assistants.give_up([pending])
         if pending.answer is None:
             return None
-        answer = pending.answer.message
-        if answer.kind != "blinded":
-            said = answer.fields.get("message", f"answered with {answer.kind}")
-            raise RefusedError(str(answer.fields.get("code", "refused")), f"{name}: {said}")
-        return answer.arrays["bytes"].tobytes()
+        if why := pending.refusal("blinded", seconds):
+            raise RefusedError(str(pending.answer.message.fields.get("code", "refused")), f"{name} {why}")
+        return pending.answer.message.arrays["bytes"].tobytes()
 
     setup = ask("setup", None)
     response = None if setup is None else ask("response", asker.request())

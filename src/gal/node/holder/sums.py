@@ -141,7 +141,7 @@ class CircleCalls:
                     continue
                 message = pending.answer.message
                 if message.kind == "refusal":
-                    refused[name] = f"refused ({message.fields['code']}): {message.fields['message']}"
+                    refused[name] = pending.refusal("", 0.0)
                     lost |= message.fields["code"] in LOST_KEYS
                     continue
                 known = self._cards.by_fingerprint(self.circle.members[name])
@@ -166,16 +166,6 @@ class CircleCalls:
                 name = f"{kind} {number}"
                 made[id(one)] = prepare(Message(kind, self._task, self._version, name, fields, arrays))
         return {name: made[id(one)] for name, one in trip.items()}
-
-
-def refused_words(pending: Pending, kind: str, seconds: float) -> str:
-    """Why there is no answer of this kind; empty where there is one."""
-    if pending.answer is None:
-        return f"did not answer within {seconds:g} s, or went away"
-    message = pending.answer.message
-    if message.kind == "refusal":
-        return f"refused ({message.fields['code']}): {message.fields['message']}"
-    return "" if message.kind == kind else f"answered with {message.kind}"
 
 
 @dataclass(frozen=True)
@@ -270,7 +260,7 @@ def _found(
     """Which of the rows each of them knows."""
     found, problems = dict[str, Message](), dict[str, str]()
     for name, one in calls.ask([dict.fromkeys(members, encoded)], seconds)[0].items():
-        if problem := refused_words(one, "found", seconds):
+        if problem := one.refusal("found", seconds):
             problems[name] = problem
         elif one.answer is not None and len(one.answer.message.arrays["known"]) == n_rows:
             found[name] = one.answer.message

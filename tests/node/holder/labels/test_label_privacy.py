@@ -288,7 +288,7 @@ def test_a_crash_around_the_charge_neither_draws_twice_nor_sends(net: Network, s
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "charge", dies)
-        patch.setattr("gal.node.holder.learning.versions.drop_files", lambda *_: None)
+        patch.setattr("gal.node.holder.learning.learning.drop_files", lambda *_: None)
         with pytest.raises(SystemError):
             net.learn(task)
     assert sent == []

@@ -147,7 +147,7 @@ def test_what_resumes_after_the_end_has_the_same_closing_model(
         network.learn("whole")
         network.invite("parts", rounds=2, seed=4, privacy=RESPONSE)
         with monkeypatch.context() as patch:
-            patch.setattr("gal.node.holder.learning.versions.write_own_closing", dies)
+            patch.setattr("gal.node.holder.learning.learning.write_own_closing", dies)
             with pytest.raises(KeyboardInterrupt):
                 network.learn("parts")
         network.stop("clinic")
@@ -220,8 +220,8 @@ def test_the_others_are_told_the_end_before_her_true_labels_are_looked_at(
 ) -> None:
     """How long that takes, and whether it fails, is after all that they see of a version."""
     sent, seen = spied(net, monkeypatch), []
-    versions = import_module("gal.node.holder.learning.versions")
-    for owner, name in ((versions.Learning, "own_model"), (versions, "refit_facts")):
+    learning = import_module("gal.node.holder.learning.learning")
+    for owner, name in ((learning.Learning, "_own_model"), (learning, "refit_facts")):
         before = getattr(owner, name)
 
         def noting(*given: Any, name: str = name, before: Any = before) -> Any:
@@ -232,5 +232,5 @@ def test_the_others_are_told_the_end_before_her_true_labels_are_looked_at(
     net.invite("order", rounds=1, privacy=RESPONSE)
     net.learn("order")
     everything = ["begin", *["fit"] * 5, "end"]
-    assert seen == [("own_model", everything), ("refit_facts", everything)]
+    assert seen == [("_own_model", everything), ("refit_facts", everything)]
     assert [kind for _, kind, _ in sent] == everything

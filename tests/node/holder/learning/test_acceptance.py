@@ -11,7 +11,7 @@ import pytest
 from gal.core.state import Ensemble, Round, plain
 from gal.errors import InvalidOptionError
 from gal.node.holder.learning.gathering import Patience
-from gal.node.holder.learning.versions import why_not_active
+from gal.node.holder.learning.learning import why_not_active
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from small_network import LABEL, ROW_ID, Network, numbers, running
 

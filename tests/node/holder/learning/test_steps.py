@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,10 +15,9 @@ import pytest
 
 from gal.core.requests import PredictRequest, Request
 from gal.errors import InvalidReplyError, NoAnswerError, NodeError, TaskError
-from gal.node.holder.learning.replies import read_values
-from gal.node.holder.learning.rounds import Rounds
-from gal.protocol import Encoded, Message
-from one_step import DIGEST, ROWS, Step, fitted, received, refusal
+from gal.node.holder.learning.rounds import Rounds, read_values
+from gal.protocol import Encoded, Message, prepare
+from one_step import DIGEST, ROWS, TASK, Step, fitted, refusal
 from patience import patient
 
 
@@ -100,12 +100,12 @@ def test_her_own_organization_is_waited_for_longer_than_any_deadline(step: Step)
 def test_what_cannot_be_kept_here_ends_the_step_at_once(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
     del step.node.answers["ward"]
 
-    def full(path: Path, data: Any, known: str | None = None) -> str:
+    def full(path: Path, data: Any, known: str | None = None, *, durably: bool) -> str:
         if "lab" in path.name:
             raise NodeError("the disk is full")
         return known or ""
 
-    monkeypatch.setattr("gal.node.holder.learning.replies.write_whole", full)
+    monkeypatch.setattr("gal.node.holder.learning.rounds.write_whole", full)
     with pytest.raises(NodeError, match=r"^the disk is full\. Then: gal learn risk --resume$"):
         step.carry(1, [step.fit()])
     assert 49.0 not in step.node.waited
@@ -118,13 +118,13 @@ def test_what_her_own_organization_cannot_keep_ends_the_step_at_once(
     del step.node.answers["ward"]
     asked = threading.Event()
 
-    def full(path: Path, data: Any, known: str | None = None) -> str:
+    def full(path: Path, data: Any, known: str | None = None, *, durably: bool) -> str:
         if "clinic" in path.name:
             asked.set()
             raise NodeError("the disk is full")
         return known or ""
 
-    monkeypatch.setattr("gal.node.holder.learning.replies.write_whole", full)
+    monkeypatch.setattr("gal.node.holder.learning.rounds.write_whole", full)
     step.node.meanwhile = [lambda: cast(None, asked.wait(patient(60.0)))]
     with pytest.raises(NodeError, match=r"^the disk is full$"):
         step.carry(1, [step.fit()])
@@ -162,20 +162,23 @@ def test_who_is_asked_alone_needs_no_quorum(step: Step) -> None:
 # What was kept before
 
 
-def keep(step: Step, name: str, message: Message, asked: Encoded) -> None:
-    step.replies().keeper(1, 0, name, asked, step.fit())(received(message))
-
-
-@pytest.mark.parametrize("harm", ["damaged", "gone", "refused", "other"])
-def test_what_cannot_be_used_of_an_open_step_is_asked_again(step: Step, harm: str) -> None:
-    asked = step.replies().request(1, 0, step.fit(round=2 if harm == "other" else 1), "lab")
-    keep(step, "lab", refusal(asked) if harm == "refused" else fitted(asked, 8.0, "lab"), asked)
+@pytest.mark.parametrize("harm", ["", "damaged", "gone", "refused", "other"])
+def test_what_cannot_be_used_of_an_open_step_is_asked_again(tmp_path: Path, harm: str) -> None:
+    step = Step(tmp_path, quorum=3)
+    del step.node.answers["ward"]
+    if harm == "refused":
+        step.node.answers["lab"] = refusal
+    with pytest.raises(TaskError, match="the quorum is 3"):
+        step.carry(1, [step.fit(round=2 if harm == "other" else 1)])
     path = step.version.folder / "reply-1-0-lab.arrow"
     if harm == "damaged":
         path.write_bytes(path.read_bytes()[:-1] + b"?")
     if harm == "gone":
         path.unlink()
-    assert step.means(1, [step.fit()]) == [{"clinic": 1.0, "lab": 2.0, "ward": 3.0}]
+    step.node.answers |= {name: partial(fitted, value=8.0, name=name) for name in ("lab", "ward")}
+    assert step.means(1, [step.fit()]) == [{"clinic": 1.0, "lab": 8.0 if harm else 2.0, "ward": 8.0}]
+    step.rounds.close()
+    step.state.close()
 
 
 def close_and_reopen(step: Step) -> Rounds:
@@ -186,17 +189,12 @@ def close_and_reopen(step: Step) -> Rounds:
     return Rounds(step.version, cast(Any, step))
 
 
-@pytest.mark.parametrize("name", ["clinic", "lab"])
-def test_a_reply_that_counts_and_is_gone_is_given_again(step: Step, name: str) -> None:
+def test_a_reply_that_counts_and_is_gone_ends_the_version(step: Step) -> None:
     again = close_and_reopen(step)
-    path = step.version.folder / f"reply-1-0-{name}.arrow"
-    before = path.read_bytes()
-    path.unlink()
-    (replies,) = again.step(1, [step.fit()])
-    assert float(np.mean(cast(Any, replies[name]))) == {"clinic": 1.0, "lab": 2.0}[name]
-    assert path.read_bytes() == before
-    assert step.node.asked == [(name, "1.0")]
-    assert step.node.open == []
+    (step.version.folder / "reply-1-0-lab.arrow").unlink()
+    with pytest.raises(TaskError, match=r"reply of lab in step 1 is gone or damaged.*gal learn risk --anew"):
+        again.step(1, [step.fit()])
+    assert step.node.asked == []
 
 
 def test_a_version_whose_steps_ask_something_else_is_not_resumed(step: Step) -> None:
@@ -219,7 +217,7 @@ def reading(message: Message, request: Request, step: Step) -> Any:
 
 def test_only_what_was_asked_for_becomes_values(step: Step) -> None:
     fit, revisit = step.fit(round=2), PredictRequest((1, 2), ("lab",))
-    asked = step.replies().request(1, 0, fit, "lab")
+    asked = prepare(step.shared["lab"].message(fit, step.version.task, TASK, 1, "1.0"))
     good = fitted(asked, 5.0, "lab", round=2)
     np.testing.assert_array_equal(reading(good, fit, step), np.full((ROWS, 1), 5.0))
     wrong: dict[str, tuple[Message, Request]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -44,27 +45,23 @@ class Beginning:
     def begin(self) -> None:
         """Agree with everybody who is there; wait for the others, unless that was done in vain before."""
         self._reload()
-        if self._version.own_name not in self.shared:
-            self._begin_own()
         version, join = self._version, self._version.patience.join
-        until, asked = time.monotonic() + join, set[str]()
+        if version.own_name not in self.shared:
+            asking = Asking(np.arange(len(version.rows.ids)))
+            encoded = self._message(version.own_name, asking)
+            self._keep(version.own_name, asking, encoded, version.ask_own(encoded))
+        until = time.monotonic() + join
         if missing := [name for name in self._missing() if name not in version.present()]:
             version.report_waiting("to connect", missing, join)
         while missing := self._missing():
             version.check_stopping()
-            in_time = time.monotonic() < until
             # Who did not answer, such as one that was killed meanwhile, is asked again while there is time.
-            here = [name for name in missing if name in version.present() and (in_time or name not in asked)]
-            awaited = set(missing) - version.absent
-            if here:
-                if asked.issuperset(here):
-                    version.wait(lambda: False, AGAIN)
+            if here := [name for name in missing if name in version.present()]:
                 self._begin_now(here)
-                asked |= set(here)
-            elif not awaited or not in_time:
+            missing = self._missing()
+            if time.monotonic() >= until or not set(missing) - version.absent:
                 break
-            else:
-                version.wait(lambda names=awaited: bool(names & set(version.present())), 1.0)  # type: ignore[misc]
+            version.wait(lambda: False, AGAIN)
         version.absent = set(missing)
         version.check_quorum(len(self.shared), missing, "--resume")
         if missing:
@@ -100,16 +97,17 @@ class Beginning:
             data = None if reply.file is None else read_whole(version.folder / reply.file, reply.digest or "")
             if data is None:
                 version.replies.drop(BEGIN, reply)
-            else:
-                asking = Asking.load(version.folder / f"asked-{name}.npy")
-                self.shared[name] = asking.shared(decode(data), name, version.task.rows)
+                continue
+            positions = np.arange(len(version.rows.ids))
+            if (kept := self._positions_of(name)).exists():
+                positions = np.fromfile(kept, dtype=np.int64).astype(np.intp)
+            self.shared[name] = Asking(positions).shared(decode(data), name, version.task.rows)
+
+    def _positions_of(self, name: str) -> Path:
+        """The file with the rows of a private set intersection; without one all rows are asked about."""
+        return self._version.folder / f"asked-{name}.positions"
 
     # Asking
-
-    def _begin_own(self) -> None:
-        asking = Asking(np.arange(len(self._version.rows.ids)))
-        encoded = self._message(self._version.own_name, asking)
-        self._keep(self._version.own_name, asking, encoded, self._version.ask_own(encoded))
 
     def _begin_now(self, names: Sequence[str]) -> None:
         """Before the first round: one that refuses must be sorted out by people."""
@@ -120,7 +118,7 @@ class Beginning:
         except AlignmentError as error:
             raise AlignmentError(f"{error} Then gal learn {task} --resume, {without}") from error
         if refused:
-            said = "; ".join(f"{name} refuses to begin: {why}" for name, why in refused.items())
+            said = "; ".join(f"{name} {why}" for name, why in refused.items())
             raise TaskError(f"{said}. Sort it out and gal learn {task} --resume, {without}")
 
     def _ask(self, names: Sequence[str]) -> dict[str, str]:
@@ -137,13 +135,10 @@ class Beginning:
             assistants.give_up(pendings.values())
         refused = {}
         for name, pending in pendings.items():
-            if pending.answer is None:
-                continue
-            message = pending.answer.message
-            if message.kind == "begun":
+            if pending.answer is not None and (why := pending.refusal("begun", seconds)):
+                refused[name] = why
+            elif pending.answer is not None:
                 self._keep(name, askings[name], encoded[name], pending.answer)
-            else:
-                refused[name] = message.fields.get("message", f"answered with {message.kind}")
         return refused
 
     def _asking(self, name: str, seconds: float) -> Asking | None:
@@ -188,7 +183,8 @@ class Beginning:
         version = self._version
         shared = asking.shared(begun.message, name, version.task.rows)
         asking.check(begun.message, encoded.message, name, version.terms.alignment)
-        asking.save(version.folder / f"asked-{name}.npy")
+        if version.terms.alignment == "psi":
+            write_whole(self._positions_of(name), asking.positions.astype(np.int64).data, durably=True)
         file = f"begun-{name}.arrow"
         digest = write_whole(version.folder / file, begun.data)
         version.replies.put(BEGIN, StoredReply(0, name, encoded.digest, file, digest, None))

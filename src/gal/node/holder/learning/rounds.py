@@ -6,52 +6,32 @@ replies count. Closed steps give the same replies again, so that learning again 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.typing import NDArray
 
 from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble
-from gal.errors import AlignmentError, NodeError, TaskError
-from gal.node.agreement.sum_messages import (
-    begin_content,
-    fit_sum_content,
-    learning_content,
-    residual_content,
-)
+from gal.core.task import Task
+from gal.errors import InvalidReplyError, NoAnswerError, NodeError, TaskError
 from gal.node.holder.assistants import Pending
 from gal.node.holder.learning.beginning import Beginning
 from gal.node.holder.learning.gathering import OpenVersion
-from gal.node.holder.learning.replies import Replies
-from gal.node.holder.shared_rows import SharedRows, is_probe
-from gal.node.holder.sums import CircleCalls, OpenedSum, SumFailedError, SumQuestion, refused_words
+from gal.node.holder.learning.summed_rounds import SummedRounds
+from gal.node.holder.shared_rows import SharedRows, expected_shape, fill_unknown, is_probe
+from gal.node.journal.failures import describe_failure
+from gal.node.store.files import read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
-from gal.protocol import Encoded, Message, prepare
-from gal.secrecy.ring import fit_unit
-from gal.secrecy.summing import concluded
+from gal.protocol import Encoded, Message, prepare, restore
 from gal.secrecy.terms import SUM
+from gal.transport import Received
 
 Pendings = Mapping[tuple[int, str], Pending]
 """By place of the request in its step, and organization."""
 
-DROPPED = "left: dropped out of a sum"
-"""What is on record of an organization that did: it is in no other sum."""
-
-
-AGAIN, TRIES = 0.5, 20
-"""Seconds before a sum is begun anew, because somebody has lost its keys; and how often that is done."""
-
-
-class RowsDifferError(AlignmentError):
-    """Not everybody knows the same rows; ``common`` are those that all know, of all rows of the version."""
-
-    def __init__(self, message: str, common: NDArray[np.bool_]) -> None:
-        super().__init__(message)
-        self.common = common
+BESIDES = 1 << 16
+"""Bytes of a reply besides its values."""
 
 
 class Rounds:
@@ -60,9 +40,12 @@ class Rounds:
     def __init__(self, version: OpenVersion, beginning: Beginning) -> None:
         self._version, self._beginning = version, beginning
         summed = version.terms.secrecy == "sums"
-        self._sums = SummedReplies.begun(version, beginning) if summed else None
-        shared = beginning.shared if self._sums is None else self._sums.shared
-        self._replies = Replies(version, shared)
+        self._sums = SummedRounds.begun(version, beginning) if summed else None
+        self._shared = beginning.shared if self._sums is None else self._sums.shared
+        self._requests: dict[tuple[int, str], Encoded] = {}
+        """By place in the step, and rows: the same rows make the same message."""
+        self._came: dict[tuple[int, str], Message] = {}
+        """What came in this step, decoded when it came: only what is resumed is read from the disk."""
         # One thread for what its own organization fits, one for a sum of the others.
         self._own, self._summing = (ThreadPoolExecutor(1, f"own {what}") for what in ("fits", "sums"))
 
@@ -75,19 +58,30 @@ class Rounds:
 
     def step(self, step: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
         """One round trip: every organization's values for each request, or what went wrong there."""
-        version = self._version
-        closed = version.replies.is_closed(step)
-        if not closed or (self._sums is not None and self._replies.lacks(step, SUM)):
-            self._ask(step, requests, closed=closed)
-        values = self._replies.values(step, requests)
-        self._replies.next_step()
+        self._requests.clear()
+        self._came.clear()
+        if not self._version.replies.is_closed(step):
+            self._ask(step, requests)
+        values: list[dict[str, Reply]] = [{} for _ in requests]
+        for stored in self._version.replies.of(step):
+            if stored.place >= len(requests):
+                raise self._not_the_same(step)
+            values[stored.place][stored.organization] = self._reply(step, stored, requests[stored.place])
         if self._sums is not None:
             self._sums.note(requests, values)
         return values
 
-    def _ask(self, step: int, requests: Sequence[Request], *, closed: bool) -> None:
+    # Asking
+
+    def _ask(self, step: int, requests: Sequence[Request]) -> None:
         """Ask everybody who has not yet answered, wait, and close the step."""
         version, assistants = self._version, self._version.node.assistants
+        if self._sums is not None:
+            names = {version.own_name, SUM}
+        else:
+            self._beginning.begin_late()
+            names = set(self._shared) & {version.own_name, *version.others}
+        stored = {(one.place, one.organization): one for one in version.replies.of(step)}
         own: list[Future[None]] = []
         pendings: dict[tuple[int, str], Pending] = {}
         summed: dict[int, Encoded] = {}
@@ -97,55 +91,58 @@ class Rounds:
             done.add_done_callback(lambda _: assistants.notify())
 
         try:
-            for place, name, encoded in self._wanted(step, requests):
-                if name == SUM:
-                    summed[place] = encoded
-                    continue
-                if name == version.own_name:
-                    beside(self._own.submit(self._replies.ask_own, step, place, encoded))
-                else:
-                    keep = self._replies.keeper(step, place, name, encoded, requests[place])
-                    pendings[place, name] = assistants.post(name, encoded, keep)
+            for place, request in enumerate(requests):
+                for name in [one for one in request.organizations if one in names]:
+                    asked, before = self._request(step, place, request, name), stored.get((place, name))
+                    if before is not None:
+                        if before.request == asked.digest and before.file and self._read(before) is not None:
+                            continue
+                        version.replies.drop(step, before)  # a refusal, or what cannot be read any more
+                    if name == SUM:
+                        summed[place] = asked
+                    elif name == version.own_name:
+                        beside(self._own.submit(self._ask_own, step, place, asked))
+                    else:  # one is on its way while the next is made
+                        keep = self._keeper(step, place, name, asked, request)
+                        pendings[place, name] = assistants.post(name, asked, keep)
             if summed and self._sums is not None:
-                keep_sum = self._replies.keep
-                beside(self._summing.submit(self._sums.ask, step, summed, requests, keep_sum))
+                beside(self._summing.submit(self._sums.ask, step, summed, requests, self._keep))
             self._await(requests, own, pendings)
         finally:
             assistants.give_up(pendings.values())
-        if not closed:
-            self._close(step, requests, pendings)
+        self._close(step, requests, pendings)
 
-    def _wanted(self, step: int, requests: Sequence[Request]) -> Iterator[tuple[int, str, Encoded]]:
-        if self._sums is not None:
-            return self._replies.wanted(step, requests, {self._version.own_name, SUM})
-        self._beginning.begin_late()
-        names = set(self._beginning.shared) & {self._version.own_name, *self._version.others}
-        return self._replies.wanted(step, requests, names)
+    def _request(self, step: int, place: int, request: Request, name: str) -> Encoded:
+        """The request for one organization: the rows that it knows."""
+        shared, version = self._shared[name], self._version
+        key = place, shared.digest
+        if key not in self._requests:
+            about = version.task, version.record.id, version.number, f"{step}.{place}"
+            self._requests[key] = prepare(shared.message(request, *about))
+        return self._requests[key]
 
     def _await(self, requests: Sequence[Request], own: Sequence[Future[None]], pendings: Pendings) -> None:
         """Wait for everybody who is there or may soon be back; for the others only as long."""
-        version = self._version
+        version, deadline = self._version, self._version.patience.deadline
 
         def waited_for() -> set[str]:
             here, others = version.present(), set(version.others) - version.declining()
             still = {name for (_, name), one in pendings.items() if not one.done.is_set()}
-            return {name for name in still if (name not in version.absent or name in here) and name in others}
-
-        def broken() -> bool:  # what came cannot be kept here: no use to wait for more
-            kept = all(not one.done() or one.exception() is None for one in own)
-            return not kept or any(one.problem for one in pendings.values())
+            return {name for name in still & others if name not in version.absent or name in here}
 
         def own_done() -> bool:
             return all(one.done() for one in own)
 
         def ready() -> bool:
-            return broken() or (own_done() and not waited_for())
+            failed = any(one.done() and one.exception() is not None for one in own)
+            if failed or any(one.problem for one in pendings.values()):
+                return True  # what came cannot be kept here: no use to wait for more
+            return own_done() and not waited_for()
 
-        version.watcher.asking(_what(requests), version.patience.deadline)
-        version.wait(ready, 1.0)
-        if not ready():
-            version.report_waiting(_what(requests), sorted(waited_for()), version.patience.deadline)
-        version.wait(ready, version.patience.deadline - 1.0)
+        version.watcher.asking(_what(requests), deadline)
+        if not version.wait(ready, 1.0):
+            version.report_waiting(_what(requests), sorted(waited_for()), deadline)
+            version.wait(ready, deadline - 1.0)
         while not own_done():  # its own organization is waited for: a deadline is for others
             version.wait(own_done, 60.0)
         for one in own:
@@ -155,19 +152,15 @@ class Rounds:
         """The step is over: who has not answered is missed, for good; too few, and people have to look."""
         version, stored = self._version, self._version.replies.of(step)
         answered = {one.organization for one in stored if one.file}
-        broken = [one for one in pendings.values() if one.problem]
-        if broken:
-            raise NodeError(f"{broken[0].problem}. Then: gal learn {version.record.name} --resume")
-        silent = {name: self._why_missed(name) for _, name in pendings if name not in answered}
-        silent |= {
-            one.organization: one.problem
-            for one in stored
-            if one.problem and one.organization not in answered
-        }
+        for one in pendings.values():
+            if one.problem:
+                raise NodeError(f"{one.problem}. Then: gal learn {version.record.name} --resume")
         # A sum has a quorum of its own; to probes, and of its own organization, nobody else has to answer.
         has_quorum = self._sums is None and len(requests[0].organizations) > 1 and not is_probe(requests[0])
-        if has_quorum and len(answered) < min(version.quorum, len(self._beginning.shared)):
-            said = "; ".join(f"{name} {why}" for name, why in sorted(silent.items()))
+        if has_quorum and len(answered) < min(version.quorum, len(self._shared)):
+            silent = {name: self._why_missed(name) for _, name in pendings if name not in answered}
+            silent |= {one.organization: one.problem for one in stored if one.problem}
+            said = "; ".join(f"{name} {why}" for name, why in sorted(silent.items()) if name not in answered)
             raise TaskError(
                 f"step {step} ({_what(requests)}): {len(answered)} of {version.n_organizations} "
                 f"organizations answered, the quorum is {version.quorum}. {said}. What came is kept: "
@@ -188,12 +181,101 @@ class Rounds:
         status = self._version.node.state.members(self._version.record.id).get(name, "not invited")
         if status != "invited":
             return f"has {status}"
-        if name not in self._beginning.shared:
+        if name not in self._shared:
             refused = self._beginning.refused.get(name)
-            return self._version.why_away(name) if refused is None else f"refused to begin: {refused}"
+            return self._version.why_away(name) if refused is None else f"did not begin: {refused}"
         if name in self._version.declining():
             return "is connected and takes part no more"
         return f"did not answer within {self._version.patience.deadline:g} s"
+
+    # What comes back
+
+    def _keeper(
+        self, step: int, place: int, name: str, asked: Encoded, request: Request
+    ) -> Callable[[Received], None]:
+        """Keeps what an organization sends as its reply, or that it refused; not what cannot be one."""
+        task = self._version.task
+        n_known = self._shared[name].about(request, task.rows).n_known
+        most = 4 * math.prod(expected_shape(request, n_known, task.loss.n_outputs)) + n_known + BESIDES
+
+        def keep(received: Received) -> None:
+            message, problem = received.message, ""
+            if message.kind == "refusal":
+                problem = f"refused ({message.fields['code']}): {message.fields['message']}"
+            elif received.n_bytes > most:  # it would only fill the disk
+                problem = f"answered with {received.n_bytes} bytes, expected at most {most}"
+            if problem:
+                self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
+            else:
+                self._keep(step, place, name, asked, received)
+
+        return keep
+
+    def _ask_own(self, step: int, place: int, asked: Encoded) -> None:
+        """Have the label holder's own organization answer, and keep that, or why it could not."""
+        name = self._version.own_name
+        try:
+            answer = self._version.ask_own(asked)
+        except Exception as error:
+            problem = describe_failure(error, name).inside
+            self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
+        else:
+            self._keep(step, place, name, asked, answer)
+
+    def _keep(self, step: int, place: int, name: str, asked: Encoded, reply: Encoded | Received) -> None:
+        """Have a reply on the disk, and remember it."""
+        file = f"reply-{step}-{place}-{'sum' if name == SUM else name}.arrow"
+        write_whole(self._version.folder / file, reply.data, reply.digest, durably=True)
+        self._came[place, name] = reply.message
+        self._version.replies.put(step, StoredReply(place, name, asked.digest, file, reply.digest, None))
+
+    def _read(self, reply: StoredReply) -> bytes | None:
+        return read_whole(self._version.folder / str(reply.file), reply.digest or "")
+
+    # What the engine gets
+
+    def _reply(self, step: int, stored: StoredReply, request: Request) -> Reply:
+        """What the engine gets for a stored reply of a closed step: values of all rows, or an error."""
+        name = stored.organization
+        if stored.file is None:
+            return NoAnswerError(stored.problem or "did not answer")
+        if stored.request != self._request(step, stored.place, request, name).digest:
+            raise self._not_the_same(step)
+        message = self._came.get((stored.place, name))
+        if message is None:
+            data = self._read(stored)
+            if data is None:
+                task = self._version.record.name
+                raise TaskError(
+                    f"the reply of {name} in step {step} is gone or damaged here ({stored.file}): bring the "
+                    f"node back from a backup, or learn a new version with gal learn {task} --anew"
+                )
+            message = restore(data, stored.digest).message
+        return read_values(message, self._shared[name], request, self._version.task)
+
+    def _not_the_same(self, step: int) -> TaskError:
+        task = self._version.record.name
+        return TaskError(
+            f"version {self._version.number} of {task!r} cannot be resumed: step {step} asks something else "
+            f"than it did. gal-learn or the options have changed; learn a new version: gal learn {task}"
+        )
+
+
+def read_values(message: Message, shared: SharedRows, request: Request, task: Task) -> Reply:
+    """The values in a reply for all rows of the task; what cannot be used is an error for the engine."""
+    fits = isinstance(request, FitRequest)
+    if message.kind != ("fitted" if fits else "predicted"):
+        return InvalidReplyError(f"answered with {message.kind}")
+    if message.fields["rows"] != shared.digest:
+        return InvalidReplyError("answered for other rows, or in another order")
+    if isinstance(request, FitRequest) and message.fields["round"] != request.round:
+        return InvalidReplyError(f"answered for round {message.fields['round']}")
+    values = message.arrays["fitted" if fits else "values"]
+    shared = shared.about(request, task.rows)
+    expected = expected_shape(request, shared.n_known, task.loss.n_outputs)
+    if values.shape != expected:
+        return InvalidReplyError(f"answered with shape {values.shape}, expected {expected}")
+    return fill_unknown(values, shared, task.rows.of_probes if is_probe(request) else task.rows)
 
 
 def _what(requests: Sequence[Request]) -> str:
@@ -204,112 +286,3 @@ def _what(requests: Sequence[Request]) -> str:
         ahead = "" if first.part is None else " of the part that is learned first"
         return f"for round {first.round}{ahead}"
     return "for what moving models say of all rounds"
-
-
-@dataclass
-class SummedReplies:
-    """The others as one organization: everybody fits, says that it has, and is asked for the sum.
-
-    The mean is on the disk before it counts, in the place where an organization's reply would be.
-    """
-
-    version: OpenVersion
-    shared: dict[str, SharedRows]
-    """With those of all others under one name."""
-    calls: CircleCalls
-    began: str
-    """The digest of how the version began."""
-    left_out: dict[int, dict[str, str]]
-    units: dict[int, float]
-
-    @staticmethod
-    def begun(version: OpenVersion, beginning: Beginning) -> SummedReplies:
-        """Everybody must know the same rows: of one that a single organization knows, a sum is its answer."""
-        others = {name: one for name, one in beginning.shared.items() if name != version.own_name}
-        lacking = {name: one.n_unknown for name, one in sorted(others.items()) if one.n_unknown}
-        if lacking:
-            said = ", ".join(f"{name} does not know {count}" for name, count in lacking.items())
-            raise RowsDifferError(
-                "with secrecy = sums everybody must know all rows that are learned from, and of your "
-                f"{len(version.rows.ids)} rows {said}",
-                np.logical_and.reduce([one.known for one in others.values()]),
-            )
-
-        def wait(waiting: Callable[[], set[str]], seconds: float) -> None:
-            version.wait(lambda: all(version.is_given_up(name) for name in waiting()), seconds)
-
-        shared = beginning.shared | {SUM: next(iter(others.values()))}
-        calls = CircleCalls(version.node, version.record, version.number, wait)
-        everything = np.ones(len(version.rows.ids), dtype=np.bool_)
-        began = begin_content(beginning.message(version.own_name), everything)
-        return SummedReplies(version, shared, calls, began, {}, {})
-
-    def ask(
-        self,
-        step: int,
-        asked: Mapping[int, Encoded],
-        requests: Sequence[Request],
-        keep: Callable[[int, int, str, Encoded, Encoded], None],
-    ) -> None:
-        """Have these requests of a step answered by all others together, and the answers kept."""
-        version, most = self.version, len(self.calls.circle.members)
-        questions = [self._question(one, requests[place]) for place, one in asked.items()]
-        try:
-            found = self._fits(list(asked.values()), questions)
-        except SumFailedError as error:
-            raise TaskError(
-                f"step {step}: the sum of the others' answers cannot be opened: {error}. Nothing of it is "
-                "known, and nothing is lost: when all are there and well, gal learn "
-                f"{version.record.name} --resume"
-            ) from error
-        for (place, one), opened in zip(asked.items(), found, strict=True):
-            for name in sorted(set(self.calls.circle.members) - set(opened.members)):
-                if version.node.state.members(version.record.id).get(name) == "invited":
-                    version.node.state.set_member(version.record.id, name, DROPPED)
-                version.replies.put(step, StoredReply(place, name, "", None, None, "dropped out of the sum"))
-            mean, about = (opened.total / most).astype(np.float32), one.message
-            fields = {"answers": one.digest, "rows": about.fields["rows"], "round": about.fields["round"]}
-            reply = Message("fitted", about.task, about.version, about.request, fields, {"fitted": mean})
-            keep(step, place, SUM, one, prepare(reply))
-
-    def _question(self, asked: Encoded, request: Request) -> SumQuestion:
-        """What the sum of the fits to a request is of."""
-        assert isinstance(request, FitRequest)  # no model in a sum moves, so that nobody is asked again
-        task, arrays = self.version.task, asked.message.arrays
-        sent = replace(request, residual=arrays["residual"], sample_weight=arrays.get("sample_weight"))
-        residual = residual_content(asked.message.fields["rows"], sent)
-        content = fit_sum_content(residual, learning_content(self.began, [asked.digest]))
-        shape = task.rows.n, task.loss.n_outputs
-        return SumQuestion(asked.digest, content, fit_unit(sent), shape, request.round)
-
-    def _fits(self, asked: Sequence[Encoded], questions: Sequence[SumQuestion]) -> list[OpenedSum]:
-        """Have everybody fit, and add up; begun anew where somebody comes back from a restart."""
-        version, seconds = self.version, self.version.patience.deadline
-        members = sorted(set(version.others) & set(self.calls.circle.members))
-        for _ in range(TRIES):
-            failed = {
-                name: problem
-                for by in self.calls.ask([dict.fromkeys(members, one) for one in asked], seconds)
-                for name, one in by.items()
-                if (problem := refused_words(one, "done", seconds))
-            }
-            fitted = [name for name in members if name not in failed]
-            try:
-                return self.calls.add_up(questions, fitted, seconds)
-            except SumFailedError as error:
-                last = SumFailedError(str(error), failed) if failed else error
-                if not error.again:
-                    break
-                version.wait(lambda: False, AGAIN)
-        raise last
-
-    def note(self, requests: Sequence[Request], values: Sequence[Mapping[str, Reply]]) -> None:
-        """Remember who dropped out of a round, and in what units it was answered."""
-        for request, replies in zip(requests, values, strict=True):
-            if isinstance(request, FitRequest) and request.part is None and SUM in request.organizations:
-                gone = {name: str(one) for name, one in replies.items() if name in self.calls.circle.members}
-                self.left_out[request.round] = gone
-                self.units[request.round] = fit_unit(request)
-
-    def concluded(self, ensemble: Ensemble) -> Ensemble:
-        return concluded(ensemble, self.calls.circle.names, self.left_out, self.units)
