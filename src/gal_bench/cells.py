@@ -61,7 +61,6 @@ class Cell:
     models: tuple[str, ...] = ("Linear",)
     local_losses: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    partition: str = "random"
     disturbance: str | None = None
     sigma: float = 0.0
     metered: bool = False

@@ -28,8 +28,7 @@ class TableFinding:
 def findings(run: Run) -> list[TableFinding]:
     """The summary of a table."""
     sayers: dict[str, Callable[[Run], Iterator[TableFinding]]] = {
-        "uci": lambda run: _covered(run, "gal-linear"),
-        "skewed": lambda run: _covered(run, "gal"),
+        "uci": _covered,
         "images": _covered_each,
         "cases": _covered_each,
         "scale": _scale,
@@ -77,7 +76,7 @@ def ways(run: Run, organizations: int | str) -> dict[str, dict[str, float]]:
     return found
 
 
-def _covered(run: Run, row: str) -> Iterator[TableFinding]:
+def _covered(run: Run, row: str = "gal-linear") -> Iterator[TableFinding]:
     """Mean over the sets on which Joint and Alone differ by more than a standard deviation."""
     figures = by_place(run)
     for organizations in run.table.organizations:

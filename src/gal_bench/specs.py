@@ -126,10 +126,9 @@ class TableSpec(BaseModel):
     """Networks on images, camera views or time series: run on request only, what was not run stays blank."""
     sets: list[str] = Field(min_length=1)
     organizations: list[int | Literal["most", "by name"]] = Field(min_length=1)
-    """Of a random partition; "most": eight, or as many as a set has columns
+    """"most": eight, or as many as a set has columns
     for; or the set's named partition.
     """
-    partition: Literal["random", "skewed"] = "random"
     protocols: list[str] = Field(min_length=1)
     rounds: int = Field(default=ROUNDS, ge=1)
     seeds: dict[str, int] = {}
@@ -213,7 +212,6 @@ class TableSpec(BaseModel):
                 models=tuple(row.models),
                 local_losses=tuple(row.local_losses),
                 options=dict(row.options),
-                partition=self.partition,
                 disturbance=row.disturbance,
                 sigma=row.sigma if row.disturbance is not None else 0.0,
                 metered=row.metered,

@@ -15,10 +15,8 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-le
 
 import torch
 
-from gal.engine import task_making
 from gal.models.deep import (
     SharedBodyModel,
-    ShiftAndFlip,
     TorchModel,
     cnn_body,
     lstm_body,
@@ -29,18 +27,13 @@ from gal.models.deep import (
 from gal.models.deep.networks import BODIES
 from gal.models.deep.shared_body import PLACES
 from gal.models.sequences import Sequences
-from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
 from gal_bench.cells import DEEP_METHODS, DEEP_MODELS, Cell, Outcome, Sources
 from gal_bench.data.view_sets import ViewSet
-from gal_bench.runner import run_cell
 from gal_bench.runs import deep_cells, deep_models
 from gal_bench.runs.deep_cells import run_deep_cell
 from gal_bench.runs.deep_models import (
-    fusion_network,
     make_deep_model,
-    models_by_organization,
 )
-from gal_bench.runs.disturbances import DisturbedModel
 
 ROUNDS = 2
 WITHOUT = {"cross_validation": 0}
@@ -148,23 +141,6 @@ FACTS = {
 # --- the task
 
 
-def test_images_are_neither_bent_nor_crossed_however_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is on by default in large tables would train dozens of networks more."""
-    made = []
-
-    def noted(*given: Any, **options: Any) -> Any:
-        made.append(real(*given, **options))
-        return made[-1]
-
-    real = task_making.make_task
-    monkeypatch.setattr(task_making, "LARGE", 50)
-    monkeypatch.setattr(deep_cells, "make_task", noted)
-    run(options=WITHOUT, rounds=1)
-    assert len(made[0].rows.validation) > 0
-    assert made[0].probes is None
-    assert not made[0].curved
-
-
 # --- every method
 
 
@@ -191,16 +167,6 @@ def test_every_method_has_an_outcome(dataset: str, method: str) -> None:
     assert outcome.facts["stored_bytes"] > 0
     assert outcome.facts["revisit_bytes"] == 0
     assert (outcome.facts["trips"] > 0) == (method in {"gal", "assisted_learning"})
-
-
-def test_before_the_first_round_stands_what_is_known_without_any() -> None:
-    views = patches()
-    commonest = np.bincount(views.y_train).argmax()
-    assert plain_run("MNIST").scores[0] == pytest.approx(100 * np.mean(views.y_test == commonest))
-    assert plain_run("PhysioNet mortality").scores[0] == 0.5
-    numbers = stays("mad")
-    median = np.abs(numbers.y_test - np.median(numbers.y_train)).mean()
-    assert plain_run("PhysioNet stay").scores[0] == pytest.approx(median)
 
 
 def test_something_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,10 +261,6 @@ def test_bytes_of_a_shared_body() -> None:
     assert 2 * (network + 3 * head) <= shared["stored_bytes"] <= 2 * (network + PLACES * head)
 
 
-def test_what_it_ran_on_is_told() -> None:
-    assert run_cell(cell(method="late"), Sources()).device == f"CPU, torch {torch.__version__}"
-
-
 # --- which views, models and options
 
 
@@ -318,17 +280,6 @@ def chosen(**changes: Any) -> dict[str, Any]:
     dataset = changes.pop("dataset", "MNIST")
     made = deep_cells._Run(cell(dataset, **changes), SETS[dataset]())
     return {one.name: one.model for one in made.organizations()}
-
-
-def test_half_of_the_organizations_is_disturbed_by_noise_and_all_by_privacy() -> None:
-    plain, noisy = chosen(disturbance="answers", sigma=3.0).values()
-    assert isinstance(plain, TorchModel)
-    assert isinstance(noisy, DisturbedModel)
-    assert (noisy.kind, noisy.sigma) == ("answers", 3.0)
-    for disturbance, mechanism in (("laplace", PaperLaplace), ("interval", PaperInterval)):
-        for private in chosen(disturbance=disturbance, seed=4).values():
-            assert isinstance(private.mechanism, mechanism)
-            assert (private.kind, private.seed) == ("mechanism", 4)
 
 
 def test_two_models_and_two_local_losses_are_shared_out() -> None:
@@ -356,30 +307,4 @@ def test_large_sets_hold_rows_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.isfinite(run().validation_loss or np.nan)
 
 
-def test_numbers_are_learned_with_the_papers_loss() -> None:
-    options = deep_cells._Run(cell("PhysioNet stay"), stays("mad"))._options()
-    assert options == {"loss": "absolute_error"}
-    assert deep_cells._Run(cell("PhysioNet mortality"), stays("auc"))._options() == {}
-
-
 # --- models by name (as they are, not as made small here)
-
-
-def test_networks_of_the_tables() -> None:
-    assert type(make_deep_model("Network", "CIFAR10", paper=False)) is TorchModel
-    assert type(make_deep_model("Network shared body", "CIFAR10", paper=False)) is SharedBodyModel
-    wide = make_deep_model("Wide network", "CIFAR10", paper=False)
-    assert wide.network == "wide_cnn"
-    assert isinstance(wide.augment, ShiftAndFlip)
-    assert wide.augment.flip
-    digits = make_deep_model("Augmented network", "MNIST", paper=False)
-    assert isinstance(digits.augment, ShiftAndFlip)
-    assert not digits.augment.flip  # a mirrored digit is another digit
-    assert digits.network == "cnn", "the paper's"
-    residual = make_deep_model("Residual network", "CIFAR10", paper=False)
-    assert (residual.network, residual.local_loss, residual.schedule) == ("residual_cnn", "l4", "linear")
-    assert fusion_network("Residual network", "CIFAR10") == "residual_cnn"
-    assert fusion_network("Network", "PhysioNet stay") == "auto"
-    names = models_by_organization(("Network",), ["a", "b", "c"], "MNIST", paper=False)
-    assert list(names) == ["a", "b", "c"]
-    assert len({id(one) for one in names.values()}) == 3

@@ -23,7 +23,7 @@ from rich.console import Console
 import forked
 from gal.core.contributions import Contribution, Contributions
 from gal.core.state import plain
-from gal.errors import InvalidInputError, NodeError
+from gal.errors import InvalidInputError
 from gal.node.work.sandbox import landlock_version
 from gal_bench.demo.checks import InOneProcess, gain_interval, labels_from, worked_out
 from gal_bench.demo.command import demo, print_demo
@@ -36,7 +36,6 @@ from gal_bench.demo.four_nodes import (
     REPORT,
     DemoFacts,
     RoundPrinter,
-    check_empty,
     spread_patients,
     what_left,
 )
@@ -138,24 +137,6 @@ def told(facts: DemoFacts) -> str:
     return out.getvalue()
 
 
-def test_no_command_and_no_path_is_cut(
-    facts: DemoFacts, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """In a pipe no line breaks within a sentence, a path or a command."""
-    place = "/tmp/" + "a folder " * 12
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.chdir(tmp_path)
-    found = replace(facts, folder=place, report=f"{place}/{REPORT}")
-    monkeypatch.setattr("gal_bench.demo.four_nodes.run_demo", lambda *_, **__: found)
-    demo(keep=None)
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("A clinic wants") and line.endswith("mutual TLS.") for line in lines)
-    assert f"  The report, for your browser: {place}/{REPORT}" in lines
-    assert f"  The four folders: {place}" in lines
-    [command] = [line for line in lines if " simulate " in line]
-    assert command.endswith("gal simulate TABLE.csv --target LABEL --write-organizations O.toml")
-
-
 def test_a_report_that_cannot_be_written_is_an_error_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -203,11 +184,6 @@ def test_the_facts_in_words(facts: DemoFacts, changes: dict[str, Any], said: str
     assert not unsaid or unsaid not in text
 
 
-def test_messages_of_a_kind_that_nobody_named_are_not_hidden(facts: DemoFacts) -> None:
-    left = {**facts.left["lab"], "n_bytes": {"fitted": 10, "joined": 80, "columns": 5}}
-    assert "fitted values, columns to clinic" in told(replace(facts, left={"lab": left}))
-
-
 def test_rounds_are_said_in_order_as_shares_of_the_first_loss() -> None:
     said: list[str] = []
     rounds = RoundPrinter(said.append, lambda: said.append("killed"))
@@ -223,15 +199,6 @@ def test_rounds_are_said_in_order_as_shares_of_the_first_loss() -> None:
 
 
 # Processes
-
-
-def test_an_empty_folder_is_needed(tmp_path: Path) -> None:
-    check_empty(tmp_path)
-    check_empty(tmp_path / "new")
-    (tmp_path / "file").write_text("")
-    for place in (tmp_path, tmp_path / "file"):
-        with pytest.raises(InvalidInputError, match="not an empty folder"):
-            check_empty(place)
 
 
 def homes(tmp_path: Path) -> dict[str, Path]:
@@ -259,21 +226,6 @@ def test_a_process_is_at_home_in_its_folder_only(tmp_path: Path, monkeypatch: py
     bank, shop = map(str, places.values())
     assert printed["bank"] == [f"{bank} {bank} {bank} {shop} -- status\n"]
     assert printed["shop"] == [f"{shop} {shop} {shop} {bank} -- status\n"]
-
-
-def test_a_failing_command_ends_the_others_and_says_why(tmp_path: Path) -> None:
-    script = "import sys, time; sys.exit('no card') if 'join' in sys.argv else time.sleep(600)"
-    with Processes([sys.executable, "-c", script], homes(tmp_path)) as processes:
-        commands = {"bank": [["join", "x"]], "shop": [["serve"]]}
-        with pytest.raises(NodeError, match="'gal join x' failed at bank: no card"):
-            processes.together(commands)
-
-
-def test_nothing_starts_after_the_end(tmp_path: Path) -> None:
-    with Processes([sys.executable, "-c", "pass"], homes(tmp_path)) as processes:
-        processes.kill_all()
-        with pytest.raises(NodeError, match="the demo is ending"):
-            processes.run("bank", "serve")
 
 
 def test_a_process_ends_when_nobody_holds_its_lifeline() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import tarfile
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from gal.errors import InvalidInputError
 from gal.models.sequences import Sequences
 from gal_bench.data import physionet
 from gal_bench.data.physionet import BODY, OUTCOMES, STAYS, load_physionet, split_rows
@@ -157,18 +155,6 @@ class TestViews:
         assert unknown == [0, 0, 0, 0, 0, 0, 0, 0, 1, 0]
         assert views.train["demographics"][1, 4:7].tolist() == [1, 1, 1]
 
-    def test_a_stay_without_a_measurement(self, make: Make) -> None:
-        stays = made_up_stays()
-        train, test = split_rows(DIED.astype(np.int64), 0, classes=True)
-        for row in (train[0], test[0]):
-            stays[int(RECORDS[row])] = ["00:00,Age,50"]
-        views = load_physionet("mortality", make(stays))
-        for part, whole in ((views.train, views.whole_train), (views.test, views.whole_test)):
-            assert part["body"].lengths[0] == 0
-            assert not part["laboratory"].values[0].any()
-            assert whole.lengths[0] == 1
-            np.testing.assert_array_equal(whole.values[0, 0, -11:], part["demographics"][0])
-
 
 class TestLeaks:
     def test_nothing_from_hour_48_on_counts(self, make: Make) -> None:
@@ -188,22 +174,6 @@ class TestLeaks:
         learned = load_physionet(task, make(other_values(RECORDS[train])), seed=3)
         assert not same(before.test.values(), learned.test.values())  # the scale is the training rows'
 
-    def test_scores_and_survival_are_in_no_view(self, make: Make) -> None:
-        before = load_physionet("mortality", make(made_up_stays()))
-        after = load_physionet("mortality", make(made_up_stays(), outcomes(score=20, days=[3] * N)))
-        assert same(everything(before), everything(after))
-
-    def test_unknown_lengths_of_stay_are_left_out(self, make: Make) -> None:
-        days = [-1 if i in {3, 8} else 2 + i for i in range(N)]
-        views = load_physionet("length of stay", make(made_up_stays(), outcomes(days=days)))
-        assert views.metric == "mad"
-        assert views.y_train.dtype == np.float64
-        assert sorted([*views.y_train, *views.y_test]) == [day for day in days if day > 0]
-        assert len(views.y_test) == 6
-        ages = np.concatenate([views.train["demographics"][:, 0], views.test["demographics"][:, 0]])
-        order = np.argsort(np.concatenate([views.y_train, views.y_test]))
-        assert (np.diff(ages[order]) >= 0).all()  # made up to rise together: rows and labels belong together
-
 
 def other_values(records: NDArray[Any]) -> Texts:
     """The made-up stays, of which these have other ages and measurements."""
@@ -212,31 +182,6 @@ def other_values(records: NDArray[Any]) -> Texts:
         stays[record] = [line for line in stays[record] if "Age" not in line and "HR" not in line]
         stays[record] += ["00:00,Age,89", "01:30,HR,200", "02:30,HR,30", "03:00,Lactate,8", "04:00,Urine,500"]
     return stays
-
-
-class TestFiles:
-    def test_another_archive_of_the_same_files(self, make: Make) -> None:
-        folder = make(made_up_stays())
-        before = load_physionet("mortality", folder)
-        turned = packed(dict(reversed(made_up_stays().items())))
-        (folder / STAYS).write_bytes(gzip.compress(gzip.decompress(turned), 1))
-        assert same(everything(before), everything(load_physionet("mortality", folder)))
-
-    def test_a_changed_line_is_seen(self, make: Make) -> None:
-        stays = made_up_stays()
-        folder = make(stays)
-        stays[int(RECORDS[4])][-1] = "01:00,HR,61"
-        (folder / STAYS).write_bytes(packed(stays))
-        with pytest.raises(InvalidInputError, match=r"expected stays with sha256 .*got 30 stays with sha256"):
-            load_physionet("mortality", folder)
-
-    def test_stays_and_outcomes_must_belong_together(self, make: Make) -> None:
-        stays = made_up_stays()
-        del stays[int(RECORDS[-1])]
-        with pytest.raises(
-            InvalidInputError, match=r"expected the 30 stays of .*Outcomes-a\.txt, got 29 others"
-        ):
-            load_physionet("mortality", make(stays))
 
 
 # --- the real files

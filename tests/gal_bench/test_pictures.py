@@ -162,11 +162,6 @@ def test_the_same_runs_give_the_same_bytes_and_parts_of_tables_no_pictures(
     assert {path.suffix for path in write_results([part], tmp_path / "c")[0]} == {".csv", ".md"}
 
 
-def test_a_run_without_all_seeds_is_not_drawn(uci: Run) -> None:
-    some = {key: one for key, one in uci.outcomes.items() if "seed=1" not in key}
-    assert [name for name, _ in pictures.drawable({"uci": Run(uci.table, some)})] == ["covered"]
-
-
 def test_without_matplotlib_tables_are_written(
     uci: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gal.errors import InvalidInputError, MissingDataError
 from gal_bench.data import shapes
 from gal_bench.data.shapes import CAMERAS, SIZE, Points, cameras, load_shapes, render, shade, unpack_points
 from known_files import make_known
@@ -38,13 +37,6 @@ def seen_from(camera: int, across: float, upward: float, towards: float) -> NDAr
     """The point (3,) that a camera has at this place."""
     point: NDArray[np.float32] = np.array([across, upward, towards], np.float32) @ cameras()[camera]
     return point
-
-
-class TestCameras:
-    def test_axes_are_orthonormal_and_right_handed(self) -> None:
-        for axes in cameras().astype(np.float64):
-            np.testing.assert_allclose(axes @ axes.T, np.eye(3), atol=1e-6)
-            assert np.linalg.det(axes) == pytest.approx(1)
 
 
 class TestRender:
@@ -80,39 +72,6 @@ class TestRender:
         expected = np.zeros((SIZE, SIZE), bool)
         expected[np.ix_(rows, columns)] = True
         np.testing.assert_array_equal(depth > 0, expected)
-
-    def test_background_is_empty(self) -> None:
-        points = ball(3) * np.float32(0.5)
-        pictures = render(points)
-        row, column = np.indices((SIZE, SIZE)) - (SIZE - 1) / 2
-        outside = np.hypot(row, column) > SIZE / 4 + 2  # half a unit, and a splat
-        for channel in (*pictures, shade(pictures.depth)):
-            assert not channel[:, :, outside].any()
-            np.testing.assert_array_equal(channel > 0, pictures.depth > 0)
-        assert (pictures.depth > 0).any(axis=(2, 3)).all()
-
-
-class TestShade:
-    def plane(self, right: float, down: float) -> NDArray[np.uint8]:
-        """The shading of a plane that gets nearer by so many levels a pixel, to the right and downward."""
-        row, column = np.indices((SIZE, SIZE))
-        depth = (31 + right * (column - 15) + down * (row - 15)).clip(1, 63).astype(np.uint8)
-        return shade(depth[None, None])[0, 0, 14:17, 14:17]
-
-    def test_a_plane_is_shaded_by_its_normal(self) -> None:
-        light = np.array(shapes.LIGHT) / np.linalg.norm(shapes.LIGHT)
-        for right, down in ((0, 0), (1, 0), (-1, 0), (0, 1), (2, -1)):
-            slope = np.array([right, down]) * SIZE / (shapes.DEPTH_LEVELS - 1)
-            normal = np.array([-slope[0], slope[1], 1]) / np.sqrt(1 + (slope**2).sum())
-            expected = 64 + 191 * max(normal @ light, 0)
-            np.testing.assert_allclose(self.plane(right, down), expected, atol=1)
-
-    def test_the_background_is_no_slope(self) -> None:
-        depth = np.zeros((1, 1, SIZE, SIZE), np.uint8)
-        depth[0, 0, 10:20, 10:20] = 40
-        inside = shade(depth)[0, 0, 10:20, 10:20]
-        assert np.unique(inside).size == 1
-        assert shade(depth).sum() == inside.sum()
 
 
 # --- from files to views
@@ -164,26 +123,6 @@ def test_twelve_organizations_see_it_standardised_by_their_training_pixels(made:
             np.testing.assert_allclose(view[:, channel], expected, atol=1e-4)
     np.testing.assert_array_equal(np.concatenate(list(found.test.values()), axis=1), found.whole_test)
     assert all(np.shares_memory(view, found.whole_train) for view in found.train.values())
-
-
-def test_unpacked_points_are_those_that_were_packed() -> None:
-    points = ball(4, 50)
-    by_x = np.take_along_axis(points, np.argsort(points[..., :1], axis=1), axis=1)
-    np.testing.assert_allclose(unpack_points(packed(points)), by_x, atol=2e-5)
-
-
-def test_files_are_the_known_ones(made: Path) -> None:
-    path = made / "modelnet40/points_train.npy.xz"
-    content = path.read_bytes()
-    path.write_bytes(content[:-40])
-    with pytest.raises(InvalidInputError, match=r"expected a whole \.xz file"):
-        load_shapes(made)
-    path.write_bytes(lzma.compress(b"other"))
-    with pytest.raises(InvalidInputError, match=r"expected sha256 .*, got sha256"):
-        load_shapes(made)
-    path.unlink()
-    with pytest.raises(MissingDataError, match=r"points_train\.npy\.xz, which is not there"):
-        load_shapes(made)
 
 
 @pytest.mark.slow

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.feature_selection import mutual_info_classif, mutual_info_regression
 
 from gal.errors import InvalidInputError, InvalidOptionError, MissingDataError
 from gal_bench.data.datasets import Dataset, Partition
@@ -68,23 +67,13 @@ def per_seed(dataset: Dataset, organizations: int, seed: int) -> Split:
     return _split(dataset, draw_rows(len(dataset.y), seed), parts, PROTOCOLS[0], standardised=True)
 
 
-def skewed(dataset: Dataset, organizations: int, seed: int) -> Split:
-    """Rows drawn by seed; the label holder has the columns that tell least about the training rows."""
-    train, test = draw_rows(len(dataset.y), seed)
-    parts = skewed_partition(
-        dataset.X.iloc[train], dataset.y[train], organizations, classes=dataset.classes, seed=seed
-    )
-    return _split(dataset, (train, test), parts, PROTOCOLS[0], standardised=True)
-
-
 def split_by_name(dataset: Dataset, seed: int) -> Split:
     """The partition by name, with the official test rows where there are
     some, else with rows drawn by seed.
     """
     if dataset.partition is None:
         raise InvalidInputError(
-            f"{dataset.name} has no partition by name: use a random or a skewed one, or Adult, "
-            "CreditDefault, Covertype"
+            f"{dataset.name} has no partition by name: use a random one, or Adult, CreditDefault, Covertype"
         )
     parts = dataset.partition
     if dataset.test is None:
@@ -167,12 +156,6 @@ def z_scores(X_train: pd.DataFrame, X_test: pd.DataFrame) -> tuple[pd.DataFrame,
 
 # --- who holds which columns
 
-FEW_VALUES = 20
-"""A column of numbers with no more distinct values than these counts as discrete."""
-
-MOST_ROWS = 10_000
-"""Rows on which columns are ranked: the neighbours that mutual information looks for take long to find."""
-
 
 def random_partition(columns: Sequence[str], organizations: int, seed: int) -> Partition:
     """The authors' drawing: equal numbers of columns, and the remainder to the last organization.
@@ -210,45 +193,6 @@ def torch_permutation(n: int, seed: int) -> list[int]:
         j = i + int(bits[i]) % (n - i)
         order[i], order[j] = order[j], order[i]
     return order
-
-
-def skewed_partition(
-    X: pd.DataFrame, y: NDArray[np.generic], organizations: int, *, classes: bool, seed: int
-) -> Partition:
-    """The least informative columns to the label holder; the others get comparable shares of the rest.
-
-    As many columns each as in ``random_partition``. ``X`` and ``y`` are the training rows. Columns go, the
-    most informative first, to the organization that has least so far; the seed decides between equals.
-    """
-    sizes = part_sizes(X.shape[1], organizations)
-    order = torch_permutation(X.shape[1], seed)
-    worth = informativeness(X, y, classes=classes, seed=seed)
-    least_first = sorted(order, key=lambda j: worth[j])
-    parts = [least_first[: sizes[0]], *([] for _ in sizes[1:])]
-    for j in reversed(least_first[sizes[0] :]):
-        open_parts = [m for m in range(1, organizations) if len(parts[m]) < sizes[m]]
-        poorest = min(open_parts, key=lambda m: worth[parts[m]].sum())
-        parts[poorest].append(j)
-    return {_name(m): [str(X.columns[j]) for j in part] for m, part in enumerate(parts)}
-
-
-def informativeness(
-    X: pd.DataFrame, y: NDArray[np.generic], *, classes: bool, seed: int
-) -> NDArray[np.float64]:
-    """Mutual information of each column with the labels, by itself; shape (columns,)."""
-    rows = np.random.RandomState(seed).permutation(len(X))[:MOST_ROWS]
-    codes, discrete = [], []
-    for name in X.columns:
-        column = X[name].iloc[rows]
-        numbers = pd.api.types.is_numeric_dtype(column.dtype)
-        # Numbers have the median for what is missing; in everything else it is a code of its own.
-        known = column.fillna(column.median()).fillna(0) if numbers else pd.factorize(column)[0]
-        codes.append(np.asarray(known, dtype=np.float64))
-        distinct = len(np.unique(codes[-1]))
-        discrete.append(distinct < len(rows) and (not numbers or distinct <= FEW_VALUES))
-    estimate = mutual_info_classif if classes else mutual_info_regression
-    found = estimate(np.column_stack(codes), y[rows], discrete_features=np.array(discrete), random_state=seed)
-    return np.asarray(found, dtype=np.float64)
 
 
 def _name(position: int) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gal_bench.baselines import METHODS
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.data.datasets import Dataset, load
-from gal_bench.data.splits import Split, paper, per_seed, skewed, split_by_name
+from gal_bench.data.splits import Split, paper, per_seed, split_by_name
 from gal_bench.runs.disturbances import DisturbedModel, half
 from gal_bench.runs.leak_cells import measured_leak
 from gal_bench.runs.local_models import losses_of_halves, models_by_name
@@ -92,8 +92,7 @@ def find_split(cell: Cell, sources: Sources) -> Split:
     dataset = _dataset(cell.dataset, sources.data)
     if cell.organizations == "by name":
         return split_by_name(dataset, cell.seed)
-    draw = skewed if cell.partition == "skewed" else per_seed
-    return draw(dataset, int(cell.organizations), cell.seed)
+    return per_seed(dataset, int(cell.organizations), cell.seed)
 
 
 @lru_cache(maxsize=16)
