@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import socket
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gal.errors import GALError, LinkLostError, MissingExtraError
+from gal.alignment import read_secret
+from gal.errors import GALError, LinkLostError
 from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration
 from gal.node.runtime.control import running_node
-from gal.node.web.health import disk_room
+from gal.node.web.health import disk_room, free_disk
+from gal.node.web.server import listening_socket
+from gal.node.work.answer_noise import answer_noise, check_noise_installed, noise_facts
 from gal.node.work.confinement import temporary_folder
 from gal.node.work.sandbox import landlock_version
 from gal.node.work.worker import ENDED, Worker, WorkFailedError
 from gal.protocol.addresses import parse_address
+from gal.transport import Card, CardFolder, dial, load_identity, read_card
 
 SECONDS = 3.0
 """How long a label holder has to answer."""
@@ -38,7 +40,7 @@ TRIED = 1 << 16
 LITTLE = 10**9
 """Bytes of free disk below which learning may soon fail."""
 ROWS = 20
-"""Made-up rows on which the local model is tried."""
+"""Rows on which the local model is tried."""
 LOOKED_AT = 10_000
 """So many rows of a database or a lake are read to see whether they can be."""
 MOSTLY_NOISE = 3.0
@@ -60,42 +62,44 @@ class Finding:
 
 def examine(home: Path) -> list[Finding]:
     """Look at everything that a node in this folder needs, in the order in which to put it right."""
-    home = Path(home).absolute()
-    findings = _safely("folder", lambda: _folder(home))
+    home, found = Path(home).absolute(), list[Finding]()
+
+    def look(what: str, findings: Iterator[Finding], fix: str = "see what it says") -> None:
+        """What an examination stumbles over is a finding, too."""
+        try:
+            found.extend(findings)
+        except GALError as error:
+            found.append(Finding(what, False, str(error), fix))
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            found.append(Finding(what, False, said, "report this, if it is not clear what to do"))
+
+    look("folder", _folder(home))
     try:
         configuration = read_configuration(home)
     except GALError as error:
         there = (home / FILE).exists()
         fix = f"correct {FILE}; each line above says where" if there else "gal init NAME makes one"
-        return [*findings, Finding("configuration", False, str(error), fix)]
-    findings.append(Finding("configuration", True, f"{FILE} of organization {configuration.name!r} is fine"))
-    read: list[Any] = []
-    findings += _safely("data", lambda: _data(configuration, read))
-    table = read[0] if read else None
-    findings += _safely("model", lambda: _model(configuration, table))
-    findings += _safely("sandbox", _sandbox)
-    findings += _safely("restored", lambda: _restored(configuration))
-    findings += _safely("secret", lambda: _secret(configuration))
-    findings += _safely("privacy", lambda: _privacy(configuration))
-    findings += _safely("key", lambda: _identity(configuration))
-    findings += _safely("cards", lambda: _cards(configuration))
+        return [*found, Finding("configuration", False, str(error), fix)]
+    found.append(Finding("configuration", True, f"{FILE} of organization {configuration.name!r} is fine"))
+    table: list[Any] = []
+    look("data", _data(configuration, table), f"correct the data, or [data] in {FILE}")
+    look("model", _model(configuration, table))
+    look("sandbox", _sandbox())
+    look("restored", _restored(configuration))
+    look("secret", _secret(configuration), "put the secret that the parties share there")
+    look("privacy", _privacy(configuration), "pip install 'gal-learn[privacy]'")
+    look("key", _identity(configuration))
+    look("cards", _cards(configuration))
     with running_node(home) as running:
         runs = running is not None
-    findings += _safely("port", lambda: _port(configuration, runs=runs))
-    return findings + _safely("label holders", lambda: _label_holders(configuration, runs=runs))
-
-
-def _safely(what: str, look: Callable[[], Iterator[Finding]]) -> list[Finding]:
-    """The findings of one examination; what it stumbles over is a finding, too."""
-    findings: list[Finding] = []
-    try:
-        findings.extend(look())
-    except GALError as error:
-        findings.append(Finding(what, False, str(error), "see what it says"))
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        findings.append(Finding(what, False, said, "report this, if it is not clear what to do"))
-    return findings
+    look("port", _port(configuration, runs=runs))
+    cards = CardFolder(home / "cards")
+    for peer, card in sorted(cards.all().items()):
+        if card.address is not None:
+            fix = f"settle it with {peer}: cards, keys, versions"
+            look(peer, _greeted(configuration, cards, peer, card, runs=runs), fix)
+    return found
 
 
 def _folder(home: Path) -> Iterator[Finding]:
@@ -103,9 +107,8 @@ def _folder(home: Path) -> Iterator[Finding]:
     if not home.is_dir():
         yield Finding("folder", False, f"there is no folder {str(home)!r}", "gal init NAME makes one")
         return
-    mode = stat.S_IMODE(home.stat().st_mode)
-    if mode & 0o077:
-        said = f"{str(home)!r} has mode {mode:04o}: others on this machine can look in"
+    if mode := _open_to_others(home):
+        said = f"{str(home)!r} has {mode}: others on this machine can look in"
         yield Finding("folder", None, said, f"chmod 700 {home}")
     try:
         with tempfile.NamedTemporaryFile(dir=home) as file:
@@ -113,14 +116,12 @@ def _folder(home: Path) -> Iterator[Finding]:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            said = f"the disk of {str(home)!r} is full: {error.strerror}"
-            yield Finding("folder", False, said, "make room: nothing can be learned or answered")
-            return
-        said = f"nothing can be written to {str(home)!r}: {error.strerror or error}"
-        yield Finding("folder", False, said, "let the user that runs the node write there")
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        fix = "make room" if full else "let the user that runs the node write there"
+        said = f"the disk of {str(home)!r} is full" if full else f"nothing can be written to {str(home)!r}"
+        yield Finding("folder", False, f"{said}: {error.strerror or error}", fix)
         return
-    free = shutil.disk_usage(home).free
+    free = free_disk(home)
     said = f"{str(home)!r} is writable, {disk_room(free)} are free"
     fix = "make room: every round stores a model and an answer" if free < LITTLE else ""
     yield Finding("folder", None if fix else True, said, fix)
@@ -135,21 +136,11 @@ def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findin
     from gal.node.source.data import labels_of, read_some, read_source
 
     streams = configuration.data.stays_where_it_is
-    try:
-        found = read_some(configuration, LOOKED_AT) if streams else read_source(configuration)
-    except GALError as error:
-        yield Finding("data", False, str(error), f"correct the data, or [data] in {FILE}")
-        return
+    found = read_some(configuration, LOOKED_AT) if streams else read_source(configuration)
     table.append(found)
     rows = f"{'the first ' if streams else ''}{len(found)} rows with {found.ids.kind} ids"
     texts = sum(kind == "text" for kind in found.kinds.values())
     yield Finding("data", True, f"{rows}, {len(found.features)} features ({texts} of text)")
-    if configuration.model.use == "tabular":
-        try:
-            for said in columns_found(configuration, found, LOOKED_AT):
-                yield Finding("columns", True, said)
-        except GALError as error:
-            yield Finding("columns", False, str(error), f"correct data.columns in {FILE}")
     if configuration.data.label is not None:
         try:
             labels_of(found)
@@ -157,6 +148,12 @@ def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findin
         except GALError as error:
             fix = "rows without a label can be predicted, not learned from"
             yield Finding("label", None, str(error), fix)
+    if configuration.model.use == "tabular":
+        try:
+            for said in columns_found(configuration, found, LOOKED_AT):
+                yield Finding("columns", True, said)
+        except GALError as error:
+            yield Finding("columns", False, str(error), f"correct data.columns in {FILE}")
 
 
 def columns_found(configuration: NodeConfiguration, table: Any, most: int) -> Iterator[str]:
@@ -185,16 +182,19 @@ def columns_found(configuration: NodeConfiguration, table: Any, most: int) -> It
         yield f"{plain} of {len(table.features)} are numbers as they are"
 
 
-def _model(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
-    """Whether the local model can be made, and learns from rows like ours, in the process that computes."""
+def _model(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Finding]:
+    """Whether the local model can be made, and fits some of our rows, in the process that computes."""
+    from gal.node.source.data import view_of_table
     from gal.node.store.views import save_view
 
-    use = configuration.model.use
+    use, view = configuration.model.use, np.random.default_rng(0).normal(size=(ROWS, 3))
+    if table:
+        view = view_of_table(table[0], np.arange(min(ROWS, len(table[0]))))
     with (
         closing(Worker(configuration)) as worker,
         tempfile.TemporaryDirectory(prefix="gal-doctor-", dir=temporary_folder(configuration.home)) as folder,
     ):
-        save_view(_made_up_view(table), Path(folder) / "view")
+        save_view(view, Path(folder) / "view")
         try:
             result, _ = worker("attempt", view=Path(folder) / "view")
         except WorkFailedError as error:
@@ -204,47 +204,10 @@ def _model(configuration: NodeConfiguration, table: Any) -> Iterator[Finding]:
             yield Finding("model", False, str(error), fix)
             return
     if result["fits"]:
-        yield Finding("model", True, f"{use} can be made and fits {ROWS} made-up rows")
+        yield Finding("model", True, f"{use} can be made and fits {len(view)} rows")
     else:
-        said = f"{use} answers {ROWS} rows with shape {tuple(result['shape'])} or with NaN"
+        said = f"{use} answers {len(view)} rows with shape {tuple(result['shape'])} or with NaN"
         yield Finding("model", False, said, "gal.models.check_local_model(model) tells more")
-
-
-def _made_up_view(table: Any) -> Any:
-    """Rows of the right columns and types, of nobody; with a missing value where a column has some."""
-    rng = np.random.default_rng(0)
-    if table is None:
-        return rng.normal(size=(ROWS, 3))
-    import pandas as pd
-
-    from gal.node.source.data import view_of_table
-
-    view = view_of_table(table, np.zeros(ROWS, dtype=np.intp))
-    holes = [column.null_count > 0 for column in table.columns.columns]
-    if isinstance(view, np.ndarray):
-        numbers = np.asarray(rng.normal(size=view.shape))
-        numbers[0, holes] = np.nan
-        return numbers
-    for name, has_hole in zip(table.features, holes, strict=True):
-        kind = view[name].dtype
-        if kind == np.float64:
-            view[name] = rng.normal(size=ROWS)
-        else:
-            view[name] = pd.Categorical.from_codes(rng.integers(len(kind.categories), size=ROWS), dtype=kind)
-        if has_hole:
-            view.loc[0, name] = np.nan
-    return view
-
-
-def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
-    """Whether what the node may still release is known, after it was brought back from a backup."""
-    if not (configuration.home / "state.sqlite").exists():
-        return
-    from gal.node.store.state import State
-
-    with closing(State(configuration.home)) as state:
-        if why := state.restores.in_words():
-            yield Finding("restored", None, why, "open new tasks with your partners")
 
 
 def _sandbox() -> Iterator[Finding]:
@@ -258,6 +221,16 @@ def _sandbox() -> Iterator[Finding]:
     yield Finding("sandbox", None, said, fix)
 
 
+def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
+    """Whether what the node may still release is known, after it was brought back from a backup."""
+    from gal.node.store.state import State
+
+    if (configuration.home / "state.sqlite").exists():
+        with closing(State(configuration.home)) as state:
+            if why := state.restores.in_words():
+                yield Finding("restored", None, why, "open new tasks with your partners")
+
+
 def _open_to_others(path: Path) -> str:
     """The mode of a file that others on this machine can read; empty where they cannot."""
     mode = stat.S_IMODE(path.stat().st_mode)
@@ -266,35 +239,30 @@ def _open_to_others(path: Path) -> str:
 
 def _secret(configuration: NodeConfiguration) -> Iterator[Finding]:
     """Whether the secret for keyed hashes can be read, and by nobody else."""
-    if configuration.data is None or (file := configuration.data.secret_file) is None:
-        return
-    from gal.alignment import read_secret
-
-    try:
+    if configuration.data is not None and (file := configuration.data.secret_file) is not None:
         read_secret(file, configuration.name)
-    except GALError as error:
-        yield Finding("secret", False, str(error), "put the secret that the parties share there")
-        return
-    if mode := _open_to_others(file):
-        said = f"others on this machine can read {file.name!r} ({mode})"
-        yield Finding("secret", None, said, f"chmod 600 {file}")
-    else:
-        yield Finding("secret", True, f"{file.name!r} holds a secret for keyed hashes")
+        if mode := _open_to_others(file):
+            said = f"others on this machine can read {file.name!r} ({mode})"
+            yield Finding("secret", None, said, f"chmod 600 {file}")
+        else:
+            yield Finding("secret", True, f"{file.name!r} holds a secret for keyed hashes")
 
 
 def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
-    """Whether the noise that is asked for can be had, what budgets allow, and whether labels have one."""
-    from gal.node.work.answer_noise import check_noise_installed
-
-    chosen = configuration.privacy
-    if chosen.answer_noise != "none" or chosen.label_epsilon is not None:
-        try:
-            check_noise_installed()
-        except MissingExtraError as error:
-            yield Finding("privacy", False, str(error), "pip install 'gal-learn[privacy]'")
-            return
-    if chosen.answer_noise != "none":
-        yield _answers_found(configuration)
+    """Whether the noise that is asked for can be had and what it does, and whether labels have a budget."""
+    chosen, facts = configuration.privacy, noise_facts(configuration)
+    if facts is not None or chosen.label_epsilon is not None:
+        check_noise_installed()
+    if facts is not None:
+        noise = answer_noise(facts)
+        spread = noise.deviation(1)
+        said = (
+            f"answers to others are cut at +-{noise.clip:g} and get {noise.noise} noise with a standard "
+            f"deviation of {spread:.3g} (what is fitted has a root mean square of 1); each costs {noise.cost}"
+        )
+        fix = "choose a larger privacy.answer_epsilon or a smaller privacy.answer_clip"
+        fix = "" if spread <= MOSTLY_NOISE else fix
+        yield Finding("privacy", None if fix else True, said, fix)
     has_label = configuration.data is not None and configuration.data.label is not None
     if chosen.label_epsilon is not None:
         at = f" at delta {chosen.label_delta:g}" if chosen.label_delta else ""
@@ -309,33 +277,8 @@ def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
         yield Finding("labels", None, said, fix)
 
 
-def _answers_found(configuration: NodeConfiguration) -> Finding:
-    """How much noise there is on an answer, whether it drowns it, and how many answers are allowed."""
-    from gal.node.work.answer_noise import answer_noise, noise_facts
-
-    facts = noise_facts(configuration)
-    assert facts is not None
-    noise, budget = answer_noise(facts), configuration.privacy.answer_budget
-    spread = noise.deviation(1)
-    said = (
-        f"answers to others are cut at +-{noise.clip:g} and get {noise.noise} noise with a standard "
-        f"deviation of {spread:.3g} (what is fitted has a root mean square of 1); each costs {noise.cost}"
-    )
-    if budget is None:
-        said += "; there is no budget for all answers about a row"
-    else:
-        said += f"; the budget allows {noise.allowed(budget.epsilon, budget.delta)} answers about a row"
-    if spread <= MOSTLY_NOISE:
-        return Finding("privacy", True, said)
-    said += ". Answers will be mostly noise: the label holder will give them little weight"
-    fix = f"choose a larger privacy.answer_epsilon or a smaller privacy.answer_clip in {FILE}"
-    return Finding("privacy", None, said, fix)
-
-
 def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
-    """Whether the key is there and private, and the card is of it."""
-    from gal.transport import load_identity, read_card
-
+    """Whether key and certificate are there, private, and of one another; and the card is of them."""
     home, name = configuration.home, configuration.name
     key, path = home / "key.pem", home / f"{name}.card"
     if not key.exists():
@@ -347,7 +290,7 @@ def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
         yield Finding("key", False, said, fix)
         return
     identity = load_identity(home, name)
-    yield Finding("key", True, f"the key is {identity.fingerprint}")
+    yield Finding("key", True, f"key and certificate belong together: {identity.fingerprint}")
     if not path.exists():
         yield Finding("card", False, f"there is no card {path.name}", ANEW)
         return
@@ -364,8 +307,6 @@ def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
 
 def _cards(configuration: NodeConfiguration) -> Iterator[Finding]:
     """Whether the cards of others can be read."""
-    from gal.transport import CardFolder
-
     wrong: list[str] = []
     cards = CardFolder(configuration.home / "cards", on_warning=wrong.append).all()
     for warning in wrong:
@@ -381,66 +322,47 @@ def _port(configuration: NodeConfiguration, *, runs: bool) -> Iterator[Finding]:
     if configuration.listen is None:
         return
     bind = configuration.listen.bind
-    if runs:
-        yield Finding("port", True, f"the node runs, and listens on {bind}")
-        return
-    host, port = parse_address(bind, any_port=True)
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(where)
-            probe.listen(1)
-    except OSError as error:
-        said = f"cannot listen on {bind}: {error.strerror or error}"
-        yield Finding("port", False, said, f"choose another port or address in {FILE}: listen.bind")
-        return
-    yield Finding("port", True, f"{bind} is free to listen on")
-
-
-def _label_holders(configuration: NodeConfiguration, *, runs: bool) -> Iterator[Finding]:
-    """Whether the label holders that are known here can be reached, and know us."""
-    from gal.transport import CardFolder
-
-    cards = CardFolder(configuration.home / "cards")
-    for peer, card in sorted(cards.all().items()):
-        if card.address is not None:
-            yield from _safely(peer, partial(_greeted, configuration, cards, peer, card, runs=runs))
+        if not runs:
+            listening_socket(bind).close()
+    except GALError as error:
+        yield Finding("port", False, str(error), f"choose another port or address in {FILE}: listen.bind")
+    else:
+        said = f"the node runs, and listens on {bind}" if runs else f"{bind} is free to listen on"
+        yield Finding("port", True, said)
 
 
 def _greeted(
-    configuration: NodeConfiguration, cards: Any, peer: str, card: Any, *, runs: bool
+    configuration: NodeConfiguration, cards: CardFolder, peer: str, card: Card, *, runs: bool
 ) -> Iterator[Finding]:
-    """A connection, and a real greeting with keys and protocol versions where this node does not run."""
-    from gal.transport import dial, load_identity
-
-    proxy = configuration.network.proxy
+    """Whether a label holder can be reached and knows us: a connection, and a real greeting with keys and
+    protocol versions where this node does not run.
+    """
+    proxy, address = configuration.network.proxy, card.address or ""
     proxied = proxy or os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
     if not proxied:
         try:
-            socket.create_connection(parse_address(card.address), timeout=SECONDS).close()
+            socket.create_connection(parse_address(address), timeout=SECONDS).close()
         except OSError as error:
-            said = f"{card.address} cannot be reached: {error.strerror or error}"
+            said = f"{address} cannot be reached: {error.strerror or error}"
             # Who does not learn now need not be there; an address that nobody knows is wrong.
             away = isinstance(error, ConnectionRefusedError | TimeoutError)
             fix = (
                 f"nothing, if {peer} does not learn now; otherwise ask {peer} whether its node runs, and "
-                f"your network whether it lets you out to {card.address}"
+                f"your network whether it lets you out to {address}"
             )
             yield Finding(peer, None if away else False, said, fix)
             return
     if runs:  # a second stream with our key would end the one that the running node has
-        said = f"{card.address} answers; whether {peer} knows us is for the running node to say"
+        said = f"{address} answers; whether {peer} knows us is for the running node to say"
         yield Finding(peer, None if proxied else True, said, "gal status")
         return
     identity = load_identity(configuration.home, configuration.name)
     how: dict[str, Any] = {"proxy": proxy, "timeout": HANDSHAKE_SECONDS}
     try:
         dial(card, identity, cards=cards, largest=10**6, software="gal doctor", **how).close()
-    except GALError as error:
-        fix = f"settle it with {peer}: cards, keys, versions"
-        if isinstance(error, LinkLostError):
-            fix = f"ask {peer} whether its node runs and has your card ({configuration.name}.card)"
+    except LinkLostError as error:
+        fix = f"ask {peer} whether its node runs and has your card ({configuration.name}.card)"
         yield Finding(peer, False, str(error), fix)
     else:
-        yield Finding(peer, True, f"{card.address} answers, is {peer}, and knows us")
+        yield Finding(peer, True, f"{address} answers, is {peer}, and knows us")
