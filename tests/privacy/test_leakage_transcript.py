@@ -13,7 +13,7 @@ from sklearn.linear_model import Ridge
 from gal import GALClassifier
 from gal.core.requests import FitRequest
 from gal.core.rows import Rows, all_rows, assign_rows
-from gal.errors import InvalidInputError, InvalidOptionError
+from gal.errors import InvalidInputError
 from gal.privacy.leakage import Transcript
 
 NAMES = ("alice", "bob", "carol")
@@ -49,9 +49,7 @@ class TestWhatCounts:
         for scale in (1.0, 3.0):
             for t in (1, 2):
                 transcript([request(t, scale * column(t, -t))], [answers(2, 0.0)])
-        np.testing.assert_array_equal(
-            transcript.sent(all_rows(2), None).residual[:, :, 0, 0], [[3, 6], [-3, -6]]
-        )
+        np.testing.assert_array_equal(transcript.sent(all_rows(2)).residual[:, :, 0, 0], [[3, 6], [-3, -6]])
 
     def test_who_failed_to_answer_has_no_values(self) -> None:
         transcript = Transcript()
@@ -101,32 +99,11 @@ class TestRows:
         )
         assert sent.n_messages == 2
 
-    def test_a_sample_of_rows_is_what_all_would_be(self) -> None:
-        rng = np.random.default_rng(0)
-        roles = assign_rows(40, rng, n_parts=2)
-        wanted = np.array([3, 7, 8, 30, 39])
-        whole, some = Transcript(), Transcript(roles=roles, rows=wanted)
-        for t in (1, 2, 3):
-            requests = [request(t, rng.normal(size=(40, 1)))]
-            requests += [request(t, rng.normal(size=(len(roles.without(p).fit), 1)), part=p) for p in (0, 1)]
-            replies = [
-                {name: rng.normal(size=(40, 1)).astype(np.float32) for name in NAMES} for _ in requests
-            ]
-            whole(requests, replies)
-            some(requests, replies)
-        everything, sample = whole.sent(roles, "alice").take(wanted), some.sent(None, "alice")
-        np.testing.assert_array_equal(sample.rows, wanted)
-        np.testing.assert_array_equal(sample.residual, everything.residual)
-        np.testing.assert_array_equal(sample.answers["bob"], everything.answers["bob"])
-        assert all(len(message.residual) <= 5 for message in some.messages.values())
-
     def test_roles_of_another_task_are_noticed(self) -> None:
         transcript = Transcript()
         transcript([request(1, column(1, 2))], [answers(2, 0.0)])
         with pytest.raises(InvalidInputError, match="another task"):
             transcript.sent(all_rows(3), "alice")
-        with pytest.raises(InvalidOptionError, match="roles"):
-            transcript.sent()
 
 
 def test_outputs_behind_the_residuals_of_a_real_task() -> None:

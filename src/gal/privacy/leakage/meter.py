@@ -131,7 +131,7 @@ def measure_leakage(
     transcript: Transcript,
     y: Any,
     *,
-    roles: Rows | None = None,
+    roles: Rows,
     label_holder: str | None = None,
     privacy: Any = None,
     classes: Any = None,
@@ -150,7 +150,7 @@ def measure_leakage(
 
     transcript: what was sent; the likelihood-ratio attack needs its ``note`` called in every round.
     y: the label holder's true labels of all rows, (n,) or, for numbers, (n, K); the canaries' drawn ones.
-    roles: the task's row roles, such as ``model.task_rows_``; not needed if the transcript knows them.
+    roles: the task's row roles, such as ``model.task_rows_``.
     label_holder: its own organization's name; what only it received was not sent.
     privacy: the mechanism, or None. classes: the public classes; None for numbers.
     canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``; of numbers from ``bounds``.
@@ -163,13 +163,42 @@ def measure_leakage(
     """
     rng, said = np.random.default_rng(seed), statement(privacy)
     own = {} if own_view is None else {label_holder or "the label holder": own_view}
-    every = transcript.sent(roles, label_holder)
-    planted = _planted(canaries, len(np.asarray(y)), int(every.rows.max()) + 1)
-    sent = _sampled(every, planted, most_rows, rng)
+    sent, n = transcript.sent(roles, label_holder), len(np.asarray(y))
+    planted = np.zeros(n, dtype=np.bool_) if canaries is None else np.asarray(canaries)
+    if n <= int(sent.rows.max()) or planted.dtype != np.bool_ or planted.shape != (n,):
+        raise InvalidInputError(
+            f"{n} labels and canaries of {planted.dtype} of shape {planted.shape}, for at least "
+            f"{sent.rows.max() + 1} rows: pass labels of all rows, and a mask of canaries that is as long"
+        )
+    if len(sent.rows) > most_rows:
+        order = rng.permutation(len(sent.rows))
+        first = planted[sent.rows[order]]
+        sent = sent.take(np.sort(np.concatenate([order[first][: most_rows // 2], order[~first]])[:most_rows]))
     truth = _read_labels(y, classes, planted, bounds, sent)
     told = _known_rows(truth.codes, truth.classes, known, rng)
-    loss = _usual_loss(truth, sent.residual.shape[3], privacy) if loss is None else loss
-    seen = _seen(sent, truth, told, _numbers(views, sent), loss, bounds, seed)
+    outputs = sent.residual.shape[3]
+    if loss is None:
+        one_output = outputs == 1
+        usual: Loss = SquaredError(outputs)
+        if not truth.numbers:
+            usual = classification_loss("log_loss", truth.classes, one_output=one_output)
+        loss = usual if privacy is None else privacy.public_loss(usual)
+    columns = [numbers_of(view)[sent.rows] for view in (views or {}).values()]
+    nothing = np.zeros((len(sent.rows), outputs))
+    seen = Seen(
+        residual=sent.residual,
+        fitted=sum((np.nansum(one, axis=1) for one in sent.answers.values()), start=nothing),
+        features=np.hstack([nothing[:, :0], *columns]),
+        known=np.where(told, truth.codes, UNKNOWN),
+        canary=truth.canary,
+        classes=truth.classes,
+        numbers=truth.numbers,
+        sample_weight=sent.sample_weight,
+        insight=None if sent.before is None else Insight(sent, loss, truth.labels),
+        known_numbers=np.where(told[:, None], truth.labels, np.nan) if truth.numbers else None,
+        bounds=bounds,
+        seed=seed,
+    )
     shown = views if views and features and int(told.sum()) >= FEWEST else {}
     return LeakReport(
         mechanism=said.words,
@@ -189,43 +218,6 @@ def measure_leakage(
     )
 
 
-def _seen(
-    sent: SentRows,
-    truth: Truth,
-    told: Mask,
-    features: Floats,
-    loss: Loss,
-    bounds: tuple[float, float] | None,
-    seed: int,
-) -> Seen:
-    """What the attackers have: of the true labels only those that they are told."""
-    nothing = np.zeros((len(sent.rows), sent.residual.shape[3]))
-    return Seen(
-        residual=sent.residual,
-        fitted=sum((np.nansum(one, axis=1) for one in sent.answers.values()), start=nothing),
-        features=features,
-        known=np.where(told, truth.codes, UNKNOWN),
-        canary=truth.canary,
-        classes=truth.classes,
-        numbers=truth.numbers,
-        sample_weight=sent.sample_weight,
-        insight=None if sent.before is None else Insight(sent, loss, truth.labels),
-        known_numbers=np.where(told[:, None], truth.labels, np.nan) if truth.numbers else None,
-        bounds=bounds,
-        seed=seed,
-    )
-
-
-def _usual_loss(truth: Truth, n_outputs: int, privacy: Any) -> Loss:
-    """The usual loss whose residuals are sent under this mechanism, or none."""
-    loss: Loss = (
-        SquaredError(n_outputs)
-        if truth.numbers
-        else classification_loss("log_loss", truth.classes, one_output=n_outputs == 1)
-    )
-    return loss if privacy is None else privacy.public_loss(loss)
-
-
 @at_most(1)
 def attack_labels(seen: Seen, truth: Codes, privacy: Any = None) -> list[AttackResult]:
     """Every attack with and without messages, on the rows whose labels are not known;
@@ -233,6 +225,10 @@ def attack_labels(seen: Seen, truth: Codes, privacy: Any = None) -> list[AttackR
     """
     ordinary, canaries = ~seen.taught & ~seen.canary, ~seen.taught & seen.canary
     found = []
+
+    def share(right: Mask) -> Share:
+        return Share(int(right.sum()), len(right))
+
     for attack in label_attacks(privacy, insight=seen.insight is not None):
         guess = attack.guess(seen)
         right, without = guess == truth, (without_message(seen, guess) if attack.message else guess) == truth
@@ -240,19 +236,15 @@ def attack_labels(seen: Seen, truth: Codes, privacy: Any = None) -> list[AttackR
             AttackResult(
                 attack.name,
                 attack.sentence,
-                ordinary=_share(right[ordinary]),
-                ordinary_without=_share(without[ordinary]),
-                canaries=_share(right[canaries]),
-                canaries_without=_share(without[canaries]),
+                ordinary=share(right[ordinary]),
+                ordinary_without=share(without[ordinary]),
+                canaries=share(right[canaries]),
+                canaries_without=share(without[canaries]),
                 message=attack.message,
                 informed=attack.informed,
             )
         )
     return found
-
-
-def _share(right: Mask) -> Share:
-    return Share(int(right.sum()), len(right))
 
 
 def _read_labels(
@@ -279,28 +271,6 @@ def _read_labels(
     return Truth(labels, np.asarray(mean > middle, dtype=np.intp), 2, canary, numbers=True)
 
 
-def _sampled(sent: SentRows, canaries: Mask, most: int, rng: np.random.Generator) -> SentRows:
-    if len(sent.rows) <= most:
-        return sent
-    order = rng.permutation(len(sent.rows))
-    planted = canaries[sent.rows[order]]
-    return sent.take(np.sort(np.concatenate([order[planted][: most // 2], order[~planted]])[:most]))
-
-
-def _planted(canaries: Any, n: int, n_rows: int) -> Mask:
-    """Which of the rows of all ``n`` labels are canaries; messages are of ``n_rows`` or more."""
-    if n < n_rows:
-        raise InvalidInputError(f"{n} labels for {n_rows} rows or more: pass those of all rows of the task")
-    if canaries is None:
-        return np.zeros(n, dtype=np.bool_)
-    mask = np.asarray(canaries)
-    if mask.dtype != np.bool_ or mask.shape != (n,):
-        raise InvalidInputError(
-            f"canaries must be a mask of {n} rows, got {mask.dtype} of shape {mask.shape}"
-        )
-    return mask
-
-
 def _known_rows(codes: Codes, classes: int, share: float, rng: np.random.Generator) -> Mask:
     """Rows whose labels the attackers are told: this share of each class, and at
     least two of it if there are more.
@@ -315,13 +285,6 @@ def _known_rows(codes: Codes, classes: int, share: float, rng: np.random.Generat
     return told
 
 
-def _numbers(views: Mapping[str, Any] | None, sent: SentRows) -> Floats:
-    """All columns of these views as numbers, of the rows sent; none where they are not at hand."""
-    if not views:
-        return np.empty((len(sent.rows), 0))
-    return np.hstack([numbers_of(view) for view in views.values()])[sent.rows]
-
-
 def _from_answers(
     sent: SentRows,
     views: Mapping[str, Any],
@@ -334,7 +297,7 @@ def _from_answers(
     """What the label holder finds: of each view in its own answers, or of all of them in their sum."""
     if not views:
         return []
-    own = labels if own_view is None else np.hstack([_numbers({"": own_view}, sent), labels])
+    own = labels if own_view is None else np.hstack([numbers_of(own_view)[sent.rows], labels])
     # A kernel between all of more rows takes gigabytes.
     rows = np.setdiff1d(np.arange(len(own)), rng.permutation(np.flatnonzero(told))[MOST_TAUGHT:])
     here = {name: _take(view, sent.rows[rows]) for name, view in views.items()}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 from gal.errors import InvalidInputError
@@ -116,13 +118,9 @@ class AttackResult:
         }
 
     def __add__(self, other: AttackResult) -> AttackResult:
-        return replace(
-            self,
-            ordinary=self.ordinary + other.ordinary,
-            ordinary_without=self.ordinary_without + other.ordinary_without,
-            canaries=self.canaries + other.canaries,
-            canaries_without=self.canaries_without + other.canaries_without,
-        )
+        names = ("ordinary", "ordinary_without", "canaries", "canaries_without")
+        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return replace(self, **sums)
 
 
 @dataclass(frozen=True)
@@ -169,21 +167,16 @@ class LeakReport:
     @property
     def worst(self) -> AttackResult:
         """The attack on messages that was right most often: for canaries, without any for ordinary rows."""
-        attacks = [one for one in self.attacks if one.message]
-        if self.planted:
-            return max(attacks, key=lambda one: one.canaries.value if one.canaries.of else 0.0)
-        return max(attacks, key=lambda one: one.ordinary.value)
+        return max(self._by_message, key=lambda one: self._share(one).value if self._share(one).of else 0.0)
 
     @property
     def knows_all(self) -> AttackResult | None:
         """An attack that was right about every single row that could be tested; the one
         that needs least, None without.
         """
-        for one in sorted((one for one in self.attacks if one.message), key=lambda one: one.informed):
-            share = self._share(one)
-            if share.of > 0 and share.right == share.of:
-                return one
-        return None
+        shares = {one.name: self._share(one) for one in self._by_message}
+        right = [one for one in self._by_message if 0 < shares[one.name].of == shares[one.name].right]
+        return min(right, key=lambda one: one.informed, default=None)
 
     @property
     def tested(self) -> int:
@@ -191,6 +184,10 @@ class LeakReport:
         labels the attackers were not told.
         """
         return self._share(self.worst).of
+
+    @property
+    def _by_message(self) -> list[AttackResult]:
+        return [one for one in self.attacks if one.message]
 
     def _share(self, attack: AttackResult) -> Share:
         return attack.canaries if self.planted else attack.ordinary
@@ -204,11 +201,6 @@ class LeakReport:
             return []
         return [one for one in self.attacks if one.canaries.interval(confidence)[0] > bound + 1e-9]
 
-    @property
-    def equivalent_epsilon(self) -> float:
-        """The epsilon of randomised response that leaks as much of canaries; NaN without any."""
-        return equivalent_epsilon(self.worst.canaries.value, self.classes) if self.planted else math.nan
-
     def verdict(self) -> str:
         """What it means, in plain words."""
         worst, all_of = self.worst, self.knows_all
@@ -219,8 +211,6 @@ class LeakReport:
             when = "1" if first.of and first.right == first.of else str(self.rounds)
             who = "WHOEVER ALSO KNOWS YOUR OUTPUTS" if all_of.informed else "EVERY ASSISTANT"
             said.insert(0, f"{who} KNOWS EVERY TRAINING LABEL AFTER ROUND {when}: NOTHING PROTECTS THEM.")
-        elif not self.planted:
-            said.append(f"Without the message it was right about {worst.ordinary_without}. Plant canaries.")
         elif self.bound is None:
             said.append(f"A blind guess is right about {self.chance:.1%}. There is no guarantee.")
         elif exceeding := self.exceeding():
@@ -243,26 +233,18 @@ class LeakReport:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        facts = {name: getattr(self, name) for name in _PLAIN}
-        lists = {name: [one.to_json() for one in getattr(self, name)] for name in _LISTS}
-        return {
-            **facts,
+        plain = ("mechanism", "bound", "chance", "classes", "numbers", "rows", "tested", "known", "rounds")
+        facts = {name: getattr(self, name) for name in (*plain, "messages", "runs", "summed", "secure")}
+        lists = ("attacks", "reconstructions", "received")
+        return facts | {
             "epsilon": None if self.cost is None else self.cost.epsilon,
             "delta": None if self.cost is None else self.cost.delta,
             "canaries": self.planted,
             "worst": self.worst.name,
             "exceeding": [one.name for one in self.exceeding()],
-            "equivalent_epsilon": self.equivalent_epsilon if math.isfinite(self.equivalent_epsilon) else None,
             "verdict": self.verdict(),
-            **lists,
+            **{name: [one.to_json() for one in getattr(self, name)] for name in lists},
         }
-
-
-_PLAIN = (
-    *("mechanism", "bound", "chance", "classes", "numbers", "rows", "tested", "known", "rounds", "messages"),
-    *("runs", "summed", "secure"),
-)
-_LISTS = ("attacks", "reconstructions", "received")
 
 
 def added_reports(reports: Sequence[LeakReport]) -> LeakReport:
@@ -272,21 +254,12 @@ def added_reports(reports: Sequence[LeakReport]) -> LeakReport:
     if not reports:
         raise InvalidInputError("no reports to add up")
     first = reports[0]
-    names = [one.name for one in first.attacks]
-    if any([one.name for one in report.attacks] != names or report.cost != first.cost for report in reports):
-        raise InvalidInputError(
-            "these reports are about different mechanisms or attacks: they cannot be added up"
-        )
-    attacks = list(first.attacks)
-    for report in reports[1:]:
-        attacks = [one + other for one, other in zip(attacks, report.attacks, strict=True)]
-    return replace(
-        first,
-        attacks=tuple(attacks),
-        rows=sum(report.rows for report in reports),
-        planted=sum(report.planted for report in reports),
-        known=sum(report.known for report in reports),
-        rounds=max(report.rounds for report in reports),
-        messages=max(report.messages for report in reports),
-        runs=sum(report.runs for report in reports),
-    )
+    names = [[one.name for one in report.attacks] for report in reports]
+    if any(report.cost != first.cost for report in reports) or names != [names[0]] * len(names):
+        raise InvalidInputError("reports about different mechanisms or attacks cannot be added up")
+    attacks = [reduce(add, each) for each in zip(*(report.attacks for report in reports), strict=True)]
+    counted = ("rows", "planted", "known", "runs")
+    sums: dict[str, Any] = {name: sum(getattr(one, name) for one in reports) for name in counted}
+    longest = ("rounds", "messages")
+    most: dict[str, Any] = {name: max(getattr(one, name) for one in reports) for name in longest}
+    return replace(first, attacks=tuple(attacks), **sums, **most)

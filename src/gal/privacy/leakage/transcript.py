@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gal.core.requests import FitRequest, Request
 from gal.core.rows import Rows
 from gal.core.state import Progress
-from gal.errors import InvalidInputError, InvalidOptionError
+from gal.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -79,22 +79,15 @@ class Transcript:
     >>> # GALClassifier(parts, on_message=transcript, on_round=transcript.note).fit(X, y)
     >>> # transcript.sent(model.task_rows_, model.label_holder_)
 
-    ``rows`` keeps these rows only, of a task with ``roles``: a sample does where there are millions. A first
-    round begins the transcript anew, so that one object can be used for one fit after another.
+    A first round begins it anew, so that one object can be used for one fit after another.
     """
 
-    def __init__(self, *, roles: Rows | None = None, rows: Any = None) -> None:
-        if rows is not None and roles is None:
-            raise InvalidOptionError(
-                "to keep a sample of rows the transcript needs the task's row roles: pass roles="
-            )
-        self.roles = roles
-        self.kept: Positions | None = None if rows is None else np.unique(np.asarray(rows, dtype=np.intp))
+    def __init__(self) -> None:
         self._trip = 0
         self._trips: dict[_Key, int] = {}
         """In which round trip each residual was sent."""
         self.messages: dict[_Key, FitRequest] = {}
-        """Residuals as they were sent: of the fit rows in order, or of those that are kept."""
+        """Residuals as they were sent: of the fit rows in order."""
         self.answers: dict[_Key, dict[str, Floats32]] = {}
         self.outputs: list[Floats] = []
         self.scales: list[float] = []
@@ -109,31 +102,32 @@ class Transcript:
         for request, answers in zip(requests, replies, strict=True):
             if not isinstance(request, FitRequest) or request.track != "assisted":
                 continue  # nothing about the labels is in it, or nobody else is asked
-            usable = {name: one for name, one in answers.items() if self._usable(one, request)}
+            shape = request.residual.shape[1:]
+            # What is not fitted values of these outputs counts as no answer, as it does in learning.
+            usable = {
+                name: one
+                for name, one in answers.items()
+                if isinstance(one, np.ndarray) and one.shape[1:] == shape and one.dtype.kind == "f"
+            }
             if request.target != "residual":
                 self.further_answers.setdefault(request.round, {}).update(usable)
                 for name in request.organizations if request.target == "probe" else ():
                     self.probes.setdefault(name, []).append(np.array(request.residual))
                 continue
-            if (request.round, request.part) == (1, None):
+            key = request.round, request.part
+            if key == (1, None):
                 self._begin()
-            self._keep(request)
-            self.answers[request.round, request.part] = {
-                name: self._rows_of(one) for name, one in usable.items()
-            }
+            self.messages[key] = replace(request, residual=np.array(request.residual))
+            self._trips[key], self.answers[key] = self._trip, usable
 
     def note(self, progress: Progress) -> None:
         """Note F^t and the scale of a finished round; for ``on_round``."""
-        output = self._rows_of(np.asarray(progress.output, dtype=np.float64))
+        output = np.array(progress.output, dtype=np.float64)
         if len(progress.rounds) == 1:
-            first = self.answers.get((1, None), {})
-            step = sum(
-                count * first[name].astype(np.float64)
-                for name, count in progress.coefficients[0].items()
-                if name in first
-            )
+            first, counts = self.answers.get((1, None), {}), progress.coefficients[0]
+            step = sum(n * first[name].astype(np.float64) for name, n in counts.items() if name in first)
             self.outputs, self.scales = [np.asarray(output - step)], []  # F^0
-        self.outputs.append(np.array(output))
+        self.outputs.append(output)
         self.scales.append(float(progress.rounds[-1].scale))
 
     def _begin(self) -> None:
@@ -143,38 +137,10 @@ class Transcript:
             del self._trips[key], self.messages[key], self.answers[key]
         self.outputs, self.scales, self.probes, self.further_answers = [], [], {}, {}
 
-    def _keep(self, request: FitRequest) -> None:
-        residual, weight = request.residual, request.sample_weight
-        if self.kept is not None and self.roles is not None:
-            places = np.flatnonzero(np.isin(_fit_rows(self.roles, request.part), self.kept))
-            residual = residual[places]
-            weight = None if weight is None else weight[places]
-        kept = replace(request, residual=np.array(residual), sample_weight=weight)
-        self.messages[request.round, request.part] = kept
-        self._trips[request.round, request.part] = self._trip
-
-    def _usable(self, values: Any, request: FitRequest) -> bool:
-        """Whether these are fitted values of all rows; what is not counts as no
-        answer, as it does in learning.
+    def sent(self, roles: Rows, label_holder: str | None = None) -> SentRows:
+        """What others than the label holder received, by row; ``roles`` are the task's
+        (``model.task_rows_``).
         """
-        outputs = request.residual.shape[1]
-        if not isinstance(values, np.ndarray) or values.shape[1:] != (outputs,) or values.dtype.kind != "f":
-            return False
-        rows = self.roles if self.roles is None or request.target == "residual" else self.roles.of_probes
-        return rows is None or len(values) == rows.n
-
-    def _rows_of(self, values: NDArray[Any]) -> NDArray[Any]:
-        return values if self.kept is None else values[self.kept]
-
-    def sent(self, roles: Rows | None = None, label_holder: str | None = None) -> SentRows:
-        """What others than the label holder received, by row; ``roles`` are the
-        task's (``model.task_rows_``).
-        """
-        roles = self.roles if roles is None else roles
-        if roles is None:
-            raise InvalidOptionError(
-                "whose rows the messages are about is not known: pass the task's row roles"
-            )
         heard = {
             key: message
             for key, message in self.messages.items()
@@ -183,61 +149,51 @@ class Transcript:
         if not heard:
             raise InvalidInputError("nothing was sent to other organizations: there is no message to attack")
         first, rounds = next(iter(heard.values())), range(1, 1 + max(round for round, _ in heard))
-        kept = np.arange(roles.n) if self.kept is None else self.kept
-        residual = np.full((len(kept), len(rounds), 1 + roles.n_parts, first.residual.shape[1]), np.nan)
-        weight = None if first.sample_weight is None else np.full(len(kept), np.nan)
+        residual = np.full((roles.n, len(rounds), 1 + roles.n_parts, first.residual.shape[1]), np.nan)
+        weight = None if first.sample_weight is None else np.full(roles.n, np.nan)
         for (round, part), message in heard.items():
-            fit = _fit_rows(roles, part)
-            fit = fit if self.kept is None else fit[np.isin(fit, kept)]
+            fit = roles.fit if part is None else roles.without(part).fit
             if len(fit) != len(message.residual):
                 raise InvalidInputError(
                     f"the message of round {round} has {len(message.residual)} rows, the task's row roles "
                     f"say {len(fit)}: these are roles of another task"
                 )
-            places = np.searchsorted(kept, fit)
-            residual[places, round - 1, 0 if part is None else part + 1] = message.residual
+            residual[fit, round - 1, 0 if part is None else part + 1] = message.residual
             if weight is not None and message.sample_weight is not None:
-                weight[places] = message.sample_weight
+                weight[fit] = message.sample_weight
         told = np.flatnonzero(~np.isnan(residual).all(axis=(1, 2, 3)))
         parts = sorted({part for _, part in self.answers if part is not None})
         task = [self.answers.get((t, None), {}) for t in rounds]
         more: list[Mapping[str, Any]] = [self.answers.get((t, part), {}) for part in parts for t in rounds]
-        more += [self._of_all(self.further_answers[t], roles) for t in sorted(self.further_answers)]
+        for t in sorted(self.further_answers):  # about the sample that probes are about, NaN elsewhere
+            said = self.further_answers[t]
+            whole = {name: np.full((roles.n, one.shape[1]), np.nan) for name, one in said.items()}
+            for name, one in said.items():
+                whole[name][roles.sample] = one
+            more.append(whole)
         noted = len(self.scales) >= len(rounds)
         return SentRows(
-            rows=kept[told],
+            rows=told,
             residual=residual[told],
             answers=_by_organization(task, label_holder, residual[:, 0, 0], told),
             more_answers=_by_organization(more, label_holder, residual[:, 0, 0], told),
-            signs={name: one[told] for name, one in self._signs(roles, kept, residual[:, -1, 0]).items()},
+            signs={name: one[told] for name, one in self._signs(roles, residual[:, -1, 0]).items()},
             before=np.stack([one[told] for one in self.outputs[: len(rounds)]], axis=1) if noted else None,
             scales=np.array(self.scales[: len(rounds)]) if noted else None,
             sample_weight=None if weight is None else weight[told],
         )
 
-    def _signs(self, roles: Rows, kept: Positions, plain: Floats) -> dict[str, Floats]:
-        """Signs of these rows, by organization: a probe times the last plain residual (kept, K), of several
-        outputs the inner product.
-        """
+    def _signs(self, roles: Rows, plain: Floats) -> dict[str, Floats]:
+        """Signs of all rows, by organization: a probe times the last plain residual (n, K)."""
         if not self.probes:
             return {}
         probed = roles.sample[roles.of_probes.fit]
-        _, places, among = np.intersect1d(kept, probed, return_indices=True)
-        places, among = (each[~np.isnan(plain[places]).any(axis=1)] for each in (places, among))
-        found = {name: np.full((len(kept), len(vectors)), np.nan) for name, vectors in self.probes.items()}
+        there = ~np.isnan(plain[probed]).any(axis=1)
+        rows, found = probed[there], dict[str, Floats]()
         for name, vectors in self.probes.items():
-            for place, one in enumerate(vectors):
-                product = np.einsum("ij,ij->i", one[among], plain[places])
-                found[name][places, place] = np.where(product >= 0, 1.0, -1.0)
-        return found
-
-    def _of_all(self, said: Mapping[str, Floats32], roles: Rows) -> dict[str, Floats]:
-        """Answers about the sample that probes are about as such about all rows, NaN elsewhere."""
-        found = {}
-        for name, values in said.items():
-            whole = np.full((roles.n, values.shape[1]), np.nan)
-            whole[roles.sample] = values
-            found[name] = self._rows_of(whole)
+            found[name] = np.full((roles.n, len(vectors)), np.nan)
+            products = [np.einsum("ij,ij->i", one[there], plain[rows]) for one in vectors]
+            found[name][rows] = np.where(np.stack(products, axis=1) >= 0, 1.0, -1.0)
         return found
 
 
@@ -246,14 +202,9 @@ def _by_organization(
 ) -> dict[str, Floats]:
     """What each other organization answered, of these places: (places, answers, K), NaN where it did not."""
     names = sorted({name for said in answers for name in said} - {label_holder})
-    nothing = np.full(like.shape, np.nan)
-    found = {}
+    nothing, found = np.full(like.shape, np.nan), dict[str, Floats]()
     for name in names:
         given = [said.get(name, nothing) for said in answers]
         usable = [one if len(one) == len(like) else nothing for one in given]
         found[name] = np.stack([one[places] for one in usable], axis=1).astype(np.float64)
     return found
-
-
-def _fit_rows(roles: Rows, part: int | None) -> Positions:
-    return roles.fit if part is None else roles.without(part).fit
