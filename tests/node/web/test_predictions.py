@@ -23,7 +23,6 @@ from gal.alignment import RowIds
 from gal.errors import ConfigurationError, InvalidInputError, TaskError
 from gal.node.holder.predicting import NodePrediction
 from gal.node.web import app as module
-from gal.node.web import predictions
 from gal.node.web.predictions import SharedExchanges, merged
 from gal.node.web.token import ensure_token
 from patience import LONGEST, patient
@@ -325,9 +324,7 @@ def of(*values: int) -> RowIds:
     return RowIds("integer", np.array(values))
 
 
-def exchanged(
-    requests: list[RowIds], seconds: float, lanes: int, wrong: bool = False
-) -> tuple[list[Any], list[list[int]]]:
+def exchanged(requests: list[RowIds], lanes: int, wrong: bool = False) -> tuple[list[Any], list[list[int]]]:
     """What each gets, where the first is under way when the others come; and what was asked for together."""
     free, begun, asked = threading.Event(), threading.Semaphore(0), list[list[int]]()
 
@@ -344,7 +341,7 @@ def exchanged(
         tasks = []
         for number, one in enumerate(requests):
             tasks.append(asyncio.ensure_future(exchanges.ask(one)))
-            if number == 0 or (seconds == 0 and number < lanes):  # it does not wait for those before
+            if number < lanes:  # it does not wait for those before
                 await asyncio.to_thread(begun.acquire, timeout=LONGEST)
         await asyncio.sleep(0)
         free.set()
@@ -356,22 +353,19 @@ def exchanged(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "lanes", "expected"),
-    [(1e6, 1, [[1], [2, 5, 3]]), (1e6, 3, [[1], [2, 5, 3]]), (0.0, 3, [[1], [2, 5], [5, 3]])],
-    ids=["one at a time", "quick", "held up"],
+    ("lanes", "expected"),
+    [(1, [[1], [2, 5, 3]]), (3, [[1], [2, 5], [5, 3]])],
+    ids=["one at a time", "side by side"],
 )
-def test_what_comes_while_others_are_under_way_goes_together(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, lanes: int, expected: list[list[int]]
-) -> None:
-    monkeypatch.setattr(predictions, "SHARED", seconds)
-    found, asked = exchanged([of(1), of(2, 5), of(5, 3)], seconds, lanes)
+def test_what_comes_while_others_are_under_way_goes_together(lanes: int, expected: list[list[int]]) -> None:
+    found, asked = exchanged([of(1), of(2, 5), of(5, 3)], lanes)
     assert [one.output[:, 0].tolist() for one in found] == [[10], [20, 50], [50, 30]]
     assert [one.unknown for one in found] == [{"lab": 1}, {"lab": 1}, {"lab": 2}]
     assert asked == expected
 
 
 def test_what_goes_wrong_is_told_to_all() -> None:
-    found, asked = exchanged([of(1), of(2), of(3)], 1e6, 1, wrong=True)
+    found, asked = exchanged([of(1), of(2), of(3)], 1, wrong=True)
     assert [type(one) for one in found] == [TaskError] * 3
     assert asked == [[1], [2, 3]]
 

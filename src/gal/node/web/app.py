@@ -83,7 +83,7 @@ class Guard:
             await send(message)
 
         request = Request(scope, receive)
-        answer: ASGIApp = _two_lengths(request) or self._refused(request) or self._app
+        answer: ASGIApp = self._refused(request) or self._app
         await answer(scope, receive, send_with_headers)
 
     def _refused(self, request: Request) -> JSONResponse | None:
@@ -124,17 +124,6 @@ def known_paths(app: FastAPI) -> str:
 def shows_token(request: Request) -> bool:
     """Whether a request that needs no token shows it all the same, and so may see more."""
     return shows(request.headers.get("authorization"), request.app.state.token)
-
-
-def _two_lengths(request: Request) -> JSONResponse | None:
-    """A request that says in two ways where its body ends: a proxy may see the end elsewhere, and what comes
-    after it as another request. It is the last one on its connection (RFC 9112, 6.1).
-    """
-    if "transfer-encoding" not in request.headers or "content-length" not in request.headers:
-        return None
-    answer = said_error(400, "send Content-Length or Transfer-Encoding, not both")
-    answer.headers["Connection"] = "close"
-    return answer
 
 
 def _host(url: str) -> str | None:

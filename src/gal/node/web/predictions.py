@@ -1,15 +1,14 @@
 """Predictions over HTTP for a label holder's own applications: what they send, and what they get.
 
-An exchange with the organizations costs about the same for one row as for a hundred. While one is under way,
-what comes in is collected, and goes out together when that has ended or is taking long. A request that comes
-alone waits for nobody.
+An exchange with the organizations costs about the same for one row as for a hundred. While some are under
+way, what comes in is collected, and goes out together when one has ended. A request that comes alone does not
+wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 import csv
-import math
 import tempfile
 import time
 from collections import deque
@@ -34,12 +33,8 @@ from gal.node.source.data import kind_of_ids, refuse_forgotten
 from gal.node.web.app import said_error, whole_body
 from gal.node.work.confinement import temporary_folder
 
-LANES = 4
+LANES = 2
 """Exchanges at a time, so that one that waits for a slow organization does not hold the others up."""
-SHARED = 0.1
-"""Seconds for which an exchange is waited for before the next one begins beside it. Without that, many
-clients would make many small exchanges at a time, which then wait for each other's share of the processors.
-"""
 MOST_ROWS = 4096
 """Of one exchange that is shared; a larger request has one of its own."""
 MOST_ASKED = 1_000_000
@@ -94,54 +89,42 @@ class SharedExchanges:
         self._threads = ThreadPoolExecutor(lanes, thread_name_prefix="exchange")
         self._waiting: deque[tuple[RowIds, asyncio.Future[NodePrediction]]] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
-        self._last_begun = -math.inf
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def ask(self, ids: RowIds) -> NodePrediction:
-        found: asyncio.Future[NodePrediction] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[NodePrediction] = loop.create_future()
         self._waiting.append((ids, found))
-        self._begin()
+        if len(self._under_way) < self._lanes:
+            task = loop.create_task(self._answer_all())
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
         return await found
 
-    def _begin(self) -> None:
-        """Begin an exchange for all that wait, unless it is better to wait for those under way."""
-        if not self._waiting or len(self._under_way) >= self._lanes:
-            return
-        loop = asyncio.get_running_loop()
-        if self._under_way and (left := self._last_begun + SHARED - loop.time()) > 0:
-            loop.call_later(left, self._begin)
-            return
-        together, n_rows = list[tuple[RowIds, asyncio.Future[NodePrediction]]](), 0
-        while self._waiting and n_rows < MOST_ROWS:
-            together.append(self._waiting.popleft())
-            n_rows += len(together[-1][0])
-        self._last_begun = loop.time()
-        task = loop.create_task(self._answer(together))
-        self._under_way.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._under_way.discard(task)
-        self._begin()
-
-    async def _answer(self, together: list[tuple[RowIds, asyncio.Future[NodePrediction]]]) -> None:
-        """One exchange for all that still wait; what goes wrong with it goes wrong for each."""
-        live = [(ids, future) for ids, future in together if not future.done()]
-        if not live:
-            return
-        ids, places = merged([ids for ids, _ in live])
-        try:
-            found = await asyncio.get_running_loop().run_in_executor(self._threads, self._exchange, ids)
-        except Exception as error:
-            for _, future in live:
+    async def _answer_all(self) -> None:
+        """One exchange after the other, each for all that have come meanwhile."""
+        while self._waiting:
+            together, n_rows = list[tuple[RowIds, asyncio.Future[NodePrediction]]](), 0
+            while self._waiting and n_rows < MOST_ROWS:
+                ids, future = self._waiting.popleft()
                 if not future.done():
-                    future.set_exception(error)
-        else:
-            for (_, future), positions in zip(live, places, strict=True):
+                    together.append((ids, future))
+                    n_rows += len(ids)
+            if not together:
+                continue
+            ids, places = merged([ids for ids, _ in together])
+            try:
+                found = await asyncio.get_running_loop().run_in_executor(self._threads, self._exchange, ids)
+            except Exception as error:  # what goes wrong with it goes wrong for each
+                for _, future in together:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), positions in zip(together, places, strict=True):
                 if not future.done():
-                    future.set_result(found if len(live) == 1 else found.at(positions))
+                    future.set_result(found if len(together) == 1 else found.at(positions))
 
 
 def merged(requests: list[RowIds]) -> tuple[RowIds, list[NDArray[np.intp]]]:

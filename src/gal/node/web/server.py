@@ -6,10 +6,7 @@ import asyncio
 import ipaddress
 import socket
 import threading
-from asyncio.sslproto import SSLProtocol
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -26,74 +23,45 @@ MOST_CONNECTIONS = 2000
 IDLE_SECONDS = 15
 """After which a connection that asks nothing is closed."""
 HEAD_SECONDS = 10.0
-"""In which the head of a request must have come; before it, as long for the handshake of TLS."""
-MOST_WAITING = 1000
-"""Connections that have asked nothing yet, or nothing more. Where one more comes, the oldest goes: who means
-to ask does so at once, and is not kept out by those who do not.
-"""
-TLS_BYTES = 32 << 10
-"""Reserved for each connection: two records of TLS."""
+"""In which the head of a request must have come."""
 STARTING, ENDING = 30.0, 10.0
 
 
 class HurriedProtocol(H11Protocol):
     """HTTP with an end to waiting: uvicorn itself waits for the head of a request as long as it takes."""
 
-    def __init__(self, waiting: dict[HurriedProtocol, asyncio.TimerHandle], **given: Any) -> None:
-        super().__init__(**given)
-        self._waiting = waiting
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._wait(HEAD_SECONDS)
-        if len(self._waiting) > MOST_WAITING:
-            oldest = next(iter(self._waiting))
-            oldest._wait_no_more()
-            oldest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wait_no_more()
+        self._wait(None)
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
         before = self.cycle
         super().handle_events()
         if self.cycle is not before:
-            self._wait_no_more()
+            self._wait(None)
 
     def on_response_complete(self) -> None:
         if not self.transport.is_closing():
             self._wait(IDLE_SECONDS + HEAD_SECONDS)  # a next request that has come already ends this at once
         super().on_response_complete()
 
-    def _wait(self, seconds: float) -> None:
-        self._wait_no_more()
-        self._waiting[self] = self.loop.call_later(seconds, self._late)
+    def _wait(self, seconds: float | None) -> None:
+        """Wait for so long for the next request; None: it has come."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self.loop.call_later(seconds, self._late)
 
     def _late(self) -> None:
         if self.transport.get_write_buffer_size():  # it still reads its answer
             self._wait(IDLE_SECONDS)
         else:
             self.transport.abort()
-
-    def _wait_no_more(self) -> None:
-        timer = self._waiting.pop(self, None)
-        if timer is not None:
-            timer.cancel()
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    """Ends handshakes of TLS that do not go on: asyncio itself waits a minute, before HTTP hears of them.
-
-    And each costs less memory: asyncio reserves 256 KiB for what a client may send, before it has sent any of
-    it, and gives them back when the garbage is next collected, which a flood does not wait for.
-    """
-
-    async def create_server(self, *given: Any, ssl: Any = None, **more: Any) -> Any:
-        if ssl is not None:
-            SSLProtocol.max_size = min(SSLProtocol.max_size, TLS_BYTES)
-        seconds = None if ssl is None else HEAD_SECONDS
-        return await super().create_server(*given, ssl=ssl, ssl_handshake_timeout=seconds, **more)
 
 
 class HttpServer:
@@ -105,7 +73,7 @@ class HttpServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=partial(HurriedProtocol, {}),  # type: ignore[arg-type]
+                http=HurriedProtocol,
                 ws="none",
                 log_config=None,
                 log_level="error",  # a bad request of an unauthenticated peer is no line
@@ -137,8 +105,7 @@ class HttpServer:
         raise NodeError("the HTTP server did not start")
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=_Loop) as runner:
-            runner.run(self._server.serve(sockets=[self._socket]))
+        asyncio.run(self._server.serve(sockets=[self._socket]))
 
     def stop(self) -> None:
         """Ends what is under way, within seconds."""
