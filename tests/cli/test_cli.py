@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import forked
 from gal.cli.app import app, main
 from gal.evaluate import Verdict
-from gal.evaluate.comparing.intervals import EXIT_CODES
+from gal.evaluate.comparing import EXIT_CODES
 from gal.extras import require
 from patience import patient
 from report_pages import ReadPage

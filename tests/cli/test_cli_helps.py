@@ -25,7 +25,6 @@ from gal.cli.app import COMMANDS, PANELS, app
 from gal.cli.learning import Watcher
 from gal.cli.options import known_tasks
 from gal.cli.screen import ProgressLine, Screen, command_line, print_table, span
-from gal.cli.simulation import share_done
 from gal.errors import (
     ConfigurationError,
     GALError,
@@ -279,13 +278,7 @@ def test_a_pipe_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> 
     assert said.splitlines()[1:] == ["part 1 of 5, pooled"]
 
 
-def test_shares_of_a_simulation_grow() -> None:
-    steps = ["part 1 of 2, alone", "part 1 of 2, assisted", "part 1 of 2, assisted, round 5 of at most 10"]
-    steps += ["part 1 of 2, pooled", "part 2 of 2, alone", "part 2 of 2, assisted, round 10 of at most 10"]
-    shares = [share_done(step) for step in steps]
-    assert shares == sorted(shares, key=lambda one: one or 0.0)
-    assert shares[4] == 0.5
-    assert share_done("confidence intervals") is None
+def test_spans_are_in_units_of_people() -> None:
     assert [span(one) for one in (8, 180, 9000)] == ["8 s", "3 min", "2.5 h"]
 
 

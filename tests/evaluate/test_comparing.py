@@ -7,16 +7,16 @@ import pytest
 from scipy.stats import t as student
 
 from gal.evaluate import Interval, Verdict
-from gal.evaluate.comparing.intervals import (
+from gal.evaluate.comparing import (
     EXIT_CODES,
     Scored,
     interval_of,
     reaches,
     scored,
     split_means,
+    splits_of,
     verdict_of,
 )
-from gal.evaluate.comparing.splitting import splits_of
 from gal.evaluate.metrics import METRICS, Metric
 
 

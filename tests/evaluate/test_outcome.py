@@ -52,7 +52,6 @@ def page(found: Simulation) -> ReadPage:
 def test_of_noise_nothing_is_claimed_in_any_line(noise: Simulation) -> None:
     assert noise.verdict is Verdict.NO_GAIN
     assert noise.covered is None
-    assert noise.covered_by_log_loss is None
     assert noise.contributions is not None
     for one in noise.contributions.by_organization.values():
         assert one.low <= 0
@@ -65,7 +64,7 @@ def test_of_noise_nothing_is_claimed_in_any_line(noise: Simulation) -> None:
         assert "may be chance" in said
     facts = page(noise).facts
     assert facts["verdict"] == "no gain"
-    assert facts["covered"] is facts["covered_by_log_loss"] is None
+    assert facts["covered"] is None
     found = facts["contributions"]["by_organization"]
     assert "helped" not in {one["verdict"] for one in found.values()}
 

@@ -69,11 +69,11 @@ def test_a_report_has_the_facts_of_json(found: Simulation, tmp_path: Path) -> No
     for name, part in found.contributions.by_organization.items():
         assert f"{name} {number(part.value)} {number(part.low)} to {number(part.high)}" in page.words
     assert page.text.count('class="bar"') > 6
-    assert found.exchange is not None
-    assert bytes_in_words(found.exchange.fitted["telecom"]) in page.words
+    assert found.traffic is not None
+    assert bytes_in_words(found.traffic.received) in page.words
 
 
-def test_a_report_of_any_scorer_says_what_it_reaches(tmp_path: Path) -> None:
+def test_a_report_of_another_metric_says_what_it_reaches(tmp_path: Path) -> None:
     steps: list[str] = []
     asked = simulate(
         table("auc"),
@@ -83,12 +83,12 @@ def test_a_report_of_any_scorer_says_what_it_reaches(tmp_path: Path) -> None:
         rounds=2,
         local_models=Ridge(),
         metric="average_precision",
-        on_step=steps.append,
+        on_step=lambda step, _: steps.append(step),
     )
     page = read(asked, tmp_path)
     assert f"with assistance, average precision is {number(asked.assisted.value)}" in page.text
     assert f"With assistance it reaches {asked.assisted.value:.4g} in average precision." in page.text
-    assert steps[-1] == "confidence intervals"
+    assert steps[-1] == "part 8 of 8, pooled"
 
 
 def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) ->
     wanted = [
         *("to predict", "95 % confidence:", "How well", "pooled (tuned", "Who brings what"),
         *("By organization:", "Learning, round by round", "validation rows"),
-        *("How predictions fit the truth", "What would leave each organization", "residuals:"),
+        *("How predictions fit the truth", "What would leave each organization", "of residuals"),
         *("fitted values", PRIVACY, "can know every training label", "What was in the table"),
         *("How it was computed", "seed", "scikit-learn"),
     ]
@@ -173,18 +173,9 @@ def test_sentences_name_classes_and_organizations(found: Simulation) -> None:
     assert (f"A positive case is a row of yes {BAD}." in said) == (found.metric == "auc")
 
 
-def test_what_moves_is_counted_by_organization(found: Simulation) -> None:
-    moved = found.exchange
-    assert moved is not None
-    assert moved.rows == 75
-    assert set(moved.residuals) == set(moved.fitted) == {"telecom", "shop"}
-    assert moved.residuals["telecom"] == moved.residuals["shop"] > 0
-    assert moved.fitted["telecom"] > moved.residuals["telecom"]  # of rows that are not fitted, too
-
-
 def test_who_is_alone_sends_nothing() -> None:
     alone = simulate(table("r2"), f"y {BAD}", {"bank": ["a"]}, folds=2, rounds=1, local_models=Ridge())
-    assert "nothing would leave the organization" in ReadPage(page_of(gathered(alone), "now")).words
+    assert "Nobody else takes part" in ReadPage(page_of(gathered(alone), "now")).words
 
 
 def test_a_model_with_and_without_rows(tmp_path: Path) -> None:
@@ -283,26 +274,21 @@ def test_calibration_is_that_of_the_rows() -> None:
     rng = np.random.default_rng(0)
     p = rng.uniform(size=5000)
     truth = (rng.uniform(size=5000) < p).astype(int)
-    quality = quality_of(truth, {"assisted": np.stack([1 - p, p], axis=1)}, ["no", "yes"])
-    groups = quality.calibration["assisted"]
+    groups = quality_of(truth, np.stack([1 - p, p], axis=1), ["no", "yes"]).groups
     assert len(groups) == 10
     assert sum(one.rows for one in groups) == 5000
     assert sum(one.low <= one.predicted <= one.high for one in groups) >= 8
-    right = {one.name: one.right for one in quality.classes["assisted"]}
-    assert right["yes"] == pytest.approx((p[truth == 1] > 0.5).mean(), abs=1e-3)
 
 
 def test_groups_of_numbers_and_of_equal_predictions() -> None:
     truth = np.arange(100.0)
-    [one] = quality_of(truth, {"assisted": np.full(100, 7.0)}, None).calibration["assisted"]
+    [one] = quality_of(truth, np.full(100, 7.0), None).groups
     assert (one.predicted, one.true, one.low, one.high, one.rows) == (7.0, 49.5, 9.9, 89.1, 100)
-    groups = quality_of(truth, {"assisted": truth}, None).calibration["assisted"]
+    groups = quality_of(truth, truth, None).groups
     assert [group.true for group in groups] == [group.predicted for group in groups]
     rare = np.where(np.arange(100) < 3, 1.0, 2.0)  # groups of three rows would tell of each
-    assert [group.rows for group in quality_of(truth, {"assisted": rare}, None).calibration["assisted"]] == [
-        100
-    ]
-    assert len(quality_of(truth[:5], {"assisted": truth[:5]}, None).calibration["assisted"]) == 1
+    assert [group.rows for group in quality_of(truth, rare, None).groups] == [100]
+    assert len(quality_of(truth[:5], truth[:5], None).groups) == 1
 
 
 def test_why_she_stays_alone_is_said_with_names() -> None:

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.evaluate import Interval, Verdict, simulate
-from gal.evaluate.comparing.intervals import verdict_of
+from gal.evaluate.comparing import verdict_of
 from gal.evaluate.metrics import METRICS, metric_for
 from gal.evaluate.pooled import NAMES, PooledRegressor
 from small_tables import Counter, Raising
@@ -87,9 +87,6 @@ def test_a_share_is_for_gains_that_are_there() -> None:
     assert replace(sure, pooling_gain=Interval(0.4, -0.1, 0.9)).covered is None
     for one in (Verdict.NO_GAIN, Verdict.UNCLEAR, Verdict.HARM):
         assert replace(sure, verdict=one).covered is None
-    losses = {"alone": 0.6, "assisted": 0.5, "pooled": 0.4}
-    assert replace(sure, log_losses=losses).covered_by_log_loss == pytest.approx(0.5)
-    assert replace(sure, log_losses=losses, verdict=Verdict.UNCLEAR).covered_by_log_loss is None
 
 
 def test_numbers_for_machines() -> None:
@@ -165,36 +162,26 @@ def test_log_loss_stands_beside_the_score_of_classes() -> None:
     found = simulate(table, "y", {"one": ["a"], "two": ["b"]}, folds=2)
     assert found.log_losses is not None
     assert found.log_losses["assisted"] < found.log_losses["alone"] < np.log(2)
-    assert found.covered_by_log_loss is not None
-    assert found.to_json()["covered_by_log_loss"] == found.covered_by_log_loss
     numbers = simulate(table.assign(y=X.sum(axis=1)), "y", {"one": ["a"], "two": ["b"]}, folds=2)
-    assert (numbers.log_losses, numbers.covered_by_log_loss) == (None, None)
+    assert numbers.log_losses is None
 
 
-@pytest.mark.parametrize("name", ["average_precision", "neg_log_loss", "f1", "roc_auc", "matthews_corrcoef"])
-def test_any_scorer_for_classes_judges_as_scikit_learn_does(name: str) -> None:
+@pytest.mark.parametrize("name", ["average_precision", "neg_log_loss", "accuracy", "auc"])
+def test_probabilities_are_judged_as_scikit_learn_does(name: str) -> None:
     frame = table()
     truth, X = (frame["y"] > 0).astype(int).to_numpy(), frame[list("abcd")].to_numpy()
     model = LogisticRegression().fit(X, truth)
-    metric = metric_for(name, truth)
-    assert metric.score(truth, metric.output(model, X)) == pytest.approx(get_scorer(name)(model, X, truth))
-
-
-def test_any_scorer_for_numbers_judges_as_scikit_learn_does() -> None:
-    frame = table()
-    truth, X = frame["y"].to_numpy(), frame[list("abcd")].to_numpy()
-    model, name = Ridge().fit(X, truth), "neg_root_mean_squared_error"
-    metric = metric_for(name, truth)
-    assert not metric.classes
-    assert metric.score(truth, metric.output(model, X)) == pytest.approx(get_scorer(name)(model, X, truth))
+    found = METRICS[name].score(truth, METRICS[name].from_said(model.predict_proba(X)))
+    theirs = get_scorer({"auc": "roc_auc"}.get(name, name))
+    assert found == pytest.approx(theirs(model, X, truth))
 
 
 @pytest.mark.parametrize(
     ("name", "labels", "said"),
     [
-        ("avrage_precision", [0, 1], "did you mean average_precision"),
-        ("f1", ["a", "b", "c"], "f1 cannot judge these labels"),
-        ("neg_mean_squared_error", ["a", "b"], "is for numbers, these labels are text"),
+        ("avrage_precision", [0, 1], "Did you mean .average_precision"),
+        ("auc", ["a", "b", "c"], "auc is for two classes, these labels have 3"),
+        ("r2", ["a", "b"], "is for numbers, these labels are text"),
     ],
 )
 def test_scorers_that_do_not_suit(name: str, labels: list[object], said: str) -> None:
@@ -208,7 +195,7 @@ def test_rare_classes_lead_into_no_dead_end() -> None:
     steps: list[str] = []
     with pytest.raises(InvalidInputError, match="use --folds 3, or leave it out"):
         simulate(frame, "y", {"one": ["a"]}, folds=5)
-    simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=2, on_step=steps.append)
+    simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=2, on_step=lambda step, _: steps.append(step))
     assert "part 12 of 12, pooled" in steps, "four times as many as the rarest class has rows"
     assert "part 1 of 12, assisted, round 1 of at most 2" in steps
     frame["y"] = ["common"] * 38 + ["rare"] * 2  # of which a split learns one: it cannot validate

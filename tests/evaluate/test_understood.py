@@ -63,7 +63,7 @@ def test_columns_are_shown_before_anything_is_learned() -> None:
         PARTS,
         folds=1,
         rounds=3,
-        on_step=steps.append,
+        on_step=lambda step, _: steps.append(step),
         on_columns=lambda columns: steps.append(", ".join(one.column.kind for one in columns)),
     )
     assert steps[0] == "number, category, id, number, number, date, category"

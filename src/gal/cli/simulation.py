@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Sequence
 from functools import partial
@@ -47,7 +46,7 @@ def simulate_command(
     ] = None,
     rounds: Rounds = None,
     metric: Annotated[
-        str, typer.Option(help="auto, auc, accuracy, r2, neg_mae, or any scorer of scikit-learn.")
+        str, typer.Option(help="auto, auc, average_precision, accuracy, neg_log_loss, r2 or neg_mae.")
     ] = "auto",
     folds: Annotated[
         int | None, typer.Option(help="Folds of each cross-validation; default by size.", min=1)
@@ -67,7 +66,7 @@ def simulate_command(
     """Would assistance help? Cross-validates alone, assisted and pooled on a table you have."""
     from gal.cli.tables import read_frame, read_organizations
     from gal.evaluate import simulate
-    from gal.evaluate.comparing.intervals import EXIT_CODES
+    from gal.evaluate.comparing import EXIT_CODES
     from gal.evaluate.reporting.simulated import facts_of_simulation
 
     check_report_path(report)
@@ -93,7 +92,7 @@ def simulate_command(
             folds=folds,
             seed=seed,
             kinds=kinds_said(column or []),
-            on_step=lambda step: progress(step, share_done(step)),
+            on_step=progress,
             on_columns=None if as_json else lambda used: progress.above(partial(print_columns, used, out)),
         )
     if as_json:
@@ -102,17 +101,6 @@ def simulate_command(
         print_simulation(found, out)
     write_report_to(report, lambda: facts_of_simulation(found))
     raise typer.Exit(EXIT_CODES[found.verdict])
-
-
-def share_done(step: str) -> float | None:
-    """How much is done at a step such as "part 2 of 5, assisted, round 3 of at most 10"; None: not known."""
-    found = re.match(r"part (\d+) of (\d+), (\w+)(?:, round (\d+) of at most (\d+))?", step)
-    if found is None:
-        return None
-    part, parts, method, done, rounds = found.groups()
-    places = {"alone": 0.0, "assisted": 0.1, "pooled": 0.7}  # of a part; learning with others takes longest
-    inside = places.get(method, 0.0) + (0.6 * int(done) / int(rounds) if done else 0.0)
-    return (int(part) - 1 + inside) / int(parts)
 
 
 # What was understood of the columns

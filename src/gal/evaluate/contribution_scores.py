@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 from gal.core.contributions import (
     EXACT_BY_MODEL,
     Coalitions,
-    Contribution,
     Contributions,
     bootstrapped,
     coalitions_of,
     contribution,
 )
-from gal.evaluate.comparing.intervals import Interval, Scored, reaches, scored
-from gal.evaluate.comparing.splitting import Splits
+from gal.evaluate.comparing import Interval, Scored, Splits, reaches, scored
 from gal.evaluate.metrics import Metric
 
 Floats = NDArray[np.float64]
@@ -50,7 +48,8 @@ class Joining:
         model, table, answers = assisted._ask(X)
         stored, own, everybody = model.stored(table, answers), alone._output(X), frozenset(self.others)
         outputs = (stored.without(everybody - some, own) for some in self.coalitions.members)
-        self._outputs.append([self.metric.output(_Outputs(assisted), one) for one in outputs])
+        read = assisted._probabilities if self.metric.classes else assisted._predicted
+        self._outputs.append([self.metric.from_said(np.asarray(read(one))) for one in outputs])
 
     def contributions(
         self, truth: NDArray[Any], splits: Splits, alone: Scored, assisted: Scored, gain: Interval
@@ -72,39 +71,23 @@ class Joining:
         reach, by_rows = reaches(assisted.less(alone), splits)
         times = reach / by_rows if by_rows > 0 else 1.0
         whole = contribution(gain.value, gain.low, gain.high, gain.value)
-        found = [_wider(one, times, gain.value) for one in self.coalitions.contributions(means[2:], total)]
+        found = []
+        for one in self.coalitions.contributions(means[2:], total):
+            low, high = (one.value + times * (end - one.value) for end in (one.low, one.high))
+            found.append(contribution(one.value, low, high, gain.value))
         return Contributions(
             dict(zip(self.coalitions.players, found if len(found) > 1 else [whole], strict=True)),
-            own=float(alone.value - self.metric.score(truth, _constant(self.metric, truth))),
+            own=float(alone.value - _score_of_constant(self.metric, truth)),
             gain=whole,
             rows="cross-validation",
             n_rows=len(truth),
         )
 
 
-def _wider(one: Contribution, times: float, gain: float) -> Contribution:
-    low, high = one.value - times * (one.value - one.low), one.value + times * (one.high - one.value)
-    return contribution(one.value, low, high, gain)
-
-
-@dataclass(frozen=True)
-class _Outputs:
-    """An estimator whose rows are outputs in link space."""
-
-    model: Any
-
-    def predict(self, output: Floats) -> NDArray[Any]:
-        return np.asarray(self.model._predicted(output))
-
-    def predict_proba(self, output: Floats) -> NDArray[Any]:
-        return np.asarray(self.model._probabilities(output))
-
-
-def _constant(metric: Metric, truth: NDArray[Any]) -> NDArray[Any]:
-    """What a model without any column would say."""
-    if metric.name == "neg_mae":
-        return np.full(len(truth), np.median(truth))
-    if not metric.classes:
-        return np.full(len(truth), truth.mean())
-    values, counts = np.unique(truth, return_counts=True)
-    return np.full(len(truth), values[counts.argmax()])
+def _score_of_constant(metric: Metric, truth: NDArray[Any]) -> float:
+    """The best that a model without any column reaches."""
+    if metric.classes:
+        shares = np.bincount(truth) / len(truth)
+        return metric.score(truth, metric.from_said(np.tile(shares, (len(truth), 1))))
+    middle = np.median(truth) if metric.name == "neg_mae" else truth.mean()
+    return metric.score(truth, np.full(len(truth), middle))

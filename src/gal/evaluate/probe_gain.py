@@ -65,41 +65,41 @@ def probe_gain(
     setting: Mapping[str, Any],
     metric: Metric,
     fit: Fit,
-    say: Callable[[str], None],
+    say: Callable[[str, float], None],
 ) -> ProbeGain | None:
     """What probes gain beyond chance; None where they gain nothing, or are not possible.
 
     ``setting``: what every method is made with; ``y``: numbers, or classes as codes; ``fit`` fits an
-    estimator; ``say`` gets a sentence about what is done now.
+    estimator; ``say`` gets a sentence about what is done now, and the share of the work that is done.
     """
     rows = _sample(y, metric, setting["random_state"])
     if rows is None or len(setting["organizations"]) < 2:
         return None
     learn, judge = rows
-    say(f"what interaction probes would bring, on {len(learn):,} rows")
+    say(f"what interaction probes would bring, on {len(learn):,} rows", 1.0)
     labels = np.unique(y[np.concatenate(rows)], return_inverse=True)[1] if metric.classes else None
     own, truth = (y[learn], y[judge]) if labels is None else np.split(labels, [len(learn)])
     try:
         probed = fit(gal(**setting, interactions=True), X.iloc[learn], own)
-    except (
-        InvalidOptionError
-    ):  # such as models that move: the simulation itself has learned with these options
+    except InvalidOptionError:  # models that move: the simulation itself has learned with these options
         return None
     if probed.probes_ is None:  # then nothing differs
         return None
     without = fit(gal(**setting), X.iloc[learn], own)
-    before, after = (_losses(model, X.iloc[judge], truth, metric) for model in (without, probed))
-    scores = [float(metric.score(truth, metric.output(model, X.iloc[judge]))) for model in (without, probed)]
-    if not _is_sure(before, after) or scores[1] <= scores[0]:
+    scores, losses = [], []
+    for model in (without, probed):
+        said = np.asarray(
+            model.predict_proba(X.iloc[judge]) if metric.classes else model.predict(X.iloc[judge])
+        )
+        scores.append(float(metric.score(truth, metric.from_said(said))))
+        right = said[np.arange(len(truth)), truth] if metric.classes else said
+        losses.append(-np.log(np.clip(right, 1e-15, 1)) if metric.classes else np.square(truth - said))
+    saved = losses[0] - losses[1]
+    error = float(saved.std(ddof=1)) / np.sqrt(len(saved))
+    sure = saved.mean() > max(SURE * error, WORTHWHILE * losses[0].mean())
+    if not sure or scores[1] <= scores[0]:
         return None
     return ProbeGain(metric.name, scores[0], scores[1], len(learn), len(judge))
-
-
-def _is_sure(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
-    """Whether the losses of these rows have fallen by more than chance, and by a share that matters."""
-    saved = before - after
-    error = float(saved.std(ddof=1)) / np.sqrt(len(saved))
-    return bool(saved.mean() > max(SURE * error, WORTHWHILE * before.mean()))
 
 
 def _sample(y: NDArray[Any], metric: Metric, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
@@ -114,14 +114,3 @@ def _sample(y: NDArray[Any], metric: Metric, seed: int) -> tuple[NDArray[np.intp
     if len(drawn) < n_learn + FEWEST_JUDGES:
         return None
     return drawn[:n_learn], drawn[n_learn:]
-
-
-def _losses(model: Any, X: pd.DataFrame, y: NDArray[Any], metric: Metric) -> NDArray[np.float64]:
-    """By row: log loss, or squared error."""
-    if not metric.classes:
-        return np.asarray(np.square(y - model.predict(X)), dtype=np.float64)
-    right = model.predict_proba(X)[np.arange(len(y)), y]
-    return np.asarray(-np.log(np.clip(right, 1e-15, 1)), dtype=np.float64)
-
-
-__all__ = ["ProbeGain", "probe_gain"]

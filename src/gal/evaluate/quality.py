@@ -1,11 +1,8 @@
-"""How predictions fit the truth, in few numbers: calibration, and what is right of each class.
-
-No row of a table is in them: everything is counted in groups of rows.
-"""
+"""How predictions fit the truth, in groups of rows: no row of a table is in them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,56 +32,39 @@ class Group:
 
 
 @dataclass(frozen=True)
-class ClassRows:
-    """One class: its rows, and what share of them is recognised."""
-
-    name: str
-    rows: int
-    right: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Quality:
-    """How predictions of rows that were not fitted compare with the truth, by model."""
+    """Predicted against true, of rows that were not fitted."""
 
     kind: Literal["two classes", "classes", "numbers"]
+    """Of more than two classes: how sure the model is, against how often right."""
     rows: int
-    calibration: Mapping[str, Sequence[Group]]
-    """Predicted against true; for more than two classes how sure the model is, against how often right."""
-    classes: Mapping[str, Sequence[ClassRows]]
-    """How many of each class are right."""
-
-    @property
-    def positive(self) -> str:
-        """What the second of two classes is called."""
-        found = next(iter(self.classes.values()), ())
-        return found[1].name if len(found) == 2 else "the second class"
+    groups: Sequence[Group]
+    positive: str = ""
+    """What the second of two classes is called."""
 
 
-def quality_of(truth: NDArray[Any], said: Mapping[str, Floats], classes: Sequence[Any] | None) -> Quality:
-    """By model: what it said (n,), or its probabilities (n, C) of ``classes``, whose codes are the truth.
+def quality_of(truth: NDArray[Any], said: Floats, classes: Sequence[Any] | None) -> Quality:
+    """Of numbers (n,), or of probabilities (n, C) of ``classes``, whose codes are the truth.
 
-    >>> half = np.full((40, 2), 0.5)
-    >>> quality_of(np.arange(40) % 2, {"alone": half}, ["no", "yes"]).calibration["alone"]
+    >>> quality_of(np.arange(40) % 2, np.full((40, 2), 0.5), ["no", "yes"]).groups
     [Group(predicted=0.5, true=0.5, low=0.338, high=0.662, rows=40)]
     """
     if classes is None:
-        kept = {name: _by_value(truth.astype(np.float64), values) for name, values in said.items()}
-        return Quality("numbers", len(truth), kept, {})
-    two = len(classes) == 2
-    codes = truth.astype(int)
-    if two:
-        sure = {name: (values[:, 1], codes == 1) for name, values in said.items()}
+        predicted, true = np.asarray(said, dtype=np.float64), truth.astype(np.float64)
+        kind: Literal["two classes", "classes", "numbers"] = "numbers"
+    elif len(classes) == 2:
+        predicted, true, kind = said[:, 1], truth == 1, "two classes"
     else:
-        sure = {name: (values.max(axis=1), values.argmax(axis=1) == codes) for name, values in said.items()}
-    return Quality(
-        "two classes" if two else "classes",
-        len(truth),
-        {name: _by_probability(*pair) for name, pair in sure.items()},
-        {name: _by_class(codes, values.argmax(axis=1), classes) for name, values in said.items()},
-    )
+        predicted, true, kind = said.max(axis=1), said.argmax(axis=1) == truth, "classes"
+    groups = []
+    for rows in _groups(predicted):
+        if classes is None:
+            low, high = np.quantile(true[rows], [0.1, 0.9])
+        else:
+            low, high = Share(int(true[rows].sum()), len(rows)).interval()
+        values = [float(f"{one:.4g}") for one in (predicted[rows].mean(), true[rows].mean(), low, high)]
+        groups.append(Group(values[0], values[1], values[2], values[3], len(rows)))
+    return Quality(kind, len(truth), groups, str(classes[1]) if kind == "two classes" and classes else "")
 
 
 def _groups(predicted: Floats) -> list[NDArray[np.intp]]:
@@ -100,38 +80,4 @@ def _groups(predicted: Floats) -> list[NDArray[np.intp]]:
     return np.split(order, cuts[1:])
 
 
-def _by_probability(predicted: Floats, right: NDArray[np.bool_]) -> list[Group]:
-    found = []
-    for rows in _groups(predicted):
-        share = Share(int(right[rows].sum()), len(rows))
-        found.append(_group(predicted[rows].mean(), share.value, share.interval(), len(rows)))
-    return found
-
-
-def _by_value(truth: Floats, predicted: Floats) -> list[Group]:
-    return [
-        _group(predicted[rows].mean(), truth[rows].mean(), np.quantile(truth[rows], [0.1, 0.9]), len(rows))
-        for rows in _groups(np.asarray(predicted, dtype=np.float64))
-    ]
-
-
-def _group(predicted: Any, true: Any, between: Any, rows: int) -> Group:
-    return Group(_short(predicted), _short(true), _short(between[0]), _short(between[1]), rows)
-
-
-def _by_class(truth: NDArray[np.intp], said: NDArray[np.intp], classes: Sequence[Any]) -> list[ClassRows]:
-    found = []
-    for code, name in enumerate(classes):
-        share = Share(int((said[truth == code] == code).sum()), int((truth == code).sum()))
-        low, high = share.interval() if share.of else (0.0, 1.0)
-        right = share.value if share.of else 0.0
-        found.append(ClassRows(str(name), share.of, _short(right), _short(low), _short(high)))
-    return found
-
-
-def _short(value: Any) -> float:
-    """As many digits as a picture shows."""
-    return float(f"{float(value):.4g}")
-
-
-__all__ = ["ClassRows", "Group", "Quality", "quality_of"]
+__all__ = ["Group", "Quality", "quality_of"]

@@ -14,40 +14,40 @@ from the intervals of paired differences (``comparing``).
 
 from __future__ import annotations
 
+import platform
 import time
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from gal import __version__
 from gal.core.contributions import Contributions
+from gal.engine.drivers import Traffic
 from gal.engine.labels import LARGEST_NUMBER, plain_labels
-from gal.engine.observing import LearningCurve
-from gal.engine.options import is_auto
+from gal.engine.observing import LearningCurve, curve_of
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError, did_you_mean
-from gal.evaluate.comparing.intervals import Interval, Verdict, interval_of, scored, verdict_of
-from gal.evaluate.comparing.splitting import Splits, splits_of
+from gal.evaluate.comparing import Interval, Verdict, interval_of, scored, splits_of, verdict_of
 from gal.evaluate.contribution_scores import Joining
-from gal.evaluate.evidence import Evidence, Exchange
 from gal.evaluate.methods import alone, check_label_holder, gal
-from gal.evaluate.metrics import METRICS, Metric, metric_for
+from gal.evaluate.metrics import log_loss, metric_for
 from gal.evaluate.pooled import pooled
 from gal.evaluate.probe_gain import ProbeGain, probe_gain
 from gal.evaluate.profile import Remark, profile_of
-from gal.evaluate.quality import Quality
+from gal.evaluate.quality import Quality, quality_of
 from gal.evaluate.understood import OnColumns, UsedColumn, target_column, told_models, understood
 from gal.models.reading.converting import reading_of
 from gal.models.tabular.frames import as_frame
 from gal.warnings import InterruptedWarning
 
-OnStep = Callable[[str], None]
-"""Gets a sentence about what is done now."""
+OnStep = Callable[[str, float], None]
+"""Gets what is done now in words, and the share of all work that is done."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Simulation:
     """How the predictions fit the truth."""
     interaction_probes: ProbeGain | None = None
     """What interaction probes would bring beyond chance, on a sample; None: nothing, or not possible."""
-    exchange: Exchange | None = None
+    traffic: Traffic | None = None
     """What would move between the organizations, measured while the first part was learned."""
     setting: Mapping[str, Any] = field(default_factory=dict)
     """How it was computed: rounds, parts, seed."""
@@ -105,29 +105,10 @@ class Simulation:
     @property
     def covered(self) -> float | None:
         """Share of the pooling gain, at most 1; None where the gain, or the pooling gain, may be chance."""
-        if not self._has_share:
+        if self.verdict is not Verdict.GAIN or not self.pooling_gain.low > 0:
             return None
-        return min((self.assisted.value - self._best_alone) / self.pooling_gain.value, 1.0)
-
-    @property
-    def covered_by_log_loss(self) -> float | None:
-        """The same in log loss, mostly less than in AUC; negative where it is worse than alone."""
-        losses = self.log_losses
-        if losses is None or not self._has_share:
-            return None
-        alone = min(losses["alone"], losses.get("alone_tuned", losses["alone"]))
-        if not losses["pooled"] < alone:
-            return None
-        return min((alone - losses["assisted"]) / (alone - losses["pooled"]), 1.0)
-
-    @property
-    def _best_alone(self) -> float:
-        tuned = self.alone_tuned
-        return self.alone.value if tuned is None else max(self.alone.value, tuned.value)
-
-    @property
-    def _has_share(self) -> bool:
-        return self.verdict is Verdict.GAIN and self.pooling_gain.low > 0
+        best = max(self.alone.value, self.alone.value if self.alone_tuned is None else self.alone_tuned.value)
+        return min((self.assisted.value - best) / self.pooling_gain.value, 1.0)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; ``alone``, ``assisted`` and ``pooled`` are numbers at the top."""
@@ -141,7 +122,6 @@ class Simulation:
             facts[name] = facts[name]["value"]
         facts["verdict"] = self.verdict.value
         facts["covered"] = self.covered
-        facts["covered_by_log_loss"] = self.covered_by_log_loss
         return facts
 
 
@@ -164,183 +144,134 @@ def simulate(
 
     ``kinds``: of what kind columns are, where a guess is wrong; ``on_columns`` gets what was understood.
     """
-    started, say = time.perf_counter(), on_step or (lambda _: None)
+    started, say = time.perf_counter(), on_step or (lambda *_: None)
     frame = as_frame(table).rename(columns=str)
-    asked = frame, target, organizations, metric, label_holder, local_models, rounds, seed
-    X, y, chosen, setting = _question(*asked)
-    X, columns = _understood(X, frame, setting, kinds, on_columns)
-    evidence = Evidence(chosen, setting.pop("class_names"), setting["label_holder"])
+    y, names = _checked(frame, target, organizations)
+    chosen = metric_for(metric, y)
+    classes = None
+    if chosen.classes:
+        _refuse_rare(y, target)
+        found, y = np.unique(y, return_inverse=True)
+        classes = found.tolist()
+    holder = check_label_holder(names, label_holder)
+    columns = understood(frame, names, kinds, on_columns)
+    X, models = told_models(frame.drop(columns=[target]), columns, local_models)
+    setting = {
+        "classes": chosen.classes,
+        "organizations": names,
+        "label_holder": holder,
+        "local_models": models,
+        "rounds": rounds,
+        "random_state": seed,
+    }
     splits = splits_of(y, classes=chosen.classes, folds=folds, seed=seed)
-    others = [name for name in setting["organizations"] if name != setting["label_holder"]]
-    joining = Joining(chosen, others, seed)
-    picked, outputs = _left_out_outputs(X, y, setting, splits, joining, evidence, say)
-    probes = probe_gain(X, y, setting, chosen, _fit, say)
+    joining = Joining(chosen, [name for name in names if name != holder], seed)
+    said: dict[str, list[NDArray[Any]]] = defaultdict(list)
+    picked: dict[str, Counter[str]] = defaultdict(Counter)
+    curves, traffic = [], None
+    for index, split in enumerate(splits):
+
+        def tell(words: str, share: float, part: int = index) -> None:
+            say(f"part {part + 1} of {len(splits)}, {words}", (part + share) / len(splits))
+
+        test = X.iloc[split.test]
+        fitted = _models(X.iloc[split.train], y[split.train], setting, tell)
+        for name, model in fitted.items():
+            said[name].append(_said(model, test, None if classes is None else len(classes)))
+            if hasattr(model, "chosen_"):
+                picked[name][model.chosen_] += 1
+        traffic = traffic or fitted["assisted"].traffic_
+        curves.append(curve_of(fitted["assisted"].ensemble_))
+        joining.note(fitted["alone"], fitted["assisted"], test)
     truth = y[splits.rows]
-    say("confidence intervals")
+    gathered = {name: splits.gathered(parts) for name, parts in said.items()}
+    scores = {
+        name: scored(chosen, truth, [chosen.from_said(one) for one in repeats], splits)
+        for name, repeats in gathered.items()
+    }
+    best_alone = max(scores["alone"], scores.get("alone_tuned", scores["alone"]), key=lambda one: one.value)
+    gain = interval_of(scores["assisted"].less(scores["alone"]), splits)
+    pooling_gain = interval_of(scores["pooled"].less(best_alone), splits)
+    contributions = joining.contributions(truth, splits, scores["alone"], scores["assisted"], gain)
+    better = scores["assisted"].value > best_alone.value
+    verdict = verdict_of(gain, pooling_gain, beats_tuned=better) if contributions else Verdict.NO_GAIN
+    log_losses = None
+    if classes is not None:
+        losses = {name: [log_loss(truth, one) for one in repeats] for name, repeats in gathered.items()}
+        log_losses = {name: float(np.mean(each)) for name, each in losses.items()}
     return Simulation(
         metric=chosen.name,
-        **_decided(chosen, truth, outputs, splits, joining),
-        label_holder=setting["label_holder"],
-        organizations=setting["organizations"],
+        **{name: interval_of(one, splits, chosen.best) for name, one in scores.items()},
+        gain=gain,
+        pooling_gain=pooling_gain,
+        verdict=verdict,
+        contributions=contributions,
+        label_holder=holder,
+        organizations=names,
         target=target,
         rows=len(y),
         predicted_rows=len(truth),
-        seconds=time.perf_counter() - started,
-        pooled_model=picked["pooled"],
-        alone_tuned_model=picked.get("alone_tuned"),
+        pooled_model=picked["pooled"].most_common(1)[0][0],
+        alone_tuned_model=picked["alone_tuned"].most_common(1)[0][0] if "alone_tuned" in picked else None,
         rounds_used=joining.rounds,
         assistance_used=joining.used,
-        profile=profile_of(frame, target, setting["organizations"], columns, classes=chosen.classes),
+        profile=profile_of(frame, target, names, columns, classes=chosen.classes),
         columns=columns,
+        log_losses=log_losses,
+        learning=curves[: len(splits.repeats[0])],
+        quality=quality_of(truth, gathered["assisted"][0], classes),
+        interaction_probes=probe_gain(X, y, setting, chosen, _fit, say),
+        traffic=traffic,
         setting={
             "rounds": rounds,
             "seed": seed,
             "parts": len(splits.repeats[0]),
             "repeats": len(splits.repeats),
         },
-        interaction_probes=probes,
-        **evidence.facts(truth, splits),
+        software=software(),
+        seconds=time.perf_counter() - started,
     )
 
 
-def _decided(
-    metric: Metric,
-    truth: NDArray[Any],
-    outputs: Mapping[str, list[NDArray[Any]]],
-    splits: Splits,
-    joining: Joining,
-) -> dict[str, Any]:
-    """Scores, gains, the verdict and contributions, from everybody's outputs of the rows left out."""
-    scores = {name: scored(metric, truth, splits.gathered(each), splits) for name, each in outputs.items()}
-    alone, assisted = scores["alone"], scores["assisted"]
-    best_alone = max(alone, scores.get("alone_tuned", alone), key=lambda one: one.value)
-    gain = interval_of(assisted.less(alone), splits)
-    pooling_gain = interval_of(scores["pooled"].less(best_alone), splits)
-    found = joining.contributions(truth, splits, alone, assisted, gain)
-    better = assisted.value > best_alone.value
-    verdict = Verdict.NO_GAIN if found is None else verdict_of(gain, pooling_gain, beats_tuned=better)
-    return {name: interval_of(one, splits, metric.best) for name, one in scores.items()} | {
-        "gain": gain,
-        "pooling_gain": pooling_gain,
-        "verdict": verdict,
-        "contributions": found,
-    }
-
-
-def assisted_model(
-    table: Any,
-    target: str,
-    organizations: Mapping[str, list[str]],
-    *,
-    label_holder: str | None = None,
-    local_models: Any = None,
-    rounds: str | int = "auto",
-    seed: int = 0,
-) -> Any:
-    """The estimator that ``simulate`` calls assisted, learned from all rows: classes are codes to it."""
-    X, y, _, setting = _question(
-        table, target, organizations, "auto", label_holder, local_models, rounds, seed
-    )
-    del setting["class_names"]
-    frame = as_frame(table).rename(columns=str)
-    X, _ = _understood(X, frame, setting)
-    return gal(**setting).fit(X, y)
-
-
-def _question(
-    table: Any,
-    target: str,
-    organizations: Mapping[str, list[str]],
-    metric: str,
-    label_holder: str | None,
-    local_models: Any,
-    rounds: str | int,
-    seed: int,
-) -> tuple[pd.DataFrame, NDArray[Any], Metric, dict[str, Any]]:
-    """Columns, labels (classes as codes), how they are judged, and what every method is made with."""
-    X, y, names = _read(table, target, organizations)
-    chosen = metric_for(metric, y)
-    _refuse_rare(y, chosen, target)
-    found, codes = np.unique(y, return_inverse=True) if chosen.classes else (None, y)
-    setting = {
-        "class_names": None if found is None else found.tolist(),
-        "classes": chosen.classes,
-        "organizations": names,
-        "label_holder": check_label_holder(names, label_holder),
-        "local_models": local_models,
-        "rounds": rounds,
-        "random_state": seed,
-    }
-    return X, codes, chosen, setting
-
-
-def _understood(
-    X: pd.DataFrame,
-    frame: pd.DataFrame,
-    setting: dict[str, Any],
-    kinds: Mapping[str, str] | None = None,
-    on_columns: OnColumns | None = None,
-) -> tuple[pd.DataFrame, list[UsedColumn]]:
-    """What was understood of the columns; models and methods are told."""
-    columns = understood(frame, setting["organizations"], kinds, on_columns)
-    X, setting["local_models"] = told_models(X, columns, setting["local_models"])
-    return X, columns
-
-
-def _left_out_outputs(
-    X: pd.DataFrame,
-    y: NDArray[Any],
-    setting: Mapping[str, Any],
-    splits: Splits,
-    joining: Joining,
-    evidence: Evidence,
-    say: OnStep,
-) -> tuple[dict[str, str], dict[str, list[NDArray[Any]]]]:
-    """Which tuned models were chosen most often, and by split everybody's outputs of the rows left out."""
-    outputs: dict[str, list[NDArray[Any]]] = {}
-    picked: dict[str, list[str]] = {}
-    for index, split in enumerate(splits, 1):
-        test = X.iloc[split.test]
-        models = _models(
-            X.iloc[split.train], y[split.train], setting, evidence, say, f"part {index} of {len(splits)}"
-        )
-        for name, model in models.items():
-            outputs.setdefault(name, []).append(evidence.output(name, model, test))
-            if hasattr(model, "chosen_"):
-                picked.setdefault(name, []).append(model.chosen_)
-        evidence.learned(models["assisted"], len(split.train))
-        joining.note(models["alone"], models["assisted"], test)
-    return {name: Counter(chosen).most_common(1)[0][0] for name, chosen in picked.items()}, outputs
+def software() -> dict[str, str]:
+    """What computes, with versions."""
+    packages = ("numpy", "scipy", "scikit-learn", "pandas")
+    own = {"gal-learn": __version__, "Python": platform.python_version()}
+    return own | {name: version(name) for name in packages}
 
 
 def _models(
-    X: pd.DataFrame,
-    y: NDArray[Any],
-    setting: Mapping[str, Any],
-    evidence: Evidence,
-    say: OnStep,
-    part: str,
+    X: pd.DataFrame, y: NDArray[Any], setting: Mapping[str, Any], tell: Callable[[str, float], None]
 ) -> dict[str, Any]:
     """The models of one split, fitted; tuned ones are chosen on its training rows."""
-    holder, organizations = setting["label_holder"], setting["organizations"]
+    holder, organizations, rounds = setting["label_holder"], setting["organizations"], setting["rounds"]
     tuned = {name: value for name, value in setting.items() if name != "rounds"}
-    say(f"{part}, alone")
+    tell("alone", 0.0)
     models = {"alone": _fit(alone(**setting), X, y)}
     if len(organizations) > 1:  # else assisted is alone
         own = {holder: organizations[holder]}
         models["alone_tuned"] = _fit(pooled(**{**tuned, "organizations": own}), X, y)
-    say(f"{part}, assisted")
-    on_round = partial(_say_round, say, f"{part}, assisted", setting["rounds"])
-    assisted = gal(**setting, on_round=on_round, on_message=evidence.message)
-    models["assisted"] = _fit(assisted, X, y)
-    say(f"{part}, pooled")
+
+    def on_round(progress: Any) -> None:
+        done = len(progress.rounds)
+        most = "" if isinstance(rounds, str) else f" of at most {rounds}"
+        tell(f"assisted, round {done}{most}", 0.1 + 0.6 * done / (done + 5))  # it takes longest
+
+    tell("assisted", 0.1)
+    models["assisted"] = _fit(gal(**setting, on_round=on_round), X, y)
+    tell("pooled", 0.7)
     models["pooled"] = _fit(pooled(**tuned), X, y)
     return models
 
 
-def _say_round(say: OnStep, where: str, rounds: str | int, progress: Any) -> None:
-    most = "" if is_auto(rounds) else f" of at most {rounds}"
-    say(f"{where}, round {len(progress.rounds)}{most}")
+def _said(model: Any, X: pd.DataFrame, n_classes: int | None) -> NDArray[Any]:
+    """Numbers, or probabilities of all classes, whose codes the model knows."""
+    if n_classes is None:
+        return np.asarray(model.predict(X))
+    known = np.asarray(model.predict_proba(X))
+    whole = np.zeros((len(known), n_classes))
+    whole[:, np.asarray(model.classes_, dtype=int)] = known
+    return whole
 
 
 def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:
@@ -353,10 +284,10 @@ def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:
         raise KeyboardInterrupt from ended
 
 
-def _read(
-    table: Any, target: str, organizations: Mapping[str, list[str]]
-) -> tuple[pd.DataFrame, NDArray[Any], dict[str, list[str]]]:
-    frame = as_frame(table).rename(columns=str)
+def _checked(
+    frame: pd.DataFrame, target: str, organizations: Mapping[str, list[str]]
+) -> tuple[NDArray[Any], dict[str, list[str]]]:
+    """Labels, and columns by organization."""
     if len(frame) < 3:
         n = len(frame)
         raise InvalidInputError(f"the table has {n} row{'' if n == 1 else 's'}: comparing models needs more")
@@ -382,7 +313,7 @@ def _read(
     if not names:
         raise InvalidInputError("no organizations: name at least one")
     _refuse_large(frame, [target], "the label holder")
-    return frame.drop(columns=[target]), plain_labels(y.to_numpy()), names
+    return plain_labels(y.to_numpy()), names
 
 
 def _refuse_large(frame: pd.DataFrame, columns: list[str], who: str) -> None:
@@ -398,11 +329,9 @@ def _refuse_large(frame: pd.DataFrame, columns: list[str], who: str) -> None:
             )
 
 
-def _refuse_rare(labels: NDArray[Any], metric: Metric, target: str) -> None:
+def _refuse_rare(labels: NDArray[Any], target: str) -> None:
     """Said before anything is learned: classes that no cross-validation can divide."""
-    if not metric.classes:
-        return
-    classes, counts = np.unique(plain_labels(labels), return_counts=True)
+    classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2:
         raise InvalidLabelsError(
             f"all {len(labels):,} values of {target!r} are {classes.tolist()[0]!r}: there is nothing to tell "
@@ -421,4 +350,4 @@ def _refuse_rare(labels: NDArray[Any], metric: Metric, target: str) -> None:
         )
 
 
-__all__ = ["METRICS", "Interval", "Simulation", "Verdict", "assisted_model", "simulate"]
+__all__ = ["Interval", "Simulation", "Verdict", "simulate", "software"]

@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from gal.core.contributions import Contributions
+from gal.engine.drivers import Traffic
 from gal.engine.observing import LearningCurve
 from gal.evaluate.profile import Remark
 from gal.evaluate.quality import Quality
-from gal.evaluate.wording import VERDICT_WORDS, number
+from gal.evaluate.wording import VERDICT_WORDS, bytes_in_words, number
 
 ReportVerdict = Literal["helps", "hurts", "unclear", "nothing"]
 """How the answer looks; "nothing": not even pooling brings anything that can be told from chance."""
@@ -136,49 +137,38 @@ def learning_section(curves: Sequence[LearningCurve], loss: str) -> list[str | C
 
 
 def quality_section(quality: Quality | None, subject: str = "the label") -> list[str | Cells]:
-    """Predicted against true, in groups of rows, and how many of each class are recognised."""
+    """Predicted against true, in groups of rows."""
     if quality is None:
         return []
-    name, groups = list(quality.calibration.items())[-1]
-    if "assisted" in quality.calibration:
-        name, groups = "assisted", quality.calibration["assisted"]
-    numbers = quality.kind == "numbers"
+    numbers, positive = quality.kind == "numbers", quality.positive
     header = {
         "numbers": [f"predicted {subject}", "true (mean)", "middle 80 % of them", "rows"],
-        "two classes": [
-            f"predicted {quality.positive}",
-            f"really {quality.positive}",
-            "95 % confidence",
-            "rows",
-        ],
+        "two classes": [f"predicted {positive}", f"really {positive}", "95 % confidence", "rows"],
         "classes": ["how sure the model is", "right", "95 % confidence", "rows"],
     }[quality.kind]
-
-    def said(value: float) -> str:
-        return number(value) if numbers else f"{value:.0%}"
-
-    rows = [
-        [said(one.predicted), said(one.true), f"{said(one.low)} to {said(one.high)}", f"{one.rows:,}"]
-        for one in groups
+    rows = []
+    for one in quality.groups:
+        each = (one.predicted, one.true, one.low, one.high)
+        predicted, true, low, high = (number(value) if numbers else f"{value:.0%}" for value in each)
+        rows.append([predicted, true, f"{low} to {high}", f"{one.rows:,}"])
+    return [
+        f"{quality.rows:,} rows that were not fitted, in groups with similar predictions. Where predicted "
+        "and true are alike, predictions can be taken as they are.",
+        Cells(header, rows, [Level("", one.true, one.low, one.high) for one in quality.groups]),
     ]
-    levels = [Level("", one.true, one.low, one.high) for one in groups]
-    parts: list[str | Cells] = [
-        f"{quality.rows:,} rows that were not fitted, in groups with similar predictions ({name}). Where "
-        "predicted and true are alike, predictions can be taken as they are.",
-        Cells(header, rows, levels),
+
+
+def traffic_section(traffic: Traffic | None, others: int) -> list[str | Cells]:
+    """What would leave each organization, where all was computed on one machine."""
+    if traffic is None or not others:
+        return ["Nobody else takes part, or the model was loaded from a file: nothing was counted."]
+    return [
+        "This was computed on one machine: nothing has left any organization. Over nodes, "
+        f"{bytes_in_words(traffic.sent)} of residuals (how far off the model still is, row by row) would "
+        f"leave the label holder, for {others} others together, and {bytes_in_words(traffic.received)} of "
+        f"fitted values would leave them, in {traffic.trips} round trips. Columns, column names, models and "
+        "labels would stay where they are.",
     ]
-    if quality.classes:
-        by_class = quality.classes.get("assisted", list(quality.classes.values())[-1])
-        alone = {one.name: one for one in quality.classes.get("alone", ())}
-        rows = [
-            [one.name, f"{one.rows:,}", f"{one.right:.1%}", f"{one.low:.1%} to {one.high:.1%}"]
-            + ([f"{alone[one.name].right:.1%}"] if alone else [])
-            for one in by_class
-        ]
-        header = ["class", "rows", "recognised", "95 % confidence", *(["alone"] if alone else [])]
-        levels = [Level("", one.right, one.low, one.high) for one in by_class]
-        parts.append(Cells(header, rows, levels, zero=True))
-    return parts
 
 
 def computed_in_cells(said: Sequence[tuple[str, str]]) -> list[str | Cells]:
@@ -204,4 +194,5 @@ __all__ = [
     "levels_in_cells",
     "quality_section",
     "some",
+    "traffic_section",
 ]

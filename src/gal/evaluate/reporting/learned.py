@@ -13,7 +13,6 @@ from gal.core.outcome import Decision, outcome_of
 from gal.core.state import plain
 from gal.engine.observing import LearningCurve, curve_of
 from gal.errors import InvalidInputError
-from gal.evaluate.evidence import software
 from gal.evaluate.quality import Quality, quality_of
 from gal.evaluate.reporting.facts import (
     PRIVACY,
@@ -27,7 +26,9 @@ from gal.evaluate.reporting.facts import (
     levels_in_cells,
     quality_section,
     some,
+    traffic_section,
 )
+from gal.evaluate.simulation import software
 from gal.evaluate.wording import bytes_in_words, number
 from gal.secrecy.terms import SUM
 
@@ -100,7 +101,7 @@ def facts_of_model(model: Any, X: Any = None, y: Any = None) -> ReportFacts:
     rows = [[name, f"{len(columns):,}", some(list(columns))] for name, columns in model.columns_.items()]
     parts: dict[str, list[str | Cells]] = {
         "How predictions fit the truth": quality_section(_quality_of_model(model, X, y)),
-        "What would leave each organization": _traffic_words(traffic, len(ensemble.organizations) - 1),
+        "What would leave each organization": traffic_section(traffic, len(ensemble.organizations) - 1),
         PRIVACY: [model.privacy_.words, COLUMNS_TELL],
         "What was in the table": [Cells(["organization", "columns", "which"], rows)],
     }
@@ -305,21 +306,10 @@ def _quality_of_model(model: Any, X: Any, y: Any) -> Quality | None:
         if unknown:
             raise InvalidInputError(f"y has classes that the model does not know: {', '.join(unknown[:5])}")
         codes = np.searchsorted(model.classes_, truth)
-        return quality_of(codes, {"assisted": np.asarray(model.predict_proba(X))}, classes)
+        return quality_of(codes, np.asarray(model.predict_proba(X)), classes)
     if truth.ndim > 1:
         raise InvalidInputError("several outputs cannot be judged in one report: leave X and y out")
-    return quality_of(truth, {"assisted": np.asarray(model.predict(X))}, None)
-
-
-def _traffic_words(traffic: Any, others: int) -> list[str | Cells]:
-    if traffic is None or not others:
-        return ["Nobody else takes part, or the model was loaded from a file: nothing was counted."]
-    return [
-        "This was computed on one machine: nothing has left any organization. Over nodes, "
-        f"{bytes_in_words(traffic.sent)} of residuals would leave the label holder, for {others} "
-        f"others together, and {bytes_in_words(traffic.received)} of fitted values would leave them, in "
-        f"{traffic.trips} round trips. Columns, models and labels would stay where they are."
-    ]
+    return quality_of(truth, np.asarray(model.predict(X)), None)
 
 
 def _finite(value: float) -> float | None:

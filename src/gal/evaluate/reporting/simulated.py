@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from gal.engine.options import MOST_ROUNDS, ROUNDS, is_auto
-from gal.evaluate.comparing.intervals import Verdict
-from gal.evaluate.evidence import Exchange
-from gal.evaluate.metrics import metric_named
+from gal.evaluate.comparing import Verdict
+from gal.evaluate.metrics import METRICS
 from gal.evaluate.reporting.facts import (
     PRIVACY,
     Cells,
@@ -23,10 +22,11 @@ from gal.evaluate.reporting.facts import (
     levels_in_cells,
     quality_section,
     some,
+    traffic_section,
 )
 from gal.evaluate.simulation import Interval, Simulation
 from gal.evaluate.understood import UsedColumn
-from gal.evaluate.wording import bytes_in_words, names_in_words, number, share_in_words
+from gal.evaluate.wording import names_in_words, number, share_in_words
 from gal.models.reading.column_reading import shown
 from gal.privacy.mechanisms.contract import statement
 
@@ -83,14 +83,14 @@ def answer_in_words(found: Simulation) -> str:
 
 def details_in_words(found: Simulation) -> list[str]:
     """What follows the answer: scores in words, the share of the pooling gain, unused assistance."""
-    metric, pooling = metric_named(found.metric), found.pooling_gain
+    metric, pooling = METRICS[found.metric], found.pooling_gain
     said = [
         f"Alone, the model of {found.label_holder} {metric.said(found.alone.value)}. "
         f"With assistance it {metric.said(found.assisted.value)}.{which_is_positive(found)}"
     ]
     between = f"(95 % confidence: {number(pooling.low)} to {number(pooling.high)})"
     if found.covered is not None:
-        said.append(_share(found))
+        said.append(f"That is {share_in_words(found.covered)}, and no column would leave its organization.")
     elif found.verdict is Verdict.GAIN:
         said.append(
             f"What pooling adds, {number(pooling.value)} {between}, may be chance: no share of it is known."
@@ -103,20 +103,9 @@ def details_in_words(found: Simulation) -> list[str]:
 
 def which_is_positive(found: Simulation) -> str:
     """Which class the words of the metric are about, where they are about one."""
-    if metric_named(found.metric).needs != "positive" or found.quality is None:
+    if METRICS[found.metric].needs != "positive" or found.quality is None:
         return ""
     return f" A positive case is a row of {found.quality.positive}."
-
-
-def _share(found: Simulation) -> str:
-    assert found.covered is not None
-    said = f"That is {share_in_words(found.covered)}, and no column would leave its organization."
-    by_log_loss = found.covered_by_log_loss
-    if by_log_loss is None:
-        return said
-    if by_log_loss < 0:
-        return f"{said} In log loss it is worse than alone."
-    return f"{said} In log loss it is {share_in_words(by_log_loss)}."
 
 
 def _tuned(found: Simulation) -> list[str]:
@@ -153,6 +142,8 @@ def facts_of_simulation(found: Simulation) -> ReportFacts:
     compared, losses = compared_lines(found), found.log_losses or {}
     levels = [Level(name, one.value, one.low, one.high) for _, name, one in compared]
     log_losses = [losses[key] for key, *_ in compared] if losses else []
+    others = len(found.organizations) - 1
+    others = len(found.organizations) - 1
     columns = [cells_of(one) for one in found.columns]
     return ReportFacts(
         title=f"Would assistance help {found.label_holder}?",
@@ -169,7 +160,7 @@ def facts_of_simulation(found: Simulation) -> ReportFacts:
             ),
             "Learning, round by round": learning_section(found.learning, "loss"),
             "How predictions fit the truth": quality_section(found.quality, found.target),
-            "What would leave each organization": _left(found, found.exchange),
+            "What would leave each organization": traffic_section(found.traffic, others),
             PRIVACY: _privacy(found),
             "What was in the table": _table(found),
             "How the columns were read": [Cells(COLUMNS_HEADER, columns)] if columns else [],
@@ -205,21 +196,6 @@ def _judged(found: Simulation) -> str:
         "paired row by row, so its interval is narrower than those of the scores."
         f"{scale}"
     )
-
-
-def _left(found: Simulation, moved: Exchange | None) -> list[str | Cells]:
-    if moved is None or not moved.fitted:
-        return ["Nobody else takes part: nothing would leave the organization."]
-    sent, back = "residuals: how far off the model still is, row by row", "fitted values of these rows"
-    rows = [[found.label_holder, name, sent, bytes_in_words(size)] for name, size in moved.residuals.items()]
-    rows += [[name, found.label_holder, back, bytes_in_words(size)] for name, size in moved.fitted.items()]
-    return [
-        "This was computed on one machine: nothing has left any organization. If they did the same "
-        "as nodes of their own, this is what would leave each organization while they learn.",
-        f"Sizes were counted in the first fold: {moved.rows:,} rows, {moved.trips} round "
-        "trips, without what a network adds. Columns, column names, models and labels would stay.",
-        Cells(["from", "to", "what would leave", "size"], rows),
-    ]
 
 
 def _privacy(found: Simulation) -> list[str | Cells]:

@@ -1,1 +1,0 @@
-"""How models are compared: repeated splits, what rows add to a score, intervals, and the verdict."""
