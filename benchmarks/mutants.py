@@ -48,8 +48,7 @@ TESTS = {
     "gal.privacy.mechanisms.corrected_loss": ["privacy/test_corrected_loss"],
     "gal.secrecy.member": ["secrecy/test_hostile_holder", "secrecy/test_circle"],
     "gal.secrecy.collector": ["secrecy/test_hostile_holder", "secrecy/test_circle"],
-    "gal.secrecy.shamir": ["secrecy/test_parts"],
-    "gal.secrecy.ring": ["secrecy/test_parts", "secrecy/test_circle"],
+    "gal.secrecy.masking": ["secrecy/test_parts", "secrecy/test_circle"],
     "gal.transport.handshake": ["transport/test_handshake"],
     "gal.transport.cards": ["transport/test_cards"],
     "gal.node.holder.learning.rounds": [

@@ -13,7 +13,7 @@ from gal.engine.options import MOST_ROUNDS, ROUNDS, Options
 from gal.engine.task_making import LARGE, LARGER, SMALL, make_task
 from gal.privacy.mechanisms.paper import PaperLaplace
 from gal.privacy.protection import PaperRelease, public_options
-from gal.secrecy.summed_options import summed_options
+from gal.secrecy.asking import summed_options
 from gal.secrecy.terms import Sums
 
 

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 import gal
 from gal.node.admin.membership import invite, join, read_terms
 from gal.node.agreement.circles import own_secret
-from gal.secrecy.masks import draws
+from gal.secrecy.masking import Ring, draws, from_ring, to_ring
 from gal.secrecy.member import CircleMember
-from gal.secrecy.ring import Ring, from_ring, to_ring
 from gal.transport import CardFolder, load_identity, read_card
 from patience import patient
 from real_nodes import HOLDER, TASK, Network, text_of

@@ -12,11 +12,10 @@ pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from gal.errors import InvalidMessageError, RefusedError
 from gal.secrecy.collector import Collector
-from gal.secrecy.masks import derived, mask
+from gal.secrecy.masking import derived, join_shares, mask
 from gal.secrecy.member import CircleMember, add_pair, pair_mask
 from gal.secrecy.messages import Ask, Circle
 from gal.secrecy.record import DiskRecord, MemoryRecord
-from gal.secrecy.shamir import join_shares
 from gal.transport.identity import make_identity
 from small_circles import (
     HOLDER,

@@ -23,8 +23,8 @@ from gal.engine.drivers import Traffic
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.secrecy import Sums
 from gal.secrecy.collector import Collector
-from gal.secrecy.ring import Ring, from_ring, to_ring
-from gal.secrecy.summing import Summing
+from gal.secrecy.in_process import Summing
+from gal.secrecy.masking import Ring, from_ring, to_ring
 from gal.secrecy.terms import SUM
 
 NAMES = ("bank", "a", "b", "c", "d")
@@ -163,7 +163,7 @@ def test_she_has_no_single_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     written: list[Ring] = []
     monkeypatch.setattr("gal.secrecy.member.to_ring", writing)
-    monkeypatch.setattr("gal.secrecy.summing.Collector", collecting)
+    monkeypatch.setattr("gal.secrecy.in_process.Collector", collecting)
     ensemble = learn(y, members, rounds=3, secrecy="sums", on_round=progress.append)
     assert len(answers) == 4 * len(told) >= 4 * 3
     hers = b"\n".join(searched([told, progress, ensemble, [vars(one) for one in collectors]], set()))

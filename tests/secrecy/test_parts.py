@@ -11,10 +11,24 @@ from numpy.typing import NDArray
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from gal.errors import InvalidMessageError, InvalidReplyError
-from gal.secrecy.masks import agreed, derived, draws, mask, public_key, seal, unseal
+from gal.secrecy.masking import (
+    PRIME,
+    SHARE_BYTES,
+    STEPS,
+    added_rounds,
+    agreed,
+    derived,
+    draws,
+    from_ring,
+    join_shares,
+    mask,
+    public_key,
+    seal,
+    split_secret,
+    to_ring,
+    unseal,
+)
 from gal.secrecy.record import Claim, Claims, DiskRecord, MemoryRecord
-from gal.secrecy.ring import STEPS, added_rounds, from_ring, to_ring
-from gal.secrecy.shamir import PRIME, SHARE_BYTES, join_shares, split_secret
 
 
 def drawn(values: NDArray[np.float64]) -> NDArray[np.float64]:

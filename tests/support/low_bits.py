@@ -53,7 +53,7 @@ def sums_of() -> Iterator[list[NDArray[np.float64]]]:
 
 def without_rounding(patch: pytest.MonkeyPatch) -> None:
     """Members write (nearly) all bits of their answers; what is too large then comes back as it fits."""
-    patch.setattr("gal.secrecy.ring.RING_BITS", 64)
-    patch.setattr("gal.secrecy.ring.STEPS", 2.0**30)
-    patch.setattr("gal.secrecy.ring.LAST_PLACE", 0.0)
+    patch.setattr("gal.secrecy.masking.RING_BITS", 64)
+    patch.setattr("gal.secrecy.masking.STEPS", 2.0**30)
+    patch.setattr("gal.secrecy.masking.LAST_PLACE", 0.0)
     patch.setattr("gal.secrecy.member.draws", lambda _, __, values: np.full(values.shape, 0.5))

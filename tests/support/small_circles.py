@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.secrecy.collector import Collector
-from gal.secrecy.masks import draws
+from gal.secrecy.masking import STEPS, Ring, draws, to_ring
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Ask, Circle
 from gal.secrecy.record import Claims, MemoryRecord
-from gal.secrecy.ring import STEPS, Ring, to_ring
 from gal.transport.identity import Identity, make_identity
 
 HOLDER = "sha256:" + "0" * 64

@@ -33,6 +33,7 @@ from gal.node.journal.activity import Activity
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Message, decode, digest, encode, prepare
 from gal.secrecy.collector import Collector
+from gal.secrecy.masking import fit_unit
 from gal.secrecy.messages import (
     AnswerAsked,
     KeysAsked,
@@ -44,7 +45,6 @@ from gal.secrecy.messages import (
     SharesAsked,
     SumRequest,
 )
-from gal.secrecy.ring import fit_unit
 from gal.transport import CardFolder, card_of, save_identity
 from small_circles import identity
 from small_network import WorkerHere, quiet

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import InvalidMessageError, InvalidReplyError, RefusedError
-from gal.secrecy.masks import derived, mask, public_key, sha256_of
+from gal.secrecy.masking import Ring, derived, from_ring, join_shares, mask, public_key, sha256_of
 from gal.secrecy.member import add_pair, check_present, pair_mask
 from gal.secrecy.messages import (
     AnswerAsked,
@@ -29,8 +29,6 @@ from gal.secrecy.messages import (
     SumRequest,
     check_offer,
 )
-from gal.secrecy.ring import Ring, from_ring
-from gal.secrecy.shamir import join_shares
 
 Trips = Generator[
     Mapping[str, SumRequest], Mapping[str, SumReply], tuple[NDArray[np.float64], tuple[str, ...]]

@@ -24,7 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import RefusedError
-from gal.secrecy.masks import agreed, derived, draws, mask, seal, unseal
+from gal.secrecy.masking import (
+    SHARE_BYTES,
+    Ring,
+    agreed,
+    derived,
+    draws,
+    mask,
+    seal,
+    split_secret,
+    to_ring,
+    unseal,
+)
 from gal.secrecy.messages import (
     Ask,
     Circle,
@@ -33,15 +44,12 @@ from gal.secrecy.messages import (
     Opening,
     SealedShares,
     Secrets,
-    Signs,
     check_offer,
     plain_bytes,
 )
 from gal.secrecy.record import Claim, Claims
-from gal.secrecy.ring import Ring, to_ring
-from gal.secrecy.shamir import SHARE_BYTES, split_secret
 from gal.secrecy.terms import FEWEST, Sums
-from gal.transport.identity import fingerprint_of
+from gal.transport.identity import Identity, fingerprint_of
 
 PENDING = 512
 """So many sums have keys at once: who asks for more without end fills no memory."""
@@ -70,7 +78,7 @@ class CircleMember:
 
     def __init__(
         self,
-        identity: Signs,
+        identity: Identity,
         circle: Circle,
         known: Collection[str],
         record: Claims,

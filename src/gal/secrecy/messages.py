@@ -12,15 +12,14 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from gal.core.requests import FitRequest
 from gal.errors import IdentityError, RefusedError
-from gal.secrecy.masks import public_key, sha256_of
-from gal.secrecy.ring import Ring
-from gal.transport.identity import fingerprint_of, verify
+from gal.secrecy.masking import Ring, public_key, sha256_of
+from gal.transport.identity import Identity, fingerprint_of, verify
 
 
 @dataclass(frozen=True)
@@ -81,21 +80,6 @@ class Offer:
         return plain_bytes(["offer", circle, self.name, self.number, *keys])
 
 
-class Signs(Protocol):
-    """Who a member is: :class:`gal.transport.Identity`."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def certificate(self) -> bytes:
-        """In PEM, with its public key."""
-
-    def sign(self, data: bytes) -> bytes:
-        """A signature with its private key."""
-
-
 @dataclass(frozen=True)
 class Secrets:
     """What a member keeps of a sum, until it is opened; in memory only."""
@@ -104,7 +88,7 @@ class Secrets:
     box_key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     seed: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
-    def offer(self, circle: Circle, number: int, identity: Signs) -> Offer:
+    def offer(self, circle: Circle, number: int, identity: Identity) -> Offer:
         """The public side of it, signed."""
         box_key = public_key(self.box_key) if circle.shares else b""
         public = public_key(self.mask_key), box_key, sha256_of(self.seed)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from sqlite3 import Connection
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from gal.sqlite_files import connect, whole_transaction
 
@@ -23,22 +23,6 @@ class Claim(NamedTuple):
     value: str
 
 
-class Claims(Protocol):
-    """Keeps claims."""
-
-    def settle(self, claims: Sequence[Claim]) -> list[Claim]:
-        """Keep all claims, durably; or none, where some say otherwise than what is on record.
-
-        Returns those on record that differ: nothing where all are kept.
-        """
-
-    def found(self, scope: str) -> dict[str, str]:
-        """All claims of a scope: value by key."""
-
-    def value(self, scope: str, key: str) -> str | None:
-        """What was claimed under this key; None where nothing was."""
-
-
 class MemoryRecord:
     """Claims for as long as the process lives: for one process that plays all organizations."""
 
@@ -46,7 +30,7 @@ class MemoryRecord:
         self._kept: dict[tuple[str, str], str] = {}
 
     def settle(self, claims: Sequence[Claim]) -> list[Claim]:
-        """See :class:`Claims`."""
+        """Keep all claims, or none where some on record say otherwise: these are returned."""
         kept = self._kept
         found = [Claim(one.scope, one.key, kept.get((one.scope, one.key), one.value)) for one in claims]
         differing = [there for one, there in zip(claims, found, strict=True) if there != one]
@@ -55,11 +39,11 @@ class MemoryRecord:
         return differing
 
     def found(self, scope: str) -> dict[str, str]:
-        """See :class:`Claims`."""
+        """All claims of a scope: value by key."""
         return {key: value for (of, key), value in self._kept.items() if of == scope}
 
     def value(self, scope: str, key: str) -> str | None:
-        """See :class:`Claims`."""
+        """What was claimed under this key; None where nothing was."""
         return self._kept.get((scope, key))
 
 
@@ -83,7 +67,7 @@ class DiskRecord:
             yield database
 
     def settle(self, claims: Sequence[Claim]) -> list[Claim]:
-        """See :class:`Claims`."""
+        """The same, durably."""
         with self._opened() as database:
             differing = []
             for one in claims:
@@ -95,12 +79,12 @@ class DiskRecord:
         return differing
 
     def found(self, scope: str) -> dict[str, str]:
-        """See :class:`Claims`."""
+        """All claims of a scope: value by key."""
         with self._opened(writing=False) as database:
             return dict(database.execute("select key, value from claims where scope = ?", (scope,)))
 
     def value(self, scope: str, key: str) -> str | None:
-        """See :class:`Claims`."""
+        """What was claimed under this key; None where nothing was."""
         return self.values(scope, [key])[0]
 
     def values(self, scope: str, keys: Sequence[str]) -> list[str | None]:
@@ -112,3 +96,6 @@ class DiskRecord:
 def _value(database: Connection, scope: str, key: str) -> str | None:
     row = database.execute("select value from claims where scope = ? and key = ?", (scope, key)).fetchone()
     return None if row is None else str(row[0])
+
+
+Claims = MemoryRecord | DiskRecord

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gal.errors import RefusedError
 from gal.node.agreement.invitations import TaskTerms
-from gal.secrecy.masks import derived
+from gal.secrecy.masking import derived
 from gal.secrecy.member import check_circle
 from gal.secrecy.messages import Circle
 from gal.transport import CardFolder, Identity

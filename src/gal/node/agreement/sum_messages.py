@@ -13,7 +13,7 @@ from gal.core.requests import FitRequest
 from gal.errors import InvalidMessageError
 from gal.protocol import Message
 from gal.protocol.codec import check_fields
-from gal.secrecy.masks import sha256_of
+from gal.secrecy.masking import SECRET_BYTES, SHARE_BYTES, sha256_of
 from gal.secrecy.messages import (
     AnswerAsked,
     Ask,
@@ -30,7 +30,6 @@ from gal.secrecy.messages import (
     fit_content,
     plain_bytes,
 )
-from gal.secrecy.shamir import SECRET_BYTES, SHARE_BYTES
 
 Bytes = NDArray[np.uint8]
 

@@ -38,11 +38,10 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded, Message, prepare
-from gal.secrecy.masks import sha256_of
+from gal.secrecy.masking import added_rounds, fit_unit, prediction_unit, sha256_of
 from gal.secrecy.member import CircleMember
 from gal.secrecy.messages import Circle, Offer, plain_bytes
 from gal.secrecy.record import Claim, DiskRecord
-from gal.secrecy.ring import added_rounds, fit_unit, prediction_unit
 from gal.transport import CardFolder, load_identity
 
 Floats = NDArray[np.floating[Any]]

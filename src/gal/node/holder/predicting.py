@@ -48,7 +48,7 @@ from gal.node.store.stored_versions import LearningOutcome
 from gal.node.work.confinement import within_reach
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
-from gal.secrecy.summed_predictions import accept_sum, added_up
+from gal.secrecy.in_process import accept_sum, added_up
 from gal.secrecy.terms import SUM
 
 Floats = NDArray[np.float64]

@@ -32,7 +32,7 @@ from gal.node.store.state import TaskRecord
 from gal.privacy.protection import CROSS_VALIDATED, Protected, private_options, protect
 from gal.protocol import check_name
 from gal.secrecy import Sums
-from gal.secrecy.summed_options import summed_options
+from gal.secrecy.asking import summed_options
 from gal.secrecy.terms import SUM
 from gal.transport import CardFolder, Identity
 

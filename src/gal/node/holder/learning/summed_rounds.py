@@ -24,8 +24,8 @@ from gal.node.holder.shared_rows import SharedRows
 from gal.node.holder.sums import CircleCalls, OpenedSum, SumFailedError, SumQuestion
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, prepare
-from gal.secrecy.ring import fit_unit
-from gal.secrecy.summing import concluded
+from gal.secrecy.in_process import concluded
+from gal.secrecy.masking import fit_unit
 from gal.secrecy.terms import SUM
 
 DROPPED = "left: dropped out of a sum"
