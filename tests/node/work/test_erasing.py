@@ -238,31 +238,25 @@ def test_rows_to_predict_that_were_left_go(network: Network) -> None:
 def test_the_next_start_deletes_them_as_well(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as killed:
         killed.setattr(Service, "clean", lambda *_: None)
-        record = learned(network)
+        learned(network)
     home = network.root / "lab"
     state = network.nodes["lab"].state
-    kept = state.folder(record.id, 1) / "kept-0-1.arrow"
-    kept.write_bytes(b"an answer for who asks again")
     (state.folder("ab" * 16, 1) / "view").write_bytes(b"of a task that was forgotten")
     network.stop("lab")
     (home / "tmp" / "rows-x").mkdir(parents=True)
     network.start("lab")
     assert {path.name for path in home.rglob("*")}.isdisjoint({"view", "begin.arrow", "rows-x"})
-    assert kept.exists()
     assert predicted(network, [GONE, NEXT], network.root / "ask.csv")["unknown"] == {}
 
 
-def test_noisy_labels_and_kept_answers_go(network: Network) -> None:
+def test_noisy_labels_go(network: Network) -> None:
     record = learned(network)
     state = network.nodes["clinic"].state
     folder = state.folder(record.id, 1)
     ids = network.tables["clinic"][ROW_ID].to_numpy()
-    kept = folder / "kept-0-1.arrow"
-    kept.write_bytes(struct.pack("<q", GONE))
     drawn = Drawn(row_keys(ids), np.arange(80.0), np.full(80, "a draw", dtype=object))
     drawn.write(folder.parent / "noisy-labels.arrow")
     tell(network, "clinic", GONE)
-    assert not kept.exists()
     left = Drawn.read(folder.parent / "noisy-labels.arrow")
     assert (len(left.keys), set(left.draws)) == (79, {"a draw"})
     assert not np.isin(row_keys([GONE]), left.keys).any()

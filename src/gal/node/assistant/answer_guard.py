@@ -1,14 +1,12 @@
-"""A guard that charges an organization's noisy answers before they leave, and keeps them.
+"""A guard that charges an organization's noisy answers before they leave.
 
-A request that comes again gets the same answer, which costs nothing more: a second draw of noise would, and
-two of them averaged tell more than one.
+A fit that is asked for again gets the stored answer, which costs nothing more. Any other request is computed
+and charged again: a second draw of noise tells more than one.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,26 +14,19 @@ from gal.errors import BudgetSpentError, PrivacyError, RefusedError
 from gal.node.agreement.incoming import IncomingRequest
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
-from gal.node.store.files import read_whole, write_whole
+from gal.node.store.files import read_whole
 from gal.node.store.state import TaskRecord
 from gal.node.work.answer_noise import ROWS, Keys, answer_noise, check_noise_installed, keys_of, noise_facts
-from gal.protocol import Encoded, restore
 
 if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
 
 SUBJECT = "answers"
 """What the ledger calls this organization's answers about its rows."""
-KEPT = 32
-KEPT_BYTES = 10**9
-"""So many noisy predictions, and of all but the newest so many bytes, are kept of
-a version, for who asks again.
-"""
-STRIPES = 16
 
 
 class AnswerGuard:
-    """Charges what an organization answers to others, and keeps noisy answers for who asks again."""
+    """Charges what an organization answers to others."""
 
     def __init__(
         self, configuration: NodeConfiguration, ledger: Callable[[], Ledger] | None, log: Log
@@ -44,7 +35,6 @@ class AnswerGuard:
         """The noise on answers, for whoever computes them; None: there is none, and nothing is charged."""
         self._name, self._budget = configuration.name, configuration.privacy.answer_budget
         self._log, self._ledger = log, ledger
-        self._locks = [threading.Lock() for _ in range(STRIPES)]
         if self.facts is None:
             return
         if ledger is None:
@@ -87,47 +77,3 @@ class AnswerGuard:
                 "before there was noise on them, or a file was lost: learn a new version",
             )
         self.charge(peer, task, keys_of(file), count)
-
-    # What was drawn
-
-    def lock(self, request: str) -> threading.Lock:
-        """Held while a request (its digest) is answered: what comes twice at
-        once finds the first one's answer.
-        """
-        return self._locks[int(request[-1], 16)]
-
-    def kept(self, folder: Path, request: str) -> Encoded | None:
-        """The answer that was given to this very request."""
-        for path in folder.glob(f"{_name_of(request)}-*.arrow"):
-            digest = f"sha256:{path.stem.rpartition('-')[2]}"
-            data = read_whole(path, digest)
-            if data is not None:
-                return restore(data, digest)
-            path.unlink(missing_ok=True)
-        return None
-
-    def keep(self, folder: Path, request: str, answer: bytes | bytearray) -> Encoded:
-        """Remember an answer before it leaves; the oldest ones go."""
-        encoded = restore(answer)
-        name = f"{_name_of(request)}-{encoded.digest.removeprefix('sha256:')}.arrow"
-        write_whole(folder / name, answer, encoded.digest)
-        _drop_oldest(folder)
-        return encoded
-
-
-def _name_of(request: str) -> str:
-    return f"kept-{request.removeprefix('sha256:')}"
-
-
-def _drop_oldest(folder: Path) -> None:
-    """Keep as many as there is room for; the newest always."""
-    found = []
-    for path in folder.glob("kept-*.arrow"):
-        with suppress(FileNotFoundError):  # another thread has just dropped it
-            facts = path.stat()
-            found.append((facts.st_mtime_ns, facts.st_size, path))
-    room = KEPT_BYTES
-    for place, (_, size, path) in enumerate(sorted(found, reverse=True)):
-        room -= size if place else 0
-        if place >= KEPT or room < 0:
-            path.unlink(missing_ok=True)

@@ -161,36 +161,24 @@ class Service:
     def _revisit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         version = self._checks.version(asked, task, "begun")
         self._checks.rounds(asked, task, version)
-        folder, noise = self.state.folder(task.id, asked.message.version), self.guard.noise_on(asked)
-        kept = None if noise is None else self.guard.kept(folder, asked.digest)
-        if kept is not None:
-            return kept
         self._checks.current(asked, task)
+        folder, noise = self.state.folder(task.id, asked.message.version), self.guard.noise_on(asked)
         if noise is not None:
             n_rounds = len(asked.message.fields["rounds"])
             self.guard.charge_version(asked.peer, task, folder, version.keys, n_rounds)
         models = self._models(asked, task)
         how = {"folder": folder, "models": models, "own": asked.own, "noise": noise}
-        answer = self.worker("revisit", asked.data, **how)[1]
-        return restore(answer) if noise is None else self.guard.keep(folder, asked.digest, answer)
+        return restore(self.worker("revisit", asked.data, **how)[1])
 
     # Prediction and end
 
     def _predict(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
-        version = self._checks.version(asked, task, *PREDICTING)
-        if self.guard.noise_on(asked) is None:
-            said = _said_of(asked, self._predicted(asked, task, version))
-            self._predictions.predicted(asked, said)
-            return prepare(said)
-        folder = self.state.folder(task.id, asked.message.version)
-        with self.guard.lock(asked.digest):
-            if (kept := self.guard.kept(folder, asked.digest)) is not None:
-                return kept
-            found = self._predicted(asked, task, version)
-            said = _said_of(asked, found)
-            self._predictions.predicted(asked, said)
+        found = self._predicted(asked, task, self._checks.version(asked, task, *PREDICTING))
+        said = _said_of(asked, found)
+        self._predictions.predicted(asked, said)
+        if self.guard.noise_on(asked) is not None:
             self.guard.charge(asked.peer, task, keys_of(found.keys), len(asked.message.fields["rounds"]))
-            return self.guard.keep(folder, asked.digest, bytes(prepare(said).data))
+        return prepare(said)
 
     def predict_own(self, asked: IncomingRequest) -> Message:
         """The answer to a request of this node to itself: it does not leave, so it is not made ready."""

@@ -22,19 +22,14 @@ from gal.node.work.confinement import empty_temporary_folder
 
 NOISY_LABELS = "noisy-labels.arrow"
 """A label holder's noisy labels by key of the row: they stay for later versions."""
-KEPT_ANSWERS = "kept-*.arrow"
-"""Noisy answers for who asks again."""
 
 
-def drop_needless(state: State, task: str, number: int, *, answers: bool = True) -> None:
-    """Delete files of an organization's version that has ended, or that never began, but for what predicts;
-    ``answers``: those that are kept for who asks again go, too.
-    """
+def drop_needless(state: State, task: str, number: int) -> None:
+    """Delete files of an organization's version that has ended or never began, but for what predicts."""
     folder, version = state.folder(task, number), state.version(task, number)
     needed: set[str | None] = set()
     if version is not None and version.status != "abandoned":
         needed = {one.model for one in state.answers(task, number)} | {LEARNED}
-        needed |= set() if answers else {path.name for path in folder.glob(KEPT_ANSWERS)}
     _delete(path for path in folder.iterdir() if path.name not in needed)
 
 
@@ -52,7 +47,7 @@ def drop_leftovers(state: State) -> int:
     for folder in place.glob("*/*/organization"):
         task, number = folder.parent.parent.name, folder.parent.name
         if number.isdecimal() and state.statuses(task, "organization").get(int(number)) != "begun":
-            drop_needless(state, task, int(number), answers=False)
+            drop_needless(state, task, int(number))
     return before - _n_files(place)
 
 
@@ -100,7 +95,6 @@ def erase_rows(state: State, audit: AuditLog, ids: Sequence[str], *, drop_versio
                 given_up.append(f"version {number} of {task.name!r}")
             if status != "finished":
                 continue
-            n_files += _delete(folder.glob(KEPT_ANSWERS))
             if not RowIndex(folder / LEARNED).among(ids).any():
                 continue
             facts = {"task": task.name, "label_holder": task.label_holder, "own": own, "version": number}
