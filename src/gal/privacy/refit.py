@@ -39,43 +39,33 @@ Rows = NDArray[np.intp]
 
 NUMBERS = (SquaredError, AbsoluteError, Huber)
 """Losses of numbers without a link: least squares fits them, and the loss itself compares."""
-
 CLASSES = (BinaryLogLoss, MultinomialLogLoss)
-
 PENALTIES = tuple(10.0**power for power in range(2, -5, -1))
 """From the strongest: of squared coefficients, where the fitted values of a row have about length 1 together.
 """
 
 FOLDS = 5
 """Of a task without a cross-validation."""
-
 SURE = 2.0
 """Standard errors by which a refit has to beat what predicts without it: penalty, share and what it is
 fitted to were chosen on the same rows.
 """
-
 FITTED_ENTRIES = 2**24
 """Numbers in the tables that are fitted, 128 MiB: of more rows some are drawn, all would change little."""
-
 ENOUGH = 500
 """Rows that were never sent on which alone a refit is done. With fewer, half a point of accuracy was lost on
 two small tables, and hardly anything gained where somebody memorises.
 """
-
 NEGLIGIBLE = 1e-10
 """Directions in which the squares of fitted values add up to less than this, beside the widest, say nothing.
 """
-
 MOST_AXES = 500
 """Of more directions the widest are taken: what many rounds for many classes say is alike."""
-
 CLEARLY = 1.25
 """So much more must in-sample values bring than honest ones: where models memorise, they vary more."""
-
 FREE = 10.0
 """How large the own model's outputs are beside a row of fitted values, which has length 1: a penalty hardly
 holds them back."""
-
 LEFT_OUT = 0.0
 """The same where they are left out. Of several classes each output counts for each, and what is fitted to few
 rows so freely spoils what the others say; where those say nearly all, the own model is not needed. One output
@@ -103,7 +93,7 @@ class OwnPart:
 
     @property
     def words(self) -> str:
-        """In plain words."""
+        """What predicts, and by how much it is better."""
         losses = f"loss {self.stacked_loss:.4g} with them, {self.alone_loss:.4g} with your own model alone"
         if self.used:
             return f"The answers of this task help: {losses}, on rows that the models did not see."
@@ -175,24 +165,13 @@ class PrivateRefit:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> PrivateRefit:
         """From what ``to_json`` gave."""
-        rounds = [
-            {name: np.array(matrix) for name, matrix in counts.items()} for counts in facts["coefficients"]
-        ]
-        own = facts.get("own")
-        return cls(tuple(facts["intercept"]), tuple(rounds), None if own is None else OwnPart.from_json(own))
+        rounds = [{name: np.array(one) for name, one in counts.items()} for counts in facts["coefficients"]]
+        own = None if facts["own"] is None else OwnPart.from_json(facts["own"])
+        return cls(tuple(facts["intercept"]), tuple(rounds), own)
 
 
-@dataclass(frozen=True)
-class Linear:
-    """Outputs ``table @ weights + intercept``."""
-
-    weights: Floats
-    """(columns, K)"""
-    intercept: Floats
-    """(K,)"""
-
-    def output(self, table: Floats) -> Floats:
-        return table @ self.weights + self.intercept
+Linear = tuple[Floats, Floats]
+"""Weights (columns, K) and intercept (K,): outputs are ``table @ weights + intercept``."""
 
 
 @dataclass(frozen=True)
@@ -285,8 +264,13 @@ def stacked(
         return None
     crossed = any(one is not whole for one in left_out)
     width = len(values) * loss.n_outputs * (len(left_out) + 2 if crossed else 1)
-    rows = some_rows(rows, FITTED_ENTRIES // width, rng)
-    if not learnable(y[rows], loss):
+    if len(rows) > FITTED_ENTRIES // width:
+        rows = np.sort(rng.choice(rows, max(FITTED_ENTRIES // width, 2 * FOLDS), replace=False))
+    # Every part of a cross-validation has to leave something to learn.
+    few = len(rows) < 2 * FOLDS
+    if not isinstance(loss, NUMBERS):
+        few |= int((np.bincount(y[rows, 0].astype(np.intp)) > 1).sum()) < 2
+    if few:
         return None
     here = _Here(y[rows], loss, base[rows], folds[rows], rows)
     several = loss.n_outputs > 1 and isinstance(loss, CLASSES)
@@ -345,52 +329,15 @@ def never_sent(task: Task) -> Rows | None:
     return rest if tried and len(rest) >= ENOUGH else None
 
 
-def learnable(y: Floats, loss: Loss) -> bool:
-    """Whether every part of a cross-validation leaves something to learn."""
-    if len(y) < 2 * FOLDS:
-        return False
-    return isinstance(loss, NUMBERS) or int((np.bincount(y[:, 0].astype(np.intp)) > 1).sum()) > 1
-
-
-def some_rows(rows: Rows, most: int, rng: np.random.Generator) -> Rows:
-    """All rows, or so many of them drawn at random, in order."""
-    if len(rows) <= most:
-        return rows
-    return np.sort(rng.choice(rows, max(most, 2 * FOLDS), replace=False))
-
-
-def middle_and_scale(table: Floats) -> tuple[Floats, Floats]:
-    """Means of the columns, and what divides them so that a row has about length 1.
-
-    Halfway (the geometric mean of both scales) between columns as they are, whose sizes tell how much
-    an organization found in a round, and columns of the same size: a little better than the latter
-    with four kinds of local models.
-    """
-    middle, spread = table.mean(axis=0), table.std(axis=0)
-    typical = float(np.sqrt(np.mean(spread**2))) or 1.0
-    scale = np.sqrt(spread * typical)
-    scale[spread <= 1e-9 * typical] = np.inf  # constant: whatever it says, the intercept says it as well
-    rough = float(np.sqrt(np.mean(np.square(spread / scale)))) or 1.0
-    return middle, scale * rough * np.sqrt(len(spread))
-
-
-def directions(table: Floats) -> Floats:
-    """Orthogonal directions (columns, rank) that hold all of the table: often far fewer than its columns.
-
-    With a penalty on squares, fitting in these is the same as fitting the columns themselves.
-    """
-    n, columns = table.shape
-    squares, vectors = np.linalg.eigh(table.T @ table if columns <= n else table @ table.T)
-    squares, vectors = squares[-MOST_AXES:], vectors[:, -MOST_AXES:]
-    kept = squares > NEGLIGIBLE * squares[-1]
-    if columns <= n:
-        return np.asarray(vectors[:, kept])
-    return np.asarray(table.T @ vectors[:, kept] / np.sqrt(squares[kept]))
-
-
 @dataclass(frozen=True)
 class _Scaled:
-    """How a table of features and the base's outputs become what is fitted."""
+    """How a table of features and the base's outputs become what is fitted.
+
+    Columns are divided so that a row has about length 1: halfway (the geometric mean of both scales) between
+    columns as they are, whose sizes tell how much an organization found in a round, and columns of the same
+    size, a little better than the latter with four kinds of local models. They are fitted in orthogonal
+    directions, often far fewer: with a penalty on squares that is the same.
+    """
 
     middle: Floats
     scale: Floats
@@ -400,10 +347,20 @@ class _Scaled:
 
     @classmethod
     def of(cls, table: Floats, own: Floats, y: Floats, loss: Loss, free: float) -> _Scaled:
-        middle, scale = middle_and_scale(table)
+        middle, spread = table.mean(axis=0), table.std(axis=0)
+        typical = float(np.sqrt(np.mean(spread**2))) or 1.0
+        scale = np.sqrt(spread * typical)
+        scale[spread <= 1e-9 * typical] = np.inf  # constant: whatever it says, the intercept says it as well
+        rough = float(np.sqrt(np.mean(np.square(spread / scale)))) or 1.0
+        scale = scale * rough * np.sqrt(len(spread))
+        scaled, (n, columns) = (table - middle) / scale, table.shape
+        squares, vectors = np.linalg.eigh(scaled.T @ scaled if columns <= n else scaled @ scaled.T)
+        squares, vectors = squares[-MOST_AXES:], vectors[:, -MOST_AXES:]
+        kept = squares > NEGLIGIBLE * squares[-1]
+        axes = vectors[:, kept] if columns <= n else scaled.T @ vectors[:, kept] / np.sqrt(squares[kept])
         spread = _own_spread(own, y, loss)
         own_scale = np.where(spread > 0, spread, np.inf) / free if free else np.full_like(spread, np.inf)
-        return cls(middle, scale, directions((table - middle) / scale), own.mean(axis=0), own_scale)
+        return cls(middle, scale, np.asarray(axes), own.mean(axis=0), own_scale)
 
     def inputs(self, table: Floats, own: Floats) -> Floats:
         others = (table - self.middle) / self.scale @ self.axes
@@ -448,9 +405,9 @@ class _Found:
         if own is None and (share == 0 or not scaled.axes.size):
             return None
         width, eye = scaled.axes.shape[1], (1 - share) * np.eye(n_outputs)
-        weights = share * (scaled.axes @ self.model.weights[:width]) / scaled.scale[:, None]
-        own_weights = share * self.model.weights[width:] / scaled.own_scale[:, None]
-        intercept = share * self.model.intercept - scaled.middle @ weights - scaled.own_middle @ own_weights
+        weights = share * (scaled.axes @ self.model[0][:width]) / scaled.scale[:, None]
+        own_weights = share * self.model[0][width:] / scaled.own_scale[:, None]
+        intercept = share * self.model[1] - scaled.middle @ weights - scaled.own_middle @ own_weights
         by_round: list[dict[str, Floats]] = [{} for _ in whole[1]]
 
         def add(t: int, name: str, matrix: Floats) -> None:
@@ -494,8 +451,8 @@ def _fitted(
     for penalty in PENALTIES:
         outputs = np.empty_like(base)
         for mask, inputs in folds:
-            model = fit_linear(y[~mask], loss, inputs[~mask], penalty, max_iter=100)
-            outputs[mask] = model.output(inputs[mask])
+            weights, intercept = _fit_linear(y[~mask], loss, inputs[~mask], penalty, max_iter=100)
+            outputs[mask] = inputs[mask] @ weights + intercept
         value = mean_loss(loss, y, outputs)
         if not value < best_loss:
             break  # weaker ones only overfit more, and take longest
@@ -505,38 +462,31 @@ def _fitted(
     gains = loss.value(y, base) - loss.value(y, base + share * (made - base))
     helps = bool(share > 0 and gains.mean() > SURE * float(gains.std()) / np.sqrt(len(gains)))
     scaled = _Scaled.of(last, base, y, loss, free)
-    model = fit_linear(y, loss, scaled.inputs(last, base), best)
+    model = _fit_linear(y, loss, scaled.inputs(last, base), best)
     return _Found(features, scaled, model, share, line.value(0.0), line.value(share), helps)
 
 
-def fit_linear(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 300) -> Linear:
+def _fit_linear(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 300) -> Linear:
     """The linear model with this penalty."""
     if isinstance(loss, NUMBERS):
         ridge = Ridge(penalty).fit(table, y)
-        return Linear(ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1))
+        return ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1)
     codes = y[:, 0].astype(np.intp)
-    weights, intercept, classes = _fit_classes(codes, table, penalty, max_iter)
+    classes, few = np.unique(codes), np.log(2 * len(codes))
+    if len(classes) > 1:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # nearly there is near enough
+            model = LogisticRegression(C=1 / penalty, max_iter=max_iter).fit(table, codes)
+        weights, intercept = model.coef_.T, np.asarray(model.intercept_)
+    else:  # all rows of the others are left out: they get less than half a row's share
+        weights, intercept = np.zeros((table.shape[1], 1)), np.array([few if classes[0] else -few])
     if loss.n_outputs == 1:
-        return Linear(weights, intercept)
+        return weights, intercept
     if len(classes) == 2:
         weights, intercept = np.hstack([-weights / 2, weights / 2]), np.array([-1, 1]) * intercept / 2
     elif len(classes) == 1:
         intercept = np.zeros(1)
     # A class without a row gets a constant that stays below half a row's share.
-    every = Linear(np.zeros((len(weights), loss.n_outputs)), np.full(loss.n_outputs, -np.log(2 * len(y))))
-    every.weights[:, classes], every.intercept[classes] = weights, intercept
+    every = np.zeros((len(weights), loss.n_outputs)), np.full(loss.n_outputs, -few)
+    every[0][:, classes], every[1][classes] = weights, intercept
     return every
-
-
-def _fit_classes(
-    codes: Rows, table: Floats, penalty: float, max_iter: int
-) -> tuple[Floats, Floats, NDArray[np.intp]]:
-    """Weights and intercepts of a logistic regression, and its classes; for two classes, of the second."""
-    classes = np.unique(codes)
-    if len(classes) == 1:  # all rows of the others are left out: less than half a row's share, as below
-        constant = np.log(2 * len(codes)) * (1.0 if classes[0] else -1.0)
-        return np.zeros((table.shape[1], 1)), np.array([constant]), classes
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # nearly there is near enough
-        model = LogisticRegression(C=1 / penalty, max_iter=max_iter).fit(table, codes)
-    return model.coef_.T, np.asarray(model.intercept_), classes
