@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import gal
 from gal.node.admin.membership import invite, join, read_terms
-from gal.node.agreement.circles import own_secret
+from gal.node.agreement.sum_messages import own_secret
 from gal.secrecy.masking import Ring, draws, from_ring, to_ring
 from gal.secrecy.member import CircleMember
 from gal.transport import CardFolder, load_identity, read_card

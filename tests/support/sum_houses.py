@@ -14,12 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gal.alignment import row_digest
-from gal.node.agreement.circles import circle_of
-from gal.node.agreement.incoming import IncomingRequest
 from gal.node.agreement.invitations import Invited, TaskTerms
-from gal.node.agreement.request_arrays import fit_request
+from gal.node.agreement.requests import IncomingRequest, fit_request
 from gal.node.agreement.sum_messages import (
     begin_content,
+    circle_of,
     fit_sum_content,
     learning_content,
     message_to_member,

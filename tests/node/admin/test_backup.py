@@ -18,7 +18,7 @@ pytest.importorskip("grpc")
 from gal.errors import BudgetSpentError, GALError, InvalidInputError, RefusedError, TaskError
 from gal.node.admin import backup as backups
 from gal.node.admin.backup import Sealed, Unsealed, back_up, bring_back
-from gal.node.agreement.incoming import IncomingRequest
+from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.config.configuration import read_configuration
 from gal.node.store.audit import AuditLog

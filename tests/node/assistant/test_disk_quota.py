@@ -10,7 +10,7 @@ from test_service import Lab, begin, fit
 
 from gal.clock import utc_now
 from gal.errors import RefusedError
-from gal.node.agreement.incoming import IncomingRequest
+from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant import request_checks
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.config.configuration import NodeConfiguration

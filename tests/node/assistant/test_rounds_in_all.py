@@ -13,7 +13,7 @@ from gal.clock import utc_now
 from gal.engine.options import MOST_ROUNDS
 from gal.engine.task_making import PARTS
 from gal.errors import RefusedError
-from gal.node.agreement.incoming import IncomingRequest
+from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import Policy

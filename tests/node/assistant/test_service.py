@@ -14,8 +14,8 @@ import pytest
 
 from gal.errors import RefusedError
 from gal.models import LinearModel
-from gal.node.agreement.incoming import IncomingRequest
 from gal.node.agreement.invitations import Invited, TaskTerms
+from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.service import Service
 from gal.node.config.configuration import read_configuration
 from gal.node.journal.activity import Activity

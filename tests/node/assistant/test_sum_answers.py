@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from gal.errors import RefusedError
-from gal.node.agreement.circles import check_members, circle_of
 from gal.node.agreement.invitations import Invited, TaskTerms
-from gal.node.agreement.sum_messages import begin_content
+from gal.node.agreement.sum_messages import begin_content, check_members, circle_of
 from gal.node.store.restores import Restores
 from gal.protocol import Message, digest, encode
 from gal.secrecy.collector import Collector

@@ -15,7 +15,7 @@ from gal.core.requests import FitRequest, PredictRequest, Terms
 from gal.core.rows import Rows
 from gal.errors import AlignmentError, LocalModelError, RefusedError
 from gal.models import LinearModel, PartedView
-from gal.node.agreement.request_arrays import token_arrays
+from gal.node.agreement.requests import token_arrays
 from gal.node.config.configuration import read_configuration
 from gal.node.work.local_work import LocalWork
 from gal.protocol import Message, decode, encode

@@ -12,7 +12,7 @@ import pytest
 from gal.alignment import RowIds, secret_digest
 from gal.errors import AlignmentError, GALError, InvalidInputError, RefusedError
 from gal.models.parted import PartedView
-from gal.node.agreement.request_arrays import token_arrays
+from gal.node.agreement.requests import token_arrays
 from gal.node.config.configuration import read_configuration
 from gal.node.source import streamed_reading
 from gal.node.source.data import Kind

@@ -11,8 +11,8 @@ from typing import Any
 
 from gal.clock import utc_now
 from gal.errors import InvalidInputError, RefusedError
-from gal.node.agreement.circles import check_members
 from gal.node.agreement.invitations import TaskTerms, read_invitation, write_invitation
+from gal.node.agreement.sum_messages import check_members
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.policy import PolicyLimits
 from gal.node.runtime.node import held_lock

@@ -57,10 +57,6 @@ class PromisedPrivacy(BaseModel):
             raise ValueError("columns_epsilon and columns_delta belong together")
         return self
 
-    def facts(self) -> dict[str, Any]:
-        """As plain values; without noise for columns they read as they did before there was any."""
-        return self.model_dump(mode="json", exclude_none=True)
-
     def about_columns(self) -> str:
         """What is promised of columns, in plain words."""
         if self.columns_epsilon is None:
@@ -135,23 +131,12 @@ class TaskTerms(BaseModel):
         without everybody joining anew; with sums nobody comes in later.
         """
         later = {"fingerprint", "made"} | (set() if self.secrecy == "sums" else {"organizations"})
-        asked = self._facts(exclude=later)
+        asked = self.model_dump(mode="json", exclude=later)
         return "sha256:" + hashlib.sha256(_canonical(asked)).hexdigest()
 
     def canonical(self) -> bytes:
         """The terms as bytes that are the same everywhere: what is signed."""
-        return _canonical(self._facts())
-
-    def _facts(self, exclude: set[str] | None = None) -> dict[str, Any]:
-        """All of them; terms without interaction probes or sums read as they did before there were any."""
-        facts = self.model_dump(mode="json", exclude=exclude)
-        if self.privacy != "none":
-            facts["privacy"] = self.privacy.facts()
-        if not self.signs:
-            del facts["signs"]
-        if self.secrecy == "none":
-            del facts["secrecy"], facts["drop_outs"]
-        return facts
+        return _canonical(self.model_dump(mode="json"))
 
     def sentences(self) -> list[str]:
         """The terms in plain words, for the operator of an organization."""

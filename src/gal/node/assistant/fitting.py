@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gal.errors import RefusedError
-from gal.node.agreement.incoming import IncomingRequest
+from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.journal.logs import Log

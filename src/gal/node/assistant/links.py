@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from gal.errors import GALError, InvalidMessageError, LinkLostError, NodeError, RefusedError
-from gal.node.agreement.incoming import IncomingRequest
+from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.service import BESIDE, Service
 from gal.node.journal.failures import Failure, code_of, describe_failure
 from gal.node.journal.quotas import LIMITED, LimitedError

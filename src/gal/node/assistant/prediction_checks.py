@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gal.alignment.psi import POINT
 from gal.errors import RefusedError
-from gal.node.agreement.incoming import IncomingRequest
+from gal.node.agreement.requests import IncomingRequest
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.store.state import State, TaskRecord

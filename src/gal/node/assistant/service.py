@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gal.clock import utc_now
 from gal.errors import RefusedError
 from gal.models.registry import stays_put
-from gal.node.agreement.incoming import IncomingRequest
+from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
 from gal.node.assistant.fitting import Fitting
 from gal.node.assistant.prediction_checks import PredictionChecks

@@ -18,16 +18,19 @@ from numpy.typing import NDArray
 
 from gal.alignment import row_digest
 from gal.errors import IdentityError, InvalidMessageError, InvalidReplyError, RefusedError
-from gal.node.agreement.circles import check_members, circle_of, known_keys, named_in, own_secret
-from gal.node.agreement.incoming import IncomingRequest
-from gal.node.agreement.request_arrays import asked_tokens, fit_request
+from gal.node.agreement.requests import IncomingRequest, asked_tokens, fit_request
 from gal.node.agreement.sum_messages import (
     begin_content,
     box_array,
+    check_members,
+    circle_of,
     fit_sum_content,
+    known_keys,
     learning_content,
+    named_in,
     offer_arrays,
     opening_arrays,
+    own_secret,
     prediction_content,
     read_ask,
     read_offers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from gal.node.agreement.incoming import Answering
+from gal.node.agreement.requests import Answering
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.holder.assistants import Assistants
 from gal.node.journal.logs import Log

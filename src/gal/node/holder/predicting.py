@@ -36,7 +36,7 @@ from gal.errors import (
     RefusedError,
     TaskError,
 )
-from gal.node.agreement.incoming import IncomingRequest
+from gal.node.agreement.requests import IncomingRequest
 from gal.node.holder.assistants import Pending
 from gal.node.holder.closing_files import read_learned, read_refit
 from gal.node.holder.holder_node import HolderNode

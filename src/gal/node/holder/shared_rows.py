@@ -18,7 +18,7 @@ from gal.core.requests import FitRequest, PredictRequest, Request
 from gal.core.rows import Rows
 from gal.core.task import Task
 from gal.errors import AlignmentError, InvalidMessageError, RefusedError
-from gal.node.agreement.request_arrays import secret_of, token_arrays
+from gal.node.agreement.requests import secret_of, token_arrays
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.holder.assistants import Assistants
 from gal.node.store.state import TaskRecord

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from gal.alignment import row_digest
 from gal.core.state import Ensemble
 from gal.errors import InvalidMessageError, InvalidReplyError, NodeError, RefusedError
-from gal.node.agreement.circles import circle_of
-from gal.node.agreement.sum_messages import message_to_member, prediction_content, read_member
+from gal.node.agreement.sum_messages import circle_of, message_to_member, prediction_content, read_member
 from gal.node.holder.assistants import Pending, Requests
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking, Question

@@ -26,7 +26,7 @@ from gal.models.adapters import is_moving
 from gal.models.parted import takes_parts
 from gal.models.registry import make_model
 from gal.node.agreement.effective_rows import check_folds
-from gal.node.agreement.request_arrays import (
+from gal.node.agreement.requests import (
     asked_tokens,
     check_roles,
     fit_request,

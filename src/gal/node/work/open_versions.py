@@ -11,7 +11,7 @@ from typing import Any
 from gal.core.requests import Terms
 from gal.engine.organization import Organization
 from gal.errors import LocalModelError
-from gal.node.agreement.request_arrays import shared_rows
+from gal.node.agreement.requests import shared_rows
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.source.told_columns import model_for
 from gal.node.store.files import map_file, read_whole

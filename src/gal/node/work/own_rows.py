@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gal.alignment import Index, RowIds, check_distinct, check_same_kind, secret_digest, tokens
 from gal.errors import AlignmentError, RefusedError
-from gal.node.agreement.request_arrays import asked_tokens, secret_of
+from gal.node.agreement.requests import asked_tokens, secret_of
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.source.data import (
     Kind,

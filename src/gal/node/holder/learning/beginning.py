@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from gal.errors import AlignmentError, NodeError, TaskError
-from gal.node.agreement.request_arrays import role_arrays
+from gal.node.agreement.requests import role_arrays
 from gal.node.holder.learning.gathering import OpenVersion
 from gal.node.holder.shared_rows import Asking, SharedRows, shared_positions
 from gal.node.store.files import read_whole, write_whole

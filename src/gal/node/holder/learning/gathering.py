@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
-from gal.node.agreement.incoming import IncomingRequest
 from gal.node.agreement.invitations import TaskTerms
+from gal.node.agreement.requests import IncomingRequest
 from gal.node.holder.holder_node import HOLDER, HolderNode
 from gal.node.journal.activity import Activity
 from gal.node.store.state import TaskRecord

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gal.errors import AlignmentError
-from gal.node.agreement.request_arrays import (
+from gal.node.agreement.requests import (
     asked_tokens,
     check_roles,
 )
