@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gal.errors import BudgetSpentError, InvalidOptionError
-from gal.privacy.accounting import Event, spent
-from gal.privacy.ledger import Budget, Charge, Ledger, row_keys
+from gal.errors import InvalidOptionError
+from gal.privacy.accounting import spent
 from gal.privacy.mechanisms.answers import BLOCK, AnswerNoise
 from gal.privacy.noise import SeededNoise
 
@@ -72,23 +71,6 @@ def test_one_answer_costs_what_was_asked_for_and_answers_add_up() -> None:
     assert (noise.cost.epsilon, noise.cost.delta) == (1.0, 1e-6)
 
 
-@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
-def test_the_ledger_takes_as_many_answers_as_are_said_to_be_allowed(kind: str) -> None:
-    noise = LAPLACE if kind == "laplace" else gaussian()
-    budget = Budget(4.0, 0.0 if kind == "laplace" else 1e-5)
-    allowed = noise.allowed(budget.epsilon, budget.delta)
-    assert allowed == 8 if kind == "laplace" else allowed > 8
-    charge = Charge("t", "answers", "risk", ("clinic",), noise.event())
-    with Ledger(":memory:") as ledger:
-        for _ in range(allowed):
-            ledger.charge(charge, row_keys([1]), budget, again=True)
-        with pytest.raises(BudgetSpentError):
-            ledger.charge(charge, row_keys([1]), budget, again=True)
-
-
-PURE, BELL, OPEN = Event("laplace", 2.0), Event("gaussian", 5.0), Event("none", 0.0)
-
-
 def test_the_systems_noise_is_the_default_and_never_the_same() -> None:
     pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
     first, second = LAPLACE(np.zeros((20, 1))), LAPLACE(np.zeros((20, 1)))
@@ -115,12 +97,3 @@ def test_what_makes_no_sense_is_said(given_: dict[str, Any], said: str) -> None:
     chosen: dict[str, Any] = {"noise": "laplace", "clip": 2.0, "epsilon": 0.5}
     with pytest.raises(InvalidOptionError, match=said):
         AnswerNoise(**chosen | given_)
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "budget", "answers"), [(0.01, 4.0, 400), (0.5, 0.4, 0), (0.3, 0.3, 1), (0.25, 1.8, 7)]
-)
-def test_as_many_answers_as_the_budget_divided_by_the_cost(
-    epsilon: float, budget: float, answers: int
-) -> None:
-    assert AnswerNoise("laplace", 3.0, epsilon).allowed(budget) == answers

@@ -200,23 +200,6 @@ class TestHonesty:
         assert found["own features"].ordinary == found["own features"].ordinary_without
         assert abs(found["first round"].ordinary.value - 0.5) < 0.08
 
-    def test_shared_sample_weights_are_a_message_too(self) -> None:
-        """Weights that balance classes give them away, whatever the noise on residuals."""
-        y, rng = codes(2, n=400), np.random.default_rng(0)
-        known = np.where(np.arange(400) < 40, y[:, 0], UNKNOWN).astype(np.intp)
-        seen = Seen(
-            rng.normal(size=(400, 1, 1, 1)),
-            np.zeros((400, 1)),
-            np.empty((400, 0)),
-            known,
-            np.ones(400, dtype=bool),
-            2,
-            sample_weight=np.where(y[:, 0] == 1, 3.0, 1.0),
-        )
-        found = {one.name: one for one in attack_labels(seen, y[:, 0].astype(np.intp))}
-        assert found["own features and messages"].canaries.value == 1.0
-        assert found["own features and messages"].canaries_without.value < 0.7
-
 
 class TestShares:
     @settings(max_examples=50)

@@ -73,7 +73,6 @@ class Seen:
     """Which rows are canaries: the attacker is told, and so believes all their labels equally likely."""
     classes: int
     numbers: bool = False
-    sample_weight: Floats | None = None
     insight: Insight | None = None
     """What only the strongest attacker is given; None where it was not noted."""
     known_numbers: Floats | None = None
@@ -97,10 +96,7 @@ class Seen:
             missing = np.isnan(parts).all(axis=(1, 3))
             order = np.argsort(missing, axis=1, kind="stable")[:, None, :, None]
             parts = np.take_along_axis(parts, np.broadcast_to(order, parts.shape), axis=2)[:, :, :-1]
-        flat = np.concatenate([task, parts], axis=2).reshape(len(task), -1)
-        if self.sample_weight is not None:
-            flat = np.column_stack([flat, self.sample_weight])
-        return np.asarray(np.nan_to_num(flat, nan=0.0))
+        return np.asarray(np.nan_to_num(np.concatenate([task, parts], axis=2).reshape(len(task), -1)))
 
     @cached_property
     def odds(self) -> Floats:

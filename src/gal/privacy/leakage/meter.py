@@ -193,7 +193,6 @@ def measure_leakage(
         canary=truth.canary,
         classes=truth.classes,
         numbers=truth.numbers,
-        sample_weight=sent.sample_weight,
         insight=None if sent.before is None else Insight(sent, loss, truth.labels),
         known_numbers=np.where(told[:, None], truth.labels, np.nan) if truth.numbers else None,
         bounds=bounds,

@@ -43,8 +43,6 @@ class SentRows:
     """F^{t-1} of the task itself, (n, T, K); None where nobody noted it."""
     scales: Floats | None = None
     """What each round's residual was divided by, (T,)."""
-    sample_weight: Floats | None = None
-    """(n,), where it was shared."""
     more_answers: Mapping[str, Floats] = field(default_factory=dict)
     """As ``answers``, in its cross-validation, one learning after another, and after the rounds, to random
     targets and interaction probes: (n, all of them, K); none without.
@@ -68,7 +66,6 @@ class SentRows:
             more_answers={name: values[places] for name, values in self.more_answers.items()},
             signs={name: values[places] for name, values in self.signs.items()},
             before=None if self.before is None else self.before[places],
-            sample_weight=None if self.sample_weight is None else self.sample_weight[places],
         )
 
 
@@ -150,7 +147,6 @@ class Transcript:
             raise InvalidInputError("nothing was sent to other organizations: there is no message to attack")
         first, rounds = next(iter(heard.values())), range(1, 1 + max(round for round, _ in heard))
         residual = np.full((roles.n, len(rounds), 1 + roles.n_parts, first.residual.shape[1]), np.nan)
-        weight = None if first.sample_weight is None else np.full(roles.n, np.nan)
         for (round, part), message in heard.items():
             fit = roles.fit if part is None else roles.without(part).fit
             if len(fit) != len(message.residual):
@@ -159,8 +155,6 @@ class Transcript:
                     f"say {len(fit)}: these are roles of another task"
                 )
             residual[fit, round - 1, 0 if part is None else part + 1] = message.residual
-            if weight is not None and message.sample_weight is not None:
-                weight[fit] = message.sample_weight
         told = np.flatnonzero(~np.isnan(residual).all(axis=(1, 2, 3)))
         parts = sorted({part for _, part in self.answers if part is not None})
         task = [self.answers.get((t, None), {}) for t in rounds]
@@ -180,7 +174,6 @@ class Transcript:
             signs={name: one[told] for name, one in self._signs(roles, residual[:, -1, 0]).items()},
             before=np.stack([one[told] for one in self.outputs[: len(rounds)]], axis=1) if noted else None,
             scales=np.array(self.scales[: len(rounds)]) if noted else None,
-            sample_weight=None if weight is None else weight[told],
         )
 
     def _signs(self, roles: Rows, plain: Floats) -> dict[str, Floats]:

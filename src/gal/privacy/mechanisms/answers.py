@@ -24,9 +24,7 @@ from gal.privacy.accounting import (
     check_epsilon,
     gaussian_multiplier,
     is_number,
-    spent,
 )
-from gal.privacy.ledger import ROUNDING
 from gal.privacy.noise import NoiseSource, SystemNoise
 
 Noise = Literal["laplace", "gaussian"]
@@ -34,8 +32,6 @@ Floats = NDArray[np.float64]
 
 BLOCK = 65_536
 """Rows that are noised at a time: as numbers of Python they take many times the room."""
-MANY = 2**20
-"""So many answers about one row are as good as no limit."""
 
 
 @dataclass(frozen=True)
@@ -87,24 +83,6 @@ class AnswerNoise:
         if self.noise == "laplace":
             return 1 / self.epsilon
         return gaussian_multiplier(self.epsilon, self.delta, releases=1)
-
-    def allowed(self, epsilon: float, delta: float = 0.0) -> int:
-        """How many answers about one row together cost at most (``epsilon``, ``delta``).
-
-        >>> AnswerNoise("laplace", clip=3.0, epsilon=0.5).allowed(4.0)
-        8
-        """
-
-        def fits(count: int) -> bool:
-            return spent([self.event(count)], delta) <= epsilon * (1 + ROUNDING)
-
-        low, high = 0, 1
-        while high < MANY and fits(high):
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
 
     def scale(self, n_outputs: int) -> float:
         """Of the noise on each of the K numbers of an answer.
