@@ -15,7 +15,3 @@ class LeftOutWarning(GALWarning):
 
 class InterruptedWarning(GALWarning):
     """Learning was interrupted; the finished rounds were kept."""
-
-
-class ClusterWarning(GALWarning):
-    """Something of a cluster was lost; the fit is repeated on what is there."""

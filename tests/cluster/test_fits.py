@@ -27,7 +27,6 @@ from gal.models import LinearModel
 from gal.models import cluster as module
 from gal.models.cluster import ClusterModel
 from gal.models.parted import PartColumn, PartedView, ViewPart, in_parts, open_parts, write_parts
-from gal.warnings import ClusterWarning
 from patience import LONGEST, patient
 
 require("dask", "these tests")
@@ -119,21 +118,11 @@ def test_parts_are_loaded_once_and_let_go_of_with_the_view(
         wait_until(lambda: not any(client.has_what().values()))
 
 
-def test_files_that_workers_cannot_see_are_sent(
-    two: str, on_disk: PartedView, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = ViewPart.read
-
-    def unseen(part: ViewPart) -> Any:
-        if part.content is None:
-            raise FileNotFoundError(part.path)
-        return read(part)
-
-    expected = model_of(None).fit(on_disk, Y).predict(X)
-    monkeypatch.setattr(ViewPart, "read", unseen)
-    model = model_of(two)
-    held = model.prepare(on_disk)
-    np.testing.assert_array_equal(model.fit(held, Y).predict(X), expected)
+def test_files_that_workers_cannot_see_are_named(two: str, on_disk: PartedView, tmp_path: Path) -> None:
+    for path in tmp_path.glob("*.parquet"):
+        path.unlink()
+    with pytest.raises(ClusterError, match=r"do not see '.*view\.000000\.parquet'"):
+        model_of(two).fit(on_disk, Y)
 
 
 def test_two_fits_at_once_do_not_wait_for_each_other(two: str) -> None:
@@ -161,13 +150,10 @@ def test_learning_on_a_cluster_is_learning_in_one_process(two: str) -> None:
     np.testing.assert_array_equal(found[0], found[1])
 
 
-def test_what_is_wrong_with_the_fit_itself_is_not_repeated(
-    two: str, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_what_is_wrong_with_the_fit_itself_is_said(two: str) -> None:
     wrong = {"learning_rate": -1.0}
     with pytest.raises(ValueError, match="learning_rate"):
         model_of(two, model="hist_gradient_boosting", options=wrong).fit(in_parts(X, COLUMNS, 1000), Y)
-    assert not [one for one in recwarn if issubclass(one.category, ClusterWarning)]
 
 
 # Kills
@@ -192,7 +178,6 @@ def is_fitting(cluster: Any) -> bool:
     return any(key.startswith("_work") and one.state == "processing" for key, one in tasks.items())
 
 
-@pytest.mark.filterwarnings("ignore::gal.warnings.ClusterWarning")  # where what was sent is lost with it
 @pytest.mark.timeout(400)
 def test_a_killed_worker_costs_a_repeated_fit_only(processes: Any, on_disk: PartedView) -> None:
     model = slow(processes.scheduler_address)
@@ -213,32 +198,6 @@ def test_a_killed_worker_costs_a_repeated_fit_only(processes: Any, on_disk: Part
     np.testing.assert_array_equal(model.predict(held), expected)
 
 
-@pytest.mark.timeout(400)
-def test_repeats_are_bounded(processes: Any) -> None:
-    model = slow(processes.scheduler_address, attempts=2)
-    stop = threading.Event()
-
-    def kill_all() -> None:
-        with Client(processes.scheduler_address, set_as_default=False) as client:
-            while not stop.is_set():
-                if is_fitting(processes):
-                    for pid in client.run(os.getpid, on_error="ignore").values():
-                        os.kill(pid, signal.SIGKILL)
-                time.sleep(0.05)
-
-    killer = threading.Thread(target=kill_all)
-    killer.start()
-    try:
-        with (
-            pytest.warns(ClusterWarning, match="attempt 1 of 2: .*; it is repeated on what is there"),
-            pytest.raises(ClusterError, match=r"attempt 2 of 2.*Look at the workers' logs"),
-        ):
-            model.fit(in_parts(X, COLUMNS, 1000), Y)
-    finally:
-        stop.set()
-        killer.join(LONGEST)
-
-
 def started(*arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "dask", *arguments],
@@ -248,7 +207,6 @@ def started(*arguments: str) -> subprocess.Popen[bytes]:
     )
 
 
-@pytest.mark.filterwarnings("ignore::gal.warnings.ClusterWarning")  # it may look like lost workers at first
 @pytest.mark.timeout(400)
 def test_a_scheduler_killed_in_the_middle_is_a_missed_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

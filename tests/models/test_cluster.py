@@ -112,22 +112,17 @@ def test_a_stored_model_is_the_same_and_needs_no_cluster(tmp_path: Path) -> None
 def test_a_scheduler_that_is_gone_is_a_missed_round(monkeypatch: pytest.MonkeyPatch) -> None:
     require("dask", "this test")
     monkeypatch.setattr(module, "CONNECT", 0.2)
-    monkeypatch.setattr(
-        "distributed.Client", lambda *_, **__: pytest.fail("a client takes 20 seconds to end")
-    )
     alice = Organization("alice", X[:, :1].astype(float), None)
     lab = Organization("lab", X[:, 1:], ClusterModel(NOBODY))
     ensemble = gal.learn(Y[:, 0], [alice, lab], rounds=1, closing=False, cross_validation=0)
     assert ensemble.n_rounds == 1
     reason = f"organization 'lab', round 1: the scheduler {NOBODY} cannot be reached"
     assert reason in ensemble.rounds[0].left_out["lab"]
-    with pytest.raises(ClusterError, match="Start it, or correct"):
+    with pytest.raises(ClusterError, match="start it again, or correct"):
         ClusterModel(NOBODY).fit(X, Y)
 
 
-@pytest.mark.parametrize(
-    "options", [{"shards": 0}, {"attempts": 0}, {"shards": 1.5}, {"patience": 0.0}], ids=repr
-)
+@pytest.mark.parametrize("options", [{"shards": 0}, {"shards": 1.5}], ids=repr)
 def test_options_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptionError, match=next(iter(options))):
         ClusterModel(**options).fit(X, Y)

@@ -33,17 +33,6 @@ Rounds = Annotated[
 Secrecy = Annotated[
     str, typer.Option(help="What you get of answers: none (each of them), or sums (only all together).")
 ]
-Backend = Annotated[
-    str, typer.Option(help="Who runs: loky (cores of this machine), dask (a cluster).", metavar="NAME")
-]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        help="Address of the Dask cluster: tcp://HOST:8786.",
-        metavar="URL",
-        show_default=False,
-    ),
-]
 Report = Annotated[
     Path | None,
     typer.Option(help="Write one HTML file to send on: answer, tables, bars.", show_default=False),

@@ -7,16 +7,12 @@ there are, on their threads, or on which of them was lost.
 
 from __future__ import annotations
 
-import socket
 import threading
-import time
-import warnings
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
-from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,12 +25,9 @@ from gal.models.adapters import as_local_model, copy_unfitted, fit_weighted, set
 from gal.models.parted import Floats32, PartColumn, PartedView, PartRows, Positions, ViewPart, in_parts
 from gal.models.registry import make_model
 from gal.threads import at_most
-from gal.warnings import ClusterWarning
 
 CONNECT = 10.0
 """Seconds to find the scheduler."""
-LOOK = 0.5
-"""Seconds between two looks at whether the scheduler is there."""
 Columns = Sequence[tuple[str, Sequence[str]]]
 """Names of columns, and their categories where they have some."""
 
@@ -46,9 +39,9 @@ class ClusterModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     in memory at a time. ``model``: a local model, or its name in ``gal.models.registry`` (with ``options``).
     Part i of a view belongs to shard i mod ``shards``; so many workers can fit side by side.
 
-    A view is a ``gal.models.PartedView`` (a node writes one for this model), an array or a frame. A fit that
-    loses a worker is repeated, up to ``attempts`` times in ``patience`` seconds. A fitted model predicts
-    without a cluster.
+    A view is a ``gal.models.PartedView`` (a node writes one for this model), an array or a frame; workers
+    must see the files of its parts. Where a worker is lost, Dask repeats what it did; a fit takes at most
+    ``patience`` seconds. A fitted model predicts without a cluster.
     """
 
     takes_parts: ClassVar[bool] = True
@@ -60,7 +53,6 @@ class ClusterModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         model: Any = "tabular",
         options: Mapping[str, Any] | None = None,
         shards: int = 8,
-        attempts: int = 3,
         patience: float = 600.0,
         random_state: int | None = None,
     ) -> None:
@@ -68,7 +60,6 @@ class ClusterModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self.model = model
         self.options = options
         self.shards = shards
-        self.attempts = attempts
         self.patience = patience
         self.random_state = random_state
 
@@ -81,12 +72,11 @@ class ClusterModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 
     def prepare(self, view: Any) -> Any:
         """A parted view whose shards stay where they are fitted; others are taken as they are."""
-        return HeldView(view, self._place()) if isinstance(view, PartedView) else view
+        return HeldView(view, self._shards()) if isinstance(view, PartedView) else view
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit all outputs of ``y``, (n,) or (n, K)."""
-        place = self._place()
-        held = X if isinstance(X, HeldView) else HeldView(_parted(X), place)
+        held = X if isinstance(X, HeldView) else HeldView(_parted(X), self._shards())
         residual = np.asarray(y, dtype=np.float64)
         if residual.shape[:1] != (held.shape[0],) or not np.isfinite(residual).all():
             raise ValueError(f"expected finite y for {held.shape[0]} rows, got y of shape {residual.shape}")
@@ -104,7 +94,7 @@ class ClusterModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         local = as_local_model(inner, self.n_outputs_, "cluster")
         set_seed(local, 0 if self.random_state is None else int(self.random_state))
         by_row = [residual] if sample_weight is None else [residual, weight]
-        found = held.over_shards("fit", fit_shard, by_row, self.columns_, local)
+        found = held.over_shards(fit_shard, by_row, self.columns_, local)
         sums = np.array([weight[places].sum() for places, _ in found])
         self.models_ = [fitted for _, fitted in found if fitted is not None]
         self.shares_ = sums[sums > 0] / sums.sum()
@@ -115,24 +105,18 @@ class ClusterModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         check_is_fitted(self)
         known = (self.columns_, self.models_, self.shares_)
         if isinstance(X, HeldView | PartedView):
-            held = X if isinstance(X, HeldView) else HeldView(X, Here(self.shards))
+            held = X if isinstance(X, HeldView) else HeldView(X, Shards(None, self.shards, self.patience))
             values = np.empty((held.shape[0], self.n_outputs_))
-            for places, predicted in held.over_shards("prediction", predict_shard, (), *known):
+            for places, predicted in held.over_shards(predict_shard, (), *known):
                 values[places] = predicted
         else:
             values = predict_shard(_codes(X, self.columns_, type(self).__name__), *known)
         return values[:, 0] if self.one_output_ else values
 
-    def _place(self) -> Here | Cluster:
-        for name in ("shards", "attempts"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
-                raise InvalidOptionError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if not self.patience > 0:
-            raise InvalidOptionError(f"patience must be more than 0 seconds, got {self.patience!r}")
-        if self.scheduler is None:
-            return Here(self.shards)
-        return Cluster(self.scheduler, int(self.shards), self.attempts, self.patience)
+    def _shards(self) -> Shards:
+        if not isinstance(self.shards, int) or self.shards < 1:
+            raise InvalidOptionError(f"shards must be a whole number of at least 1, got {self.shards!r}")
+        return Shards(self.scheduler, self.shards, self.patience)
 
 
 # What is computed of a shard
@@ -220,230 +204,108 @@ def _categories(column: Any) -> list[str]:
 class HeldView:
     """A parted view whose shards stay in the memory of workers for as long as this exists."""
 
-    def __init__(self, view: PartedView, place: Here | Cluster) -> None:
-        self.view, self.place = view, place
+    def __init__(self, view: PartedView, shards: Shards) -> None:
+        self.view, self._shards = view, shards
         self.shape = view.shape
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> HeldView:
-        return HeldView(self.view[rows], self.place)
+        return HeldView(self.view[rows], self._shards)
 
     def over_shards(
-        self, what: str, function: Callable[..., Any], by_row: Sequence[NDArray[Any]], *common: Any
+        self, function: Callable[..., Any], by_row: Sequence[NDArray[Any]], *common: Any
     ) -> list[tuple[Positions, Any]]:
         """Of each shard that has rows: places of its rows, and ``function(rows, *by_row, *common)``."""
-        shards: dict[int, list[PartRows]] = {}
+        parts: dict[int, list[PartRows]] = defaultdict(list)
         for one in self.view.parts():
-            shards.setdefault(one.number % self.place.shards, []).append(one)
-        asked = {number: _asked(parts, by_row) for number, parts in sorted(shards.items())}
-        values = self.place.compute(what, self.view, asked, function, common)
-        return [(one.places, value) for one, value in zip(asked.values(), values, strict=True)]
+            parts[one.number % self._shards.count].append(one)
+        found, asked = [], {}
+        for number, some in sorted(parts.items()):
+            places = np.concatenate([one.places for one in some])
+            inside = [(one.number, one.inside) for one in some]
+            asked[number] = (function, inside, *(one[places] for one in by_row), *common)
+            found.append(places)
+        return list(zip(found, self._shards.compute(self.view.whole, asked), strict=True))
 
 
-class ShardRows(NamedTuple):
-    """Which rows of a shard are asked for."""
+class Shards:
+    """The shards of one view: here, one in memory at a time, or in the workers behind a Dask scheduler."""
 
-    inside: list[tuple[int, Positions | None]]
-    """Numbers of parts, and positions in each; None: all of them."""
-    places: Positions
-    """Where these rows stand in the view."""
-    by_row: list[NDArray[Any]]
-
-
-def _asked(parts: Sequence[PartRows], by_row: Sequence[NDArray[Any]]) -> ShardRows:
-    places = np.concatenate([one.places for one in parts])
-    return ShardRows([(one.number, one.inside) for one in parts], places, [one[places] for one in by_row])
-
-
-class Here:
-    """Computes in this process, one shard in memory at a time."""
-
-    def __init__(self, shards: int) -> None:
-        self.shards = shards
-
-    def compute(
-        self,
-        what: str,  # noqa: ARG002
-        view: PartedView,
-        asked: Mapping[int, ShardRows],
-        function: Callable[..., Any],
-        common: tuple[Any, ...],
-    ) -> list[Any]:
-        """What the function makes of each shard."""
-        parts = {one.number: one.part for one in view.parts()}
-        return [
-            _work(function, {number: parts[number].read() for number, _ in one.inside}, one, common)
-            for one in asked.values()
-        ]
-
-
-class Cluster:
-    """The workers behind a Dask scheduler, and the shards of one view that they hold."""
-
-    def __init__(self, scheduler: str, shards: int, attempts: int, patience: float) -> None:
-        require("dask", f"the scheduler {scheduler}")
-        self.scheduler, self.shards = scheduler, shards
-        self._attempts, self._patience = attempts, patience
+    def __init__(self, scheduler: str | None, count: int, patience: float) -> None:
+        if scheduler is not None:
+            require("dask", f"the scheduler {scheduler}")
+        self.scheduler, self.count, self.patience = scheduler, count, patience
         self._lock = threading.Lock()
         self._client: Any = None
         self._held: dict[int, Any] = {}
         """By shard: the future of its parts."""
-        self._deadline = 0.0
 
-    def compute(
-        self,
-        what: str,
-        view: PartedView,
-        asked: Mapping[int, ShardRows],
-        function: Callable[..., Any],
-        common: tuple[Any, ...],
-    ) -> list[Any]:
-        """What the function makes of each shard; repeated on what is left where something was lost."""
+    def compute(self, view: PartedView, asked: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """What is made of each shard."""
+        parts: dict[int, dict[int, ViewPart]] = defaultdict(dict)
+        for one in view.parts():
+            parts[one.number % self.count][one.number] = one.part
+        if self.scheduler is None:
+            return [_work(load_parts(parts[number]), *one) for number, one in asked.items()]
+        from distributed import Client, wait
+
         with self._lock:
-            self._deadline = time.monotonic() + self._patience
-            for attempt in range(1, self._attempts + 1):
-                self._connect()
-                try:
-                    self._hold(view, [number for number in asked if number not in self._held])
-                    sent = self._send([common, *asked.values()])
-                    held = [self._held[number] for number in asked]
-                    return self._results(
-                        [
-                            self._client.submit(_work, function, *one, sent[0], pure=False)
-                            for one in zip(held, sent[1:], strict=True)
-                        ]
-                    )
-                except Exception as error:
-                    if not _is_loss(error):
-                        raise
-                    self._held.clear()
-                    if self._client.status != "running" or not _listens(self.scheduler):
-                        self._close()
-                        raise self._unreachable(error) from error
-                    said = f"cluster {self.scheduler}, {what}, attempt {attempt} of {self._attempts}: "
-                    said += f"a worker was lost ({type(error).__name__}: {error!s:.200})"
-                    if attempt == self._attempts or time.monotonic() > self._deadline:
-                        self._close()
-                        raise ClusterError(f"{said}. Look at the workers' logs") from error
-                    warnings.warn(f"{said}; it is repeated on what is there", ClusterWarning, stacklevel=4)
-        raise AssertionError("attempts is at least 1")
+            try:
+                if self._client is None:
+                    how = {"set_as_default": False, "name": "gal", "direct_to_workers": False}
+                    self._client = Client(self.scheduler, timeout=CONNECT, **how)
+                    weakref.finalize(self, _close, self._client).atexit = False
+                submit = self._client.submit
+                for number in asked:
+                    if number not in self._held:
+                        self._held[number] = submit(load_parts, parts[number], pure=False)
+                tasks = [submit(_work, self._held[number], *one, pure=False) for number, one in asked.items()]
+                with self._client.as_current():
+                    wait(tasks, timeout=self.patience)
+                return list(self._client.gather(tasks))
+            except FileNotFoundError as error:
+                raise ClusterError(
+                    f"workers of {self.scheduler} do not see {error.filename!r}: keep this node's home in a "
+                    "folder that all workers see under the same path"
+                ) from error
+            except Exception as error:
+                kinds = (CancelledError, TimeoutError, OSError)
+                if not isinstance(error, kinds) and not type(error).__module__.startswith("distributed"):
+                    raise  # the fit itself is wrong
+                self._held.clear()
+                client, self._client = self._client, None
+                if client is not None:
+                    _close(client)
+                raise ClusterError(
+                    f"the scheduler {self.scheduler} cannot be reached, lost its workers or took more than "
+                    f"{self.patience:g} s ({type(error).__name__}: {error!s:.200}). Look at its logs, start "
+                    "it again, or correct scheduler under [model.options] in node.toml"
+                ) from error
 
-    def _hold(self, view: PartedView, missing: Sequence[int]) -> None:
-        """Let workers load these shards; where they cannot see the files, their content is sent, once."""
-        parts: dict[int, dict[int, ViewPart]] = {number: {} for number in missing}
-        for one in view.whole.parts():
-            if one.number % self.shards in parts:
-                parts[one.number % self.shards][one.number] = one.part
-        on_disk = [number for number in missing if all(one.path for one in parts[number].values())]
-        loads = {number: self._client.submit(load_parts, parts[number], pure=False) for number in on_disk}
-        seen = self._results([self._client.submit(bool, one, pure=False) for one in loads.values()])
-        for number in missing:
-            if dict(zip(on_disk, seen, strict=True)).get(number):
-                self._held[number] = loads[number]
-            else:
-                content = {
-                    at: one if one.values is not None else one.with_content()
-                    for at, one in parts[number].items()
-                }
-                self._held[number] = self._client.submit(load_parts, *self._send([content]), pure=False)
-                self._results([self._client.submit(bool, self._held[number], pure=False)])
-
-    def _send(self, data: list[Any]) -> list[Any]:
-        """Put data into the memory of workers."""
-        left = max(1.0, self._deadline - time.monotonic())
-        return list(self._client.scatter(data, hash=False, timeout=left))
-
-    def _results(self, tasks: list[Any]) -> list[Any]:
-        """Of all tasks, in their order; TimeoutError after the deadline, or where the scheduler is gone."""
-        ended = threading.Semaphore(0)
-        for one in tasks:
-            one.add_done_callback(lambda _: ended.release())
-        while not all(one.done() for one in tasks):
-            ended.acquire(timeout=LOOK)
-            if self._client.status != "running" or time.monotonic() > self._deadline:
-                raise TimeoutError(f"it took more than {self._patience:g} s, or the scheduler is gone")
-        return list(self._client.gather(tasks))
-
-    def _connect(self) -> None:
-        if self._client is not None:
-            return
-        from distributed import Client
-
-        until = time.monotonic() + CONNECT
-        while not _listens(self.scheduler):
-            if time.monotonic() > until:  # a client that finds nobody would take 20 seconds more to end
-                raise self._unreachable("nobody listens there")
-            time.sleep(min(LOOK, CONNECT))
-        options = {"set_as_default": False, "name": "gal", "direct_to_workers": False}
-        try:
-            self._client = Client(self.scheduler, timeout=CONNECT, **options)
-        except (OSError, ValueError, TimeoutError) as error:
-            raise self._unreachable(error) from error
-        weakref.finalize(self, _close_later, self._client).atexit = False
-
-    def _unreachable(self, why: object) -> ClusterError:
-        return ClusterError(
-            f"the scheduler {self.scheduler} cannot be reached: {why or type(why).__name__}. Start it, or "
-            "correct scheduler under [model.options] in node.toml"
-        )
-
-    def _close(self) -> None:
-        self._held.clear()
-        client, self._client = self._client, None
-        _close_later(client)
-
-
-# What workers do
 
 _ONE_AT_A_TIME = threading.Lock()
 """Limits of threads hold for a whole process: two fits at once would lift each other's."""
 
 
 def load_parts(parts: Mapping[int, ViewPart]) -> dict[int, Floats32]:
-    """The rows of these parts, to be kept here; nothing where the files cannot be seen."""
-    try:
-        return {number: part.read() for number, part in parts.items()}
-    except (FileNotFoundError, PermissionError):
-        return {}
+    """The rows of these parts, to be kept by a worker."""
+    return {number: part.read() for number, part in parts.items()}
 
 
 def _work(
-    function: Callable[..., Any], held: Mapping[int, Floats32], asked: ShardRows, common: tuple[Any, ...]
+    held: Mapping[int, Floats32],
+    function: Callable[..., Any],
+    inside: Sequence[tuple[int, Positions | None]],
+    *rest: Any,
 ) -> Any:
     """What a function makes of some rows of a shard, with one thread."""
-    if not held:  # a worker that was lost had seen the files, and this one does not
-        raise ConnectionError("the files of the parts cannot be seen by all workers")
-    rows = [held[number] if at is None else held[number][at] for number, at in asked.inside]
+    rows = [held[number] if at is None else held[number][at] for number, at in inside]
     with _ONE_AT_A_TIME, at_most(1):
-        return function(np.concatenate(rows), *asked.by_row, *common)
+        return function(np.concatenate(rows), *rest)
 
 
-def _is_loss(error: BaseException) -> bool:
-    """Whether the cluster lost something; else the fit itself is wrong."""
-    kinds = (CancelledError, TimeoutError, ConnectionError)
-    return isinstance(error, kinds) or type(error).__module__.startswith("distributed")
-
-
-def _listens(scheduler: str) -> bool:
-    """Whether somebody is at this address."""
-    from distributed.comm import get_address_host_port
-
-    if not scheduler.startswith(("tcp://", "tls://")):
-        return True
-    try:
-        socket.create_connection(get_address_host_port(scheduler), CONNECT).close()
-    except OSError:
-        return False
-    return True
-
-
-def _close_later(client: Any) -> None:
+def _close(client: Any) -> None:
     """Close a connection beside what is done now: in the thread that serves it that would wait for itself."""
-
-    def close() -> None:
-        with suppress(Exception):
-            client.close()
-
-    threading.Thread(target=close, name="end of a connection", daemon=True).start()
+    threading.Thread(target=client.close, name="end of a connection", daemon=True).start()

@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -53,12 +53,11 @@ class PartColumn:
 
 @dataclass(frozen=True, eq=False)
 class ViewPart:
-    """Consecutive rows: a Parquet file, its content where the reader cannot see the file, or numbers."""
+    """Consecutive rows: a Parquet file, or numbers."""
 
     n_rows: int
     path: str = ""
     digest: str = ""
-    content: bytes | None = None
     values: Floats32 | None = None
 
     def read(self) -> Floats32:
@@ -68,29 +67,19 @@ class ViewPart:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        table = pq.read_table(pa.BufferReader(self.read_bytes()))
-        found = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
-        for j, column in enumerate(table.columns):
-            with np.errstate(over="ignore"):
-                found[:, j] = column.to_numpy()  # of whole numbers with nulls it makes floats with NaN
-        found[np.isinf(found)] = np.nan
-        if found.shape[0] != self.n_rows:
-            raise LocalModelError(f"the part {self.path!r} has {found.shape[0]} rows, expected {self.n_rows}")
-        return found
-
-    def read_bytes(self) -> bytes:
-        """The file as it was written; an error where it is another one now."""
-        content = Path(self.path).read_bytes() if self.content is None else self.content
+        content = Path(self.path).read_bytes()
         if hashlib.sha256(content).hexdigest() != self.digest:
             raise LocalModelError(
                 f"the part {self.path!r} is not the file that was written when the version began: "
                 "learn a new version"
             )
-        return content
-
-    def with_content(self) -> ViewPart:
-        """The same part to be sent to whoever cannot see the file."""
-        return replace(self, content=self.read_bytes())
+        table = pq.read_table(pa.BufferReader(content))
+        found = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
+        for j, column in enumerate(table.columns):
+            with np.errstate(over="ignore"):
+                found[:, j] = column.to_numpy()  # of whole numbers with nulls it makes floats with NaN
+        found[np.isinf(found)] = np.nan
+        return found
 
 
 class PartRows(NamedTuple):
@@ -119,10 +108,6 @@ class PartedView:
 
     def __len__(self) -> int:
         return self.shape[0]
-
-    def __repr__(self) -> str:
-        n_rows, n_columns = self.shape
-        return f"PartedView({n_rows} rows x {n_columns} columns in {len(self._parts)} parts)"
 
     def __getitem__(self, rows: Any) -> Self:
         every = np.arange(len(self)) if self._rows is None else self._rows
@@ -189,7 +174,10 @@ def open_parts(manifest: Path) -> PartedView:
         facts = json.loads(manifest.read_bytes())
         if facts["parted view"] != 1:
             raise InvalidInputError(f"{str(manifest)!r} is of format {facts['parted view']!r}, expected 1")
-        columns = [PartColumn(one["name"], _categories(one["categories"])) for one in facts["columns"]]
+        columns = [
+            PartColumn(one["name"], None if one["categories"] is None else tuple(one["categories"]))
+            for one in facts["columns"]
+        ]
         beside = manifest.absolute().parent
         parts = [ViewPart(one["rows"], str(beside / one["file"]), one["sha256"]) for one in facts["parts"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -211,7 +199,3 @@ def in_parts(values: Floats32, columns: Sequence[PartColumn], part_rows: int = P
         ViewPart(len(one), values=one) for one in (values[start : start + part_rows] for start in starts)
     ]
     return PartedView(columns, parts)
-
-
-def _categories(found: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if found is None else tuple(found)
