@@ -116,15 +116,6 @@ def joined(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
-def test_prose_has_lines_of_at_most_110_characters(page: Path) -> None:
-    """Tables and pictures are as long as they are."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert [
-        line for line in text.splitlines() if len(line) > 110 and not line.startswith(("|", "![", "<!--"))
-    ] == []
-
-
 def test_generated_parts_are_replaced_and_the_rest_is_kept(tmp_path: Path) -> None:
     (tmp_path / "uci.md").write_text("# Title\n\n- said\n\n## 8 organizations\n\n| a |\n")
     page = "by hand\n<!-- results: uci -->\nold\n<!-- end of results -->\nmore\n"
