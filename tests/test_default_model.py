@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pkgutil
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -22,10 +20,9 @@ from gal.core.requests import FitRequest, Target, Terms
 from gal.core.rows import all_rows, with_probes
 from gal.engine.organization import fit_locally
 from gal.models import TabularModel, check_local_model
-from gal.models.tabular import TableEncoder, histogram_trees, prepared_table, table_encoder
+from gal.models.tabular import TableEncoder, prepared_table, table_encoder
 from gal.models.tabular.column_values import MAX_CATEGORIES
 from gal.models.tabular.histogram_trees import Trees
-from gal.models.tabular.table_encoder import BEND
 from gal.models.tabular.tabular_model import ridge
 
 Floats = NDArray[np.float64]
@@ -182,10 +179,6 @@ class TestArrays:
         assert codes.tobytes() == two.codes(pd.DataFrame(table)).tobytes()
         assert one.wide(codes).tobytes() == two.wide(codes).tobytes()
 
-    def test_categories_are_found_in_an_array(self) -> None:
-        encoder = TableEncoder().fit(pd.DataFrame({"x": pd.Series([2, 1, 2], dtype="category")}))
-        np.testing.assert_array_equal(encoder.codes(np.array([[2], [1], [3]]))[:, 0], [1, 0, np.nan])
-
 
 class TestPreparedTables:
     """What is at hand changes nothing but the time."""
@@ -212,21 +205,6 @@ class TestPreparedTables:
             TabularModel(random_state=0).fit(TabularModel().prepare(X), y).predict(X), plain.predict(X)
         )
 
-    def test_columns_are_encoded_and_binned_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        X, y = mixed_table()
-        prepared = TabularModel().prepare(X)
-        self.fitted(prepared, slice_of(560), y, None).predict(prepared)
-
-        def again(*_: Any, **__: Any) -> None:
-            raise AssertionError("this was known")
-
-        monkeypatch.setattr(TableEncoder, "fit", again)
-        monkeypatch.setattr(TableEncoder, "codes", again)
-        monkeypatch.setattr(TableEncoder, "wide", again)
-        monkeypatch.setattr(histogram_trees.BinnedTable, "of", again)
-        monkeypatch.setattr(TableEncoder, "_seal", again)
-        self.fitted(prepared, slice_of(560), y**2, None).predict(prepared)
-
     @pytest.mark.parametrize("weighted", [False, True])
     def test_fitted_rows_are_not_predicted_again(
         self, monkeypatch: pytest.MonkeyPatch, weighted: bool
@@ -248,24 +226,6 @@ class TestPreparedTables:
         np.testing.assert_array_equal(at_once, model.predict(prepared))
         assert predicted == [100, 2200]
         np.testing.assert_array_equal(at_once, model.predict(X))
-
-    def test_stored_models_of_several_rounds_share_codes_and_bins(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        X, y = mixed_table()
-        prepared, codes, sizes = TabularModel().prepare(X), TableEncoder.codes, []
-        models = [copy.deepcopy(self.fitted(prepared, slice_of(560), y**k, None)) for k in (1, 2, 3)]
-
-        def counted(self: TableEncoder, table: Any) -> Floats:
-            sizes.append(len(table))
-            return codes(self, table)
-
-        monkeypatch.setattr(TableEncoder, "codes", counted)
-        new = TabularModel().prepare(X.sample(frac=1.0, random_state=0))
-        for one in models:
-            one.predict(new)
-        assert sizes == [600]
-        assert len(new.columns._coded) == 1
 
     def test_other_columns_than_those_that_were_fitted_are_refused(self) -> None:
         X, y = mixed_table()
@@ -309,17 +269,6 @@ class TestRidge:
             coded.linear(coefficients, intercepts), whole.predict(encoder.wide(codes)), atol=1e-9
         )
 
-    def test_some_of_very_many_rows_are_enough(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        encoder, _, target, _ = self.problem()
-        monkeypatch.setattr(prepared_table, "RIDGE_ROWS", 300)
-        monkeypatch.setattr(prepared_table, "RIDGE_ROWS_PER_COLUMN", 1)
-        X = mixed_table()[0]
-        half, alone = (
-            ridge(TabularModel().prepare(table).coded(encoder), y, None, 1.0)
-            for table, y in ((X, target), (X[::2], target[::2]))
-        )
-        np.testing.assert_allclose(half[0], alone[0], atol=1e-9)
-
     def test_memory_does_not_grow_with_the_wide_matrix(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(table_encoder, "BLOCK", 2**14)
         n = 40_000
@@ -337,47 +286,12 @@ class TestRidge:
         assert TabularModel().fit(x, y).trees_ == []
         assert TabularModel().fit(x, y).score(x, y) > 0.85
 
-    def test_two_values_cannot_bend(self) -> None:
-        table = pd.DataFrame({"x": [0.0, 1.0, 1.0, 0.0, np.nan]})
-        assert TableEncoder().fit(table).width == 1
-
-    def test_bends_are_uncorrelated_with_the_line(self) -> None:
-        table = pd.DataFrame({"x": np.random.default_rng(0).exponential(size=500)})
-        encoder = TableEncoder().fit(table)
-        wide = encoder.wide(encoder.codes(table))
-        assert wide.shape == (500, 4)
-        np.testing.assert_allclose(wide.mean(axis=0), 0, atol=1e-12)
-        np.testing.assert_allclose(wide[:, 0] @ wide[:, 1:], 0, atol=1e-9)
-        np.testing.assert_allclose(wide.std(axis=0), [1.0, *[BEND] * 3])
-
-    def test_more_columns_than_rows(self) -> None:
-        rng = np.random.default_rng(0)
-        assert np.isfinite(TabularModel().fit(rng.normal(size=(5, 50)), rng.normal(size=5)).coef_).all()
-
 
 class TestTrees:
     def test_small_tables_get_none(self) -> None:
         X, y = mixed_table(TabularModel().min_rows)
         assert TabularModel().fit(X[:-1], y[:-1]).trees_ == []
         assert len(TabularModel().fit(X, y).trees_) == 1
-
-    @pytest.mark.parametrize(("n", "leaves"), [(600, 3), (1000, 5), (10_000, 15)])
-    def test_small_tables_get_small_ones(self, n: int, leaves: int) -> None:
-        x = np.random.default_rng(0).uniform(-1, 1, (n, 2))
-        (fitted,) = TabularModel().fit(x, x[:, 0] * x[:, 1]).trees_
-        assert max(one.nodes["is_leaf"].sum() for one in fitted.predictors) == leaves
-
-    @pytest.mark.parametrize(("outputs", "trees", "rate"), [(1, 5, 0.15), (2, 5, 0.15), (3, 2, 0.25)])
-    def test_several_outputs_get_fewer_with_a_larger_rate_unless_told(
-        self, outputs: int, trees: int, rate: float
-    ) -> None:
-        X, y = np.random.default_rng(0).normal(size=(2, 600, outputs))
-        for given, expected in ((None, trees), (4, 4)):
-            model = TabularModel(max_iter=given).fit(X, y)
-            assert [len(one.predictors) for one in model.trees_] == [expected] * outputs
-            assert model.n_iter_ == 1 + expected
-        one, other = (TabularModel(learning_rate=given).fit(X, y).predict(X) for given in (None, rate))
-        np.testing.assert_array_equal(one, other)
 
     @pytest.mark.parametrize("wrapped", [False, True], ids=["as it is", "in a pipeline"])
     @pytest.mark.parametrize(("outputs", "trees"), [(1, 10), (2, 10), (3, 2)])
@@ -403,15 +317,6 @@ class TestTrees:
                     coarse = target == "random" and not told
                     assert coarse == (fitted.max_leaf_nodes == 8)
             assert len(models) == (2 if target == "probe" else 1)
-
-    def test_a_coarse_target_does_not_make_larger_trees(self) -> None:
-        model = TabularModel(max_leaf_nodes=4)
-        model.goes_beyond(1, random=True)
-        assert (model.max_iter, model.max_leaf_nodes) == (1, 4)
-
-    def test_none_on_request(self) -> None:
-        X, y = mixed_table(50)
-        assert TabularModel(max_iter=0, min_rows=0).fit(X, y).trees_ == []
 
     def test_they_find_what_columns_say_together(self) -> None:
         x = np.random.default_rng(0).uniform(-1, 1, (4000, 2))
@@ -458,11 +363,3 @@ def test_is_a_local_model_by_contract() -> None:
 @pytest.mark.parametrize("model", [TabularModel(), TabularModel(min_rows=10)], ids=["ridge", "with trees"])
 def test_is_a_scikit_learn_estimator(model: TabularModel) -> None:
     check_estimator(model, on_skip=None)
-
-
-@pytest.mark.parametrize("stored", [TabularModel, TableEncoder])
-def test_stored_models_find_it_where_it_always_was(stored: type) -> None:
-    """Files name classes; releases before this one have them in one module."""
-    name = f"gal.models.tabular.{stored.__name__}"
-    assert f"{stored.__module__}.{stored.__qualname__}" == name
-    assert pkgutil.resolve_name(name) is stored

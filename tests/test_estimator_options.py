@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from gal import GALClassifier, GALRegressor
 from gal.core.line_search import ExactSearch, LBFGSSearch
-from gal.core.losses import AbsoluteError, MultinomialLogLoss, QuantileError, SquaredError
+from gal.core.losses import AbsoluteError, SquaredError
 from gal.core.task import Task
 from gal.core.weights import SoftmaxAdamWeights, UniformWeights
 from gal.engine.labels import class_labels, regression_labels
@@ -38,13 +38,6 @@ def test_robust_losses_forgive_outliers(loss: str) -> None:
     assert np.abs(robust.predict(X) - clean).mean() < 0.5 * np.abs(squared.predict(X) - clean).mean()
 
 
-def test_quantile_loss_covers_its_share() -> None:
-    X, y = health(400)
-    for quantile in (0.2, 0.8):
-        model = regressor(loss=QuantileError(quantile), rounds=10).fit(X, y)
-        assert np.mean(y < model.predict(X)) == pytest.approx(quantile, abs=0.05)
-
-
 def test_poisson_loss_predicts_positive_means() -> None:
     X, y = health(300)
     counts = np.random.default_rng(0).poisson(np.exp(0.5 * y))
@@ -61,12 +54,6 @@ def squared_value(y: Floats, output: Floats) -> Floats:
 
 def squared_gradient(y: Floats, output: Floats) -> Floats:
     return output - y
-
-
-def test_a_pair_of_functions_is_a_loss() -> None:
-    X, y = health()
-    own = regressor(loss=(squared_value, squared_gradient), rounds=10).fit(X, y)
-    assert own.score(X, y) > 0.95
 
 
 def test_a_pair_of_functions_is_a_loss_for_classes_too() -> None:
@@ -118,11 +105,6 @@ def test_the_paper_preset_is_the_authors_algorithm() -> None:
     assert len(task.rows.fit) == len(task.rows.search) == len(X)
     assert (task.stopping.min_rate, task.stopping.patience, task.stopping.plateau) == (None, None, None)
     np.testing.assert_allclose(task.first_output, y.mean())
-
-
-def test_the_paper_preset_has_two_outputs_for_two_classes() -> None:
-    _, y = ill()
-    assert task_of(classifier(preset="paper"), y).loss == MultinomialLogLoss(2)
 
 
 def test_what_is_given_wins_over_the_preset() -> None:

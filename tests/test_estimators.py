@@ -10,33 +10,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 from sklearn.compose import make_column_selector
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 
 from gal import GALRegressor
 from gal.core.contributions import NOTHING
-from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
 from gal.errors import InvalidColumnsError, InvalidInputError, LocalModelError
-from gal.models import TabularModel
 from gal.warnings import SharedColumnsWarning
 from small_tables import PARTS, Floats, classifier, health, ill, regressor, stages
 
 # --- scikit-learn citizens
-
-
-def test_pipeline_gives_what_its_steps_give() -> None:
-    X, y = health()
-    scaled = StandardScaler().set_output(transform="pandas")
-    piped = Pipeline([("scale", scaled), ("gal", regressor())]).fit(X, y)
-    by_hand = regressor().fit(clone(scaled).fit_transform(X), y)
-    np.testing.assert_array_equal(piped.predict(X), by_hand.predict(clone(scaled).fit_transform(X)))
 
 
 def test_grid_search_reaches_rounds_and_the_local_model() -> None:
@@ -55,15 +42,6 @@ def test_cross_val_score_of_two_organizations_beats_the_label_holder_alone() -> 
     assert together.mean() > alone.mean() + 0.02
 
 
-def test_clone_has_the_parameters_and_nothing_learned() -> None:
-    X, y = health()
-    fitted = regressor(rounds=3).fit(X, y)
-    copied = clone(fitted)
-    assert copied.get_params(deep=False).keys() == fitted.get_params(deep=False).keys()
-    assert copied.rounds == 3
-    assert not hasattr(copied, "ensemble_")
-
-
 def test_a_pickled_estimator_predicts_the_same() -> None:
     X, y = stages()
     fitted = classifier().fit(X, y)
@@ -77,13 +55,6 @@ def test_fitting_again_forgets() -> None:
     other, _ = ill(seed=5)
     model = regressor().fit(other, np.arange(len(other), dtype=float))
     np.testing.assert_array_equal(model.fit(X, y).predict(X), regressor().fit(X, y).predict(X))
-
-
-def test_the_users_own_objects_are_not_fitted() -> None:
-    X, y = health()
-    mine = Ridge()
-    regressor(local_models={"bank": mine}).fit(X, y)
-    assert not hasattr(mine, "coef_")
 
 
 @pytest.mark.parametrize("kind", [regressor, classifier])
@@ -145,23 +116,6 @@ def test_columns_can_be_chosen_in_many_ways(bank: Any, lab: Any) -> None:
     np.testing.assert_allclose(chosen.predict(X), expected.predict(X), rtol=1e-5, atol=1e-5)
 
 
-def test_one_column_can_be_given_by_itself() -> None:
-    X, y = health()
-    model = regressor(organizations={"bank": "income", "lab": 2}).fit(X, y)
-    assert model.columns_ == {"bank": [0], "lab": [2]}
-
-
-def test_selectors_by_type_find_text_columns() -> None:
-    X, y = health()
-    X["city"] = np.where(X["pulse"] > 0, "Rome", "Oslo")
-    numbers, others = (
-        make_column_selector(dtype_include="number"),
-        make_column_selector(dtype_exclude="number"),
-    )
-    model = regressor(organizations={"a": numbers, "b": others}, local_models=None).fit(X, y)
-    assert model.columns_ == {"a": [0, 1, 2, 3], "b": [4]}
-
-
 def test_an_organization_sees_only_its_own_columns() -> None:
     X, y = health()
     model = regressor(organizations={"bank": ["income"], "lab": ["sugar"]}).fit(X, y)
@@ -179,23 +133,6 @@ def test_columns_are_found_by_name_in_another_order() -> None:
     )
 
 
-def test_one_organization_may_have_all_columns() -> None:
-    X, y = health()
-    model = regressor(organizations={"all": slice(None)}).fit(X, y)
-    assert model.columns_ == {"all": [0, 1, 2, 3]}
-    assert model.label_holder_ == "all"
-    assert [one.weights["all"] for one in model.rounds_] == [1.0] * len(model.rounds_)
-
-
-def test_numbered_frame_columns_are_positions() -> None:
-    X, y = health()
-    numbered = X.set_axis(range(4), axis=1)
-    parts = {"bank": [0, 1], "lab": [2, 3]}
-    model = regressor(organizations=parts).fit(numbered, y)
-    array = regressor(organizations=parts).fit(X.to_numpy(), y)
-    np.testing.assert_array_equal(model.predict(numbered), array.predict(X.to_numpy()))
-
-
 # --- labels
 
 
@@ -207,17 +144,6 @@ def test_classes_of_text_come_back_as_text() -> None:
     assert model.score(X, y) > 0.9
     np.testing.assert_array_equal(model.predict(X) == "well", model.decision_function(X) > 0)
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
-
-
-def test_two_classes_need_one_output_and_three_need_three() -> None:
-    X, two = ill()
-    _, three = stages()
-    assert isinstance(classifier().fit(X, two)._loss, BinaryLogLoss)
-    model = classifier().fit(X, three)
-    assert isinstance(model._loss, MultinomialLogLoss)
-    assert model.predict_proba(X).shape == model.decision_function(X).shape == (len(X), 3)
-    np.testing.assert_array_equal(model.predict(X), model.classes_[model.decision_function(X).argmax(axis=1)])
-    assert model.score(X, three) > 0.75
 
 
 @pytest.mark.parametrize("local", [Ridge(), SVR(), None], ids=["several at once", "one by one", "default"])
@@ -268,17 +194,6 @@ def test_missing_values_and_categories_are_taken_by_the_default_model() -> None:
     without_city = GALRegressor({"bank": ["income", "debt"], "lab": parts["lab"]}, random_state=0).fit(X, y)
     assert model.score(X, y) > 0.8
     assert model.score(X, y) > without_city.score(X, y) + 0.3
-
-
-def test_unseen_categories_count_as_missing() -> None:
-    X, y = mixed()
-    model = GALRegressor({"bank": ["income", "city"], "lab": ["sugar", "grade"]}, random_state=0).fit(X, y)
-    unseen, missing = X.copy(), X.copy()
-    unseen["city"], missing["city"] = "Atlantis", None
-    unseen["grade"] = pd.Categorical(["z"] * len(X))
-    missing["grade"] = pd.Categorical([None] * len(X), categories=["a", "b"])
-    np.testing.assert_allclose(model.predict(unseen), model.predict(missing))
-    assert not np.allclose(model.predict(unseen), model.predict(X))
 
 
 # --- what a fit says about itself
@@ -430,40 +345,6 @@ def test_rows_that_an_organization_does_not_know(fitted: GALRegressor, rows: Any
     np.testing.assert_array_equal(partly[~mask], fitted.predict(X)[~mask])
 
 
-@pytest.mark.parametrize("as_array", [False, True])
-def test_values_of_rows_that_are_not_known_do_not_matter(as_array: bool) -> None:
-    X, y = health()
-    gone = X.copy()
-    gone.loc[:1, ["sugar", "pulse"]] = np.nan
-    if as_array:
-        model = regressor(organizations={"bank": [0, 1], "lab": [2, 3]}).fit(X.to_numpy(), y)
-        expected = model.predict(X.to_numpy(), missing={"lab": [0, 1]})
-        found = model.predict(gone.to_numpy(), missing={"lab": [0, 1]})
-    else:
-        model = regressor().fit(X, y)
-        expected, found = (
-            model.predict(X, missing={"lab": [0, 1]}),
-            model.predict(gone, missing={"lab": [0, 1]}),
-        )
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_rows_may_all_be_unknown(fitted: GALRegressor) -> None:
-    X, _ = health()
-    everything = fitted.predict(X, missing={"lab": np.ones(len(X), dtype=bool)})
-    np.testing.assert_array_equal(everything, fitted.predict(X, missing=["lab"]))
-
-
-def test_probabilities_without_an_organization() -> None:
-    X, y = ill()
-    model = classifier().fit(X, y)
-    without = model.predict_proba(X, missing=["bank"])
-    np.testing.assert_allclose(without.sum(axis=1), 1.0)
-    np.testing.assert_array_equal(without[:, 1] > 0.5, model.decision_function(X, missing=["bank"]) > 0)
-    np.testing.assert_array_equal(model.predict(X, missing=["bank"]) == "well", without[:, 1] > 0.5)
-    assert log_loss(y, without) > log_loss(y, model.predict_proba(X))
-
-
 def test_missing_names_must_be_known(fitted: GALRegressor) -> None:
     X, _ = health()
     with pytest.raises(InvalidInputError, match=r"missing names 'shop', but the organizations are bank, lab"):
@@ -498,10 +379,3 @@ def test_observers_hear_of_each_round_once_in_order(capsys: pytest.CaptureFixtur
     assert heard == list(range(1, len(heard) + 1))
     assert len(heard) == len(model.rounds_)
     assert capsys.readouterr() == ("", "")
-
-
-def test_pipelines_are_local_models() -> None:
-    X, y = health()
-    local = make_pipeline(StandardScaler(), Ridge())
-    model = regressor(local_models={"bank": local, "lab": TabularModel(alpha=3.0)}).fit(X, y)
-    assert model.score(X, y) > 0.9

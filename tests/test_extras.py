@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +11,7 @@ import pytest
 from bare import Bare, bare
 from doc_examples import examples
 from gal.cli.app import COMMANDS
-from gal.errors import MissingExtraError
-from gal.extras import EXTRAS, extra_of, is_installed, require
+from gal.extras import EXTRAS
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKED = tuple(module.split(".")[0] for packages in EXTRAS.values() for module in packages)
@@ -71,23 +68,6 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
     assert all(extra in everything for extra in (*EXTRAS, "bench"))
     needed = " ".join(project["dependencies"])
     assert not [package for packages in EXTRAS.values() for package in packages.values() if package in needed]
-
-
-def test_what_is_missing_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(EXTRAS, "node", {"json": "json", "no_such_package": "no-such"})
-    with pytest.raises(
-        MissingExtraError, match=r"^a test needs the package 'no-such': pip install 'gal-learn\[node\]'.$"
-    ):
-        require("node", "a test")
-    monkeypatch.setitem(EXTRAS, "node", {"json": "json"})
-    require("node", "a test")
-
-
-def test_packages_know_their_extra() -> None:
-    assert (extra_of("pyarrow.parquet"), extra_of("torch"), extra_of("numpy")) == ("node", "deep", None)
-    assert is_installed("json")
-    assert not is_installed("no_such_package")
-    assert not is_installed("no_such_package.below")
 
 
 def test_the_readme_runs_without_extras(without_extras: Bare, tmp_path: Path) -> None:
@@ -165,35 +145,3 @@ else:
         one.endswith("needs the package 'grpcio': pip install 'gal-learn[node]'.") for one in sentences
     )
     assert not list(tmp_path.iterdir())
-
-
-def test_sizes_are_those_of_what_each_extra_adds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """``make sizes``, in an environment of four distributions."""
-    needs = {
-        "gal-learn": ["numbers", 'Large[fast]; extra == "node"', 'absent; extra == "deep"'],
-        "numbers": ['unused; sys_platform == "nowhere"'],
-        "large": ["numbers", 'quick; extra == "fast"'],
-        "quick": [],
-    }
-    for size, (name, wanted) in enumerate(needs.items(), 1):
-        folder = tmp_path / f"{name.replace('-', '_')}-1.dist-info"
-        folder.mkdir()
-        lines = [
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1",
-            *(f"Requires-Dist: {one}" for one in wanted),
-        ]
-        extras = "Provides-Extra: node\nProvides-Extra: deep\n" if name == "gal-learn" else ""
-        (folder / "METADATA").write_text("\n".join(lines) + "\n" + extras)
-        for file in ("data.bin", "one.pyc"):  # only what is there counts, from Python 3.12 on
-            (tmp_path / f"{name}-{file}").touch()
-        (folder / "RECORD").write_text(f"{name}-data.bin,,{size}000000\n{name}-one.pyc,,\n")
-    script = runpy.run_path(str(ROOT / ".ci" / "install_sizes.py"))
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    script["main"]()
-    assert [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()] == [
-        "base 3 MB in 2 distributions: numbers 2, gal-learn 1",
-        "node 7 MB in 2 distributions: quick 4, large 3",
-        "deep not installed: absent",
-    ]

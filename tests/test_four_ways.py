@@ -63,16 +63,6 @@ def dates(rng: np.random.Generator, n: int) -> Columns:
     return numbers(rng, n) | {"c": days.strftime("%Y-%m-%d"), "b": _words(rng, n)}
 
 
-def moments(rng: np.random.Generator, n: int) -> Columns:
-    moment = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(10**8, size=n), unit="s")
-    written = pd.Series(moment.strftime("%Y-%m-%d %H:%M:%S"))
-    return numbers(rng, n) | {"a": _some_missing(rng, written), "d": moment.strftime("%H:%M:%S")}
-
-
-def truths(rng: np.random.Generator, n: int) -> Columns:
-    return {"a": rng.random(n) < 0.5, "b": np.ones(n), "c": rng.integers(5, size=n), "d": rng.random(n) < 0.2}
-
-
 def as_people_write(rng: np.random.Generator, n: int) -> Columns:
     days = pd.Timestamp("2019-01-01") + pd.to_timedelta(rng.integers(1500, size=n), unit="D")
     return {
@@ -103,10 +93,6 @@ def two(signal: Any) -> Any:
     return (signal > 0).astype(int)
 
 
-def two_floats(signal: Any) -> Any:
-    return (signal > 0).astype(float)
-
-
 def yes_no(signal: Any) -> Any:
     return np.where(signal > 0.3, "yes", "no")
 
@@ -115,26 +101,14 @@ def three(signal: Any) -> Any:
     return np.array(["low", "middle", "high"])[np.digitize(signal, [-0.7, 0.7])]
 
 
-def counts(signal: Any) -> Any:
-    return np.round(10 * signal - 10 * signal.min()).astype(int)
-
-
 TABLES: dict[str, tuple[Callable[..., Columns], Callable[[Any], Any], int]] = {
     "numbers": (numbers, number, 150),
     "numbers, too few to judge": (numbers, number, 40),
     "numbers, two classes": (numbers, two, 150),
-    "numbers, two classes stored as floats": (numbers, two_floats, 150),
-    "numbers, counts": (numbers, counts, 150),
-    "categories": (categories, number, 150),
     "categories, three classes": (categories, three, 200),
-    "missing values": (gaps, number, 150),
     "missing values, yes and no": (gaps, yes_no, 150),
     "dates": (dates, number, 150),
-    "dates and times": (moments, three, 200),
-    "as people write": (as_people_write, number, 150),
     "as people write, three classes": (as_people_write, three, 200),
-    "truths and a constant": (truths, number, 150),
-    "many rows, closed": (numbers, number, MANY),
     "many rows with dates, three classes, closed": (dates, three, MANY),
     "many rows with gaps, yes and no, closed": (gaps, yes_no, MANY),
     "many rows, three classes, more rounds, closed": (numbers, three, MANY),

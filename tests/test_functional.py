@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.ensemble import RandomForestRegressor
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.svm import SVR
 
 import gal
@@ -19,9 +18,7 @@ from gal.errors import (
     InvalidColumnsError,
     InvalidInputError,
     InvalidOptionError,
-    NobodyAnsweredError,
 )
-from gal.models import TabularModel
 from small_tables import PARTS, health, ill, stages
 
 
@@ -35,18 +32,6 @@ def test_parts_give_what_the_estimator_gives() -> None:
     organizations = members(X, Ridge())
     ensemble = gal.learn(y, organizations, rounds=3, cross_validation=0)
     np.testing.assert_array_equal(gal.predict(ensemble, organizations).output[:, 0], estimator.predict(X))
-
-
-def test_new_rows_are_predicted_from_views() -> None:
-    X, y = health(200)
-    organizations = members(X[:150], Ridge())
-    ensemble = gal.learn(y[:150], organizations, rounds=10)
-    views = {name: X[columns][150:] for name, columns in PARTS.items()}
-    predicted = gal.predict(ensemble, organizations, views)
-    assert predicted.output.shape == (50, 1)
-    assert np.mean((predicted.output[:, 0] - y[150:]) ** 2) < 0.2
-    assert not predicted.missing
-    assert not predicted.degraded.any()
 
 
 def test_who_has_no_view_is_replaced_by_the_mean_and_said() -> None:
@@ -125,31 +110,6 @@ def test_outputs_given_row_by_row_are_the_start() -> None:
         gal.predict(ensemble, organizations, initial=own[:7])
 
 
-@pytest.mark.parametrize(("word", "start"), [("zero", 0.0), ("mean", 2.0), ("median", 1.0), ("best", 2.0)])
-def test_words_for_the_start(word: str, start: float) -> None:
-    y = np.array([1.0, 1.0, 1.0, 5.0])
-    member = Organization("a", y[:, None], Ridge())
-    ensemble = gal.learn(y, [member], kind="regression", initial=word, rounds=1)
-    assert ensemble.initial == (start,)
-
-
-def test_sample_weights_change_what_is_learned() -> None:
-    X, y = health()
-    start = gal.learn(y, members(X, Ridge()), sample_weight=np.arange(120), rounds=1).initial
-    assert start == pytest.approx((np.average(y, weights=np.arange(120)),))
-
-
-def test_the_seed_reaches_the_local_models() -> None:
-    X, y = health()
-    outputs = []
-    for seed in (1, 1, 2):
-        organizations = members(X, RandomForestRegressor(3))
-        ensemble = gal.learn(y, organizations, seed=seed, rounds=1, cross_validation=0)
-        outputs.append(gal.predict(ensemble, organizations).output)
-    np.testing.assert_array_equal(outputs[0], outputs[1])
-    assert not np.array_equal(outputs[0], outputs[2])
-
-
 # --- an organization by itself
 
 
@@ -199,13 +159,6 @@ def test_out_of_fold_values_come_from_models_that_did_not_see_the_row() -> None:
     assert len(one.models["assisted", 1]) == 3
 
 
-def test_an_organization_says_what_it_is() -> None:
-    X, _ = health()
-    assert repr(Organization("bank", X, Ridge())) == "Organization('bank', 120 rows x 4 columns, Ridge)"
-    assert isinstance(Organization("bank", X).model, TabularModel)
-    assert Organization("bank", [[1.0], [2.0]]).view.shape == (2, 1)
-
-
 @pytest.mark.parametrize(
     ("view", "message"),
     [
@@ -224,14 +177,6 @@ def test_views_must_be_tables(view: Any, message: str) -> None:
 
 
 # --- bad input
-
-
-def test_names_must_differ_and_there_must_be_some() -> None:
-    X, y = health()
-    with pytest.raises(InvalidInputError, match="two organizations are called 'bank'"):
-        gal.learn(y, [Organization("bank", X), Organization("bank", X)])
-    with pytest.raises(InvalidInputError, match="no organizations"):
-        gal.learn(y, [])
 
 
 def test_options_are_checked() -> None:
@@ -259,9 +204,3 @@ def test_views_must_have_the_same_rows() -> None:
         gal.predict(ensemble, organizations, views)
     with pytest.raises(InvalidInputError, match="no view belongs to any of the organizations bank, lab"):
         gal.predict(ensemble, organizations, {"shop": X})
-
-
-def test_classifiers_are_no_local_models() -> None:
-    X, y = ill()
-    with pytest.raises(NobodyAnsweredError, match=r"bank: failed: .*LogisticRegression failed"):
-        gal.learn(y, [Organization("bank", X, LogisticRegression())], rounds=1)

@@ -106,29 +106,6 @@ def test_a_rule_of_the_house(find: Callable[[Path], set[str]], listed: set[str],
     assert not listed - found, f"mended: take {sorted(listed - found)} off the list in {Path(__file__).name}"
 
 
-def test_what_breaks_a_rule_is_found(tmp_path: Path) -> None:
-    folder = tmp_path / "gal"
-    folder.mkdir()
-    body = "    x = 1\n" * FUNCTION_LINES
-    (folder / "long.py").write_text(
-        f"def long(\n    x,\n):\n{body}    x = 1\ndef fits():\n{body}\ndef same():\n    def inner(): ...\n"
-    )
-    (folder / "other.py").write_text(
-        "class Large:\n"
-        + "    x = 1\n" * CLASS_LINES
-        + "class Fits:\n"
-        + "    x = 1\n" * (CLASS_LINES - 1)
-        + "def same(): ...\ndef inner(): ...\ndef _own(): ...\n"
-    )
-    for n in range(MODULES - 1):
-        (folder / f"module_{n}.py").write_text("# a line\n" * (FILE_LINES + (n == 0)))
-    assert too_long(tmp_path, classes=False) == {"long"}
-    assert too_long(tmp_path, classes=True) == {"Large"}
-    assert long_files(tmp_path) == {"gal/module_0.py"}
-    assert full_folders(tmp_path) == {"gal"}
-    assert defined_twice(tmp_path) == {"same"}
-
-
 @pytest.mark.parametrize("folder", ["tests", "benchmarks"])
 def test_no_file_beside_the_sources_is_long(folder: str) -> None:
     assert not long_files(TESTS.parent / folder)
@@ -146,21 +123,3 @@ def test_no_test_waits_for_a_fixed_time() -> None:
         if path != Path(__file__) and (lines := fixed_waits(path.read_text(encoding="utf-8")))
     }
     assert not found, f"wait for patient(seconds) or LONGEST of tests/support/patience.py: {found}"
-
-
-def test_fixed_waits_are_found() -> None:
-    fixed = [
-        "done.wait(30)",
-        "process.wait(timeout=5)",
-        "thread.join(10)",
-        "learn(deadline=1.5)",
-        "get(timeout=20)",
-    ]
-    fine = [
-        "done.wait(LONGEST)",
-        "get(timeout=patient(20))",
-        "dial(timeout=0.3)",
-        '", ".join(names)',
-        "timeout=seconds",
-    ]
-    assert fixed_waits("\n".join([*fixed, *fine])) == fixed

@@ -114,11 +114,6 @@ def errors_of(code: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("package", BLOCKED)
-def test_the_others_are_really_absent(package: str) -> None:
-    assert f"{package} is not installed here" in errors_of(f"import {package}")
-
-
 def test_modules_import_with_numpy_scipy_and_scikit_learn_alone() -> None:
     imports = "\n".join(f"import {name}" for name in MODULES)
     assert errors_of(f"{imports}\nassert not set({BLOCKED}) & set(sys.modules)") == ""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-import subprocess
-import sys
 import types
 from pathlib import Path
 
@@ -30,10 +28,6 @@ def imported(package: str) -> tuple[types.ModuleType, list[str]]:
     except gal.errors.MissingExtraError as error:
         pytest.skip(str(error))
     return module, getattr(module, "__all__", [])
-
-
-def test_there_are_packages() -> None:
-    assert {"gal", "gal.models.deep", "gal.privacy", "gal_bench"} < set(PACKAGES)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -78,25 +72,3 @@ def test_every_error_is_drawn_in_the_tree_under_its_parent() -> None:
         name: None if name == "GALError" else value.__mro__[1].__name__ for name, value in errors.items()
     }
     assert all(issubclass(value, gal.errors.GALError) for value in errors.values())
-
-
-def test_errors_of_input_are_value_errors_and_of_extras_import_errors() -> None:
-    assert issubclass(gal.errors.InvalidLabelsError, ValueError)
-    assert issubclass(gal.errors.InvalidColumnsError, ValueError)
-    assert issubclass(gal.errors.InvalidOptionError, ValueError)
-    error = gal.errors.MissingExtraError("deep", "torch", "a torch loss")
-    assert isinstance(error, ImportError)
-    assert "pip install 'gal-learn[deep]'" in str(error)
-
-
-def test_warnings_have_one_base() -> None:
-    kinds = [value for value in vars(gal.warnings).values() if isinstance(value, type)]
-    assert len(kinds) >= 4
-    assert all(issubclass(kind, gal.warnings.GALWarning) for kind in kinds)
-    assert issubclass(gal.warnings.GALWarning, UserWarning)
-
-
-def test_importing_gal_needs_no_extra_and_prints_nothing() -> None:
-    code = "import sys, gal; assert not {'torch', 'polars'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -15,7 +15,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import gal
 from gal import threads
-from gal.models.adapters import threads_of
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,25 +57,6 @@ def test_a_local_model_gets_one_thread() -> None:
 
 def test_organizations_share_the_cores_that_are_asked_for() -> None:
     assert 2 in seen(4)
-
-
-def test_a_network_may_use_all_cores_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "cores", lambda: 6)
-    monkeypatch.setattr("gal.models.adapters.cores", lambda: 6)
-
-    class Network:
-        on_all_cores = True
-
-    assert (threads_of(Network()), threads_of(Watching()), threads_of(Watching(), 3)) == (6, 1, 3)
-
-
-def test_a_lower_limit_of_the_user_stays() -> None:
-    with threadpool_limits(2):
-        with threads.at_most(5):
-            assert most() == 2
-        with threads.at_most(1):
-            assert most() == 1
-        assert most() == 2
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,15 @@ from sklearn.metrics import roc_auc_score
 
 from gal.models.sequences import Sequences
 from gal_bench.data import physionet
-from gal_bench.data.physionet import BODY, OUTCOMES, STAYS, load_physionet, split_rows
+from gal_bench.data.physionet import OUTCOMES, SEQUENCES, STAYS, load_physionet, split_rows
 from gal_bench.data.sources import Source
 from gal_bench.data.view_sets import ViewSet
 
 N = 30
 RECORDS = np.arange(132_001, 132_001 + N)
 DIED = np.arange(N) % 3 == 0
-HR = [one.name for one in BODY].index("HR")
+BODY = list(SEQUENCES["body"])
+HR = BODY.index("HR")
 
 Texts = dict[int, list[str]]
 Make = Callable[..., Path]

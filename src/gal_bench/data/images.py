@@ -13,7 +13,7 @@ of MNIST. This module needs numpy alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,8 +34,6 @@ ORGANIZATIONS = (1, 2, 4, 8)
 LEVELS = 256
 MULTIPLE = 8
 """Height and width of a patch are padded to a multiple: the paper's network halves them three times."""
-CHUNK = 4096
-"""Images worked on at a time, so that nothing but the result is large."""
 
 SOURCES = {
     "MNIST": Source(
@@ -99,16 +97,13 @@ def load_images(name: str, organizations: int, data_dir: Folder = None, *, maske
             f"images are cut into patches for 1, 2, 4 or 8 organizations, got {organizations!r}"
         )
     train, test = READERS[name](data_dir)
-    patches = lay_out(organizations, *train.pixels.shape[2:])
-    everywhere = Patch(0, 0, *train.pixels.shape[2:])
-    over_all = standard_values(count_levels(train.pixels)) if masked else None
+    size = train.pixels.shape[2:]
+    patches, everywhere = lay_out(organizations, *size), Patch(0, 0, *size)
 
     def view(pixels: Pixels, patch: Patch) -> View:
-        if over_all is not None:
-            size = everywhere.height, everywhere.width
-            return standardised_pixels(_cut(pixels, patch), over_all, size, (patch.top, patch.left))
-        values = standard_values(count_levels(_cut(train.pixels, patch)))
-        return standardised_pixels(_cut(pixels, patch), values, *_padded(patch))
+        if masked:
+            return standardised(_cut(pixels, patch), train.pixels, size, (patch.top, patch.left))
+        return standardised(_cut(pixels, patch), _cut(train.pixels, patch), *_padded(patch))
 
     views = [{name: view(part.pixels, patch) for name, patch in patches.items()} for part in (train, test)]
     wholes = [
@@ -133,41 +128,18 @@ def lay_out(organizations: int, height: int, width: int) -> dict[str, Patch]:
 # --- from levels to views
 
 
-def count_levels(pixels: Pixels) -> NDArray[np.int64]:
-    """How often each level occurs in each channel: shape (channels, 256)."""
-    channels = pixels.shape[1]
-    counts = np.zeros((channels, LEVELS), np.int64)
-    for rows in _chunks(len(pixels)):
-        for channel in range(channels):
-            counts[channel] += np.bincount(pixels[rows, channel].ravel(), minlength=LEVELS)
-    return counts
-
-
-def standard_values(counts: NDArray[np.int64]) -> NDArray[np.float32]:
-    """What each level becomes, shape (channels, 256), if levels that occur so often are to be standardised.
-
-    A channel of one level only has no deviation, and is divided by the whole range of levels.
+def standardised(pixels: Pixels, by: Pixels, size: Sequence[int], corner: tuple[int, int] = (0, 0)) -> View:
+    """Pixels with mean and deviation of the pixels ``by``, channel by channel, at ``corner`` of images of
+    ``size``, with zeros elsewhere. A channel of one level only is divided by the whole range of levels.
     """
-    levels = np.arange(LEVELS, dtype=np.float64)
-    total = counts.sum(axis=1)
-    mean = counts @ levels / total
-    from_mean = levels - mean[:, None]
-    deviation = np.sqrt((counts * from_mean**2).sum(axis=1) / total)
-    deviation[deviation == 0.0] = LEVELS - 1
-    values: NDArray[np.float32] = (from_mean / deviation[:, None]).astype(np.float32)
-    return values
-
-
-def standardised_pixels(
-    pixels: Pixels, values: NDArray[np.float32], size: tuple[int, int], corner: tuple[int, int] = (0, 0)
-) -> View:
-    """The pixels' ``values`` (channels, 256) at ``corner`` of images of ``size``, with zeros elsewhere."""
     rows, channels, height, width = pixels.shape
     view = np.zeros((rows, channels, *size), np.float32)
     inside = view[:, :, corner[0] : corner[0] + height, corner[1] : corner[1] + width]
-    for some in _chunks(rows):
-        for channel in range(channels):
-            inside[some, channel] = values[channel][pixels[some, channel]]
+    for channel in range(channels):
+        share = np.bincount(by[:, channel].ravel(), minlength=LEVELS) / by[:, channel].size
+        from_mean = np.arange(LEVELS) - share @ np.arange(LEVELS)
+        deviation = np.sqrt(share @ from_mean**2) or LEVELS - 1
+        inside[:, channel] = (from_mean / deviation).astype(np.float32)[pixels[:, channel]]
     return view
 
 
@@ -179,10 +151,6 @@ def _padded(patch: Patch) -> tuple[tuple[int, int], tuple[int, int]]:
 
 def _cut(pixels: Pixels, patch: Patch) -> Pixels:
     return pixels[:, :, patch.top : patch.top + patch.height, patch.left : patch.left + patch.width]
-
-
-def _chunks(rows: int) -> Iterator[slice]:
-    return (slice(start, start + CHUNK) for start in range(0, rows, CHUNK))
 
 
 # --- files

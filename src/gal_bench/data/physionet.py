@@ -9,7 +9,6 @@ learned from the training rows.
 from __future__ import annotations
 
 import hashlib
-import math
 import tarfile
 import zlib
 from collections.abc import Sequence
@@ -20,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.errors import InvalidOptionError
 from gal.models.sequences import Sequences
 from gal_bench.data.sources import Source
 from gal_bench.data.view_sets import ViewSet
@@ -31,21 +29,6 @@ Positions = NDArray[np.int64]
 NAME = "PhysioNet2012"
 HOURS = 48
 TEST_SHARE = 0.2
-MORTALITY, LENGTH_OF_STAY = "mortality", "length of stay"
-TASKS = (MORTALITY, LENGTH_OF_STAY)
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One column of a sequence view, and which of its values can be believed."""
-
-    name: str
-    low: float = 0.0
-    high: float = math.inf
-    summed: bool = False
-    """Whether several values of one hour add up (urine), or are averaged."""
-
-
 STAYS, OUTCOMES = "physionet2012/set-a.tar.gz", "physionet2012/Outcomes-a.txt"
 SOURCES = {
     NAME: Source(
@@ -55,65 +38,38 @@ SOURCES = {
             OUTCOMES: "2613ea60ccda29f87571a7d6b09ad130858a8ccd66325bd073365925026883c2",
         },
         "PhysioNet 'Predicting Mortality of ICU Patients: the PhysioNet/Computing in Cardiology Challenge "
-        "2012', "
-        "https://physionet.org/content/challenge-2012/1.0.0/ (ODC-By 1.0)",
+        "2012', https://physionet.org/content/challenge-2012/1.0.0/ (ODC-By 1.0)",
     )
 }
 """The checksum of the stays is that of their names and lines, because archives of the same files differ."""
 
-LABORATORY = (
-    Measure("Albumin", 0.5, 10),
-    Measure("ALP", 1),
-    Measure("ALT", 1),
-    Measure("AST", 1),
-    Measure("Bilirubin"),
-    Measure("BUN"),
-    Measure("Cholesterol", 1),
-    Measure("Creatinine", 0.05, 50),
-    Measure("Glucose", 5, 2500),
-    Measure("HCO3", 1, 80),
-    Measure("HCT", 5, 80),
-    Measure("K", 1, 15),
-    Measure("Lactate"),
-    Measure("Mg", 0.1, 15),
-    Measure("Na", 80, 200),
-    Measure("Platelets", 1),
-    Measure("TroponinI"),
-    Measure("TroponinT"),
-    Measure("WBC"),
-    Measure("PaCO2", 5, 200),
-    Measure("PaO2", 10, 700),
-    Measure("pH", 6.5, 8.0),
-)
-BODY = (
-    Measure("HR", 10, 300),
-    Measure("SysABP", 20, 300),
-    Measure("DiasABP", 10, 250),
-    Measure("MAP", 10, 280),
-    Measure("NISysABP", 20, 300),
-    Measure("NIDiasABP", 10, 250),
-    Measure("NIMAP", 10, 280),
-    Measure("Temp", 25, 45),
-    Measure("RespRate", 1, 90),
-    Measure("SaO2", 20, 100),
-    Measure("GCS", 3, 15),
-    Measure("Urine", 0, 6000, summed=True),
-    Measure("Weight", 20, 300),
-)
-TREATMENT = (Measure("MechVent", 1, 1), Measure("FiO2", 0.2, 1.0))
-"""By organization, with the range outside of which a value is a slip: zeros for a pressure, pH 735, 0 F."""
 
-SEQUENCES = {"laboratory": LABORATORY, "body": BODY, "treatment": TREATMENT}
-DESCRIPTORS = (
-    Measure("Age", 15, 120),
-    Measure("Gender", 0, 1),
-    Measure("Height", 100, 230),
-    Measure("Weight", 20, 300),
-    Measure("ICUType", 1, 4),
-)
+def _limits(text: str) -> dict[str, tuple[float, float]]:
+    """Of "NAME LOW HIGH" or "NAME LOW", with commas between: outside of this range a value is a slip (zeros
+    for a pressure, pH 735, 0 F).
+    """
+    words = [one.split() for one in text.split(",")]
+    return {name: (float(low), float(high[0]) if high else np.inf) for name, low, *high in words}
+
+
+SEQUENCES = {
+    "laboratory": _limits(
+        "Albumin 0.5 10, ALP 1, ALT 1, AST 1, Bilirubin 0, BUN 0, Cholesterol 1, Creatinine 0.05 50, "
+        "Glucose 5 2500, HCO3 1 80, HCT 5 80, K 1 15, Lactate 0, Mg 0.1 15, Na 80 200, Platelets 1, "
+        "TroponinI 0, TroponinT 0, WBC 0, PaCO2 5 200, PaO2 10 700, pH 6.5 8"
+    ),
+    "body": _limits(
+        "HR 10 300, SysABP 20 300, DiasABP 10 250, MAP 10 280, NISysABP 20 300, NIDiasABP 10 250, "
+        "NIMAP 10 280, Temp 25 45, RespRate 1 90, SaO2 20 100, GCS 3 15, Urine 0 6000, Weight 20 300"
+    ),
+    "treatment": _limits("MechVent 1 1, FiO2 0.2 1"),
+}
+"""By organization: its measures."""
+SUMMED = ("Urine",)
+"""Several values of one hour add up; others are averaged."""
+DESCRIPTORS = _limits("Age 15 120, Gender 0 1, Height 100 230, Weight 20 300, ICUType 1 4")
 """Said once, at 00:00; -1 means unknown. Weight is also measured later: then it is the body's."""
-
-PARAMETERS = tuple(sorted({one.name for one in (*LABORATORY, *BODY, *TREATMENT, *DESCRIPTORS)}))
+PARAMETERS = sorted({name for some in (*SEQUENCES.values(), DESCRIPTORS) for name in some})
 
 
 def load_physionet(task: str, data_dir: Path | str | None = None, *, seed: int = 0) -> ViewSet:
@@ -131,10 +87,8 @@ def load_physionet(task: str, data_dir: Path | str | None = None, *, seed: int =
     time in the ICU, in hours, on all of MIMIC-III: their figures cannot be compared. The scores (SAPS-I,
     SOFA) and the survival that come with the labels are in no view.
     """
-    if task not in TASKS:
-        raise InvalidOptionError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
     stays = read_stays(data_dir)
-    died = task == MORTALITY
+    died = task == "mortality"
     labels = stays.died if died else stays.days
     rows = np.flatnonzero(labels >= 0)
     y = labels[rows].astype(np.int64 if died else np.float64)
@@ -167,7 +121,7 @@ def split_rows(y: NDArray[Any], seed: int, *, classes: bool) -> tuple[Positions,
 
 def _views(stays: Stays, rows: Positions, train: Positions) -> tuple[dict[str, Any], Sequences]:
     """Of these stays, by organization, the label holder first, and all as one."""
-    grids = {name: stays.hourly(measures, rows) for name, measures in SEQUENCES.items()}
+    grids = {name: stays.hourly(limits, rows) for name, limits in SEQUENCES.items()}
     measured = np.concatenate([seen for _, seen in grids.values()], axis=2).any(axis=2)
     lengths: Positions = (measured * np.arange(1, HOURS + 1)).max(axis=1, initial=0)
     series = {name: _sequence(values, seen, lengths, train) for name, (values, seen) in grids.items()}
@@ -196,7 +150,7 @@ def _sequence(values: Floats, measured: NDArray[np.bool_], lengths: Positions, t
 
 def _demographics(stays: Stays, rows: Positions, train: Positions) -> NDArray[np.float32]:
     """Numbers standardised, 0 where unknown; whether those that may lack are known; the type of ICU."""
-    numbers = {one.name: stays.descriptor(one)[rows] for one in DESCRIPTORS}
+    numbers = {name: stays.descriptor(name)[rows] for name in DESCRIPTORS}
     unit = numbers.pop("ICUType")
     columns = [np.nan_to_num(_standardised(np.column_stack(list(numbers.values())), train))]
     columns += [~np.isnan(numbers[name])[:, None] for name in ("Gender", "Height", "Weight")]
@@ -241,30 +195,32 @@ class Stays:
     described: NDArray[np.bool_]
     """(measurements,): said at admission about the patient, rather than measured."""
 
-    def hourly(self, measures: Sequence[Measure], rows: Positions) -> tuple[Floats, NDArray[np.bool_]]:
+    def hourly(
+        self, limits: dict[str, tuple[float, float]], rows: Positions
+    ) -> tuple[Floats, NDArray[np.bool_]]:
         """The mean, or the sum, of each hour of these stays (rows, hours, measures), NaN where nothing was
         measured; and whether anything was.
         """
-        shape = (len(self.died), HOURS, len(measures))
+        shape = (len(self.died), HOURS, len(limits))
         sums, counts = np.zeros(shape), np.zeros(shape, dtype=np.int32)
-        for column, one in enumerate(measures):
-            at = self._of(one) & ~self.described & (self.hour < HOURS)
+        for column, (name, range_) in enumerate(limits.items()):
+            at = self._of(name, range_) & ~self.described & (self.hour < HOURS)
             np.add.at(sums[..., column], (self.stay[at], self.hour[at]), self.value[at])
             np.add.at(counts[..., column], (self.stay[at], self.hour[at]), 1)
-        parts = np.where([one.summed for one in measures], np.minimum(counts, 1), counts)
+        parts = np.where([name in SUMMED for name in limits], np.minimum(counts, 1), counts)
         return np.where(parts > 0, sums / np.maximum(parts, 1), np.nan)[rows], (counts > 0)[rows]
 
-    def descriptor(self, measure: Measure) -> Floats:
+    def descriptor(self, name: str) -> Floats:
         """(stays,): NaN where it is unknown or cannot be believed."""
-        at = self._of(measure) & self.described
+        at = self._of(name, DESCRIPTORS[name]) & self.described
         found = np.full(len(self.died), np.nan)
         found[self.stay[at]] = self.value[at]
         return found
 
-    def _of(self, measure: Measure) -> NDArray[np.bool_]:
+    def _of(self, name: str, limits: tuple[float, float]) -> NDArray[np.bool_]:
         """Its values that can be believed."""
-        believed = (self.value >= measure.low) & (self.value <= measure.high)
-        return np.asarray(believed & (self.parameter == PARAMETERS.index(measure.name)))
+        believed = (self.value >= limits[0]) & (self.value <= limits[1])
+        return np.asarray(believed & (self.parameter == PARAMETERS.index(name)))
 
 
 def read_stays(data_dir: Path | str | None) -> Stays:
@@ -273,19 +229,10 @@ def read_stays(data_dir: Path | str | None) -> Stays:
     path = source.find(data_dir, STAYS)
     lines = source.read(data_dir, OUTCOMES).decode().splitlines()
     labels = np.array([[int(cell) for cell in line.split(",")] for line in lines[1:]])
-    labels = labels[np.argsort(labels[:, 0])]
-    names = lines[0].split(",")
-    record, days, died = (
-        labels[:, names.index(name)] for name in ("RecordID", "Length_of_stay", "In-hospital_death")
+    labels = labels[np.argsort(labels[:, 0])]  # by record, as the texts are
+    days, died = (
+        labels[:, lines[0].split(",").index(name)] for name in ("Length_of_stay", "In-hospital_death")
     )
-    texts = _texts(source, path)
-    if [int(name) for name in texts] != record.tolist():
-        raise source.wrong(path, f"the {len(record)} stays of {OUTCOMES}", f"{len(texts)} others")
-    return Stays(died, days, *_parsed(list(texts.values())))
-
-
-def _texts(source: Source, path: Path) -> dict[str, str]:
-    """By record, in rising order, without the first line."""
     found: dict[str, str] = {}
     try:
         with tarfile.open(path, "r:gz") as archive:
@@ -295,11 +242,10 @@ def _texts(source: Source, path: Path) -> dict[str, str]:
                     found[PurePosixPath(member.name).stem] = "\n".join(content.read().decode().splitlines())
     except (tarfile.TarError, OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise source.wrong(path, "a whole tar.gz file", str(error)) from error
-    found = dict(sorted(found.items()))
-    came, expected = stays_checksum(found), source.files[STAYS]
-    if came != expected:
-        raise source.wrong(path, f"stays with sha256 {expected}", f"{len(found)} stays with sha256 {came}")
-    return {name: text.partition("\n")[2] for name, text in found.items()}
+    if (came := stays_checksum(found)) != source.files[STAYS]:
+        expected = f"stays with sha256 {source.files[STAYS]}"
+        raise source.wrong(path, expected, f"{len(found)} stays with sha256 {came}")
+    return Stays(died, days, *_parsed([text.partition("\n")[2] for _, text in sorted(found.items())]))
 
 
 def stays_checksum(texts: dict[str, str]) -> str:
@@ -313,9 +259,8 @@ def stays_checksum(texts: dict[str, str]) -> str:
 def _parsed(texts: Sequence[str]) -> tuple[Positions, Positions, Positions, Floats, NDArray[np.bool_]]:
     """Of lines like ``07:35,HR,73``: stay, hour, parameter, value, and whether the patient is described."""
     stay = np.repeat(np.arange(len(texts)), [text.count("\n") + 1 if text else 0 for text in texts])
-    cells = (
-        "\n".join(text for text in texts if text).replace("\n", ",").split(",")
-    )  # one pass: 1.8 million lines
+    # One pass: 1.8 million lines.
+    cells = "\n".join(text for text in texts if text).replace("\n", ",").split(",")
     times = cells[0::3] if len(cells) > 1 else []
     hours = {time: int(time[:2]) for time in set(times)}
     codes = {name: code for code, name in enumerate(PARAMETERS)}
@@ -323,5 +268,5 @@ def _parsed(texts: Sequence[str]) -> tuple[Positions, Positions, Positions, Floa
     parameter = np.array([codes.get(name, -1) for name in cells[1::3]], dtype=np.int64)
     value = np.array([float(cell) for cell in cells[2::3]], dtype=np.float64)
     admission = np.array([time == "00:00" for time in times], dtype=bool)
-    described = admission & np.isin(parameter, [codes[one.name] for one in DESCRIPTORS])
+    described = admission & np.isin(parameter, [codes[name] for name in DESCRIPTORS])
     return stay, hour, parameter, value, described

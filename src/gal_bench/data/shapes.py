@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gal_bench.data.images import count_levels, standard_values, standardised_pixels
+from gal_bench.data.images import standardised
 from gal_bench.data.sources import Source
 from gal_bench.data.view_sets import ViewSet
 
@@ -91,8 +91,7 @@ def load_shapes(data_dir: Path | str | None = None) -> ViewSet:
     """
     train, y_train = _read(data_dir, "train")
     test, y_test = _read(data_dir, "test")
-    values = standard_values(count_levels(train))
-    wholes = [standardised_pixels(pixels, values, (SIZE, SIZE)) for pixels in (train, test)]
+    wholes = [standardised(pixels, train, (SIZE, SIZE)) for pixels in (train, test)]
     by_camera = [
         {f"camera {m + 1}": whole[:, CHANNELS * m : CHANNELS * (m + 1)] for m in range(CAMERAS)}
         for whole in wholes
