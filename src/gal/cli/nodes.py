@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,10 +81,13 @@ def init(
 
     folder = (Path(name) if home is None else home).absolute()
     where = {"table": table, "endpoint": endpoint, "region": region}
+    given = next((option for option, value in where.items() if value is not None), None)
+    if source is None and given is not None:  # it would be forgotten without a word
+        raise InvalidInputError(f"--{given} says more of what --data names: give both")
     identity = init_node(
         folder,
         name,
-        source=_data_source(name, source, folder, where, row_id, label),
+        source=None if source is None else _data_source(name, source, folder, where, row_id, label),
         **where,
         row_id=row_id,
         label=label,
@@ -133,52 +136,29 @@ def _print_new(name: str, folder: Path, fingerprint: str, *, has_data: bool, lis
 
 def _data_source(
     name: str,
-    given: str | None,
+    given: str,
     folder: Path,
     where: Mapping[str, str | None],
     row_id: str | None,
     label: str | None,
-) -> str | None:
+) -> str:
     """The source as node.toml names it, once it was looked at: a file is seen from the current folder, or is
     in the new one already. ``where`` says more of a database or a store.
     """
-    if given is None:
-        _refuse_without_data(where)
-        return None
     from gal.node.source.data import columns_of_new
 
-    named = given if "://" in given else _data_file(given, folder)
+    named = given
+    if "://" not in given:
+        path = Path(given).expanduser()
+        places = [Path(os.path.abspath(path)), Path(os.path.abspath(folder / path))]
+        found = next((one for one in places if one.exists()), None)
+        if found is None:
+            raise InvalidInputError(
+                f"there is no file {given!r} in {str(Path.cwd())!r}: --data names the file as seen from here "
+                "(or leave it out, and fill in [data] in node.toml later)"
+            )
+        named = str(found)
     known = columns_of_new(name, named, where)
-    _check_columns(given, known, row_id, label)
-    path = Path(named)
-    if "://" in given or not path.is_relative_to(folder):
-        return named
-    return str(path.relative_to(folder))
-
-
-def _refuse_without_data(where: Mapping[str, str | None]) -> None:
-    """What would be forgotten without a word."""
-    given = next((name for name, value in where.items() if value is not None), None)
-    if given is not None:
-        raise InvalidInputError(f"--{given} says more of what --data names: give both")
-
-
-def _data_file(given: str, folder: Path) -> str:
-    path = Path(given).expanduser()
-    found = next(
-        (one for one in (Path(os.path.abspath(path)), Path(os.path.abspath(folder / path))) if one.exists()),
-        None,
-    )
-    if found is None:
-        raise InvalidInputError(
-            f"there is no file {given!r} in {str(Path.cwd())!r}: --data names the file as seen from here (or "
-            "leave it out, and fill in [data] in node.toml later)"
-        )
-    return str(found)
-
-
-def _check_columns(given: str, known: list[str], row_id: str | None, label: str | None) -> None:
-    """Whether the source has the columns that are named."""
     for option, column in (("--row-id", row_id or "id"), ("--label", label)):
         if column is not None and column not in known:
             raise InvalidInputError(
@@ -186,6 +166,8 @@ def _check_columns(given: str, known: list[str], row_id: str | None, label: str 
                 f"{did_you_mean(column, known)} There are "
                 f"{', '.join(map(repr, known[:30]))}{' and more' if len(known) > 30 else ''}"
             )
+    inside = "://" not in given and Path(named).is_relative_to(folder)
+    return str(Path(named).relative_to(folder)) if inside else named
 
 
 def doctor(home: Home = None, as_json: AsJson = False) -> None:
@@ -227,10 +209,13 @@ def serve(
             f"--log must be text or json and --level debug, info, warning or error, got {log!r}, {level!r}"
         )
     folder = home_of(home)
+    with suppress(OSError):  # a crash in native code says on standard error where every thread was
+        faulthandler.enable()
     beside = _page_beside(page_at) if page else None
     opened = open_log(folder, level, log == "json")  # type: ignore[arg-type]
     with ended_by_signals() as stopping, serving(folder, opened, beside):
-        stopping.wait()
+        while not stopping.wait(0.5):  # a signal that wakes another thread is seen when this one goes on
+            pass
 
 
 def _page_beside(listen: str) -> Any:
@@ -264,36 +249,10 @@ def ended_by_signals() -> Iterator[threading.Event]:
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with _heard(stopping, set(before)):
-            yield stopping
+        yield stopping
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _heard(stopping: threading.Event, numbers: set[int]) -> Iterator[None]:
-    """Sets the event also where a signal wakes another thread than the main one: Python runs what is to be
-    done only when the main thread goes on, and that waits for the event.
-    """
-    heard, said = socket.socketpair()
-    said.setblocking(False)
-
-    def hear() -> None:
-        while number := heard.recv(1):
-            if number[0] in numbers:
-                stopping.set()
-
-    thread = threading.Thread(target=hear, name="signals", daemon=True)
-    thread.start()
-    wakened = signal.set_wakeup_fd(said.fileno(), warn_on_full_buffer=False)
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(wakened)
-        said.close()
-        thread.join()
-        heard.close()
 
 
 def status(home: Home = None, as_json: AsJson = False) -> None:

@@ -19,7 +19,7 @@ from forked import Forked
 from gal.node.admin.init import init_node
 from gal.node.runtime.commands import serving
 from gal.node.runtime.control import ask_node, running_node
-from gal.node.runtime.node import CRASH_LOG, Node
+from gal.node.runtime.node import Node
 from patience import LONGEST
 from ports import free_port
 from real_nodes import until
@@ -52,7 +52,7 @@ def test_a_native_crash_leaves_a_trace(home: Path, tmp_path: Path) -> None:
     with served(home, tmp_path / "first.log") as process:
         process.send_signal(signal.SIGSEGV)
         assert process.wait(LONGEST) == -signal.SIGSEGV
-    assert "Segmentation fault" in (home / CRASH_LOG).read_text()
+    assert "Segmentation fault" in (tmp_path / "first.log").read_text()
 
 
 def test_the_page_beside_a_node(home: Path, tmp_path: Path) -> None:

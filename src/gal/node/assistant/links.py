@@ -17,8 +17,6 @@ from gal.node.store.state import State
 from gal.protocol import Message, prepare
 from gal.transport import Received, Stream
 
-CLOSED = "closed the stream"
-"""How the words end of who has hung up in order, as after learning."""
 LOOK = 0.5
 """Seconds between looks at which tasks were joined or left, and which cards changed."""
 
@@ -64,7 +62,7 @@ class Link:
         self._announced: tuple[tuple[str, str], ...] = ()
         self._announcing = threading.Lock()
         self._waiting = WaitingBytes(service.configuration.policy.largest_message)
-        self._heard = self._replaced = self._parted = False
+        self._replaced = False
         self.problem = "not tried yet"
         """Why there is no stream; empty while there is one."""
         self._thread = threading.Thread(target=self._keep, name=f"link {peer}", daemon=True)
@@ -110,16 +108,16 @@ class Link:
             try:
                 stream = self._open(self.peer)
             except GALError as error:
-                if str(error) != self.problem and not self._parted:  # who is done learning may well be away
+                if str(error) != self.problem:
                     self._records.log.warning("no link", peer=self.peer, why=str(error))
                 self.problem = str(error)
                 self._ending.wait(pause)
                 pause = min(2 * pause, LATEST)
                 continue
-            opened, self._heard, self._replaced = time.monotonic(), False, False
+            opened, self._replaced = time.monotonic(), False
             self._serve(stream)
-            # Streams that end as soon as they are open, without a word, are no reason to dial at once.
-            if (self._heard or time.monotonic() - opened > SOONEST) and not self._replaced:
+            # Streams that end as soon as they are open are no reason to dial at once.
+            if time.monotonic() - opened > SOONEST and not self._replaced:
                 pause = SOONEST
             self._ending.wait(pause)
             pause = min(2 * pause, LATEST)
@@ -139,11 +137,7 @@ class Link:
             self.problem = str(error)
             # A second node with this key: each would end the other's stream for ever.
             self._replaced = getattr(error, "code", "") in {"replaced", LIMITED}
-            self._parted = isinstance(error, LinkLostError) and str(error).endswith(CLOSED)
-            if self._parted:
-                self._records.log.info("link ended", peer=self.peer, why=str(error))
-            elif not self._ending.is_set():
-                self._records.log.warning("link lost", peer=self.peer, why=str(error))
+            self._records.log.info("link ended", peer=self.peer, why=str(error))
         except Exception as error:  # no memory, no thread: without a link nobody would ever dial again
             self.problem = f"{type(error).__name__}: {error}"
             self._records.log.error("link failed", peer=self.peer, why=self.problem)
@@ -165,7 +159,6 @@ class Link:
             return
         except LimitedError:  # by bytes that were no message: it is told, and let go
             return
-        self._heard = True
         self._records.entered(self.peer, received)
         message = received.message
         if message.kind == "refusal":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gal.errors import NodeRunsError, TaskError
 from gal.node.journal.logs import Log
 from gal.node.runtime.control import Command, ControlServer, Event, ask_node, running_node
-from gal.node.runtime.node import Node, keep_crash_log
+from gal.node.runtime.node import Node
 from gal.node.web.node_facts import node_facts
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ def serving(
 ) -> Iterator[tuple[Node, dict[str, Command]]]:
     """A running node that takes commands; ``beside`` makes what runs beside it, such as its page."""
     made = Node(home, log=log, listens=False)
-    keep_crash_log(made.home)
     with made as node, ExitStack() as stack:
         holder: LabelHolder | None = None
         if node.configuration.listen is not None:  # a label holder's imports take seconds

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import faulthandler
 import fcntl
 import os
 import resource
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 SOFTWARE = f"gal-learn {__version__}"
 DESCRIPTORS = 65_536
 """So many open files and connections are enough; more is not asked for."""
-CRASH_LOG, LARGEST_LOG = "crash.log", 1 << 20
-"""In the home folder: where every thread was when the process ended by a fault in native code."""
 
 
 class Node:
@@ -218,15 +215,3 @@ def raise_descriptor_limit(wanted: int = DESCRIPTORS) -> None:
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-
-
-def keep_crash_log(home: Path) -> None:
-    """Have a crash in native code leave a trace in the home folder; another fault handler stays."""
-    path = home / CRASH_LOG
-    if faulthandler.is_enabled():
-        return
-    with suppress(OSError):  # a node runs without it, on a full disk for example
-        if path.exists() and path.stat().st_size > LARGEST_LOG:
-            path.unlink()
-        # Never closed: the fault handler writes to it when nothing else works any more.
-        faulthandler.enable(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
