@@ -111,7 +111,7 @@ TABLES: dict[str, tuple[Callable[..., Columns], Callable[[Any], Any], int]] = {
     "as people write, three classes": (as_people_write, three, 200),
     "many rows with dates, three classes, closed": (dates, three, MANY),
     "many rows with gaps, yes and no, closed": (gaps, yes_no, MANY),
-    "many rows, three classes, more rounds, closed": (numbers, three, MANY),
+    "many rows, three classes, closed": (numbers, three, MANY),
     "many rows, probed and closed": (numbers, product, MANY),
 }
 
@@ -196,9 +196,7 @@ def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("gal.engine.task_making.PROBES", signs)
     monkeypatch.setattr("gal.engine.task_making.PROBES_FOR_THREE", 1)
     monkeypatch.setattr("gal.engine.task_making.LARGE", MANY - 50)
-    monkeypatch.setattr("gal.engine.task_making.LARGER", MANY - 50)
-    monkeypatch.setattr("gal.engine.task_making.MOST_ROUNDS", ROUNDS + 1)
-    rounds = "auto" if "more rounds" in name else ROUNDS
+    rounds = ROUNDS
     (table, y), probed = made(name), "probed" in name
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -213,7 +211,6 @@ def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytes
     assert ensemble.n_rounds > 0  # else all would agree on a constant
     assert (ensemble.closing is not None) == name.endswith("closed")
     assert (ensemble.probes is not None) == probed
-    assert (ensemble.n_rounds > ROUNDS) == ("more rounds" in name)
     for way, (found, said) in ways.items():
         assert found.coefficients == ensemble.coefficients, way
         np.testing.assert_array_equal(said, expected, err_msg=way)

@@ -346,7 +346,7 @@ def test_its_output_is_the_blend_of_rounds_and_forests() -> None:
 
 
 def test_its_work_on_many_rows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial on few rows comes first; only where that gains much do forests see all rows."""
+    """A trial on few rows comes first; only where more rows still tell more do forests see all."""
     seen: list[tuple[int, int]] = []
     fit = ExtraTreesClassifier.fit
 
@@ -362,7 +362,7 @@ def test_its_work_on_many_rows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert {trees for rows, trees in seen if rows == 400} == {10}
     assert max(seen) == (2250, 25)
     seen.clear()
-    monkeypatch.setattr("gal.engine.stacking.MUCH", 1.0)
+    monkeypatch.setattr("gal.engine.stacking.MORE", 1.0)
     classifier(PARTS, rounds=2, random_state=0).fit(X, y)
     assert max(seen) == (900, 25)
 

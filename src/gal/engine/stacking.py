@@ -46,8 +46,8 @@ TREES, ROWS = 25, 30_000
 BOOSTED_GAINS, FOREST_GAINS = 1.0, 2.0
 """Standard errors by which a model must lower the loss of validation rows; a forest costs more."""
 
-MUCH = 0.05
-"""Where it lowers the loss by such a share, a forest sees all rows."""
+MORE = 0.04
+"""A forest sees all rows where `ROWS` of them lower the loss by such a share more than its trial did."""
 
 BOOSTED_ROWS = 100_000
 """Rows that boosted trees see."""
@@ -190,10 +190,9 @@ class Stacking:
             blend = keep(model)
         trials = {leaf: gain(self._forest(received, rest, leaf, *TRIAL[one])) for leaf in LEAVES[one]}
         leaf = max(trials, key=lambda leaf: trials[leaf][0])
-        much = trials[leaf][0] > MUCH
         if trials[leaf][1] > FOREST_GAINS:
-            model = self._forest(received, rest, leaf, TREES, len(rest) if much else ROWS)
-            if not much and len(rest) > ROWS and gain(model)[0] > MUCH:
+            model = self._forest(received, rest, leaf, TREES, ROWS)
+            if len(rest) > ROWS and gain(model)[0] > trials[leaf][0] + MORE:
                 model = self._forest(received, rest, leaf, TREES, len(rest))
             blend = keep(model)
         return _stacked(models, alone, blend, received) if models else None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
 from gal.core.line_search import line_search
-from gal.core.losses import AbsoluteError, MultinomialLogLoss, knows_curvature
+from gal.core.losses import AbsoluteError, knows_curvature
 from gal.core.probes.kept_probes import ProbePlan
 from gal.core.requests import Release
 from gal.core.residual_losses import LocalLoss
@@ -30,9 +30,6 @@ LARGE = 2000
 
 JUDGES = 1000
 """Rows that are enough to judge, or to search, on: more are worth more as examples, up to a twentieth."""
-
-LARGER = 20_000
-"""From this many rows on several classes may take more than ten rounds; with 8,000 some were worse."""
 
 SMALL = 50
 """With fewer rows there is nothing to cross-validate with."""
@@ -80,7 +77,7 @@ def make_task(
     weight = weights_of_rows(labels, options.class_weight, sample_weight, private=protected)
     members = [] if release is not None else sorted(set(organizations) - set(moving))
     probes = _probes(options, labels, rows, members, n_jobs, private=private)
-    rounds = MOST_ROUNDS if plain and _goes_on(options, labels, rows) else options.usual_rounds
+    rounds = MOST_ROUNDS if plain and _goes_on(options, rows) else options.usual_rounds
     closes_own = private and _closes_own(options, labels, rows)
     closing = not private and _will_close(options, labels, rows, len(organizations) * rounds)
     return Task(
@@ -112,13 +109,9 @@ def make_task(
     )
 
 
-def _goes_on(options: Options, labels: Labels, rows: Rows) -> bool:
-    """Whether learning may take more rounds than the paper's as long as they help: small tables that are
-    cross-validated, and several classes in large ones.
-    """
-    several = isinstance(labels.loss, MultinomialLogLoss) and len(rows.validation) > 0
-    judged = rows.n_parts > 0 or (several and len(labels.y) >= LARGER)
-    return judged and is_auto(options.rounds) and options.patience is not None
+def _goes_on(options: Options, rows: Rows) -> bool:
+    """Whether learning may take more rounds than the paper's as long as they help: in a cross-validation."""
+    return rows.n_parts > 0 and is_auto(options.rounds) and options.patience is not None
 
 
 def _weights(

@@ -35,12 +35,13 @@ WEIGHED_ROWS = 2000
 ROWS_PER_LEAF = 200
 """A tree has no more leaves than one for so many rows: small tables get small trees."""
 
-TREES, TREES_OF_SEVERAL, TREES_BEYOND = 5, 2, 10
-RATE, RATE_OF_SEVERAL, RATE_BEYOND = 0.15, 0.25, 0.1
+TREES, TREES_OF_SEVERAL, TREES_BEYOND = 5, 1, 10
+RATE, RATE_OF_SEVERAL, RATE_BEYOND = 0.15, 0.3, 0.1
 """How many trees, for up to two outputs, for more, and for up to two in fits beyond the rounds; and how far
-each is followed. Five at .15 go about as far as ten at .1, two at .25 as five at .1, in less time:
-docs/results/peers.md. Beyond the rounds there is one fit for
-each interaction probe: what it misses no later one finds."""
+each is followed. Five at .15 go about as far as ten at .1, in less time: docs/results/peers.md. Several outputs:
+research/2026-11-19-several-classes.md. Beyond the rounds each interaction probe is fitted once: what it misses
+no later fit finds.
+"""
 
 TREES_OF_RANDOM, RATE_OF_RANDOM, LEAVES_OF_RANDOM = 1, 0.3, 8
 """Of random targets one small tree: what is wanted is a coarse function of the columns, whose sign goes along
@@ -55,7 +56,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     ----------
     alpha: strength of the ridge, on standardised columns; bends are shrunk a hundred times as much.
     max_iter, learning_rate, max_leaf_nodes: of the trees; ``max_iter=0`` leaves them out. None: 5 and 0.15
-        (beyond the rounds 10 and 0.1), for three or more outputs 2 and 0.25.
+        (beyond the rounds 10 and 0.1), for three or more outputs 1 and 0.3.
         A tree has at most one leaf for 200 rows.
     min_rows: tables with fewer rows get no trees.
     kinds: by column, of what kind it is, where a guess is wrong: "number", "date", "category" ...
