@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gal.core.line_search import LineSearch
 from gal.core.probes.kept_probes import MOST_PROBES
-from gal.core.weights import AssistanceWeights
 from gal.errors import InvalidOptionError
+
+if TYPE_CHECKING:  # a list of commands does without scipy
+    from gal.core.line_search import LineSearch
+    from gal.core.weights import AssistanceWeights
 
 ROUNDS = 10
 """As the paper has it."""

@@ -38,9 +38,9 @@ ROWS_PER_LEAF = 200
 TREES, TREES_OF_SEVERAL, TREES_BEYOND = 5, 1, 10
 RATE, RATE_OF_SEVERAL, RATE_BEYOND = 0.15, 0.3, 0.1
 """How many trees, for up to two outputs, for more, and for up to two in fits beyond the rounds; and how far
-each is followed. Five at .15 go about as far as ten at .1, in less time: docs/results/peers.md. Several outputs:
-research/2026-11-19-several-classes.md. Beyond the rounds each interaction probe is fitted once: what it misses
-no later fit finds.
+each is followed. Five at .15 go about as far as ten at .1, in less time: docs/results/peers.md. For several
+outputs: research/2026-11-19-several-classes.md. Beyond the rounds each interaction probe is fitted once: what
+it misses no later fit finds.
 """
 
 TREES_OF_RANDOM, RATE_OF_RANDOM, LEAVES_OF_RANDOM = 1, 0.3, 8
