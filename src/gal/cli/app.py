@@ -130,7 +130,7 @@ class OnDemand(TyperGroup):
         """The command that was typed; where there is none, what was perhaps meant."""
         try:
             name, _, rest = super().resolve_command(ctx, args)
-            return name, load(name), rest
+            return name, load(str(name)), rest
         except Exception as error:
             close = get_close_matches(args[0], [*MEANT, *COMMANDS], n=1)
             if close and hasattr(error, "message"):
