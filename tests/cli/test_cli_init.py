@@ -29,39 +29,9 @@ def test_a_bucket_that_amazon_does_not_have_asks_for_the_endpoint(
     for more, asks in (((), True), (("--endpoint", "http://store:9000"), False)):
         error = CliRunner().invoke(app, [*words, *more]).exception
         assert isinstance(error, InvalidInputError)
-        assert ("A store other than Amazon's is named by --endpoint" in str(error)) == asks
+        assert ("A store other than Amazon's is named by data.endpoint" in str(error)) == asks
         assert ("Amazon" in str(error)) == asks
     assert not (tmp_path / "lab").exists()
-
-
-@pytest.mark.parametrize(
-    ("source", "more"),
-    [
-        ("s3://lake/rows", ("--endpoint", "http://127.0.0.1:1")),
-        ("s3://lake/rows", ("--endpoint", "http://127.0.0.1:1", "--home", "elsewhere")),
-        ("empty", ()),
-    ],
-)
-def test_what_cannot_be_found_names_the_option_and_the_organization(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, more: tuple[str, ...]
-) -> None:
-    """There is no node.toml yet, and the folder may be called otherwise."""
-
-    def fail(lake: Lake) -> None:
-        raise OSError("curlCode: 7, Couldn't connect to server")
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("GAL_HOME", raising=False)
-    (tmp_path / "empty").mkdir()
-    if source.startswith("s3"):
-        monkeypatch.setattr(streamed_reading, "WAITS", ())
-        monkeypatch.setattr(Lake, "_system", fail)
-    error = CliRunner().invoke(app, ["init", "lab", "--data", source, "--row-id", "id", *more]).exception
-    assert isinstance(error, InvalidInputError)
-    assert "organization 'lab'" in str(error)
-    assert "correct --data" in str(error)
-    assert ("--endpoint" in str(error)) == ("--endpoint" in more)
-    assert "node.toml" not in str(error)
 
 
 def test_a_database_without_what_reads_them_is_a_sentence(

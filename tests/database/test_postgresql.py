@@ -24,7 +24,6 @@ from gal.node.source import streamed_reading
 from gal.node.source.data import (
     Table,
     data_of,
-    join_source,
     read_rows,
     read_source,
     source_ids,
@@ -163,8 +162,8 @@ def test_one_row_to_predict_never_scans_the_table(server: PostgreSQL, tmp_path: 
 
 
 def joined(configuration: NodeConfiguration, *values: int) -> tuple[Table, NDArray[np.intp]]:
-    index = Index(np.array(values, dtype=np.int64))
-    return join_source(configuration, index, lambda ids: None, lambda ids: ids.values)
+    table = read_rows(configuration, integers(*values))
+    return table, Index(table.ids.values).positions(np.array(values, dtype=np.int64))
 
 
 def test_a_learning_has_the_rows_in_the_order_asked_for(server: PostgreSQL, tmp_path: Path) -> None:
@@ -284,20 +283,20 @@ def test_a_database_killed_in_the_middle_of_a_reading(
     sql = "sql = \"SELECT g AS id, g * 0.5 AS x, repeat('a', 200) AS t FROM generate_series(1, 400000) g\""
     configuration = configured(tmp_path, server, sql)
     killed: list[int] = []
-    counted = streamed_reading.StreamedReader._counted
+    counted = streamed_reading.StreamedReader._arriving
 
     def kill(self: Any, reader: Any) -> Any:
         def batches() -> Any:
             for number, batch in enumerate(counted(self, reader)):
                 if number == 1 and not killed:
-                    killed.append(self.n_read)
+                    killed.append(number * batch.num_rows)
                     server.stop()
                     server.start()
                 yield batch
 
         return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
-    monkeypatch.setattr(streamed_reading.StreamedReader, "_counted", kill)
+    monkeypatch.setattr(streamed_reading.StreamedReader, "_arriving", kill)
     table, positions = joined(configuration, *range(1, 400_001))
     assert 0 < killed[0] < 400_000
     assert (positions >= 0).all()

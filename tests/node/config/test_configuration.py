@@ -88,13 +88,6 @@ def test_a_name_is_enough(tmp_path: Path) -> None:
     assert (found.policy.min_rows, found.policy.interactions, found.policy.decimals) == (20, False, None)
 
 
-def test_a_query_with_a_database(tmp_path: Path) -> None:
-    text = 'name = "lab"\n[data]\nsql = "select * from t"\ndatabase = "w.duckdb"\nrow_id = "id"\n'
-    found = read(tmp_path, text).data
-    assert found is not None
-    assert (found.sql, found.database, found.features) == ("select * from t", tmp_path / "w.duckdb", "all")
-
-
 DATA = 'name = "lab"\n[data]\nsource = "a.csv"\nrow_id = "id"\n'
 WRONG: dict[str, tuple[str, str]] = {
     "no name": ("[policy]\n", "name: this key is missing"),
@@ -109,8 +102,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "a name in a section": (DATA + 'name = "a"', "data.name: .* at the top"),
     "a missing key": ('name = "a"\n# here\n[data]\nsource = "x.csv"', "data.row_id: this key is missing"),
     "a section that is none": ('name = "a"\ndata = 3', "data: should be a table such as \\[data\\], got 3"),
-    "no source": ('name = "a"\n[data]\nrow_id = "b"', "data: give either source"),
-    "a database alone": (DATA + 'database = "x"', "data: database needs sql"),
+    "no source": ('name = "a"\n[data]\nrow_id = "b"', "data.source: this key is missing"),
     "an unknown file": (
         'name = "a"\n[data]\nsource = "a.xls"\nrow_id = "b"',
         "data: source must end in .csv",
@@ -244,16 +236,14 @@ def uncommented(text: str, *, but: tuple[str, ...] = ()) -> str:
 
 def test_every_commented_line_of_it_holds_when_uncommented(tmp_path: Path) -> None:
     text = new_configuration_text("lab", source="rows.csv", row_id="id", label="y")
-    of_databases, of_stores = ("table", "password_file", "driver"), ("endpoint", "region")
-    found = read(tmp_path, uncommented(text, but=("sql", "database", *of_databases, *of_stores)))
+    of_databases, of_stores = ("table", "password_file"), ("endpoint", "region")
+    found = read(tmp_path, uncommented(text, but=("sql", *of_databases, *of_stores)))
     assert found.policy.accept == ("bank",)
     defaults = read(tmp_path, 'name = "a"').policy
     assert found.policy.model_copy(update={"accept": None, "decimals": None}) == defaults
-    of_a_query = uncommented(text, but=("source", *of_databases, *of_stores))
-    assert read(tmp_path, of_a_query.replace("\nsource", "\n# source")).data is not None
     for source, but in (
-        ("postgresql://me@host/db", ("sql", "database", *of_stores)),
-        ("s3://bucket/rows", ("sql", "database", *of_databases)),
+        ("postgresql://me@host/db", ("sql", *of_stores)),
+        ("s3://bucket/rows", ("sql", *of_databases)),
     ):
         text = new_configuration_text("lab", source=source, row_id="id", label="y")
         data = read(tmp_path, uncommented(text, but=but)).data

@@ -101,17 +101,6 @@ def test_the_folder_of_the_data_is_read_unless_it_holds_more(tmp_path: Path) -> 
     assert readable_places(beside) == [tmp_path / "homes-rows.csv"]
 
 
-def test_files_that_a_query_names_are_read(tmp_path: Path) -> None:
-    lake = tmp_path / "lake" / "2026"
-    lake.mkdir(parents=True)
-    (lake / "a.parquet").touch()
-    query = configuration(
-        tmp_path / "lab", f"sql = \"select * from '{tmp_path}/lake/*/a.parquet' where x = 'y'\""
-    )
-    assert tmp_path / "lake" in readable_places(query)
-    assert tmp_path not in readable_places(query)
-
-
 def test_a_file_outside_is_lent_as_a_copy(tmp_path: Path) -> None:
     home = tmp_path / "lab"
     home.mkdir()

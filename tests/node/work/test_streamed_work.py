@@ -89,7 +89,7 @@ ASKED = integers(*range(300, 20, -1), 5000, 0, 7)
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows came from the source, by reading."""
     counts: list[int] = []
-    counted = StreamedReader._counted
+    counted = StreamedReader._arriving
 
     def count(self: StreamedReader, reader: Any) -> Any:
         def batches() -> Any:
@@ -100,7 +100,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(0)
         return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
-    monkeypatch.setattr(StreamedReader, "_counted", count)
+    monkeypatch.setattr(StreamedReader, "_arriving", count)
     return counts
 
 
@@ -195,13 +195,13 @@ def test_hashed_ids_are_read_once_and_the_rows_by_their_ids(tmp_path: Path, read
 def test_only_the_columns_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = work(tmp_path / "lake", "lake", frame())
     seen: list[list[str]] = []
-    counted = StreamedReader._counted
+    counted = StreamedReader._arriving
 
     def note(self: StreamedReader, reader: Any) -> Any:
         seen.append(list(reader.schema.names))
         return counted(self, reader)
 
-    monkeypatch.setattr(StreamedReader, "_counted", note)
+    monkeypatch.setattr(StreamedReader, "_arriving", note)
     path = tmp_path / "lake" / "node.toml"
     path.write_text(
         path.read_text().replace("features = ['age', 'year', 'town', 'smoker']", 'features = ["age"]')

@@ -313,8 +313,7 @@ TEMPLATE = """\
 # source = "rows.csv"              # a .csv, .parquet or .xlsx file, a folder of Parquet files, s3://bucket/folder,
                                    # or a database: postgresql://user@host/name; a path is relative to this folder
 # table = "patients"               # of a database; or sql
-# sql = "select * from patients"   # instead of source: a query; it can name files and tables of the database
-# database = "warehouse.duckdb"    # with sql: a DuckDB file, only read
+# sql = "select * from patients"   # of a database, instead of table: a query
 # password_file = "db.password"    # of a database; or the variable GAL_DATA_PASSWORD, or .pgpass. Never in here
 # timeout = 600                    # seconds that one reading of a database may take
 # endpoint = "https://minio:9000"  # of an object store other than Amazon's

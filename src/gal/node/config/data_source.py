@@ -1,7 +1,7 @@
 """The section [data] of ``node.toml``: where the rows are, and which columns are what.
 
-Rows are in a file, a folder of Parquet files, a bucket (``s3://``), PostgreSQL (``postgresql://``), or
-whatever a query of DuckDB reads. A password never stands here.
+Rows are in a file, a folder of Parquet files, a bucket (``s3://``) or PostgreSQL (``postgresql://``). A
+password never stands here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PrivateAttr,
     ValidationInfo,
     model_validator,
 )
@@ -39,8 +38,6 @@ FILES = {".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx", ".xlsm"}
 """How files of rows end."""
 PACKED = {".csv", ".tsv", ".txt"}
 """Those of them that may be packed by gzip, such as rows.csv.gz."""
-OPTION = re.compile(r"(?:^|[\s;])([A-Za-z_]{3,40})\s*=")
-"""Where an option begins in the words that some databases have instead of an address."""
 SECRET_WORDS = re.compile(r"pass(word|wd|phrase)?|secret|token|credential|private_key|access_key", re.I)
 
 
@@ -59,7 +56,7 @@ def scheme_of(source: str) -> str | None:
 
 def _source(value: object, info: ValidationInfo) -> object:
     """The path of a file or folder, relative to the home folder; an address as it is, if it tells no secret."""
-    told = _told(value) if isinstance(value, str) else None
+    told = _told(value) if isinstance(value, str) and scheme_of(value) is not None else None
     if told is not None:  # what came is not repeated: it is a secret
         raise ValueError(
             f"the address has {told} in it, and node.toml is no place for secrets: take it out, change it if "
@@ -70,10 +67,7 @@ def _source(value: object, info: ValidationInfo) -> object:
 
 
 def _told(address: str) -> str | None:
-    """The secret that an address tells, in words that do not: of a URL, or of a text such as "host=a user=b"."""
-    if scheme_of(address) is None:
-        found = OPTION.findall(address)
-        return next((f"its option {name}" for name in found if SECRET_WORDS.search(name)), None)
+    """The secret that an address tells, in words that do not."""
     try:
         parts = urlsplit(address)
     except ValueError:  # whose words would repeat it
@@ -86,17 +80,13 @@ def _told(address: str) -> str | None:
     return next((f"its option {name}" for name in named if SECRET_WORDS.search(name)), None)
 
 
-def _is_address(endpoint: str) -> bool:
-    """Whether this is a host, with a port and how it is spoken to where that is said, and nothing besides."""
-    scheme, between, rest = endpoint.rpartition("://")
-    try:
-        parts = urlsplit(f"//{rest}")
-        port = parts.port
-    except ValueError:
-        return False
-    said = bool(parts.username is not None or parts.query or parts.fragment or parts.path.strip("/"))
-    named = scheme.lower() in ("http", "https") if between else True
-    return named and bool(parts.hostname) and not re.search(r"\s", endpoint) and port != 0 and not said
+def _endpoint(value: str) -> str:
+    if not re.fullmatch(r"(https?://)?(\[[0-9a-f:]+\]|[\w.-]+)(:[1-9]\d{0,4})?/?", value, re.I):
+        raise ValueError(
+            "it is the address of a store and nothing else, such as https://minio.example:9000; its keys are given "
+            "in the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    return value
 
 
 def _features(value: object) -> object:
@@ -134,15 +124,15 @@ class Section(BaseModel):
 
 
 class DataSource(Section):
-    """Where the rows are: a file or folder, an address, or a query; and which columns are what."""
+    """Where the rows are: a file or folder, or an address; and which columns are what."""
 
-    source: Annotated[Path | str | None, BeforeValidator(_source)] = None
+    source: Annotated[Path | str, BeforeValidator(_source)]
     """A path, or as text an address such as postgresql://host/database."""
     sql: Filled | None = None
+    """A query of the database, instead of a table of it."""
     table: Filled | None = None
-    database: FilePath | None = None
     password_file: FilePath | None = None
-    endpoint: Filled | None = None
+    endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None
     region: Filled | None = None
     timeout: Annotated[float, Field(gt=0, le=86400)] = 600.0
     """Seconds that one reading of a database may take."""
@@ -153,23 +143,6 @@ class DataSource(Section):
     """Of what kind columns are, where the default model would guess wrong."""
     label: Filled | None = None
     secret_file: FilePath | None = None
-    _of_new_node: bool = PrivateAttr(default=False)
-
-    def of_new_node(self) -> Self:
-        """The same, named by the options of ``gal init``: there is no node.toml yet."""
-        made = self.model_copy()
-        made._of_new_node = True
-        return made
-
-    def to_correct(self, note: str = "", *, all_of_it: bool = False) -> str:
-        """What to correct where rows are not found, for sentences; ``note`` says how it is read there.
-
-        ``all_of_it``: other keys may be wrong as well.
-        """
-        said = "--data" if self._of_new_node else f"{'[data]' if all_of_it else 'data.source'} in node.toml"
-        if self.endpoint is not None and (self._of_new_node or not all_of_it):
-            said += ", or --endpoint" if self._of_new_node else ", or data.endpoint there"
-        return f"{said} ({note})" if note and not self._of_new_node else said
 
     @property
     def path(self) -> Path | None:
@@ -204,12 +177,6 @@ class DataSource(Section):
         return path if path is not None and _is_named_as_file(path) else None
 
     @property
-    def named_in_query(self) -> list[str]:
-        """What a query of DuckDB has in quotes: files, patterns of them, folders, or plain text."""
-        found = [] if self.is_database else re.findall(r"'([^']+)'|\"([^\"]+)\"", self.sql or "")
-        return [one or other for one, other in found]
-
-    @property
     def stays_where_it_is(self) -> bool:
         """Whether rows are only ever streamed, and never held in memory as a whole."""
         return self.is_database or self.is_lake
@@ -222,36 +189,26 @@ class DataSource(Section):
         return self
 
     def _rules(self) -> Iterator[tuple[object, str]]:
-        """That this says in one way where the rows are, and has no key for another kind of source."""
+        """That there is no key for another kind of source."""
         path, scheme = self.path, scheme_of(self.address or "")
         known = ", ".join(f"{one}://" for one in (*DATABASES, *LAKES))
         is_rows = path is None or path.suffix == "" or _is_named_as_file(path) or path.is_dir()
-        told = None if self.endpoint is None else _told(self.endpoint)
         features = () if self.features == "all" else self.features
         twice = [one for one in features if features.count(one) > 1]
-        yield (
-            self.is_database and (self.sql is None) == (self.table is None),
-            'a database needs either table, such as table = "patients", or sql (a query), and not both',
-        )
         yield (
             self.is_database and scheme not in DATABASES,
             f"no kind of source is called {scheme}://; there are {known}",
         )
         yield (
-            not self.is_database and (self.source is None) == (self.sql is None),
-            "give either source (a .csv, .parquet or .xlsx file, a folder of Parquet files, s3://bucket/folder or a "
-            "database such as postgresql://host/name) or sql (a query), and not both",
+            self.is_database and (self.sql is None) == (self.table is None),
+            'a database needs either table, such as table = "patients", or sql (a query), and not both',
         )
         yield (
             not is_rows,
             f"source must end in .csv, .parquet or .xlsx (or .csv.gz), got {getattr(path, 'name', '')!r}; another "
             "spreadsheet is saved as .xlsx or as CSV UTF-8 first",
         )
-        yield (
-            self.database is not None and (self.sql is None or self.is_database),
-            "database needs sql: the query that reads the rows from it",
-        )
-        for name in ("table", "password_file"):
+        for name in ("table", "sql", "password_file"):
             yield (
                 getattr(self, name) is not None and not self.is_database,
                 f"{name} is for databases: it needs a source such as postgresql://host/name",
@@ -261,15 +218,6 @@ class DataSource(Section):
                 getattr(self, name) is not None and not self.is_bucket,
                 f"{name} is for object stores: it needs a source such as s3://bucket/folder",
             )
-        yield (
-            told,
-            f"endpoint has {told} in it, and node.toml is no place for secrets: give the keys of a store in the "
-            "variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-        )
-        yield (
-            self.endpoint is not None and not _is_address(self.endpoint),
-            "endpoint is the address of a store and nothing else, such as https://minio.example:9000",
-        )
         yield (
             self.label == self.row_id,
             f"label and row_id are both {self.label!r}; the label is a column of its own",

@@ -1,4 +1,4 @@
-"""An organization's own rows: read through DuckDB from files or SQL, checked, and handed out as views.
+"""An organization's own rows: read through DuckDB, checked, and handed out as views.
 
 Numbers, booleans, dates and times become float64 (dates and times as days, since 1970 where they have a
 date); text becomes categories. Nothing here is sent anywhere.
@@ -6,9 +6,8 @@ date); text becomes categories. Nothing here is sent anywhere.
 
 from __future__ import annotations
 
-import glob
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from gal.alignment import Index, RowIds, row_ids
+from gal.alignment import RowIds
 from gal.errors import (
     AlignmentError,
     ConfigurationError,
@@ -30,18 +29,15 @@ from gal.models.parted import PART_ROWS, PartColumn
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.data_source import DataSource
 from gal.node.source.compact_columns import IS_DATE, compact, days_of, in_one_piece, truths_of
-from gal.node.source.source_reading import SourceReader
+from gal.node.source.source_reading import SourceReader, typed_row_ids
 from gal.node.source.streamed_reading import StreamedReader
 from gal.node.store.row_index import forgotten_rows
 from gal.node.store.views import frame_of
 
 Kind = Literal["number", "text"]
 
-Stamp = tuple[Any, ...]
-"""Of each file the time of its last change in nanoseconds, and its size in bytes."""
-
-MOST_FILES = 10_000
-"""More files than these, found by one pattern of a query, are not all looked at."""
+Stamp = tuple[int, ...]
+"""Of a file the time of its last change in nanoseconds, and its size in bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,55 +144,6 @@ def read_rows(
     return _without_forgotten(configuration, _table_of(reader, columns, nobody), empty=True)
 
 
-def join_source(
-    configuration: NodeConfiguration,
-    index: Index,
-    check: Callable[[RowIds], None],
-    tokens_of: Callable[[RowIds], NDArray[Any]],
-) -> tuple[Table, NDArray[np.intp]]:
-    """The rows with the tokens of ``index``, out of a source that streams by, and where each is in the table.
-
-    -1: unknown. The source is never in memory as a whole.
-
-    ``check`` refuses ids of our own of another kind, ``tokens_of`` makes tokens of them.
-    """
-    reader = _streamed(configuration)
-    forgotten = forgotten_rows(configuration.home)
-
-    def join() -> tuple[Table, NDArray[np.intp]]:
-        import pyarrow as pa
-
-        with reader.stream() as batches:
-            kept, found, kind = list[Any](), list[NDArray[np.intp]](), None
-            for batch in batches:
-                if batch.num_rows == 0:
-                    continue
-                ids = typed_row_ids(batch.column(0), reader.data, reader.organization)
-                check(ids)
-                places = index.positions(tokens_of(ids))
-                places[forgotten.among(ids.values)] = -1
-                there = np.flatnonzero(places >= 0)
-                kept.append((ids.values[there], batch.take(there)))
-                found.append(places[there])
-                kind = ids.kind
-            if kind is None:
-                raise InvalidInputError(f"{reader.whose}: there are no rows; put data into it")
-            columns = pa.Table.from_batches([one for _, one in kept], batches.schema)
-        ids = RowIds(kind, np.concatenate([one for one, _ in kept]))
-        where = np.concatenate(found)
-        positions = np.full(len(index), -1, dtype=np.intp)
-        positions[where] = np.arange(len(where))
-        again = positions[where] != np.arange(len(where))
-        if again.any():
-            one = ids.values[[int(again.argmax())]].tolist()[0]
-            raise AlignmentError(
-                f"the source has more than one row with the id {one!r:.80}: keep one row for each id"
-            )
-        return _table_of(reader, columns, ids), positions
-
-    return reader.attempted(join)
-
-
 def kind_of_ids(configuration: NodeConfiguration) -> str:
     """What the row ids are, "integer" or "text"; of a source that stays where it is, by one row."""
     if data_of(configuration).stays_where_it_is:
@@ -229,9 +176,7 @@ def _reader(
     """Whatever reads the source, or another file, with these features; ``wanted`` as in `SourceReader`."""
     changed: dict[str, Any] = {} if features is None else {"features": features}
     if source is not None:
-        changed |= dict.fromkeys(("sql", "database", "table", "endpoint", "region")) | {
-            "source": Path(source)
-        }
+        changed |= dict.fromkeys(("sql", "table", "endpoint", "region")) | {"source": Path(source)}
     data = data_of(configuration).model_copy(update=changed)
     return _reader_of(configuration.name, data, configuration.home, **wanted)
 
@@ -275,7 +220,7 @@ def columns_of_new(name: str, source: str, where: Mapping[str, str | None]) -> l
     """
     given = {"source": source, "row_id": "any row id", **where}
     try:
-        data = DataSource.model_validate(given).of_new_node()
+        data = DataSource.model_validate(given)
     except ValidationError as error:
         why = error.errors()[0]["msg"].removeprefix("Value error, ")
         shown = "this source" if "://" in source else repr(source)  # an address may have a password in it
@@ -290,7 +235,7 @@ def _names(reader: SourceReader) -> list[str]:
 
 def _table(reader: SourceReader) -> Table:
     """All rows; those of a file are stamped before they are read."""
-    stamp = _file_stamp(reader.data, reader.home)
+    stamp = _file_stamp(reader.data)
     return replace(_table_of(reader, reader.read()), stamp=stamp)
 
 
@@ -305,35 +250,17 @@ def _table_of(reader: SourceReader, columns: Any, ids: RowIds | None = None) -> 
 
 
 def stamp_of(configuration: NodeConfiguration) -> Stamp | None:
-    """The stamp that the source has now; None where it is not known or there is no file."""
-    return _file_stamp(data_of(configuration), configuration.home)
+    """The stamp that the source has now; None where there is no file."""
+    return _file_stamp(data_of(configuration))
 
 
-def _file_stamp(data: DataSource, home: Path) -> Stamp | None:
-    """The stamp of all files that a source or query names; None where it names none that is there."""
-    if data.file is not None and not data.is_database:  # to ask whether it is a folder would be another look
-        return _stamp(data.file) or None
-    if data.stays_where_it_is:
-        return None
-    if data.path is not None:
-        return _stamp(data.path) or None
-    named = (
-        [] if data.database is None else [data.database, data.database.with_name(f"{data.database.name}.wal")]
-    )
-    for text in data.named_in_query:
-        path = str(home / Path(text).expanduser())
-        named += map(
-            Path, sorted(glob.iglob(path, recursive=True))[:MOST_FILES] if glob.has_magic(path) else [path]
-        )
-    return tuple((str(path), *stamp) for path in named if (stamp := _stamp(path))) or None
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
+def _file_stamp(data: DataSource) -> Stamp | None:
+    """The stamp of the file that is the source; None where it is none."""
     try:
-        found = path.stat()
+        found = None if data.path is None else data.path.stat()
     except OSError:
-        return ()
-    return () if stat.S_ISDIR(found.st_mode) else (found.st_mtime_ns, found.st_size)
+        return None
+    return None if found is None or stat.S_ISDIR(found.st_mode) else (found.st_mtime_ns, found.st_size)
 
 
 def view_of_table(table: Table, positions: NDArray[np.intp] | None = None) -> Any:
@@ -426,28 +353,6 @@ def data_of(configuration: NodeConfiguration) -> DataSource:
             "node.toml: there is no section [data]; say there where your rows are (source and row_id)"
         )
     return configuration.data
-
-
-def typed_row_ids(column: Any, data: DataSource, organization: str) -> RowIds:
-    """The ids in a column, checked, and of the type that was asked for; text that is no whole number is
-    refused, not rounded.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    if data.row_id_type == "text" and not is_text:
-        column = row_ids(column, organization, data.row_id).values.astype(np.str_).astype(object)
-    if data.row_id_type == "integer" and is_text:
-        whole = pc.match_substring_regex(pc.utf8_trim_whitespace(column), r"^[+-]?[0-9]{1,18}$")
-        wrong = pc.index(whole, False).as_py()
-        if wrong >= 0:
-            raise InvalidColumnsError(
-                f"organization {organization!r}, row ids {data.row_id!r}: {column[wrong].as_py()!r:.80} in "
-                f'row {wrong + 1} is no whole number. Correct it, or set row_id_type = "text"'
-            )
-        column = pc.utf8_ltrim(pc.utf8_trim_whitespace(column), "+").cast(pa.int64())
-    return row_ids(column, organization, data.row_id)
 
 
 def _label(reader: SourceReader, column: Any) -> Any:

@@ -20,6 +20,8 @@ from gal.extras import require
 from gal.node.config.data_source import PASSWORD_VARIABLE, DataSource
 
 CONNECT_SECONDS = 10
+FEW = 10_000
+"""So many ids are looked for by the database."""
 NUMERIC = {"numeric", "decimal", "number", "bignumeric"}
 """What databases call numbers that ADBC hands over as text, because Arrow has none of their size."""
 
@@ -97,11 +99,11 @@ class AdbcSource:
         return self._query_of(self._found.names)[1]
 
     def batches(self, columns: Sequence[str], wanted: RowIds | None = None, most: int | None = None) -> Any:
-        """A reader of these columns: of all rows, of at most so many, or of those with the wanted ids."""
+        """A reader of these columns: of all rows, of at most so many, or of those with wanted ids."""
         import pyarrow as pa
 
         query, _ = self._query_of(columns)
-        if wanted is None:
+        if wanted is None or not self._finds(wanted):
             return self._ask(query if most is None else f"{query} LIMIT {int(most)}")
         name = self.data.row_id
         values, cast = _comparable(wanted, self._found.field(name).type)
@@ -109,11 +111,14 @@ class AdbcSource:
         bound = pa.array([values.to_pylist()], pa.list_(values.type))
         return self._ask(f"{query} WHERE {_quoted(name)} = ANY({one})", bound)
 
-    def takes(self, wanted: RowIds) -> bool:
-        """Whether the database itself can find these ids: not where it has to change every id first."""
+    def _finds(self, wanted: RowIds) -> bool:
+        """Whether the database is to find these ids: not where all have to be looked at, since there are many
+        (only a query without them streams), or since it would have to change every id first.
+        """
         import pyarrow as pa
 
-        return not (wanted.kind == "integer" and pa.types.is_string(self._found.field(self.data.row_id).type))
+        is_text = pa.types.is_string(self._found.field(self.data.row_id).type)
+        return len(wanted) <= FEW and not (wanted.kind == "integer" and is_text)
 
     def stamp(self) -> str | None:
         """Another one whenever something was written to the database."""

@@ -11,6 +11,8 @@ from gal.errors import InvalidInputError
 from gal.node.config.data_source import DataSource
 
 BATCH = 65_536
+FEW = 10_000
+"""So many wanted ids are looked for in each batch; of more, most rows are wanted anyway."""
 BUFFER = 1 << 21
 """Bytes that are fetched at once of each column: whole row groups of many columns are large."""
 CONNECT_SECONDS, REQUEST_SECONDS = 10, 60
@@ -48,18 +50,17 @@ class Lake:
     def _files_in(self, system: Any, base: str) -> list[Any]:
         from pyarrow import fs
 
-        source, correct, found = repr(str(self.data.source)), self.data.to_correct, []
+        source, found = repr(str(self.data.source)), []
         try:
             found = system.get_file_info(fs.FileSelector(base, recursive=True))
             found = sorted((one for one in found if _is_part(one, base)), key=lambda one: str(one.path))
-            why = f"there is no .parquet file in {source}; put data into it, or correct {correct()}"
+            why = f"there is no .parquet file in {source}; put data into it"
         except FileNotFoundError:
-            what = "bucket or folder" if self.data.is_bucket else "folder"
-            why = f"there is no {what} {source}; correct {correct('a path is relative to its folder')}"
+            why = f"there is no {'bucket or ' if self.data.is_bucket else ''}folder {source}"
         except NotADirectoryError:
-            why = f"{source} is no folder and does not end in .csv, .parquet or .xlsx; correct {correct()}"
+            why = f"{source} is no folder and does not end in .csv, .parquet or .xlsx"
         if not found:
-            raise InvalidInputError(f"organization {self.organization!r}: {why}")
+            raise InvalidInputError(f"organization {self.organization!r}: {why}. Correct data.source")
         return found
 
     def _system(self) -> tuple[Any, str]:
@@ -80,16 +81,8 @@ class Lake:
         """What went wrong, in one line."""
         return " ".join(str(error).split())[:300].rstrip(". ")
 
-    def takes(self, wanted: RowIds) -> bool:
-        """Whether these ids can be looked for: not where every id has to be changed first."""
-        import pyarrow as pa
-
-        kind = self.schema.field(self.data.row_id).type
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        return bool((wanted.kind == "text") == is_text and (is_text or pa.types.is_integer(kind)))
-
     def batches(self, columns: Sequence[str], wanted: RowIds | None = None, most: int | None = None) -> Any:
-        """A reader of these columns: of all rows, of at most so many, or of those with the wanted ids."""
+        """A reader of these columns: of all rows, of at most so many, or of those with wanted ids."""
         import pyarrow as pa
 
         if most is not None:
@@ -98,24 +91,24 @@ class Lake:
         return pa.RecordBatchReader.from_batches(schema, self._batches(schema, wanted))
 
     def _batches(self, schema: Any, wanted: RowIds | None) -> Iterator[Any]:
-        """Rows file by file and part by part; Arrow's own scanner keeps several parts in memory."""
+        """Rows file by file and part by part; Arrow's own scanner keeps several parts in memory. Parts that
+        have no id between the smallest and the largest wanted one are left out.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        name, ids, condition = self.data.row_id, None, None
-        if wanted is not None:
-            if len(wanted) == 0:
-                return
-            ids = pa.array(wanted.values.tolist(), pa.int64() if wanted.kind == "integer" else pa.string())
+        name, condition, few = self.data.row_id, None, None
+        kind = self.schema.field(name).type
+        same = {"integer": pa.types.is_integer(kind), "text": pa.types.is_string(kind)}
+        if wanted is not None and len(wanted) and same[wanted.kind]:
+            ids = pa.array(wanted.values.tolist()).cast(kind, safe=False)  # what does not fit is none of it
             low, high = pc.min_max(ids).values()
             condition = (pc.field(name) >= low) & (pc.field(name) <= high)
+            few = ids if len(ids) <= FEW else None
         for fragment in self._dataset.get_fragments(filter=condition):
             chosen = fragment if condition is None else fragment.subset(filter=condition)
             for batch in self._parts(chosen, schema):
-                if ids is not None:
-                    batch = batch.filter(pc.is_in(batch.column(name).cast(ids.type), ids))
-                if batch.num_rows:
-                    yield batch
+                yield batch if few is None else batch.filter(pc.is_in(batch.column(name), few))
 
     def _parts(self, fragment: Any, schema: Any) -> Iterator[Any]:
         """The rows of one file, of those of its parts that were chosen."""

@@ -1,6 +1,4 @@
-"""One reading of an organization's source through DuckDB: which columns there are,
-which are wanted, and their values.
-"""
+"""One reading of a file of rows through DuckDB: which columns there are, and their values."""
 
 from __future__ import annotations
 
@@ -12,6 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
+
+from gal.alignment import RowIds, row_ids
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidLabelsError
 from gal.models.reading.written_numbers import THOUSANDTH
 from gal.node.config.data_source import DataSource
@@ -57,7 +58,7 @@ BATCH = 100_000
 
 
 class SourceReader:
-    """One reading of a source: which columns there are, which are wanted, and their values."""
+    """One reading of a source: which columns there are, and their values."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class SourceReader:
         self.features: list[str] = []
         self.dates: set[str] = set()
         """Features that the source has as dates."""
-        self.what = "sql" if data.path is None else repr(str(data.path))
+        self.what = repr(str(data.source))
         self.whose = f"organization {organization!r}, {self.what}"
         self._written: Written | None = None
         self._sheet: Any = None
@@ -85,7 +86,6 @@ class SourceReader:
 
     @property
     def _file(self) -> Path:
-        """The file that is the source, where it is one."""
         assert self.data.path is not None
         return self.data.path
 
@@ -94,12 +94,11 @@ class SourceReader:
         import duckdb
 
         self.check_file()
-        is_csv = self.data.path is not None and _is_csv(self.data.path)
         # Errors while rows come in are OSErrors of Arrow with DuckDB's words.
         try:
             return self._read(SNIFFED)
         except (duckdb.Error, OSError) as error:
-            if not is_csv:
+            if not _is_csv(self._file):
                 raise self._unreadable(error) from error
         self._written = written(self._file, whole=True)
         try:
@@ -112,7 +111,7 @@ class SourceReader:
         import duckdb
 
         try:
-            with self._connected() as connection:
+            with connected() as connection:
                 connection.sql(f"SELECT count(*) FROM (SELECT * FROM {self._all_as_text()})").fetchall()
         except duckdb.Error as error:
             found: Exception = error
@@ -120,27 +119,23 @@ class SourceReader:
         return None
 
     def _read(self, sniffed: int) -> Any:
-        with self._connected() as connection:
-            if self.data.path is not None and is_spreadsheet(self.data.path):
+        with connected() as connection:
+            if is_spreadsheet(self._file):
                 connection.register(SHEET, self._rows_of_sheet())
             relation = connection.sql(self._query(sniffed))
-            if relation is None:
-                raise InvalidInputError(
-                    f"organization {self.organization!r}: sql is no query that returns rows"
-                )
             types = self.checked_types(relation)
             if codes := self._codes_among(connection, types):
                 self.texts |= codes
                 types = self.checked_types(relation := connection.sql(self._query(sniffed)))
             rows = relation.project(", ".join(self.selected(types))).to_arrow_table(BATCH)
         if rows.num_rows == 0:
-            raise InvalidInputError(f"{self._of(self.what)} has no rows; put data into it")
+            raise InvalidInputError(f"{self.whose} has no rows; put data into it")
         return rows
 
     def _codes_among(self, connection: Any, types: Mapping[str, Any]) -> frozenset[str]:
         """Features of a CSV file that are digits with leading zeros, such as postal codes: no numbers."""
-        path, said = self.data.path, self.data.columns
-        if self._zeros_looked_for or path is None or not _is_csv(path):
+        path, said = self._file, self.data.columns
+        if self._zeros_looked_for or not _is_csv(path):
             return frozenset()
         self._zeros_looked_for = True
         asked = [name for name in self.features if types[name].id in NUMBERS and said.get(name) != "number"]
@@ -150,29 +145,8 @@ class SourceReader:
         (found,) = connection.sql(f"SELECT {digits} FROM {self._all_as_text()}").fetchall()
         return frozenset(name for name, share in zip(asked, found, strict=True) if (share or 0) > THOUSANDTH)
 
-    @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        import duckdb
-
-        database = None if self.data.database is None else str(self.data.database)
-        try:
-            connection = duckdb.connect(database or ":memory:", read_only=database is not None)
-        except duckdb.Error as error:
-            raise InvalidInputError(
-                f"{self._of(f'the database {database!r}')} cannot be opened: {first_words(error)}"
-            ) from error
-        with connection:
-            connection.execute("SET file_search_path = $1", [str(self.home)])
-            connection.execute("SET autoinstall_known_extensions = false")  # a query downloads nothing
-            yield connection
-
-    def _of(self, what: str) -> str:
-        return f"organization {self.organization!r}: {what}"
-
     def _query(self, sniffed: int) -> str:
-        source = self.data.path
-        if source is None:
-            return str(self.data.sql).strip().rstrip(";")
+        source = self._file
         if _is_parquet(source):
             return f"SELECT * FROM read_parquet({_text(str(source))})"
         if is_spreadsheet(source):
@@ -205,16 +179,13 @@ class SourceReader:
 
     def check_file(self) -> None:
         """A file that is not there, empty, or has two columns of one name."""
-        for path in (self.data.path, self.data.database):
-            if path is not None and not path.is_file():
-                raise InvalidInputError(
-                    f"{self._of(f'there is no file {str(path)!r}')}; correct [data] in node.toml (paths are "
-                    "relative to its folder)"
-                )
-        if self.data.path is None:
-            return
-        if self.data.path.stat().st_size == 0:
-            raise InvalidInputError(f"{self._of(self.what)} is empty; put data into it")
+        if not self._file.is_file():
+            raise InvalidInputError(
+                f"organization {self.organization!r}: there is no file {self.what}; correct [data] in "
+                "node.toml (paths are relative to its folder)"
+            )
+        if self._file.stat().st_size == 0:
+            raise InvalidInputError(f"{self.whose} is empty; put data into it")
         refuse_repeated(self.whose, self.names())
 
     def names(self) -> list[str]:
@@ -236,7 +207,7 @@ class SourceReader:
                 return next(csv.reader(file, delimiter=self._how().delimiter), [])
         except (UnicodeDecodeError, csv.Error) as error:
             raise InvalidInputError(
-                f"{self._of(self.what)} is no CSV file in UTF-8, UTF-16, latin-1: {error}"
+                f"{self.whose} is no CSV file in UTF-8, UTF-16, latin-1: {error}"
             ) from error
 
     def _how(self) -> Written:
@@ -299,8 +270,39 @@ class SourceReader:
         )
 
     def _unreadable(self, error: Exception) -> InvalidInputError:
-        todo = f"Correct the {'query' if self.data.path is None else 'file'}"
-        return InvalidInputError(f"{self._of(self.what)} cannot be read: {first_words(error)}. {todo}")
+        return InvalidInputError(f"{self.whose} cannot be read: {first_words(error)}. Correct the file")
+
+
+@contextmanager
+def connected() -> Iterator[Any]:
+    """DuckDB, in memory."""
+    import duckdb
+
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("SET autoinstall_known_extensions = false")  # nothing is downloaded
+        yield connection
+
+
+def typed_row_ids(column: Any, data: DataSource, organization: str) -> RowIds:
+    """The ids in a column, checked, and of the type that was asked for; text that is no whole number is
+    refused, not rounded.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    if data.row_id_type == "text" and not is_text:
+        column = row_ids(column, organization, data.row_id).values.astype(np.str_).astype(object)
+    if data.row_id_type == "integer" and is_text:
+        whole = pc.match_substring_regex(pc.utf8_trim_whitespace(column), r"^[+-]?[0-9]{1,18}$")
+        wrong = pc.index(whole, False).as_py()
+        if wrong >= 0:
+            raise InvalidColumnsError(
+                f"organization {organization!r}, row ids {data.row_id!r}: {column[wrong].as_py()!r:.80} in "
+                f'row {wrong + 1} is no whole number. Correct it, or set row_id_type = "text"'
+            )
+        column = pc.utf8_ltrim(pc.utf8_trim_whitespace(column), "+").cast(pa.int64())
+    return row_ids(column, organization, data.row_id)
 
 
 def _as_label(whose: str, name: str, kind: Any) -> str:

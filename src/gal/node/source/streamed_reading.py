@@ -9,17 +9,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gal.alignment import RowIds
+import numpy as np
+
+from gal.alignment import Index, RowIds
 from gal.errors import InvalidInputError
 from gal.extras import require
 from gal.node.config.data_source import PASSWORD_VARIABLE, DataSource
 from gal.node.source.databases import AdbcSource
 from gal.node.source.lakes import Lake
-from gal.node.source.source_reading import BATCH, SourceReader, refuse_repeated
+from gal.node.source.source_reading import BATCH, SourceReader, connected, refuse_repeated, typed_row_ids
 
 Result = TypeVar("Result")
 
@@ -52,8 +53,6 @@ class StreamedReader(SourceReader):
         table = f", table {data.table!r}" if data.table else ""
         self.what = f"{str(data.source)!r}{table}"
         self.whose = f"organization {organization!r}, {self.what}"
-        self.n_read = 0
-        """Rows that came from the source in all readings."""
 
     def check_file(self) -> None:
         """A source that is not there, or has two columns of one name."""
@@ -61,55 +60,47 @@ class StreamedReader(SourceReader):
 
     def names(self) -> list[str]:
         """Names of all columns of the source."""
-        return self._look(lambda opened: list(opened.schema.names))
+        return self._attempted(lambda supply: list(supply.schema.names))
 
     def stamp(self) -> str | None:
         """Another one whenever the source has changed; None where that is not known."""
-        return self._look(lambda opened: opened.stamp())
-
-    def _look(self, at: Callable[[AdbcSource | Lake], Result]) -> Result:
-        def look() -> Result:
-            with self._supply.opened() as opened:
-                return at(opened)
-
-        return self.attempted(look)
+        return self._attempted(lambda supply: supply.stamp())
 
     def read(self, wanted: RowIds | None = None, most: int | None = None) -> Any:
         """A pyarrow Table: row id, features, and the label if there is one; it may have no rows."""
         import pyarrow as pa
 
-        def look() -> Any:
-            with self.stream(wanted, most) as batches:
-                return pa.Table.from_batches(list(batches), batches.schema)
+        def look(supply: AdbcSource | Lake) -> Any:
+            with connected() as connection:
+                connection.execute("SET threads = 1")  # of one stream, more would only keep more batches
+                types = self.checked_types(connection.from_arrow(supply.schema.empty_table()))
+                label = [self.label] if self.label else []
+                columns = list(dict.fromkeys([self.data.row_id, *self.features, *label]))
+                rows = connection.from_arrow(self._arriving(supply.batches(columns, wanted, most)))
+                batches = rows.project(", ".join(self.selected(types))).to_arrow_reader(BATCH)
+                chosen = batches if wanted is None else self._chosen(batches, wanted)
+                return pa.Table.from_batches(list(chosen), batches.schema)
 
-        return self.attempted(look)
+        return self._attempted(look)
 
-    @contextmanager
-    def stream(self, wanted: RowIds | None = None, most: int | None = None) -> Iterator[Any]:
-        """A reader of batches with the row id, features and label, as `SourceReader` selects them."""
-        with self._supply.opened() as opened, self._connected() as connection:
-            connection.execute("SET threads = 1")  # of one stream, more would only keep more batches
-            relation = connection.from_arrow(opened.schema.empty_table())
-            types = self.checked_types(relation)
-            selected = ", ".join(self.selected(types))
-            columns = dict.fromkeys([self.data.row_id, *self.features, *([self.label] if self.label else [])])
-            if wanted is not None and not opened.takes(wanted):
-                wanted = None  # all ids have to be looked at
-            batches = self._counted(opened.batches([*columns], wanted, most))
-            yield connection.from_arrow(batches).project(selected).to_arrow_reader(BATCH)
+    def _arriving(self, reader: Any) -> Any:
+        """The batches as they come from the source; tests look at them."""
+        return reader
 
-    def _counted(self, reader: Any) -> Any:
-        import pyarrow as pa
+    def _chosen(self, batches: Any, wanted: RowIds) -> Iterator[Any]:
+        """The rows with the wanted ids, of those that the source could not leave out itself."""
+        index = Index(wanted.values) if len(wanted) else None
+        for batch in batches:
+            if batch.num_rows == 0 or index is None:
+                continue
+            ids = typed_row_ids(batch.column(0), self.data, self.organization)
+            if ids.kind != wanted.kind:
+                continue
+            there = np.flatnonzero(index.positions(ids.values) >= 0)
+            yield batch if len(there) == batch.num_rows else batch.take(there)
 
-        def batches() -> Iterator[Any]:
-            for batch in reader:
-                self.n_read += batch.num_rows
-                yield batch
-
-        return pa.RecordBatchReader.from_batches(reader.schema, batches())
-
-    def attempted(self, do: Callable[[], Result]) -> Result:
-        """Do it, and once more where the source was lost meanwhile; an error that says what to do."""
+    def _attempted(self, look: Callable[[AdbcSource | Lake], Result]) -> Result:
+        """Look at the opened source, once more where it was lost meanwhile; an error that says what to do."""
         import duckdb
         import pyarrow as pa
 
@@ -122,7 +113,8 @@ class StreamedReader(SourceReader):
         waits = list(WAITS)
         while True:
             try:
-                return do()
+                with self._supply.opened() as supply:
+                    return look(supply)
             except foreign as error:
                 said = self._supply.said(error)
                 if not (waits and LOST.search(str(error)) and not REFUSED.search(str(error))):
@@ -132,17 +124,18 @@ class StreamedReader(SourceReader):
     def _unusable(self, said: str) -> InvalidInputError:
         """Why rows cannot be had, and what to do."""
         if REFUSED.search(said):
-            keys = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             password = (
-                f"the password in the variable {PASSWORD_VARIABLE}, in a file (data.password_file) or in"
+                f"the password in the variable {PASSWORD_VARIABLE}, in data.password_file or in .pgpass"
             )
-            given = f"{password} .pgpass" if self.data.is_database else f"the keys in {keys}"
+            keys = "the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            given = password if self.data.is_database else keys
             why = f"does not let this node in: {said}. Correct the user, and give {given}"
         elif LOST.search(said):
-            why = f"cannot be reached (tried {1 + len(WAITS)} times): {said}. Start it, or correct "
-            why += self.data.to_correct()
+            why = (
+                f"cannot be reached (tried {1 + len(WAITS)} times): {said}. Start it, or correct data.source"
+            )
         else:
-            why = f"cannot be read: {said}. Correct {self.data.to_correct(all_of_it=True)}, or the source"
+            why = f"cannot be read: {said}. Correct [data] in node.toml, or the source"
         if self.data.is_bucket and self.data.endpoint is None:
-            why += ". A store other than Amazon's is named by --endpoint (gal init), or by endpoint in [data]"
+            why += ". A store other than Amazon's is named by data.endpoint (gal init: --endpoint)"
         return InvalidInputError(f"organization {self.organization!r}: {self.what} {why}")

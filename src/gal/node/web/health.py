@@ -63,7 +63,7 @@ class Health:
         data = self._node.configuration.data
         if data is None:
             return Check("source", True, "this node has no data of its own")
-        file = data.path or data.database
+        file = data.path
         if not self._started.is_set():
             return Check("source", False, "the source is being read for the first time: wait")
         if self._problem:

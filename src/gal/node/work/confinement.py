@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import shutil
 import stat
 import sys
@@ -57,11 +56,8 @@ def readable_places(configuration: NodeConfiguration) -> list[Path]:
     data, home, found = configuration.data, configuration.home, list(configuration.model.readable)
     if data is None:
         return found
-    named = [path for path in (data.path, data.database) if path is not None]
-    for text in data.named_in_query:  # of a pattern, the folder above its first wildcard
-        path = home / Path(re.split(r"[*?\[{]", text)[0]).expanduser()
-        named.append(path if path.exists() else path.parent)
-    found += [_folder_or_file(path.resolve(), home) for path in named]
+    if data.path is not None:
+        found.append(_folder_or_file(data.path.resolve(), home))
     found += [path for path in (data.secret_file, data.password_file) if path is not None]
     if data.is_database:  # where PostgreSQL's own library looks for passwords and certificates
         variables = ("PGPASSFILE", "PGSERVICEFILE", "PGSSLROOTCERT", "PGSSLKEY", "PGSSLCERT")

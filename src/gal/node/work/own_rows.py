@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +18,8 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.source.data import (
     Kind,
     Table,
-    join_source,
     read_rows,
+    read_some,
     read_source,
     source_ids,
     source_stamp,
@@ -45,9 +44,6 @@ class OwnRows:
 
     def __init__(self, configuration: NodeConfiguration) -> None:
         self._configuration, self._name = configuration, configuration.name
-        data = configuration.data
-        self._file = None if data is None or data.is_database or data.file is None else str(data.file)
-        """The source, where it is one file by its name: every prediction asks whether it is."""
         self._lock = threading.Lock()
         self._table: tuple[Any, Table] | None = None
         self._indices: dict[tuple[Any, str], Index] = {}
@@ -57,8 +53,6 @@ class OwnRows:
     @property
     def stay_where_they_are(self) -> bool:
         """Whether the source is a database or a lake: streamed to learn, asked by id to predict."""
-        if self._file is not None:
-            return os.path.isdir(self._file)
         return self._configuration.data is not None and self._configuration.data.stays_where_it_is
 
     def facts(self) -> dict[str, Any]:
@@ -116,29 +110,18 @@ class OwnRows:
             found = index.positions(asked)
             wanted = ids.take(found[found >= 0])
         table = read_rows(self._configuration, wanted, kinds)
-        self._check_kind(table.ids, message, peer)
         if len(table) == 0:
+            self._check_kind(read_some(self._configuration, 1).ids, message, peer)
             return table, np.full(len(asked), -1, dtype=np.intp), asked
+        self._check_kind(table.ids, message, peer)
         return table, Index(self._tokens(table.ids, method)).positions(asked), asked
 
     def rows_to_learn(self, message: Message, peer: str) -> Found:
-        """As `known_rows`, each row asked for once; a source that stays where it is streams by."""
-        if not self.stay_where_they_are:
-            table, positions, asked = self.known_rows(message, peer)
-            with alignment_refusals():
-                check_distinct(asked)
-            return table, positions, asked
-        asked = self._asked(message, peer)
+        """As `known_rows`, each row asked for once."""
+        found = self.known_rows(message, peer)
         with alignment_refusals():
-            index = Index(asked)  # refuses a row that is there twice
-        # What is wrong with our own rows is not told outside: it may name one.
-        table, positions = join_source(
-            self._configuration,
-            index,
-            lambda ids: self._check_kind(ids, message, peer),
-            lambda ids: self._tokens(ids, message.fields["method"]),
-        )
-        return table, positions, asked
+            check_distinct(found[2])
+        return found
 
     def _asked(self, message: Message, peer: str) -> NDArray[Any]:
         """The tokens in a message; a refusal where both have secrets for keyed hashes that differ."""
