@@ -369,7 +369,6 @@ def test_real_processes_learn_what_one_process_does(town: Town) -> None:
     ("words", "code", "said"),
     [
         (["rsk"], 3, "no own task is called 'rsk'; there are: risk"),
-        (["risk", "--resume"], 3, "nothing to resume"),
         (["risk", "--deadline", "0"], 2, "deadline"),
         (["risk", "--quorum", "-1"], 2, "quorum"),
         (["risk", "--wait", "x"], 2, "wait"),

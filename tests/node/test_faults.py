@@ -61,9 +61,9 @@ def test_a_signal_ends_learning_cleanly_and_it_can_be_resumed(
     until(lambda: network.answered("lab") == [1, 2, 3], "round 3")
     learning.process.send_signal(number)
     ended_well(learning, 130)
-    assert f"gal learn {TASK} --resume" in learning.said()
+    assert f"gal learn {TASK}" in learning.said()
     network.allow(HOLDER)
-    again = network.start(HOLDER, "learn", TASK, "--resume")
+    again = network.start(HOLDER, "learn", TASK)
     ended_well(again, 0)
     network.serve(HOLDER)
     network.check_same()
@@ -118,10 +118,10 @@ def test_with_too_few_answers_learning_stops_and_goes_on_when_they_are_back(
     network.until_round(1)
     network.kill("lab")
     network.allow(HOLDER)
-    with pytest.raises(NodeError, match=r"the quorum is 3. lab did not answer within [\d.]+ s.*--resume"):
+    with pytest.raises(NodeError, match=r"the quorum is 3. lab did not answer within [\d.]+ s"):
         learning.result()
     network.serve("lab")
-    network.learn(resume=True)
+    network.learn()
     network.check_same()
 
 
@@ -166,5 +166,5 @@ def test_a_full_disk_at_the_label_holder_stops_learning_and_it_can_be_resumed(
     with pytest.raises(NodeError, match=r"(?i)no space|disk"):
         learning.result()
     flag.unlink()
-    network.learn(resume=True)
+    network.learn()
     network.check_same()

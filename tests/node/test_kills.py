@@ -51,7 +51,7 @@ class Disturbed:
                 continue
             if self._status(version) == "finished":  # it died before it said so
                 break
-            learning = self._go_on(version)
+            learning = self.network.beside(self.network.learn)
         for name in self.network.names:
             self._restart(name, doomed=False)
             drafts = [path.name for path in self.network.home(name).rglob("*.part")]
@@ -68,10 +68,6 @@ class Disturbed:
             until(lambda: bool(self._dying()), "the death of the label holder's node")
             return self._status(version) == "finished"
         return True
-
-    def _go_on(self, version: int) -> Beside:
-        begun = self._status(version) == "begun"
-        return self.network.beside(lambda: self.network.learn(resume=begun))
 
     def _status(self, version: int) -> str:
         """What the label holder knows of a version."""
@@ -151,8 +147,8 @@ def test_gal_learn_is_killed_and_resumed(tmp_path: Path) -> None:
         first = network.start(HOLDER, "learn", TASK, doom=dooms[0])
         assert first.end() == -9, first.said()
         for doom in dooms[1:3]:
-            assert network.start(HOLDER, "learn", TASK, "--resume", doom=doom).end() == -9
-        last = network.start(HOLDER, "learn", TASK, "--resume", doom=dooms[3])
+            assert network.start(HOLDER, "learn", TASK, doom=doom).end() == -9
+        last = network.start(HOLDER, "learn", TASK, doom=dooms[3])
         assert last.end() == 0, last.said()
         assert last.died
         network.serve(HOLDER)

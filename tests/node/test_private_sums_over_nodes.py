@@ -177,7 +177,7 @@ def test_what_resumes_sends_the_same_and_draws_once(net: Network, in_one_process
     net.stop("clinic")
     net.start("clinic")
     net.holder.guard.noise = lambda: noise
-    net.learn("parts", resume=True)
+    net.learn("parts")
     assert noise.drawn == [N]
     model, columns = in_one_process
     record = net.nodes["clinic"].state.find_task("parts")

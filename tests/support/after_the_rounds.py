@@ -41,5 +41,5 @@ def interrupted_twice(network: Network, record: TaskRecord, *, after: int, withi
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(within, interrupted)
         with pytest.raises(KeyboardInterrupt):
-            network.learn(record.name, resume=True)
-    return network.learn(record.name, resume=True)
+            network.learn(record.name)
+    return network.learn(record.name)

@@ -294,10 +294,10 @@ class Network:
         """What the label holder was told while her node learned."""
         return []
 
-    def learn(self, *, resume: bool = False, anew: bool = False, **patience: float) -> dict[str, Any]:
+    def learn(self, *, anew: bool = False, **patience: float) -> dict[str, Any]:
         """Learn a version with the running node of the label holder; the facts."""
         said = vars(Patience(**{"deadline": LONGEST} | patience))  # type: ignore[arg-type]
-        facts: dict[str, Any] = self.ask("learn", resume=resume, anew=anew, patience=said)
+        facts: dict[str, Any] = self.ask("learn", anew=anew, patience=said)
         return facts
 
     def missed(self) -> dict[int, Mapping[str, str]]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from gal.cli.options import AsJson, Home, Report, TaskName, Wait, check_report_path, write_report_to
-from gal.cli.screen import EVERY, Screen, print_parts, span
+from gal.cli.screen import EVERY, Screen, print_parts
 from gal.cli.tasks import print_privacy
 
 if TYPE_CHECKING:
@@ -22,11 +22,9 @@ if TYPE_CHECKING:
 
 def learn_command(
     task: TaskName,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on where an interrupted learning stopped.")
-    ] = False,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Give an interrupted learning up, and start a new version.")
+        bool,
+        typer.Option("--anew", help="Give an interrupted learning up, instead of going on with it."),
     ] = False,
     deadline: Annotated[
         float, typer.Option(help="Seconds for one round; who is later is missed in it.", min=1)
@@ -48,7 +46,7 @@ def learn_command(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn with the organizations of a task: a new version, finished or resumable whatever happens."""
+    """Learn with the organizations of a task: a new version, or the one that was interrupted."""
     from gal.cli.nodes import ended_by_signals
     from gal.node.config.configuration import home_of
     from gal.node.journal.logs import open_log
@@ -58,7 +56,6 @@ def learn_command(
     folder = home_of(home)
     arguments = {
         "task": task,
-        "resume": resume,
         "anew": anew,
         "activate": activate,
         "patience": {"join": wait, "deadline": deadline, "quorum": quorum},
@@ -97,13 +94,18 @@ COLOURS = {"helps": "green", "hurts": "red", "unclear": "yellow", "nothing": "ye
 """By what the answer is."""
 
 
+IN_A_ROUND = (
+    "Each round: loss ({loss} of the rows that are learned from, lower is better), weights (how much each "
+    "organization's fitted values counted in it)"
+)
+
+
 class Watcher:
     """Says on the screen what learning does, and what it waits for."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._explained = False
-        self._times: list[tuple[int, float]] = []
         self._said = float("-inf")
         self.spinner: Any = None
 
@@ -115,19 +117,11 @@ class Watcher:
             self._said = now
             if event["event"] == "round" and not self._explained:
                 self._explained = True
-                self._screen.print(f"[dim]{in_a_round(event.get('loss', 'loss'))}[/]")
+                loss = escape(event["loss"].replace("_", " "))
+                self._screen.print(f"[dim]{IN_A_ROUND.format(loss=loss)}[/]")
             self._screen.print(said)
             if self.spinner is not None and event["event"] == "round":
-                self.spinner.update(self._progress(int(event["round"]), int(event["rounds"])))
-
-    def _progress(self, done: int, rounds: int) -> str:
-        """How far it is, and how long the rest may take, by the rounds that were seen."""
-        self._times.append((done, time.monotonic()))
-        said = f"round {done} of at most {rounds} is done"
-        (first, began), (last, now) = self._times[0], self._times[-1]
-        if last == first:
-            return said
-        return f"{said}, about {span((rounds - last) * (now - began) / (last - first))} left at most"
+                self.spinner.update(f"round {event['round']} of at most {event['rounds']} is done")
 
 
 def describe_event(event: Mapping[str, Any]) -> str:
@@ -136,6 +130,8 @@ def describe_event(event: Mapping[str, Any]) -> str:
     if kind == "waiting":
         who = escape(", ".join(event["organizations"]) or "the organizations")
         return f"waiting {event['what']}: {who} (up to {event['seconds']:.0f} s)"
+    if kind == "resumed":
+        return f"version {event['version']} was interrupted and goes on (--anew gives it up)"
     if kind == "rows":
         unknown = f", [yellow]{event['unknown']:,} it does not know[/]" if event["unknown"] else ""
         return f"{escape(event['organization'])}: {event['known']:,} rows{unknown}"
@@ -147,35 +143,16 @@ def describe_event(event: Mapping[str, Any]) -> str:
     if kind == "refused":
         return f"[yellow]{escape(event['organization'])} does not take part: {escape(event['why'])}[/]"
     if kind == "privacy":
-        return _privacy(event)
+        from gal.node.holder.labels.label_privacy import in_words
+
+        colour = "yellow" if event["mechanism"] == "none" else "green"
+        return f"[{colour}]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"
     if kind == "round":
         weights = ", ".join(f"{escape(name)} {weight:.2f}" for name, weight in event["weights"].items())
         missed = "; ".join(f"{escape(name)} {escape(why)}" for name, why in event["missed"].items())
         tail = f"  [yellow]missed: {missed}[/]" if missed else ""
         return f"round {event['round']:>2}: loss {event['train_loss']:.6g}; weights {weights}{tail}"
     return ""
-
-
-def in_a_round(loss: str) -> str:
-    """What the figures of a round are; said once, above them."""
-    return (
-        f"Each round: loss ({_plain(loss)} of the rows that are learned from, lower is better), weights (how "
-        "much each organization's fitted values counted in it)"
-    )
-
-
-def _plain(loss: str) -> str:
-    """A loss as people call it."""
-    return escape(loss.replace("_", " "))
-
-
-def _privacy(event: Mapping[str, Any]) -> str:
-    """What is about to be told of the labels, said before anything is sent."""
-    from gal.node.holder.labels.label_privacy import in_words
-
-    if event["mechanism"] == "none":
-        return f"[yellow]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"
-    return f"[green]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"
 
 
 def print_version(facts: Mapping[str, Any], out: Console) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,9 +35,12 @@ def predict_command(
     """Predict: every organization answers once for all rounds. Who is missing is
     named, its mean answer stands in.
     """
+    from gal.cli.nodes import ended_by_signals
     from gal.node.config.configuration import home_of
+    from gal.node.journal.logs import open_log
+    from gal.node.runtime.commands import do
 
-    folder = home_of(home)
+    folder, screen = home_of(home), Screen(stderr=True)
     arguments = {
         "task": task,
         "rows": str(rows.absolute()),
@@ -46,62 +49,44 @@ def predict_command(
         "seconds": deadline,
         "join": wait,
     }
-    facts = do_with_spinner(
-        folder, "predict", arguments, f"waiting for the organizations' answers (up to {wait + deadline:g} s)"
-    )
-    if as_json:
-        typer.echo(json.dumps({name: value for name, value in facts.items() if name != "csv"}, indent=2))
-    else:
-        _print_prediction(facts)
-
-
-def do_with_spinner(folder: Path, what: str, arguments: Mapping[str, Any], waiting: str) -> Any:
-    """Have the node do something, with a spinner that says what is waited for."""
-    from gal.cli.nodes import ended_by_signals
-    from gal.node.journal.logs import open_log
-    from gal.node.runtime.commands import do
-
-    screen = Screen(stderr=True)
+    waiting = f"waiting for the organizations' answers (up to {wait + deadline:g} s)"
     with ended_by_signals() as stopping, screen.status(waiting, spinner="dots"):
-        return do(
-            folder,
-            what,
-            arguments,
-            on_event=lambda event: None,  # noqa: ARG005
-            stopping=stopping,
-            log=open_log(folder, "error"),
-        )
-
-
-def _print_prediction(facts: Mapping[str, Any]) -> None:
+        log = open_log(folder, "error")
+        facts = do(folder, "predict", arguments, on_event=lambda _: None, stopping=stopping, log=log)
+    csv = facts.pop("csv", "")
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
     if sys.stdout.isatty():  # in a pipe and in a file it is data, as it is
-        Screen().print(escape(facts.get("csv", "")), end="", soft_wrap=True)
+        Screen().print(escape(csv), end="", soft_wrap=True)
     else:
-        typer.echo(facts.get("csv", ""), nl=False)
+        typer.echo(csv, nl=False)
+    for sentence in _sentences(facts):
+        screen.print(sentence)
+
+
+def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What was predicted, and what was missing or strange."""
     where = f" in {facts['written']}" if "written" in facts else ""
-    said = Screen(stderr=True)
     n, degraded = facts["n_rows"], facts["degraded"]
-    said.print(
+    yield (
         f"{n:,} prediction{'' if n == 1 else 's'}{escape(where)}, version {facts['version']}; {degraded:,} "
         f"{'is' if degraded == 1 else 'are'} degraded."
     )
     for name, why in facts["missing"].items():
-        said.print(f"[yellow]{escape(name)} {escape(why)}: its mean answer stands in.[/]")
+        yield f"[yellow]{escape(name)} {escape(why)}: its mean answer stands in.[/]"
     for name, count in facts["unknown"].items():
-        said.print(
-            f"[yellow]{escape(name)} does not know {count:,} of the rows: its mean answer stands in there.[/]"
-        )
-    for name, count in facts.get("outside", {}).items():
-        said.print(
+        yield f"[yellow]{escape(name)} does not know {count:,} of the rows: its mean stands in.[/]"
+    for name, count in facts["outside"].items():
+        yield (
             f"[yellow]{escape(name)} said of {count:,} rows what it never said in learning: they are marked "
             "degraded.[/]"
         )
-    for name in facts.get("drifted", {}):
-        said.print(
+    for name in facts["drifted"]:
+        yield (
             f"[yellow]{escape(name)}: its answers are distributed otherwise than in learning. Other rows "
-            "than then, or "
-            "have its data changed? Ask its operator (there: gal doctor).[/]"
+            "than then, or have its data changed? Ask its operator (there: gal doctor).[/]"
         )
 
 
-__all__ = ["do_with_spinner", "predict_command"]
+__all__ = ["predict_command"]

@@ -270,7 +270,7 @@ def _learn(home: Path, on_event: Callable[[Mapping[str, Any]], None]) -> dict[st
         if connection is None:
             raise NodeError(f"the node of {HOLDER} takes no commands: look at {LOG} in its folder")
         patience = {"join": 60.0, "deadline": 600.0, "quorum": 0}
-        asked = {"task": TASK, "resume": False, "anew": False, "patience": patience}
+        asked = {"task": TASK, "anew": False, "patience": patience}
         learned: dict[str, Any] = ask_node(connection, "learn", asked, on_event)
         return learned
 

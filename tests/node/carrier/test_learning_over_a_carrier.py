@@ -62,10 +62,10 @@ def test_an_interrupted_learning_goes_on_to_the_same_ensemble(tmp_path: Path, ca
             stack.enter_context(site(carrier, network.home(name), name))
         with label_holder(carrier, network.home(HOLDER)) as holder:
             holder.after_round = lambda round: holder.stopping.set() if round == 2 else None
-            with pytest.raises(LearningInterruptedError, match="--resume goes on"):
+            with pytest.raises(LearningInterruptedError, match="goes on"):
                 holder.learn()
         with label_holder(carrier, network.home(HOLDER)) as again:
-            again.learn(resume=True)
+            again.learn()
             same(network, again)
 
 

@@ -63,7 +63,6 @@ class LabelHolder:
         self,
         task: str,
         *,
-        resume: bool = False,
         anew: bool = False,
         patience: Patience | None = None,
         activate: bool = False,
@@ -72,7 +71,8 @@ class LabelHolder:
     ) -> dict[str, Any]:
         """Learn a new version of a task, or go on with one that was interrupted; what was found.
 
-        ``activate``: predict with it even if it is validated worse than the active one.
+        ``anew``: give up what was interrupted. ``activate``: predict with it even if it is validated worse
+        than the active one.
         """
         from gal.node.holder.learning.learning import Learning
 
@@ -80,33 +80,21 @@ class LabelHolder:
         with self.not_learning(), activity.learning(record.name, record.terms.rounds):
             chosen = patience_for(record.terms, patience)
             version = OpenVersion(self.node, record, 0, chosen, on_event, stopping, watcher=activity)
-            return Learning(version, self.guard).run(resume=resume, anew=anew, activate=activate)
+            return Learning(version, self.guard).run(anew=anew, activate=activate)
 
     @contextmanager
     def not_learning(self) -> Iterator[None]:
         """Nothing is learned inside this block; an error where something is."""
         if not self._learning.acquire(blocking=False):
-            raise TaskError(
-                f"this node is learning{self._what_goes_on()}: wait until it is done (gal status)"
-            )
+            now, what = self.node.records.activity.facts()["learning"], ""
+            if now is not None and now["state"] == "learning":
+                done = f", {now['round']} of at most {now['rounds']} rounds are done" if now["round"] else ""
+                what = f" {now['task']!r} (version {now['version']}{done})"
+            raise TaskError(f"this node is learning{what} already: wait until it is done (gal status)")
         try:
             yield
         finally:
             self._learning.release()
-
-    def _goes_on(self) -> dict[str, Any] | None:
-        """What is learned now: task, version, rounds done and at most, since when; None where nothing is."""
-        found = self.node.records.activity.facts()["learning"]
-        if found is None or found["state"] != "learning":
-            return None
-        return {key: found[key] for key in ("task", "version", "round", "rounds", "since")}
-
-    def _what_goes_on(self) -> str:
-        now = self._goes_on()
-        if now is None:
-            return " already"
-        done = f", {now['round']} of at most {now['rounds']} rounds are done" if now["round"] else ""
-        return f" {now['task']!r} already (version {now['version']}{done})"
 
     # Prediction
 
@@ -124,9 +112,7 @@ class LabelHolder:
         from gal.node.holder import prediction_files as files
 
         record = self.node.state.find_task(task, HOLDER)
-        if (
-            out is not None and not out.parent.is_dir()
-        ):  # said before anybody is asked, and its budget charged
+        if out is not None and not out.parent.is_dir():  # before anybody is asked, and its budget charged
             raise InvalidInputError(f"there is no folder {str(out.parent)!r} to write {out.name!r} to")
         row_ids, own_rows = self._rows_of(rows)
         row_id = self.node.configuration.data.row_id  # type: ignore[union-attr]
@@ -153,27 +139,17 @@ class LabelHolder:
 
     def _rows_of(self, rows: Path) -> tuple[RowIds, Path | None]:
         """The ids of a file, and the file itself where it has the label holder's own columns as well."""
-        from gal.node.source.data import columns_in, read_ids
+        from gal.node.source.data import columns_in, data_of, read_ids
 
-        configuration = self.node.configuration
-        if configuration.data is None:
-            raise InvalidInputError(
-                f"organization {configuration.name!r} has no data: add a section [data] to node.toml"
-            )
-        if rows.is_dir():
-            raise InvalidInputError(f"{str(rows)!r} is a folder: name a file of rows")
-        if not rows.is_file():
-            raise InvalidInputError(f"there is no file {str(rows)!r}")
-        if rows.suffix.lower() not in FILES:
-            raise InvalidInputError(
-                f"{str(rows)!r} does not end in .csv, .parquet or .xlsx: name a file of rows"
-            )
+        configuration, row_id = self.node.configuration, data_of(self.node.configuration).row_id
+        if not rows.is_file() or rows.suffix.lower() not in FILES:
+            raise InvalidInputError(f"there is no file of rows (.csv, .parquet or .xlsx) {str(rows)!r}")
         own = self.node.worker("rows")[0]["features"]
         given = set(columns_in(configuration, rows))
-        if configuration.data.row_id not in given:
+        if row_id not in given:
             raise InvalidInputError(
-                f"{str(rows)!r} has no column {configuration.data.row_id!r}, which names a row (row_id in "
-                f"node.toml): add it. There are {', '.join(sorted(given)[:30])}"
+                f"{str(rows)!r} has no column {row_id!r}, which names a row (row_id in node.toml): add it. "
+                f"There are {', '.join(sorted(given)[:30])}"
             )
         lacking = [name for name in own if name not in given]
         if lacking and len(lacking) < len(own):

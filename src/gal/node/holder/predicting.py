@@ -135,16 +135,6 @@ class NodePrediction:
         return [self.classes[place] for place in self.prediction.argmax(axis=1)]
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What was answered, for the model that it is of."""
-
-    ensemble: Ensemble
-    answers: Answers
-    unknown: Mapping[str, Bools]
-    screened: Screened | None = None
-
-
 class Predictor:
     """Predicts with a finished version of a task."""
 
@@ -176,29 +166,36 @@ class Predictor:
         Organizations that are not connected are waited for ``join`` seconds, answers ``seconds``.
         """
         asked = Question(record, record.active if version is None else version, ids, own_rows, seconds, join)
-        learned = self._state.learned_version(record.id, asked.version)
+        key = record.id, asked.version
+        learned = self._state.learned_version(*key)
         if learned is None or learned.status != "finished" or learned.outcome is None:
             which = f" {asked.version}" if asked.version else ""
             raise TaskError(
                 f"the task {record.name!r} has no finished version{which}: gal learn {record.name}"
             )
-        outcome = learned.outcome
-        ensemble, refit = self._what_was_learned(asked, outcome, learned.refit)
-        found = (self._of_sum if SUM in ensemble.asked() else self._of_all)(asked, ensemble)
-        ensemble, answers = found.ensemble, found.answers
+        if (kept := self._learned.get(key)) is None:
+            kept = (
+                read_learned(self._state, *key, learned.outcome),
+                read_refit(self._state, *key, learned.refit),
+            )
+            self._learned = {key: kept}  # one is enough: mostly the active version is asked for
+        ensemble, refit = kept
+        screened: Screened | None = None
+        if SUM in ensemble.asked():
+            answers, unknown = self._summed_answers(asked, ensemble)
+            ensemble = added_up(ensemble)
+        else:
+            answers, unknown, screened = self._single_answers(asked, ensemble)
         if refit is None:
             output = closed_output(ensemble, answers, final_output(ensemble, answers))
         else:
-            own = _own_output(refit, len(ids), partial(self._ask_own, asked))
+            own = None if refit.own is None else self._own_output(asked, refit.own.ensemble)
             output = refit.output(answers_by_round(ensemble, answers), own)
-        prediction, classes = _prediction(output, outcome)
-        screened, unknown = found.screened, found.unknown
         # Who knows none of the rows has answered all the same.
         knows_none = {name for name, rows in unknown.items() if len(ids) and rows.all()}
         return NodePrediction(
             output,
-            prediction,
-            classes,
+            *_prediction(output, learned.outcome),
             answers.degraded if screened is None else answers.degraded | screened.rows,
             {name: why for name, why in answers.missing.items() if name not in knows_none},
             unknown,
@@ -207,22 +204,24 @@ class Predictor:
             {} if screened is None else screened.drifted,
         )
 
-    def _of_all(self, asked: Question, ensemble: Ensemble) -> _Found:
-        """Every organization answers by itself, and what it never said in learning is not used."""
-        unknown = dict[str, Bools]()
-        screened = None
-        steps = predict(ensemble, len(asked.ids))
-        try:
-            request = next(steps)
+    def _single_answers(
+        self, asked: Question, ensemble: Ensemble
+    ) -> tuple[Answers, dict[str, Bools], Screened | None]:
+        """Every organization answers by itself, and what it never said in learning is not used; with the rows
+        that each does not know.
+        """
+        unknown, screened = dict[str, Bools](), None
+
+        def ask(request: PredictRequest) -> Mapping[str, Any]:
+            nonlocal unknown, screened
             replies = self._ask(asked, request)
             unknown = {name: _gaps(one) for name, one in replies.items() if isinstance(one, np.ndarray)}
             screened = self._screen(asked, ensemble, request, replies)
-            steps.send(screened.replies)
-        except StopIteration as end:
-            answers: Answers = end.value
-        return _Found(ensemble, answers, unknown, screened)
+            return screened.replies
 
-    def _of_sum(self, asked: Question, ensemble: Ensemble) -> _Found:
+        return _driven(ensemble, len(asked.ids), ask), unknown, screened
+
+    def _summed_answers(self, asked: Question, ensemble: Ensemble) -> tuple[Answers, dict[str, Bools]]:
         """All others answer together, without a guard: there are no single answers to look at."""
         others = self._sums.ask(asked, ensemble)
         name, said, unknown, missing = self._node.name, None, dict(others.unknown), dict(others.missing)
@@ -233,7 +232,12 @@ class Predictor:
             else:
                 missing[name], said = str(said), None
         answers = accept_sum(ensemble, said, others.total, others.there, others.n_members)
-        return _Found(added_up(ensemble), replace(answers, missing=missing), unknown)
+        return replace(answers, missing=missing), unknown
+
+    def _own_output(self, asked: Question, own: Ensemble) -> Floats:
+        """What the label holder's own model says, shape (n, K); nobody else is asked, or sees it."""
+        said = _driven(own, len(asked.ids), partial(self._ask_own, asked))
+        return closed_output(own, said, final_output(own, said))
 
     def _screen(
         self, asked: Question, ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Any]
@@ -254,37 +258,25 @@ class Predictor:
                 activity.drifted(name, screened.drifted.get(name, 0.0))
         return screened
 
-    def _what_was_learned(
-        self, asked: Question, outcome: LearningOutcome, refitted: Mapping[str, Any]
-    ) -> tuple[Ensemble, PrivateRefit | None]:
-        """The ensemble of a finished version and, with privacy, its private refit; neither ever changes."""
-        key = asked.record.id, asked.version
-        found = self._learned.get(key)
-        if found is None:
-            refit = read_refit(self._state, *key, refitted)
-            found = read_learned(self._state, *key, outcome), refit
-            self._learned = {key: found}  # one is enough: mostly the active version is asked for
-        return found
-
     def _ask(self, asked: Question, request: PredictRequest) -> dict[str, Any]:
         """One round trip: values (rounds, n, K) with NaN at unknown rows, or why there are none."""
         record, ids, own = asked.record, asked.ids, self._node.name
-        others = [name for name in request.organizations if name != own]
         members, present = self._state.members(record.id), self._assistants.present
-        awaited = {name for name in others if members.get(name) == "invited"}  # not those who left for good
+        others = {name: members.get(name, "invited") for name in request.organizations if name != own}
+        awaited = {name for name, status in others.items() if status == "invited"}  # others left for good
         self._assistants.wait_for(lambda: awaited <= set(present(record.id)), asked.join)
-        here = present(record.id)
-        method = record.terms.alignment
-        everything = Asking(np.arange(len(ids))).in_order_of_tokens(ids, method, self._node.configuration)
-        away = {name: f"has {status}" for name, status in members.items() if status != "invited"}
-        found = {
-            name: self._asking(asked, name, everything)
-            if name in here
-            else NoAnswerError(away.get(name, "is not connected"))
-            for name in others
-        }
-        replies: dict[str, Any] = {name: one for name, one in found.items() if not isinstance(one, Asking)}
-        askings = {name: one for name, one in found.items() if isinstance(one, Asking)}
+        here, method, configuration = present(record.id), record.terms.alignment, self._node.configuration
+        everything = Asking(np.arange(len(ids))).in_order_of_tokens(ids, method, configuration)
+        replies, askings = dict[str, Any](), dict[str, Asking]()
+        for name, status in others.items():
+            if name not in here:
+                why = "is not connected" if status == "invited" else f"has {status}"
+                replies[name] = NoAnswerError(why)
+                continue
+            try:
+                askings[name] = self._shared(asked, name) if method == "psi" else everything
+            except (RefusedError, InvalidMessageError, NoAnswerError) as error:
+                replies[name] = error
         made = {id(one): one for one in askings.values()}  # most are asked the same
         encoded = {key: self._message(asked, request, one) for key, one in made.items()}
         pendings = self._assistants.post_together({name: encoded[id(one)] for name, one in askings.items()})
@@ -298,23 +290,18 @@ class Predictor:
 
         self._assistants.wait_for(answered_or_gone, until - time.monotonic())
         self._assistants.give_up(pendings.values())
-        for name, pending in pendings.items():
-            replies[name] = _values(pending, askings[name], asked.shape(request), asked.seconds)
-        return replies
+        shape = asked.shape(request)
+        return replies | {
+            name: _values(one, askings[name], shape, asked.seconds) for name, one in pendings.items()
+        }
 
-    def _asking(self, asked: Question, name: str, everything: Asking) -> Asking | Exception:
-        """Which rows an organization is asked about: all, or those of a private set intersection."""
-        method = asked.record.terms.alignment
-        if method != "psi":
-            return everything
-        ids, about = asked.ids, (asked.record.id, asked.version, asked.ids, asked.seconds)
-        try:
-            positions = shared_positions(self._assistants, name, *about)
-        except (RefusedError, InvalidMessageError) as error:
-            return error
+    def _shared(self, asked: Question, name: str) -> Asking:
+        """The rows of a private set intersection with an organization."""
+        about = asked.record.id, asked.version, asked.ids, asked.seconds
+        positions = shared_positions(self._assistants, name, *about)
         if positions is None:
-            return NoAnswerError(f"did not answer within {asked.seconds:g} s, or went away")
-        return Asking(positions).in_order_of_tokens(ids, method, self._node.configuration)
+            raise NoAnswerError(f"did not answer within {asked.seconds:g} s, or went away")
+        return Asking(positions).in_order_of_tokens(asked.ids, "psi", self._node.configuration)
 
     def _message(self, asked: Question, request: PredictRequest, asking: Asking) -> Encoded:
         record = asked.record
@@ -337,18 +324,27 @@ class Predictor:
         return {name: _spread(message, asking, asked.shape(request))}
 
 
+def _driven(ensemble: Ensemble, n_rows: int, ask: Callable[[PredictRequest], Mapping[str, Any]]) -> Answers:
+    """What the prediction stage makes of the replies to its one request."""
+    steps = predict(ensemble, n_rows)
+    try:
+        steps.send(ask(next(steps)))
+    except StopIteration as end:
+        answers: Answers = end.value
+    return answers
+
+
 def _gaps(values: NDArray[Any]) -> Bools:
     """Rows that an organization does not know."""
     return np.asarray(np.isnan(values).all(axis=(0, 2)))
 
 
 def _values(pending: Pending, asking: Asking, shape: tuple[int, int, int], seconds: float) -> Any:
-    why = pending.refusal("predicted", seconds)
+    """Values of all rows, of this shape, or why there are none."""
+    why, asked = pending.refusal("predicted", seconds), pending.encoded.message
     if pending.answer is None or why:
         return NoAnswerError(why)
-    message = pending.answer.message
-    asked = pending.encoded.message
-    [tokens] = asked.arrays.values()
+    message, [tokens] = pending.answer.message, asked.arrays.values()
     known = message.arrays["known"] == 1
     if len(known) == len(tokens) and message.fields["rows"] != row_digest(
         tokens[known], asked.fields["kind"], asked.fields["method"]
@@ -358,9 +354,7 @@ def _values(pending: Pending, asking: Asking, shape: tuple[int, int, int], secon
 
 
 def _spread(message: Message, asking: Asking, shape: tuple[int, int, int]) -> Any:
-    """Values of all rows, of this shape, NaN where the organization does not know one."""
-    if message.kind != "predicted":
-        return InvalidReplyError(f"answered with {message.kind}")
+    """Values of all rows, NaN where the organization does not know one."""
     known, values = message.arrays["known"] == 1, message.arrays["values"]
     if len(known) != len(asking.positions) or values.shape[1] != int(known.sum()):
         return InvalidReplyError(
@@ -371,19 +365,6 @@ def _spread(message: Message, asking: Asking, shape: tuple[int, int, int]) -> An
     spread = np.full(shape, np.nan, dtype=np.float32)
     spread[:, asking.positions[known]] = values
     return spread
-
-
-def _own_output(refit: PrivateRefit, n_rows: int, ask: Callable[[PredictRequest], Any]) -> Floats | None:
-    """What the label holder's own model says, shape (n, K); nobody else is asked, or sees it."""
-    if refit.own is None:
-        return None
-    steps = predict(refit.own.ensemble, n_rows)
-    try:
-        request = next(steps)
-        steps.send(ask(request))
-    except StopIteration as end:
-        said: Answers = end.value
-    return closed_output(refit.own.ensemble, said, final_output(refit.own.ensemble, said))
 
 
 def _prediction(output: Floats, learned: LearningOutcome) -> tuple[Floats, Sequence[Any] | None]:

@@ -38,23 +38,21 @@ ROWS, PREDICTIONS = "rows", "predictions"
 class LabelHolderController(Controller):  # type: ignore[misc]
     """Learns ``task`` with the clients of the job, or predicts the rows of a file for it.
 
-    ``resume`` goes on with a learning that was interrupted. ``join``, ``deadline`` and ``quorum`` are those
-    of ``gal learn``: how long all are waited for, how long a round may take, and how many must answer (0:
-    more than half). ``predict`` names a file in the folder ``rows`` of its home: a job must not choose what
-    else of its machine is read.
+    ``join``, ``deadline`` and ``quorum`` are those of ``gal learn``: how long all are waited for, how long a
+    round may take, and how many must answer (0: more than half). ``predict`` names a file in the folder
+    ``rows`` of its home: a job must not choose what else of its machine is read.
     """
 
     def __init__(
         self,
         task: str,
-        resume: bool = False,
         join: float = 120.0,
         deadline: float = 600.0,
         quorum: int = 0,
         predict: str = "",
     ) -> None:
         super().__init__()
-        self._task, self._resume, self._predict = task, resume, predict
+        self._task, self._predict = task, predict
         self._patience = Patience(float(join), float(deadline), int(quorum))
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -91,7 +89,7 @@ class LabelHolderController(Controller):  # type: ignore[misc]
                 if self._predict:
                     facts = self._predict_file(holder)
                 else:
-                    how: Any = {"resume": self._resume, "patience": self._patience, "on_event": log_event}
+                    how: Any = {"patience": self._patience, "on_event": log_event}
                     facts = holder.learn(self._task, **how, stopping=_Aborted(abort_signal))
                 done = "predicted" if self._predict else "learned"
                 self.log_info(fl_ctx, f"{done} {self._task}: {json.dumps(facts, default=str)[:2000]}")

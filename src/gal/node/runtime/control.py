@@ -152,8 +152,7 @@ def ask_node(connection: socket.socket, do: str, arguments: Mapping[str, Any], o
             else:
                 raise _error(said["error"])
     raise NodeError(
-        "the node ended before it was done: start it again (gal serve), then gal learn --resume where it "
-        "was learning"
+        "the node ended before it was done: start it again (gal serve), then gal learn where it was learning"
     )
 
 

@@ -64,7 +64,7 @@ def check_erasable(state: State, ids: Sequence[str], *, drop_versions: bool) -> 
     if learning and not drop_versions:
         raise TaskError(
             f"{', '.join(learning)} is being learned, or was interrupted, and may have this row: wait until "
-            "it is over (a label holder: gal learn TASK --resume), or give it up with --drop-versions"
+            "it is over (a label holder: gal learn TASK), or give it up with --drop-versions"
         )
 
 

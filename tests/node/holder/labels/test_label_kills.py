@@ -50,9 +50,7 @@ def test_a_label_holder_killed_anywhere_draws_and_pays_once(tmp_path: Path, priv
         network.serve(*network.organizations)
         state, deaths = network.state(real_nodes.HOLDER), 0
         for doom in [f"node.{point}:{at}" for at in (2, 3, 4, 6) for point in POINTS] + [""]:
-            known = state.statuses(network.task_id(), "label holder")
-            resume = ["--resume"] if "begun" in known.values() else []
-            one = network.start(real_nodes.HOLDER, "learn", real_nodes.TASK, *resume, doom=doom)
+            one = network.start(real_nodes.HOLDER, "learn", real_nodes.TASK, doom=doom)
             assert one.end() == (-9 if one.died else 0), one.said()
             deaths += one.died
         assert deaths > 12

@@ -258,7 +258,7 @@ def test_what_resumes_sends_the_same_and_is_charged_once(
     net.start("clinic")
     net.holder.guard.noise = lambda: noise
     sent = spied(net, monkeypatch)
-    net.learn(parts, resume=True)
+    net.learn(parts)
     assert noise.drawn == drawn  # what is on the disk is not drawn again
     assert exact(net.ensemble(record)) == exact(net.ensemble(net.nodes["clinic"].state.find_task(parts)))
     fits = 5  # of the task, and without each part

@@ -153,7 +153,7 @@ def test_what_resumes_after_the_end_has_the_same_closing_model(
         network.stop("clinic")
         network.start("clinic")
         sent = spied(network, monkeypatch)
-        network.learn("parts", resume=True)
+        network.learn("parts")
         # Nothing is asked again; who has not come back by then hears of the end with the next version.
         assert [kind for _, kind, _ in sent] in ([], ["end"])
         assert len(list((tmp_path / "clinic" / "tasks").rglob(OWN_FILE))) == 2

@@ -9,8 +9,6 @@ import pandas as pd
 import pytest
 
 from gal.core.state import Ensemble, Round, plain
-from gal.errors import InvalidOptionError
-from gal.node.holder.learning.gathering import Patience
 from gal.node.holder.learning.learning import why_not_active
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from small_network import LABEL, ROW_ID, Network, numbers, running
@@ -77,9 +75,3 @@ def test_a_worse_version_does_not_predict(pair: Network) -> None:
     assert f"version 1 is {first['validation_loss']:.6g}" in second["why_not_active"]
     assert pair.learn("risk", activate=True)["active"] == 3
     assert state.find_task("risk").active == 3
-
-
-def test_more_than_there_are_cannot_be_asked_for(pair: Network) -> None:
-    pair.invite("few", rounds=2)
-    with pytest.raises(InvalidOptionError, match="--quorum 4 can never be reached"):
-        pair.learn("few", patience=Patience(quorum=4))

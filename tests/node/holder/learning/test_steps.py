@@ -106,7 +106,7 @@ def test_what_cannot_be_kept_here_ends_the_step_at_once(step: Step, monkeypatch:
         return known or ""
 
     monkeypatch.setattr("gal.node.holder.learning.rounds.write_whole", full)
-    with pytest.raises(NodeError, match=r"^the disk is full\. Then: gal learn risk --resume$"):
+    with pytest.raises(NodeError, match=r"^the disk is full\. Then: gal learn risk$"):
         step.carry(1, [step.fit()])
     assert 49.0 not in step.node.waited
     assert not step.version.replies.is_closed(1)
@@ -139,7 +139,7 @@ def test_fewer_than_the_quorum_stop_learning_and_say_what_to_do(step: Step) -> N
     assert str(error.value) == (
         "step 4 (for round 2): 1 of 3 organizations answered, the quorum is 2. lab refused (policy): not "
         "today; ward did not "
-        "answer within 50 s. What came is kept: gal learn risk --resume, with --quorum 1 if these are "
+        "answer within 50 s. What came is kept: gal learn risk, with --quorum 1 if these are "
         "enough; or go on "
         "without: gal invite risk NAME --withdraw"
     )

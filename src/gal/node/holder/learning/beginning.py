@@ -63,7 +63,7 @@ class Beginning:
                 break
             version.wait(lambda: False, AGAIN)
         version.absent = set(missing)
-        version.check_quorum(len(self.shared), missing, "--resume")
+        version.check_quorum(len(self.shared), missing)
         if missing:
             version.report("absent", organizations=missing)
 
@@ -116,10 +116,10 @@ class Beginning:
         try:
             refused = self._ask(names)
         except AlignmentError as error:
-            raise AlignmentError(f"{error} Then gal learn {task} --resume, {without}") from error
+            raise AlignmentError(f"{error} Then gal learn {task}, {without}") from error
         if refused:
             said = "; ".join(f"{name} {why}" for name, why in refused.items())
-            raise TaskError(f"{said}. Sort it out and gal learn {task} --resume, {without}")
+            raise TaskError(f"{said}. Sort it out and gal learn {task}, {without}")
 
     def _ask(self, names: Sequence[str]) -> dict[str, str]:
         """Ask these organizations which rows they know; who refuses, and why."""

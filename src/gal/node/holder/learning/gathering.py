@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gal.errors import InvalidOptionError, LearningInterruptedError, TaskError
+from gal.errors import LearningInterruptedError, TaskError
 from gal.node.agreement.invitations import TaskTerms
 from gal.node.agreement.requests import IncomingRequest
 from gal.node.holder.holder_node import HOLDER, HolderNode
@@ -76,17 +76,11 @@ class OpenVersion:
     """The true ones, for what is done here after the last round; nothing that is sent may look at them."""
 
     def __post_init__(self) -> None:
-        if self.record.terms.secrecy == "sums" and self.patience.quorum > self.n_organizations:
-            raise TaskError(
-                f"{self.record.name!r} learns from sums of {len(self.record.terms.organizations)} "
-                f"organizations, of whom {self.record.terms.drop_outs} may be lost; only "
-                f"{', '.join(self.invited) or 'none'} of them have not left or been removed. Nobody comes "
-                "into a sum later: open a task of another name"
-            )
         if self.patience.quorum > self.n_organizations:
-            raise InvalidOptionError(
-                f"--quorum {self.patience.quorum} can never be reached: {self.record.name!r} has "
-                f"{self.n_organizations} organizations, your own included"
+            raise TaskError(
+                f"a quorum of {self.patience.quorum} can never be reached: {self.record.name!r} has "
+                f"{self.n_organizations} organizations that have not left, your own included. With sums all "
+                "but drop_outs have to be there: open a task of another name"
             )
 
     # Who
@@ -165,8 +159,7 @@ class OpenVersion:
     def check_stopping(self) -> None:
         """LearningInterruptedError where learning is to end."""
         if self.stopping.is_set():
-            resumes = f": gal learn {self.record.name} --resume goes on"
-            how = " before it began" if self.among is None else resumes
+            how = " before it began" if self.among is None else f": gal learn {self.record.name} goes on"
             raise LearningInterruptedError(f"learning {self.record.name!r} was interrupted{how}")
 
     def connect(self) -> list[str]:
@@ -184,16 +177,15 @@ class OpenVersion:
         present = self.present()
         return sorted(name for name in self.invited if present.get(name))
 
-    def check_quorum(self, n_there: int, missing: Sequence[str], again: str = "") -> None:
-        """TaskError where too few are there; ``again`` is the option to give the command once more."""
+    def check_quorum(self, n_there: int, missing: Sequence[str]) -> None:
+        """TaskError where too few are there."""
         if n_there < self.quorum:
-            command = f"gal learn {self.record.name} {again}".strip()
             raise TaskError(
                 f"only {n_there} of {self.n_organizations} organizations are there after "
                 f"{self.patience.join:g} s, the quorum is {self.quorum} of {self.n_organizations}; not "
                 f"there: {'; '.join(f'{name} {self.why_away(name)}' for name in missing)}. Are their nodes "
                 f"running (there: gal serve), and have they joined {self.record.name!r} (there: gal join)? "
-                f"Then: {command}"
+                f"Then: gal learn {self.record.name}"
             )
 
     # What happens

@@ -59,15 +59,20 @@ class Learning:
         self._moved: Mapping[str, Reply] = {}
         """By organization whose model moves: what it says of all rounds after the last one."""
 
-    def run(self, *, resume: bool, anew: bool, activate: bool) -> dict[str, Any]:
+    def run(self, *, anew: bool, activate: bool) -> dict[str, Any]:
         """Learn to the end; what was found. LearningInterruptedError where it is stopped: what was done is
-        kept, and ``resume`` goes on with it; ``anew`` gives it up.
+        kept, and the next learning goes on with it, unless it begins ``anew``.
         """
-        if resume:
-            self._version.number = self._interrupted()
+        version, statuses = self._version, self._state.statuses(self._record.id, HOLDER)
+        interrupted = [number for number, status in statuses.items() if status == "begun"]
+        if interrupted and not anew:
+            version.number = interrupted[-1]
+            version.report("resumed")
             self._reopen()
         else:
-            self._version.number = self._next(anew=anew)
+            for number in interrupted:
+                self._abandon(number)
+            version.number = max(statuses, default=0) + 1
             self._open()
         started = time.perf_counter()
         while True:
@@ -79,29 +84,6 @@ class Learning:
         return self._finish(ensemble, time.perf_counter() - started, activate=activate)
 
     # Opening
-
-    def _interrupted(self) -> int:
-        """The version to go on with."""
-        name, open_ones = self._record.name, self._open_versions()
-        if not open_ones:
-            raise TaskError(f"there is nothing to resume of {name!r}: gal learn {name} starts a new version")
-        return open_ones[-1]
-
-    def _next(self, *, anew: bool) -> int:
-        """The number of a new version; ``anew`` gives up those that were interrupted."""
-        name, open_ones = self._record.name, self._open_versions()
-        if open_ones and not anew:
-            raise TaskError(
-                f"version {open_ones[-1]} of {name!r} was interrupted: go on with gal learn {name} --resume, "
-                "or give it up with --anew"
-            )
-        for number in open_ones:
-            self._abandon(number)
-        return max(self._state.statuses(self._record.id, HOLDER), default=0) + 1
-
-    def _open_versions(self) -> list[int]:
-        statuses = self._state.statuses(self._record.id, HOLDER)
-        return [number for number, status in statuses.items() if status == "begun"]
 
     def _abandon(self, number: int) -> None:
         version = self._state.learned_version(self._record.id, number)

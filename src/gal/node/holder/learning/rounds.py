@@ -154,7 +154,7 @@ class Rounds:
         answered = {one.organization for one in stored if one.file}
         for one in pendings.values():
             if one.problem:
-                raise NodeError(f"{one.problem}. Then: gal learn {version.record.name} --resume")
+                raise NodeError(f"{one.problem}. Then: gal learn {version.record.name}")
         # A sum has a quorum of its own; to probes, and of its own organization, nobody else has to answer.
         has_quorum = self._sums is None and len(requests[0].organizations) > 1 and not is_probe(requests[0])
         if has_quorum and len(answered) < min(version.quorum, len(self._shared)):
@@ -164,7 +164,7 @@ class Rounds:
             raise TaskError(
                 f"step {step} ({_what(requests)}): {len(answered)} of {version.n_organizations} "
                 f"organizations answered, the quorum is {version.quorum}. {said}. What came is kept: "
-                f"gal learn {version.record.name} --resume, with --quorum {max(len(answered), 1)} if these "
+                f"gal learn {version.record.name}, with --quorum {max(len(answered), 1)} if these "
                 f"are enough; or go on without: gal invite {version.record.name} NAME --withdraw"
             )
         silent_ones = set(version.others) - answered

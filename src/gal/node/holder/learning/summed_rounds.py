@@ -96,7 +96,7 @@ class SummedRounds:
             raise TaskError(
                 f"step {step}: the sum of the others' answers cannot be opened: {error}. Nothing of it is "
                 "known, and nothing is lost: when all are there and well, gal learn "
-                f"{version.record.name} --resume"
+                f"{version.record.name}"
             ) from error
         for (place, one), opened in zip(asked.items(), found, strict=True):
             for name in sorted(set(self.calls.circle.members) - set(opened.members)):
