@@ -16,7 +16,7 @@ from gal.core.task import Task
 from gal.core.weights import SoftmaxAdamWeights, UniformWeights
 from gal.engine.labels import class_labels, regression_labels
 from gal.engine.task_making import make_task
-from gal.models import PaperLinear
+from gal.models import LinearModel, PaperLinear
 from small_tables import PARTS, Floats, classifier, health, ill, regressor
 
 # --- losses, initial outputs, local losses
@@ -72,9 +72,9 @@ def test_a_pair_of_functions_is_a_loss_for_classes_too() -> None:
 def test_local_losses_reach_the_local_models() -> None:
     X, y = outliers()
     _, clean = health()
-    squared, absolute = regressor(rounds=1).fit(X, y), regressor(rounds=1, local_losses="l1").fit(X, y)
-    mixed_ = regressor(rounds=1, local_losses={"bank": "l1"}).fit(X, y)
-    l4 = regressor(rounds=1, local_losses="l4").fit(X, y)
+    losses: tuple[Any, ...] = (None, "l1", {"bank": "l1"}, "l4")
+    fitted = [regressor(rounds=1, local_models=LinearModel(), local_losses=one).fit(X, y) for one in losses]
+    squared, absolute, mixed_, l4 = fitted
     outputs = [one.explain(X) for one in (squared, absolute, mixed_, l4)]
     assert not np.allclose(outputs[0]["bank"], outputs[1]["bank"])
     assert not np.allclose(outputs[0]["bank"], outputs[2]["bank"])

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
 
 import torch
-from torch import nn
 
 from gal.models.deep import Inputs, cnn_body, lstm_body, mlp_body
 from gal.models.deep.training import Training
 from gal.models.sequences import Sequences
-from gal.warnings import GALWarning
 from gal_bench.baselines.fusion import FusedNetworks
 
 Floats = NDArray[np.float64]
@@ -145,38 +143,6 @@ def test_late_fusion_is_a_mean_of_outputs() -> None:
 
 
 # --- seeds, order, failures
-
-
-class Hungry(nn.Module):  # type: ignore[misc]
-    """A body that runs out of memory with more than 16 rows."""
-
-    def __init__(self, columns: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(columns, 4)
-
-    def forward(self, columns: Any) -> Any:
-        if len(columns) > 16:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return self.linear(columns)
-
-
-def test_out_of_memory_halves_the_batch() -> None:
-    views, y = halves(60)
-    said = []
-    for batch_size in (15, 60):
-        fused = model(classes=False, batch_size=batch_size, epochs=3)
-        fused.network = lambda inputs: Hungry(inputs.shape[0])
-        if batch_size == 60:
-            with pytest.warns(GALWarning, match="going on with batches of"):
-                fused.fit(views, y)
-        else:
-            fused.fit(views, y)
-        with pytest.warns(GALWarning, match="memory did not suffice"):
-            said.append(fused.predict(views))
-    np.testing.assert_array_equal(said[0], said[1])
-
-
-# --- fitted anew, labels, and predictions that cannot be made
 
 
 def test_absolute_error_goes_to_the_median() -> None:

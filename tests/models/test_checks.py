@@ -20,7 +20,6 @@ from gal.models import (
     LinearModel,
     PaperLinear,
     PerOutput,
-    ReweightedRegressor,
     check_local_model,
     iter_local_model_checks,
 )
@@ -35,7 +34,6 @@ SOUND = [
     LinearModel(),
     LinearModel("l1"),
     PaperLinear(),
-    ReweightedRegressor(Ridge(), "l1.5"),
     PerOutput(Ridge()),
     MultiOutputRegressor(SVR()),
 ]

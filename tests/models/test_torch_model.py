@@ -25,7 +25,6 @@ from gal.models.deep import ShiftAndFlip, TorchModel, cnn_body, lstm_body, mlp_b
 from gal.models.deep.networks import Body, WithHead, count_features
 from gal.models.deep.training import Trainer
 from gal.models.sequences import Sequences
-from gal.warnings import GALWarning
 
 Floats = NDArray[np.float64]
 
@@ -300,51 +299,6 @@ def test_dropout_follows_from_the_seed_too() -> None:
 
 
 # --- failures
-
-
-class Hungry(nn.Module):  # type: ignore[misc]
-    """Runs out of memory with more than ``most`` rows, in training or in prediction."""
-
-    def __init__(self, most: int, training: bool, n_outputs: int) -> None:
-        super().__init__()
-        self.most = most
-        self.hungry_in_training = training
-        self.linear = nn.Linear(3, n_outputs)
-
-    def forward(self, columns: Any) -> Any:
-        if self.training == self.hungry_in_training and len(columns) > self.most:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return self.linear(columns)
-
-
-def hungry(most: int, *, training: bool) -> Any:
-    return lambda inputs, n_outputs: Hungry(most, training, n_outputs)
-
-
-def test_out_of_memory_halves_the_batch_and_says_so() -> None:
-    X, y = table(60)
-    network = hungry(16, training=True)
-    with pytest.warns(GALWarning, match="memory did not suffice: going on with batches of") as said:
-        fitted = model(network, batch_size=50, epochs=20).fit(X, y)
-    assert [str(one.message).split("batches of ")[1].split()[0] for one in said] == ["25", "12"]
-    smaller = model(network, batch_size=12, epochs=20).fit(X, y)
-    np.testing.assert_array_equal(fitted.predict(X), smaller.predict(X))
-    assert fitted.score(X, y) > 0.9
-
-
-def test_out_of_memory_in_prediction() -> None:
-    X, y = table(60)
-    expected = model(hungry(1000, training=False)).fit(X, y).predict(X)
-    fitted = model(hungry(16, training=False)).fit(X, y)
-    with pytest.warns(GALWarning, match="memory did not suffice"):
-        np.testing.assert_allclose(fitted.predict(X), expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_memory_that_does_not_suffice_for_a_row_is_the_models_failure(training: bool) -> None:
-    X, y = table()
-    with pytest.warns(GALWarning), pytest.raises(LocalModelError, match="for a single row"):
-        model(hungry(0, training=training)).fit(X, y).predict(X)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

@@ -22,7 +22,6 @@ from gal.errors import InvalidOptionError, UnsupportedLocalLossError
 from gal.models.deep import TorchModel
 from gal.models.deep.training import Trainer, Training, find_device, residual_objective
 from gal.models.deep.views import to_device
-from gal.warnings import GALWarning
 
 CPU = torch.device("cpu")
 
@@ -270,27 +269,3 @@ def test_trainers_go_with_their_view() -> None:
         assert gone() is None
     finally:
         gc.enable()
-
-
-def test_a_batch_that_did_not_fit_is_not_tried_again() -> None:
-    tried: list[int] = []
-
-    class Tight(nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(3, 1)
-
-        def forward(self, rows: Any) -> Any:
-            if self.training and rows.device.type == "cpu":
-                tried.append(len(rows))
-                if len(rows) > 16:
-                    raise torch.OutOfMemoryError("too many rows")
-            return self.layer(rows)
-
-    model = TorchModel(lambda inputs, n_outputs: Tight(), epochs=1, batch_size=64, device="cpu")
-    view = model.prepare(np.zeros((64, 3), dtype=np.float32))
-    with pytest.warns(GALWarning, match="batches of (32|16) rows"):
-        model.fit(view, np.zeros(64))
-    tried.clear()
-    model.fit(view, np.zeros(64))
-    assert max(tried) == 16

@@ -12,12 +12,11 @@ if _TYPE_CHECKING:
     from gal.models.adapters import MovingModel, PerOutput, as_local_model, set_seed, supports_sample_weight
     from gal.models.checks import check_local_model, iter_local_model_checks
     from gal.models.linear import LinearModel
-    from gal.models.local_losses import ReweightedRegressor, with_local_loss
+    from gal.models.local_losses import with_local_loss
     from gal.models.paper_linear import PaperLinear
     from gal.models.parted import PartedView, View, takes_parts
     from gal.models.sequences import Sequences
     from gal.models.tabular import TabularModel, default_model, takes_missing_values
-    from gal.models.torch_loss import torch_loss
 
 __all__ = [
     "LinearModel",
@@ -25,7 +24,6 @@ __all__ = [
     "PaperLinear",
     "PartedView",
     "PerOutput",
-    "ReweightedRegressor",
     "Sequences",
     "TabularModel",
     "View",
@@ -37,7 +35,6 @@ __all__ = [
     "supports_sample_weight",
     "takes_missing_values",
     "takes_parts",
-    "torch_loss",
     "with_local_loss",
 ]
 
@@ -50,7 +47,6 @@ __getattr__, __dir__ = _on_demand(
         "PaperLinear": "paper_linear",
         "PartedView": "parted",
         "PerOutput": "adapters",
-        "ReweightedRegressor": "local_losses",
         "Sequences": "sequences",
         "TabularModel": "tabular",
         "View": "parted",
@@ -62,7 +58,6 @@ __getattr__, __dir__ = _on_demand(
         "supports_sample_weight": "adapters",
         "takes_missing_values": "tabular",
         "takes_parts": "parted",
-        "torch_loss": "torch_loss",
         "with_local_loss": "local_losses",
     },
 )

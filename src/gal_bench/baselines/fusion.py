@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gal.models.deep.networks import Body, Inputs, WithHead, count_features, make_body
-from gal.models.deep.torch_model import with_smaller_batches
-from gal.models.deep.training import Objective, Trainer, Training, find_device, on_stream, outputs_of, seeded
+from gal.models.deep.training import Objective, Trainer, Training, find_device, outputs_of, seeded
 from gal.models.deep.views import ManyViews, to_device
 
 Floats = NDArray[np.float64]
@@ -70,36 +69,22 @@ class FusedNetworks:
         self.spread_ = 1.0 if self.classes else float(labels.std()) or 1.0
         target = torch.as_tensor((labels - self.mean_) / self.spread_, dtype=torch.float32).to(self._device)
 
-        def train(batch_size: int) -> nn.Module:
-            return self._trained(many, target, batch_size).eval()
-
-        self.module_ = with_smaller_batches(train, min(self.training.batch_size, len(many)))
+        with seeded(self._device, self.random_state):
+            bodies = [make_body(self.network, one) for one in self.inputs_]
+            module = _Fused(bodies, self.inputs_, self.fuse, self.n_outputs_)
+        start = {name: value.clone() for name, value in module.state_dict().items()}
+        Trainer(module, many, 0, self._objective(), self.training).fit(start, target, None, self.random_state)
+        self.module_ = module.eval()
         return self
 
     def predict(self, views: Mapping[str, Any]) -> Floats:
         """Class probabilities (n, C), or numbers (n,)."""
         many = self._on_device({name: views[name] for name in self.organizations_}, self.inputs_)
         dtype = self.training.dtype(self._device)
-
-        def work(batch_size: int) -> Tensor:
-            if self._device.type != "cuda":
-                return outputs_of(self.module_, many, dtype, batch_size)
-            with on_stream(torch.cuda.Stream(self._device)):
-                return outputs_of(self.module_, many, dtype, batch_size).cpu()
-
-        output = with_smaller_batches(work, 4096).double()
+        output = outputs_of(self.module_, many, dtype, 4096).double()
         if self.classes:
             return np.asarray(output.softmax(dim=1).numpy())
         return np.asarray(output[:, 0].numpy() * self.spread_ + self.mean_)
-
-    def _trained(self, many: ManyViews, target: Tensor, batch_size: int) -> nn.Module:
-        with seeded(self._device, self.random_state):
-            bodies = [make_body(self.network, one) for one in self.inputs_]
-            module = _Fused(bodies, self.inputs_, self.fuse, self.n_outputs_)
-        training = Training(**{**vars(self.training), "batch_size": batch_size})
-        start = {name: value.clone() for name, value in module.state_dict().items()}
-        Trainer(module, many, 0, self._objective(), training).fit(start, target, None, self.random_state)
-        return module
 
     def _on_device(self, views: Mapping[str, Any], known: Sequence[Inputs | None]) -> ManyViews:
         dtype, pairs = self.training.dtype(self._device), zip(views.values(), known, strict=True)

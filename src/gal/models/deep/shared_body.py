@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import InvalidInputError
 from gal.models.deep.networks import Inputs, WithHead, features_of, make_body
-from gal.models.deep.torch_model import DeepModel, Floats, row_weight, train_in_batches
+from gal.models.deep.torch_model import DeepModel, Floats, row_weight
 from gal.models.deep.training import Trainer, residual_objective, seeded
 from gal.models.deep.views import TensorView
 
@@ -91,12 +90,7 @@ class SharedBodyModel(DeepModel):
             start = self._module()
         if previous is not None:
             _carry_over(previous.module_, start, len(past) * self.n_outputs_)
-        weight = row_weight(sample_weight, view)
-
-        def train(batch_size: int) -> nn.Module:
-            return self._train(start, view, weight, seed, batch_size)
-
-        self.module_ = train_in_batches(train, self.batch_size, view)
+        self.module_ = self._train(start, view, row_weight(sample_weight, view), seed)
         return self
 
     def _past_of(self, previous: Self | None, round: int) -> dict[int, NDArray[np.float32]]:
@@ -109,22 +103,20 @@ class SharedBodyModel(DeepModel):
             raise InvalidInputError(f"round {round} cannot follow: residuals of earlier rounds were released")
         return {one: residual for one, residual in previous._past.items() if one < round}
 
-    def _train(
-        self, start: nn.Module, view: TensorView, weight: Tensor | None, seed: int, batch_size: int
-    ) -> nn.Module:
+    def _train(self, start: nn.Module, view: TensorView, weight: Tensor | None, seed: int) -> nn.Module:
         past = list((self._past or {}).values())
         width = len(start.head.bias)
         targets = torch.zeros((len(view), width), device=view.device)
         for place, residual in enumerate(past):
             stretch = slice(place * self.n_outputs_, (place + 1) * self.n_outputs_)
             targets[:, stretch] = torch.from_numpy(residual).to(view.device)
-        key = (self._recipe(), batch_size, width, weight is None)
+        key = (self._recipe(), width, weight is None)
 
         def make() -> tuple[Trainer, Tensor]:
             own, shares = copy.deepcopy(start), torch.zeros(width, device=view.device)
             objective = residual_objective(find_local_loss(self.local_loss), shares)
             trainer = Trainer(
-                *(own, view, width, objective, replace(self._training(), batch_size=batch_size)),
+                *(own, view, width, objective, self._training()),
                 weighted=weight is not None,
                 slow=own.body,
                 chancy=callable(self.network),

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,22 +17,19 @@ from torch import Tensor, nn
 
 from gal.core.residual_losses import LocalLoss
 from gal.core.residual_losses import local_loss as find_local_loss
-from gal.errors import InvalidInputError, LocalModelError, MissingExtraError, StoredModelError
+from gal.errors import InvalidInputError, MissingExtraError, StoredModelError
 from gal.models.deep.networks import Body, Inputs, Network, make_network
 from gal.models.deep.training import (
     Trainer,
     Training,
     find_device,
-    on_stream,
     outputs_of,
     residual_objective,
     seeded,
 )
 from gal.models.deep.views import Augmentation, TensorView, to_device
-from gal.warnings import GALWarning
 
 Floats = NDArray[np.float32]
-T = TypeVar("T")
 PREDICTED_AT_ONCE = 8192
 
 
@@ -114,13 +109,7 @@ class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
         if len(view) == 0:
             raise InvalidInputError("no rows to predict")
 
-        def work(batch_size: int) -> NDArray[np.float32]:
-            if device.type != "cuda":
-                return np.asarray(outputs_of(module, view, dtype, batch_size).numpy())
-            with on_stream(torch.cuda.Stream(device)):
-                return np.asarray(outputs_of(module, view, dtype, batch_size).cpu().numpy())
-
-        return with_smaller_batches(work, PREDICTED_AT_ONCE)
+        return np.asarray(outputs_of(module, view, dtype, PREDICTED_AT_ONCE).numpy())
 
     def __getstate__(self) -> dict[str, Any]:
         """Networks are kept as safetensors: nothing in them can run."""
@@ -167,31 +156,25 @@ class TorchModel(DeepModel):
         self.inputs_: Inputs = view.inputs
         self.n_outputs_ = int(target.shape[1])
         self._single_output = np.ndim(y) == 1
-        training = self._training()
         objective = residual_objective(find_local_loss(self.local_loss))
         weight = row_weight(sample_weight, view)
+        with seeded(view.device, seed):
+            fresh = self._module()
+        key = (self._recipe(), self.n_outputs_, weight is None)
 
-        def train(batch_size: int) -> nn.Module:
-            with seeded(view.device, seed):
-                fresh = self._module()
-            # The trainer's own network stays where it is for the next round: the result is copied out of it.
-            key = (self._recipe(), batch_size, self.n_outputs_, weight is None)
-            smaller = replace(training, batch_size=batch_size)
+        def make() -> Trainer:
+            return Trainer(
+                *(copy.deepcopy(fresh), view, self.n_outputs_, objective, self._training()),
+                weighted=weight is not None,
+                chancy=callable(self.network),
+            )
 
-            def make() -> Trainer:
-                return Trainer(
-                    *(copy.deepcopy(fresh), view, self.n_outputs_, objective, smaller),
-                    weighted=weight is not None,
-                    chancy=callable(self.network),
-                )
-
-            trainer = view.lend(key, make)
-            trainer.fit(fresh.state_dict(), target, weight, seed)
-            fresh.load_state_dict(trainer.module.state_dict())
-            view.hand_back(key, trainer)
-            return fresh.eval()
-
-        self.module_ = train_in_batches(train, training.batch_size, view)
+        trainer = view.lend(key, make)
+        trainer.fit(fresh.state_dict(), target, weight, seed)
+        # The trainer's own network stays where it is for the next round: the result is copied out of it.
+        fresh.load_state_dict(trainer.module.state_dict())
+        view.hand_back(key, trainer)
+        self.module_ = fresh.eval()
         return self
 
     def predict(self, X: Any) -> Floats:
@@ -225,43 +208,6 @@ def row_weight(sample_weight: Any, view: TensorView) -> Tensor | None:
     ):
         raise InvalidInputError(f"sample_weight must be {len(view)} finite numbers >= 0, not all 0")
     return torch.from_numpy(weight / weight.mean()).to(view.device)
-
-
-def train_in_batches(train: Callable[[int], T], batch_size: int, view: TensorView) -> T:
-    """Train in batches that fit into memory; what did not fit in one round is not tried in the next."""
-    first = min(int(batch_size), len(view), view.fitting_batch or len(view))
-    used = first
-
-    def noted(size: int) -> T:
-        nonlocal used
-        used = size
-        return train(size)
-
-    trained = with_smaller_batches(noted, first)
-    if used < first:
-        view.fitting_batch = used
-    return trained
-
-
-def with_smaller_batches(work: Callable[[int], T], batch_size: int) -> T:
-    """``work`` with this batch size, or with half of it, and so on, where the
-    GPU's memory does not suffice.
-    """
-    while True:
-        try:
-            return work(batch_size)
-        except torch.OutOfMemoryError as error:
-            if batch_size == 1:
-                raise LocalModelError("the GPU's memory does not suffice for a single row") from error
-        # Outside of the handler: the error's traceback would keep what did not fit alive.
-        batch_size //= 2
-        warnings.warn(
-            f"the GPU's memory did not suffice: going on with batches of {batch_size} rows, half of before",
-            GALWarning,
-            stacklevel=3,
-        )
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
 
 
 def to_bytes(module: nn.Module) -> bytes:

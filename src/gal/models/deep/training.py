@@ -35,6 +35,30 @@ WARM_UP = 0.1
 """Share of all steps in which the learning rate rises to its full height; not where it is constant."""
 
 
+def _is_number(value: Any, least: float) -> bool:
+    return isinstance(value, int | float | np.number) and bool(least <= value < np.inf)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and bool(value >= 1)
+
+
+TINY = np.finfo(float).tiny
+RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "epochs": (_is_count, "a whole number of at least 1"),
+    "batch_size": (_is_count, "a whole number of at least 1"),
+    "optimizer": (lambda one: one in {"sgd", "adam"}, "sgd or adam"),
+    "schedule": (lambda one: one in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
+    "precision": (lambda one: one in {"auto", "float32", "bfloat16"}, "auto, float32 or bfloat16"),
+    "learning_rate": (lambda one: _is_number(one, TINY), "above 0"),
+    "momentum": (lambda one: _is_number(one, 0.0) and one < 1, "at least 0 and below 1"),
+    "weight_decay": (lambda one: _is_number(one, 0.0), "at least 0"),
+    "clip_norm": (lambda one: one is None or _is_number(one, TINY), "None or above 0"),
+    "augment": (lambda one: one is None or hasattr(one, "batch"), "None or such as ShiftAndFlip()"),
+}
+"""What options may be, and in words."""
+
+
 @dataclass(frozen=True)
 class Training:
     """How a network is trained."""
@@ -51,32 +75,10 @@ class Training:
     precision: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
+        for name, (right, expected) in RANGES.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise InvalidOptionError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if self.optimizer not in {"sgd", "adam"}:
-            raise InvalidOptionError(f"optimizer must be sgd or adam, got {self.optimizer!r}")
-        if self.schedule not in SCHEDULES:
-            raise InvalidOptionError(f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}")
-        if self.precision not in {"auto", "float32", "bfloat16"}:
-            raise InvalidOptionError(f"precision must be auto, float32 or bfloat16, got {self.precision!r}")
-        for name, least in (
-            ("learning_rate", "above"),
-            ("momentum", "at least"),
-            ("weight_decay", "at least"),
-        ):
-            value = getattr(self, name)
-            if not _is_number(value) or value < 0 or (least == "above" and value == 0):
-                raise InvalidOptionError(f"{name} must be {least} 0, got {value!r}")
-        if self.momentum >= 1:
-            raise InvalidOptionError(f"momentum must be below 1, got {self.momentum!r}")
-        if self.augment is not None and not hasattr(self.augment, "batch"):
-            raise InvalidOptionError(
-                f"augment must be None or an augmentation such as ShiftAndFlip(), got {self.augment!r}"
-            )
-        if self.clip_norm is not None and (not _is_number(self.clip_norm) or self.clip_norm <= 0):
-            raise InvalidOptionError(f"clip_norm must be None or above 0, got {self.clip_norm!r}")
+            if isinstance(value, bool) or not right(value):
+                raise InvalidOptionError(f"{name} must be {expected}, got {value!r}")
 
     def rates(self, steps: int) -> NDArrayFloat:
         """The learning rate of each of so many steps."""
@@ -91,14 +93,6 @@ class Training:
         """In which numbers most is computed: bfloat16 on a GPU unless told otherwise."""
         half = self.precision == "bfloat16" or (self.precision == "auto" and device.type == "cuda")
         return torch.bfloat16 if half else torch.float32
-
-
-def _is_number(value: Any) -> bool:
-    return (
-        isinstance(value, int | float | np.number)
-        and not isinstance(value, bool)
-        and bool(np.isfinite(value))
-    )
 
 
 NDArrayFloat = np.ndarray[Any, np.dtype[np.float64]]
@@ -403,10 +397,11 @@ def on_stream(stream: Any) -> Iterator[None]:
 def outputs_of(
     module: nn.Module, view: TensorView | ManyViews, dtype: torch.dtype, batch_size: int
 ) -> Tensor:
-    """Outputs (n, ...) of all rows, in float32, on the device."""
+    """Outputs (n, ...) of all rows, in float32."""
     module.eval()
     parts = []
-    with torch.no_grad(), mixed(view.device, dtype):
+    stream = on_stream(torch.cuda.Stream(view.device)) if view.device.type == "cuda" else nullcontext()
+    with stream, torch.no_grad(), mixed(view.device, dtype):
         for start in range(0, len(view), batch_size):
             parts.append(module(*view.stretch(start, start + batch_size)).float())
-        return torch.cat(parts)
+        return torch.cat(parts).cpu()

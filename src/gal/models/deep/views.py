@@ -33,8 +33,6 @@ class TensorView:
     def __init__(self, tensors: tuple[Tensor, ...], inputs: Inputs) -> None:
         self.tensors = tensors
         self.inputs = inputs
-        self.fitting_batch: int | None = None
-        """The largest batch that the device's memory has room for, once a larger one had not."""
         self._selections: dict[str, TensorView] = {}
         self._idle: dict[Any, list[Any]] = {}
         self._lock = Lock()
