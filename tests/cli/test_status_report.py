@@ -22,7 +22,7 @@ def running(**more: Any) -> dict[str, Any]:
     live = {"pid": 7, "partners": [], "learning": None, "waiting": [], "computing": [], "now": 100.0} | more
     return {
         **{"organization": "clinic", "fingerprint": "sha256:" + "0" * 64, "listens": "127.0.0.1:1"},
-        **{"running": live, "starting": None, "tasks": []},
+        **{"running": live, "tasks": []},
     }
 
 

@@ -20,8 +20,6 @@ def print_status(facts: Facts, out: Screen, home: Path) -> None:
     state = f"[yellow]does not run[/] ({escape(command_line('gal', 'serve', home=home))})"
     if live:
         state = f"[green]runs[/] (process {live['pid']})"
-    elif facts["starting"] is not None:
-        state = f"[green]starts[/] (process {facts['starting'] or 'just begun'}), and takes commands soon"
     out.print(f"[bold]{escape(facts['organization'])}[/] {facts['fingerprint']} {state}")
     if facts["listens"]:
         out.print(f"  listens at {escape(facts['listens'])}")

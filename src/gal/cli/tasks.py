@@ -181,24 +181,12 @@ def _terms_for(home: Path, task: str, given: Mapping[str, Any], noise: Mapping[s
             if mechanism != NONE:
                 SystemNoise()  # where noise cannot be drawn here, it is said now
             return chosen
-    known = privacy_of(there.options)
-    kept = {**there.options["options"], **there.options, "purpose": there.terms.purpose}
-    kept |= {
-        "align": there.terms.alignment,
-        "secrecy": there.terms.secrecy,
-        "drop_outs": there.terms.drop_outs,
-    }
-    kept |= {"privacy": known.mechanism} | {name: getattr(known, name) for name in NOISE_OPTIONS}
-    other = [name for name, value in given.items() if value != kept.get(name)]
-    if other:
-        said = ", ".join(f"{name} is {kept.get(name, 'not set')!r}, not {given[name]!r}" for name in other)
-    elif mechanism != NONE and chosen != known:
-        said = f"privacy is {known.mechanism} with other options"
-    else:
-        return known
+    other = [name for name, value in [*given.items(), *noise.items()] if value is not None]
+    if not other:
+        return privacy_of(there.options)
     raise InvalidInputError(
-        f"the task {task!r} is there already, and its terms stay as they are: {said}. Leave these "
-        "options out to invite more organizations, or open a task of another name"
+        f"the task {task!r} is there already, and its terms stay as they are: leave {', '.join(other)} out "
+        "to invite more organizations, or open a task of another name"
     )
 
 

@@ -156,28 +156,6 @@ def test_beginning_again_is_the_same_beginning(lab: Lab) -> None:
     assert lab.refusal(begin(np.arange(1, N))) == "already-begun"
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        begin(terms=FINGERPRINT),
-        begin(n_outputs=2),
-        begin(rounds=4),
-        begin(method="hashed"),
-        replace(begin(), arrays={**begin().arrays, "parts": (np.arange(N) % 3).astype(np.int32)}),
-        replace(begin(), arrays={**begin().arrays, "folds": (np.arange(N) % 2).astype(np.int32)}),
-    ],
-    ids=["digest", "outputs", "rounds", "alignment", "parts", "folds"],
-)
-def test_other_terms_than_agreed(lab: Lab, message: Message) -> None:
-    if "hashes" not in message.arrays and message.fields["method"] == "hashed":
-        message = replace(
-            message, arrays={"hashes": np.zeros((N, 16), np.uint8), "fit": message.arrays["fit"]}
-        )
-    assert lab.refusal(message) == "other-terms"
-    assert "begin" not in lab.worker.done
-    assert lab.state.versions(TERMS.task) == {}
-
-
 # Rounds
 
 
@@ -212,9 +190,6 @@ def test_a_file_that_is_lost_is_made_again(lab: Lab, which: str, how: str) -> No
     assert lab.worker.done.count("fit") == 2
     assert len(lab.state.answers(TERMS.task, 1)) == 1
     assert lab.ask(predict([1, 2], 1)).arrays["values"].shape == (1, 2, 1)
-
-
-# Who asks
 
 
 # Prediction and end

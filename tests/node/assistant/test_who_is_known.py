@@ -267,23 +267,6 @@ def test_a_prediction_names_so_many_ids_at_most(tmp_path: Path) -> None:
     lab.close()
 
 
-# Few rows by other means
-
-
-@pytest.mark.parametrize("outputs", [1])
-def test_few_rows_by_weights_or_residuals(lab: Lab, outputs: int) -> None:
-    rows = lab.ask(begin()).fields["rows"]
-    small, tiny = np.full(N, 2e-6), np.full((N, outputs), 1e-3)
-    small[5] = tiny[5] = 1.0
-    assert lab.refusal(fit(rows, weight=small)) == "too-few-rows"
-    assert lab.refusal(fit(rows, residual=tiny)) == "too-few-rows"
-    half = np.where(np.arange(N) < 10, 1.0, 1e-3)
-    assert lab.refusal(fit(rows, weight=half)) == "too-few-rows"
-    assert lab.ask(fit(rows, weight=np.linspace(0.5, 1.0, N))).kind == "fitted"
-    rare = np.where(np.arange(N)[:, None] < 6, 0.9, -0.1)  # a class of 6 rows among 40
-    assert lab.ask(fit(rows, residual=rare, round=2)).kind == "fitted"
-
-
 # Keyed hashes
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gal.errors import GALError, InvalidInputError
 from gal.node.config.configuration import read_configuration
-from gal.node.runtime.control import ask_node, running_node, starting_process
+from gal.node.runtime.control import ask_node, running_node
 from gal.node.store.audit import AuditLog, check_head
 from gal.node.store.state import State
 from gal.node.web.node_facts import task_facts
@@ -38,7 +38,6 @@ def node_status(home: Path) -> dict[str, Any]:
         "fingerprint": fingerprint,
         "listens": None if configuration.listen is None else configuration.listen.address,
         "running": live,
-        "starting": None if live is not None else starting_process(home),
         "tasks": tasks,
     }
 

@@ -17,7 +17,6 @@ from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedErr
 from gal.node.journal.failures import code_of
 from gal.node.journal.quotas import LimitedError
 from gal.node.journal.records import Records
-from gal.node.store.audit import ANSWER_KINDS
 from gal.node.store.state import State
 from gal.protocol import Encoded, Message, prepare
 from gal.transport import Received, Stream
@@ -25,7 +24,13 @@ from gal.transport import Received, Stream
 SMALL = 1 << 16
 """Bytes of a request that goes out at once where nothing else waits."""
 
-ANSWERS = frozenset(ANSWER_KINDS)
+ANSWERS = frozenset(
+    (
+        *("begun", "blinded", "fitted", "predicted", "done", "refusal"),
+        *("offers", "shares", "masked", "opened", "found"),
+    )
+)
+"""Kinds of messages that answer something."""
 
 OnAnswer = Callable[[Received], None]
 Requests = Mapping[str, Encoded]

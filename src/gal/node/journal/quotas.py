@@ -2,8 +2,8 @@
 
 Only what nobody asked for counts: a label holder's requests at an organization; what an organization sends to
 a label holder besides the answers that it waits for. Whose day is spent is not heard until midnight UTC, and
-not written down any more: so the audit log grows by a bounded number of entries a day. Days hold across
-restarts; they are counted from the audit log.
+not written down any more: so the audit log grows by a bounded number of entries a day. A restart forgets what
+came: no peer can bring it about.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from datetime import datetime
 from gal.clock import utc_now
 from gal.errors import RefusedError
 from gal.node.config.policy import Policy
-from gal.node.store.audit import AuditLog
 
 LIMITED = "limited"
 """The word for a peer whose day is spent."""
@@ -47,14 +46,6 @@ class Quotas:
         self._policy, self._clock = policy or Policy(), clock
         self._lock = threading.Lock()
         self._day, self._spent = "", dict[str, Spent]()
-
-    def load(self, audit: AuditLog) -> None:
-        """Count what came earlier today, by the audit log."""
-        now = self._clock()
-        found = audit.came_since(now.replace(hour=0, minute=0, second=0, microsecond=0))
-        with self._lock:
-            self._day = now.date().isoformat()
-            self._spent = {one.peer: Spent(one.messages, one.n_bytes, one.refusals) for one in found}
 
     def count(self, peer: str, *, messages: int = 0, n_bytes: int = 0, refusals: int = 0) -> None:
         """Something came."""

@@ -10,7 +10,7 @@ from gal.errors import NodeError
 from gal.node.journal.activity import Activity
 from gal.node.journal.logs import Log
 from gal.node.journal.quotas import LimitedError, Quotas
-from gal.node.store.audit import ANSWER_KINDS, UNASKED, AuditLog
+from gal.node.store.audit import AuditLog
 from gal.protocol import Encoded, Message
 from gal.transport import Received, Stream
 
@@ -31,8 +31,7 @@ class Records:
         """A message came, ``awaited`` as an answer."""
         message = received.message
         facts = _facts_of(message, received.digest, received.n_bytes)
-        note = UNASKED if message.kind in ANSWER_KINDS and not awaited else ""
-        self.audit.append("in", message.kind, peer=peer, **facts, note=note)
+        self.audit.append("in", message.kind, peer=peer, **facts)
         self.activity.message("in", peer, message.kind, received.n_bytes)
         self.log.debug("received", peer=peer, kind=message.kind, task=message.task, bytes=received.n_bytes)
         if awaited:

@@ -6,7 +6,6 @@ or an error. Hanging up ends what was asked.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
@@ -122,21 +121,6 @@ def running_node(home: Path) -> Iterator[socket.socket | None]:
         except (OSError, ValueError, KeyError):
             there = None
         yield there
-
-
-def starting_process(home: Path) -> int | None:
-    """The process that holds a home's lock and may not listen to commands yet; None where there is none."""
-    try:
-        with open(home / "node.lock", encoding="ascii") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return None
-    except OSError:
-        try:
-            return int((home / "node.lock").read_text(encoding="ascii"))
-        except (OSError, ValueError):  # it has just begun
-            return 0
-    return None
 
 
 def ask_node(connection: socket.socket, do: str, arguments: Mapping[str, Any], on_event: Event) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import resource
 import threading
 from collections.abc import Callable, Iterator
@@ -119,7 +118,6 @@ class Node:
             self.log.warning("restored", why=why)
         activity = Activity()
         self.records = Records(audit, self.log, activity, Quotas(configuration.policy, self._clock))
-        self.records.quotas.load(audit)
         self.worker = Worker(configuration)
         stack.callback(self.worker.close)
         made = configuration, self.state, self.worker, self.log, activity, self._clock
@@ -203,9 +201,6 @@ def held_lock(home: Path, name: str) -> Iterator[None]:
             raise NodeRunsError(
                 f"a node of {name} already runs in {home}: end it first (gal status shows it)"
             ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
         yield
 
 

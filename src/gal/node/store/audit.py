@@ -29,13 +29,6 @@ from gal.sqlite_files import whole_transaction
 
 Direction = Literal["in", "out", "own"]
 
-ANSWER_KINDS = (
-    *("begun", "blinded", "fitted", "predicted", "done", "refusal"),
-    *("offers", "shares", "masked", "opened", "found"),
-)
-"""Kinds of messages that answer something."""
-UNASKED = "not asked for"
-"""Note of an entry of such a kind that nobody was waiting for: it counts like any other message."""
 FIRST = "sha256:" + "0" * 64
 """What the first entry of a log has for the hash before it."""
 
@@ -109,23 +102,7 @@ class Total:
     n_bytes: int
 
 
-class Came(NamedTuple):
-    """What came from one peer besides answers that were asked for: messages, bytes (also of what was no
-    message), and how often something was refused.
-    """
-
-    peer: str
-    messages: int
-    n_bytes: int
-    refusals: int
-
-
 _COLUMNS = ", ".join(field.name for field in fields(AuditEntry))
-_CAME = f"""
-select peer, sum(kind != 'refused'), sum(n_bytes), sum(kind = 'refused')
-from audit where time >= ? and direction = 'in' and peer != ''
-    and (kind not in ({", ".join("?" * len(ANSWER_KINDS))}) or note = ?) group by peer
-"""
 _INSERT = f"insert into audit ({_COLUMNS}) values ({', '.join('?' * len(fields(AuditEntry)))})"
 _JSON = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), default=repr)
 """Made once. `repr` for what JSON does not have: no entry of ours holds it, but a forged one may."""
@@ -207,11 +184,6 @@ class AuditLog(contextlib.AbstractContextManager["AuditLog"]):
         """Messages and bytes by peer, task, direction and kind: what left, and what entered."""
         query = "select peer, task, direction, kind, count(*), sum(n_bytes) from audit group by 1, 2, 3, 4"
         return [Total(*row) for row in self._rows(f"{query} order by 1, 2, 3, 4")]
-
-    def came_since(self, since: datetime) -> list[Came]:
-        """What came from each peer since then, besides answers that were waited for."""
-        rows = self._rows(_CAME, (_text(since), *ANSWER_KINDS, UNASKED))
-        return [Came(*row) for row in rows]
 
     def verify(self, *, expected_head: str | None = None) -> Verified:
         """Check the whole chain; `AuditError` names the first entry that is not as it was written.

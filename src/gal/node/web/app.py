@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -48,7 +47,7 @@ def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
     @app.exception_handler(405)
     async def nothing_here(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001
         status = getattr(error, "status_code", 404)
-        return said_error(status, f"there is nothing here; known are: {known_paths(app)}")
+        return said_error(status, "there is nothing here: /openapi.json says what is")
 
     @app.exception_handler(RequestValidationError)
     async def not_understood(request: Request, error: RequestValidationError) -> JSONResponse:  # noqa: ARG001
@@ -113,12 +112,6 @@ def add_file(app: FastAPI, path: str, name: str, kind: str) -> None:
         return Response(content, media_type=kind)
 
     app.add_api_route(path, file, include_in_schema=False)
-
-
-def known_paths(app: FastAPI) -> str:
-    """Methods and paths, for people."""
-    found = [f"{min(one.methods or {'GET'})} {one.path}" for one in app.routes if isinstance(one, APIRoute)]
-    return ", ".join(sorted([*found, "GET /openapi.json"]))
 
 
 def shows_token(request: Request) -> bool:
