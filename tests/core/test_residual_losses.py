@@ -26,9 +26,15 @@ def test_curvature_is_the_derivative_of_the_gradient(loss: LocalLoss) -> None:
 
 
 @every_loss
+def test_multiplier_times_error_is_the_gradient(loss: LocalLoss) -> None:
+    np.testing.assert_allclose(loss.multiplier(ERRORS, 1e-9) * ERRORS, loss.gradient(ERRORS), rtol=1e-9)
+
+
+@every_loss
 def test_kinks_are_rounded_off_to_finite_numbers(loss: LocalLoss) -> None:
     zero = np.zeros(3)
     assert np.isfinite(loss.curvature(zero, 1e-3)).all()
+    assert np.isfinite(loss.multiplier(zero, 1e-3)).all()
     assert (loss.value(zero) == 0).all()
     assert (loss.gradient(zero) == 0).all()
 
@@ -41,6 +47,7 @@ def test_the_rounding_of_l1_is_that_of_a_hyperbola() -> None:
 
     bend = (slope(errors + STEP) - slope(errors - STEP)) / (2 * STEP)
     np.testing.assert_allclose(PowerLoss(1.0).curvature(errors, smoothing), bend, rtol=1e-6)
+    np.testing.assert_allclose(PowerLoss(1.0).multiplier(errors, smoothing) * errors, slope(errors))
 
 
 @every_loss

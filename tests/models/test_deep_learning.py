@@ -238,13 +238,12 @@ DIVERGING: dict[str, Any] = {"learning_rate": 1e30, "clip_norm": None}
     [
         (network(**DIVERGING), "training diverged: .* lower learning_rate, or set clip_norm"),
         (shared(**DIVERGING), "training diverged: .* lower learning_rate, or set clip_norm"),
-        (TorchModel(hungry, **QUICK), "the GPU's memory does not suffice for a single row"),
+        (TorchModel(hungry, **QUICK), "TorchModel failed: CUDA out of memory"),
         (TorchModel("cnn", **QUICK), "this network takes images, the view is of the kind 'table'"),
         (network(device="gpu"), "device 'gpu' cannot be used here"),
     ],
     ids=["diverging", "diverging body", "hungry", "for images", "elsewhere"],
 )
-@pytest.mark.filterwarnings("ignore:the GPU's memory did not suffice:gal.warnings.GALWarning")
 def test_one_that_fails_is_left_out_and_the_others_go_on(failing: Any, reason: str) -> None:
     organizations, y = columns([network(), failing, shared()])
     ensemble = gal.learn(y, organizations, **OPTIONS)

@@ -34,6 +34,9 @@ class LocalLoss(Protocol):
     def curvature(self, error: Floats, smoothing: float) -> Floats:
         """Its second derivative, with kinks rounded off within ``smoothing`` of zero."""
 
+    def multiplier(self, error: Floats, smoothing: float) -> Floats:
+        """``gradient / error``: the sample weight that makes least squares take the same step."""
+
 
 @dataclass(frozen=True)
 class PowerLoss:
@@ -60,9 +63,12 @@ class PowerLoss:
     def curvature(self, error: Floats, smoothing: float) -> Floats:
         if self.q == 1:  # of sqrt(error^2 + smoothing^2)
             return smoothing**2 / np.hypot(error, smoothing) ** 3
+        return (self.q - 1) * self.multiplier(error, smoothing)
+
+    def multiplier(self, error: Floats, smoothing: float) -> Floats:
         if self.q == 2:
             return np.ones_like(error)
-        return (self.q - 1) * np.hypot(error, smoothing) ** (self.q - 2)
+        return np.hypot(error, smoothing) ** (self.q - 2)
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,9 @@ class HuberLoss:
         return np.where(
             size <= self.delta, 1.0, self.delta * smoothing**2 / np.maximum(size, self.delta) ** 3
         )
+
+    def multiplier(self, error: Floats, smoothing: float) -> Floats:
+        return self.delta / np.maximum(np.hypot(error, smoothing), self.delta)
 
 
 LOCAL_LOSSES: dict[str, LocalLoss] = {
