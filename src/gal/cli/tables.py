@@ -80,6 +80,7 @@ def _read_as(path: Path, how: Written) -> pd.DataFrame:
     names_in_header(path, how)
     refuse_ragged(path, how, most=FIRST_LINES)
     given: dict[str, Any] = {"sep": how.delimiter, "encoding": how.encoding, "skipinitialspace": True}
+    given["encoding_errors"] = how.errors
     table: pd.DataFrame = pd.read_csv(path, decimal=how.decimal, index_col=False, **given)
     if len(table) > FIRST_LINES and table.iloc[:, -1].isna().any():  # lines that are too short end so
         refuse_ragged(path, how)

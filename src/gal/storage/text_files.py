@@ -26,17 +26,18 @@ EXCEL = {".xls", ".xlsb", ".ods"}
 """Spreadsheets that are not read; those of ``spreadsheets.py`` are."""
 
 
-NO_LETTERS, NOT_OF_WINDOWS = bytes(range(0x80, 0xA0)), b"\x81\x8d\x8f\x90\x9d"
-"""Bytes that are letters or signs in cp1252 only, and those that are not even there."""
-
-
 class Written(NamedTuple):
     """How a file is written."""
 
     encoding: str
-    """Python's name for it."""
+    """utf-8-sig, utf-16, or of Windows: cp1252, which is latin-1 with € and dashes where that has nothing."""
     delimiter: str
     decimal: str
+
+    @property
+    def errors(self) -> str:
+        """What becomes of bytes that are none of this encoding."""
+        return "replace" if self.encoding == "cp1252" else "strict"
 
 
 def written(path: Path, *, whole: bool = False) -> Written:
@@ -71,8 +72,8 @@ def opened_bytes(path: Path) -> Iterator[IO[bytes]]:
 @contextmanager
 def opened_text(path: Path, how: Written) -> Iterator[IO[str]]:
     """The text of a file that is written so."""
-    with opened_bytes(path) as raw, io.TextIOWrapper(raw, encoding=how.encoding, newline="") as file:
-        yield file
+    with opened_bytes(path) as raw:
+        yield io.TextIOWrapper(raw, encoding=how.encoding, errors=how.errors, newline="")
 
 
 def names_in_header(path: Path, how: Written) -> list[str]:
@@ -144,25 +145,8 @@ def _encoding(path: Path, *, whole: bool) -> str:
                 decoder.decode(block, final=len(block) < LOOKED_AT)
                 block = file.read(LOOKED_AT) if whole else b""
         except UnicodeDecodeError:
-            return _of_windows(path)
+            return "cp1252"
     return "utf-8-sig"
-
-
-def _of_windows(path: Path) -> str:
-    """Of Western Europe: latin-1, or what Windows made of it, with € and dashes where latin-1 has nothing."""
-    with opened_bytes(path) as file:
-        while block := file.read(LOOKED_AT):
-            if block.translate(None, NO_LETTERS) != block:
-                return "cp1252" if _all_of_windows(path) else "latin-1"
-    return "latin-1"
-
-
-def _all_of_windows(path: Path) -> bool:
-    with opened_bytes(path) as file:
-        while block := file.read(LOOKED_AT):
-            if block.translate(None, NOT_OF_WINDOWS) != block:
-                return False
-    return True
 
 
 def _decimal(lines: list[str], delimiter: str) -> str:

@@ -17,7 +17,6 @@ from gal.node.store.stored_versions import OWN_CLOSING, LearningOutcome, StoredC
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import digest
 from gal.storage import load_ensemble, save_ensemble
-from gal.storage.sound_forests import check_forest
 
 FILE, OWN_FILE = "closing.gal", "own-closing.gal"
 """In the folder of a version, beside those of its roles: they stay when these are emptied."""
@@ -71,9 +70,7 @@ def _write(state: State, task: str, version: int, ensemble: Ensemble, file: str)
 
 
 def _read(state: State, task: str, version: int, file: str, expected: str) -> Ensemble:
-    """What is in a file of this node. Its forests predict in this process, which is not sandboxed: one that
-    somebody made up, such as for a backup, would end the node.
-    """
+    """What is in a file of this node, if it is what was written."""
     path, whose = _path(state, task, version, file), " of your own model in" if file == OWN_FILE else " of"
     if read_whole(path, expected) is None:
         raise TaskError(
@@ -81,13 +78,9 @@ def _read(state: State, task: str, version: int, file: str, expected: str) -> En
             "from a backup, or learn a new version"
         )
     try:
-        stored = load_ensemble(path)
-        stackers: list[Any] = [stored.closing, None if stored.probes is None else stored.probes.stacker]
-        for forest in (model for one in stackers for model in getattr(one, "models", ())):
-            check_forest(forest)
+        return load_ensemble(path)
     except StoredModelError as error:
         raise TaskError(f"the stacker of version {version} cannot be used: {error}") from error
-    return stored
 
 
 def _path(state: State, task: str, version: int, file: str) -> Path:

@@ -169,13 +169,12 @@ class SourceReader:
     def _csv_options(self) -> str:
         """The file and how it is written. DuckDB guesses only types: it skips first rows that look odd."""
         how = self._how()
-        if self._rewritten is None and how.encoding == "cp1252":  # which DuckDB does not know
+        if self._rewritten is None and how.encoding != "utf-8-sig":
             self._rewritten = _as_utf_8(self._file, how, self.home)
         path = str(self._file) if self._rewritten is None else self._rewritten.name
-        encoding = f", encoding = '{how.encoding}'" if how.encoding in {"latin-1", "utf-16"} else ""
         decimal = ", decimal_separator = ','" if how.decimal == "," else ""
         quotes = """quote = '"', escape = '"', skip = 0, comment = '', null_padding = false"""
-        return f"{_text(path)}, header = true, delim = {_text(how.delimiter)}, {quotes}{encoding}{decimal}"
+        return f"{_text(path)}, header = true, delim = {_text(how.delimiter)}, {quotes}{decimal}"
 
     def check_file(self) -> None:
         """A file that is not there, empty, or has two columns of one name."""
@@ -206,9 +205,7 @@ class SourceReader:
             with opened_text(self._file, self._how()) as file:
                 return next(csv.reader(file, delimiter=self._how().delimiter), [])
         except (UnicodeDecodeError, csv.Error) as error:
-            raise InvalidInputError(
-                f"{self.whose} is no CSV file in UTF-8, UTF-16, latin-1: {error}"
-            ) from error
+            raise InvalidInputError(f"{self.whose} is no CSV file: {error}") from error
 
     def _how(self) -> Written:
         """How the CSV file is written. Guessing from all rows, as DuckDB does, hides a broken row."""
