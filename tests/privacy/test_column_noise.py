@@ -215,14 +215,6 @@ def test_the_same_request_is_not_released_twice() -> None:
         release(np.zeros((3, 1)), 2, "assisted", None)
 
 
-@pytest.mark.parametrize("epsilon", [0.2, 1.0, 6.0])
-def test_two_classes_have_a_closed_form(epsilon: float) -> None:
-    """Of the largest residual of a label that is kept with probability 1 / (1 + exp(-epsilon))."""
-    loss = RandomisedResponse(epsilon, [0, 1]).public_loss(BinaryLogLoss())
-    doubt = 0.01 / (1 + np.exp(epsilon))
-    assert residual_distance(loss, None) == pytest.approx((1 - doubt) * np.tanh(epsilon / 4) + doubt)
-
-
 def test_what_cannot_be_had_is_said() -> None:
     for given in ({"columns_epsilon": 1.0}, {"columns_delta": 1e-6}):
         for make in (

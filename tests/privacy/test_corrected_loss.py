@@ -5,7 +5,6 @@ on average, and calm far away.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,9 +22,8 @@ from gal.engine.labels import Labels
 from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
-from gal.errors import InvalidLabelsError, InvalidOptionError
+from gal.errors import InvalidOptionError
 from gal.privacy.mechanisms.corrected_loss import DOUBT, CorrectedLogLoss
-from gal.storage.archive import read_archive, write_archive
 
 Floats = NDArray[np.float64]
 
@@ -147,29 +145,12 @@ def test_it_finds_what_is_true_beneath_the_noise() -> None:
     assert np.linalg.norm(np.linalg.lstsq(X, blind, rcond=None)[0]) < 0.6 * np.linalg.norm(slope)
 
 
-@every_loss
-def test_it_is_stored_and_read_back(loss: CorrectedLogLoss, tmp_path: Path) -> None:
-    write_archive(tmp_path / "loss.gal", {}, None, {"loss": loss})
-    _, _, found = read_archive(tmp_path / "loss.gal")
-    assert found["loss"] == loss
-    y, output, _ = problem(loss, 5, 0)
-    np.testing.assert_array_equal(found["loss"].value(y, output), loss.value(y, output))
-
-
 @pytest.mark.parametrize(
     ("n_classes", "keep"), [(1, 1.0), (2, 0.5), (2, 0.4), (2, 1.1), (5, 0.2), (3, float("nan")), (3, -0.5)]
 )
 def test_noise_that_leaves_nothing_is_refused(n_classes: int, keep: float) -> None:
     with pytest.raises(InvalidOptionError, match=r"keep|n_classes"):
         CorrectedLogLoss(n_classes, keep)
-
-
-@every_loss
-@pytest.mark.parametrize("wrong", [-1.0, 0.5, 4.0, np.nan])
-def test_labels_that_are_no_codes_are_refused(loss: CorrectedLogLoss, wrong: float) -> None:
-    with pytest.raises(InvalidLabelsError):
-        loss.check(np.array([[0.0], [1.0], [wrong]]))
-    loss.check(np.array([[0.0], [1.0]]))
 
 
 @every_loss

@@ -179,27 +179,6 @@ class TestHonesty:
         assert found["own features and messages"].canaries.value > 0.99
         assert not found["own features"].message
 
-    def test_features_that_tell_the_label_are_no_leak_of_the_message(self) -> None:
-        y, rng = codes(2, n=800), np.random.default_rng(6)
-        features = (2 * y - 1) * 3 + rng.normal(size=(800, 2))
-        noise = rng.normal(size=(800, 1, 1))
-        known = np.where(np.arange(800) < 80, y[:, 0], UNKNOWN).astype(np.intp)
-        seen = handmade(
-            noise,
-            np.zeros((800, 1, 1)),
-            np.ones(1),
-            BinaryLogLoss(),
-            y,
-            classes=2,
-            canary=False,
-            known=known,
-            features=features,
-        )
-        found = {one.name: one for one in attack_labels(seen, y[:, 0].astype(np.intp), PaperLaplace())}
-        assert found["own features"].ordinary.value > 0.99
-        assert found["own features"].ordinary == found["own features"].ordinary_without
-        assert abs(found["first round"].ordinary.value - 0.5) < 0.08
-
 
 class TestShares:
     @settings(max_examples=50)

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from gal.cli.app import app
 from gal.errors import InvalidOptionError
 from gal.evaluate.rehearsal import Rehearsal, rehearse
-from gal.privacy import RandomisedResponse
 
 pytest.importorskip("cryptography", reason="cryptography is not installed: the extra node")
 pytestmark = pytest.mark.usefixtures("weak_attackers")
@@ -51,16 +50,6 @@ def test_she_finds_less_in_the_sum_than_in_the_answer(both: tuple[Rehearsal, Reh
     assert "sums of" not in single.leak.verdict()
 
 
-def test_utility_stands_beside_that_of_single_answers(both: tuple[Rehearsal, Rehearsal]) -> None:
-    X, y = table()
-    summed, single = both
-    plain: dict[str, Any] = {"weights": "uniform", "closing": False}
-    equal = rehearse(X, y, PARTS, **QUICK, **plain)
-    assert summed.utility == pytest.approx(equal.utility, abs=1e-5)
-    assert summed.unprotected == single.unprotected
-    assert summed.alone == single.alone
-
-
 def test_what_cannot_be_is_refused_before_anything_is_learned() -> None:
     X, y = table()
     steps: list[str] = []
@@ -68,15 +57,6 @@ def test_what_cannot_be_is_refused_before_anything_is_learned() -> None:
     with pytest.raises(InvalidOptionError, match="at least 3 organizations beside the label holder"):
         rehearse(X, y, {name: PARTS[name] for name in ("clinic", "lab", "shop")}, **told)
     assert steps == []
-
-
-def test_noisy_labels_and_sums_are_rehearsed_together() -> None:
-    X, y = table(80)
-    privacy = RandomisedResponse(1.0, [False, True])
-    found = rehearse(X, y > 0, PARTS, privacy=privacy, secrecy="sums", local_models=Ridge(), rounds=1)
-    assert found.leak.summed
-    assert found.leak.worst.canaries.value < 1.0
-    assert found.leak.cost == privacy.cost
 
 
 def leakage(tmp_path: Path, *more: str) -> Any:

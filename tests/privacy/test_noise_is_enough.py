@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from gal.core.losses import Loss, SquaredError
-from gal.engine.labels import Labels, class_labels
+from gal.engine.labels import Labels
 from gal.engine.options import Options
 from gal.errors import InvalidLabelsError
 from gal.privacy import (
@@ -26,7 +25,6 @@ from gal.privacy import (
     LaplaceLabels,
     RandomisedResponse,
 )
-from gal.privacy.accounting import Event
 from gal.privacy.mechanisms.answers import AnswerNoise
 from gal.privacy.mechanisms.columns import ColumnNoise
 from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
@@ -192,36 +190,6 @@ def test_randomised_response_is_as_likely_under_any_two_labels_as_epsilon_allows
     assert mechanism.keep == source.scale
 
 
-class TestKind:
-    """The scale of one kind hides less where the other is drawn."""
-
-    def kinds(self, labels: Any, answers: AnswerNoise) -> list[set[str]]:
-        sources = [Recording() for _ in range(2)]
-        labels.noisy(labels.read(np.array([0.0, 3.0]), Options()), sources[0])
-        replace(answers, source=sources[1])(np.array([[0.5]]))
-        return [source.kinds for source in sources]
-
-    def test_laplace(self) -> None:
-        mechanisms = LaplaceLabels(0.5, 0.0, 3.0), AnswerNoise("laplace", 3.0, 0.5)
-        assert self.kinds(*mechanisms) == [{"laplace"}] * 2
-
-    @with_accounting
-    def test_gaussian(self) -> None:
-        answers = AnswerNoise("gaussian", 3.0, 0.5, 1e-5)
-        mechanisms = GaussianLabels(0.5, 1e-5, 0.0, 3.0), answers
-        assert self.kinds(*mechanisms) == [{"gaussian"}] * 2
-
-
-@pytest.mark.parametrize(("lower", "upper"), [(0.0, 1.0), (-3.0, 9.0)])
-@pytest.mark.parametrize("epsilon", [0.25, 3.0])
-def test_the_ledger_hears_of_the_noise_that_is_drawn(epsilon: float, lower: float, upper: float) -> None:
-    """An event is noise by the distance of two labels: here drawn scale by width of the bounds."""
-    mechanism = LaplaceLabels(epsilon, lower, upper)
-    _, scale = label_distance(mechanism, 1)
-    assert mechanism.event.parameter == pytest.approx(scale / (upper - lower), rel=1e-12)
-    assert mechanism.event == Event("laplace", mechanism.event.parameter, count=1)
-
-
 @pytest.mark.parametrize("of", [str, int], ids=["text", "numbers"])
 def test_labels_are_the_same_classes_however_their_column_is_kept(of: Any) -> None:
     """As text or numbers, and as any objects, in whatever order the classes were named."""
@@ -246,11 +214,3 @@ def test_a_label_that_is_no_public_class_is_refused(given: Any, count: int, firs
     mechanism = RandomisedResponse(1.0, ["a", "b"])
     with pytest.raises(InvalidLabelsError, match=rf"{count} of {len(given)} labels \(first at row {first}\)"):
         mechanism.codes(given)
-
-
-@pytest.mark.parametrize(("preset", "outputs"), [("default", 1), ("paper", 2)])
-def test_two_classes_have_the_outputs_of_a_learning_without_noise(preset: Any, outputs: int) -> None:
-    """As in the paper one for each class; else one, the log-odds."""
-    labels = RandomisedResponse(1.0, ["no", "yes"]).read(np.array(["no", "yes"]), Options(preset=preset))
-    assert labels.loss.n_outputs == outputs
-    assert class_labels(np.array(["no", "yes"]), Options(preset=preset)).loss.n_outputs == outputs

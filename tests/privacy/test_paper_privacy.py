@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gal.errors import InvalidInputError, InvalidOptionError
+from gal.errors import InvalidInputError
 from gal.privacy import PaperInterval, PaperLaplace, PaperMechanism
 
 MECHANISMS: list[PaperMechanism] = [PaperLaplace(), PaperInterval(), PaperInterval(3)]
@@ -48,12 +48,6 @@ class TestBoth:
         np.testing.assert_array_equal(first, mechanism(given, generator(1)))
         assert np.mean(first == mechanism(given, generator(2))) < 0.01
 
-    def test_every_entry_has_noise_of_its_own(self, mechanism: PaperMechanism) -> None:
-        noise = mechanism(signs(20_000).reshape(-1, 2), generator()).astype(np.float64)
-        rows = noise - noise.mean(axis=0)
-        assert abs(np.corrcoef(rows[:, 0], rows[:, 1])[0, 1]) < 0.05
-        assert abs(np.corrcoef(rows[:-1, 0], rows[1:, 0])[0, 1]) < 0.05
-
     def test_the_mean_is_the_clipped_residual(self, mechanism: PaperMechanism) -> None:
         given = residual(n=60)
         low, high = np.quantile(given, [0.025, 0.975])
@@ -87,11 +81,6 @@ class TestLaplace:
         assert np.mean(np.abs(noise)) == pytest.approx(2 / alpha, rel=0.02)
         assert np.median(np.abs(noise)) == pytest.approx(2 / alpha * np.log(2), rel=0.02)
 
-    @pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
-    def test_bad_alpha_is_refused(self, alpha: float) -> None:
-        with pytest.raises(InvalidOptionError, match="alpha"):
-            PaperLaplace(alpha)
-
 
 class TestInterval:
     def test_what_is_sent_comes_from_one_threshold(self) -> None:
@@ -109,8 +98,3 @@ class TestInterval:
         noise = PaperInterval(intervals)(given, generator()) - given
         assert np.mean(noise) == pytest.approx(0.0, abs=0.02)
         assert np.var(noise) == pytest.approx(4 / 3 / intervals, rel=0.03)
-
-    @pytest.mark.parametrize("intervals", [0, -1, 1.5])
-    def test_bad_numbers_are_refused(self, intervals: Any) -> None:
-        with pytest.raises(InvalidOptionError, match="intervals"):
-            PaperInterval(intervals)

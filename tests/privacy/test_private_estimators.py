@@ -222,18 +222,6 @@ def test_the_private_refit_repairs_what_the_noise_cost() -> None:
 
 
 @pytest.mark.usefixtures("few_penalties")
-def test_a_class_without_rows_is_known_all_the_same() -> None:
-    X, y = table()
-    model = classifier(RandomisedResponse(4.0, ["a", "b", "c", "never"], SeededNoise(1)))
-    model.fit(X, np.array(["a", "b", "c"])[y])
-    assert model.classes_.tolist() == ["a", "b", "c", "never"]
-    probability = model.predict_proba(X)
-    assert probability.shape == (240, 4)
-    np.testing.assert_allclose(probability.sum(axis=1), 1)
-    assert "never" not in set(model.predict(X))
-
-
-@pytest.mark.usefixtures("few_penalties")
 def test_the_statement_names_the_cost_or_that_there_is_none() -> None:
     X, y = table()
     private = classifier(noisy_response(1.0)).fit(X, y)
@@ -249,26 +237,6 @@ def test_the_statement_names_the_cost_or_that_there_is_none() -> None:
     assert "can know every training label" in str(classifier(None).fit(X, y).privacy_)
 
 
-def test_paper_mechanisms_change_what_is_sent_and_are_repeatable() -> None:
-    X, y = table()
-    sent = [Sent(), Sent(), Sent()]
-    for one, mechanism in zip(sent, (PaperLaplace(), PaperLaplace(), None), strict=True):
-        classifier(mechanism, on_message=one).fit(X, y)
-    assert sent[0].traffic == sent[1].traffic
-    assert sent[0].traffic[0] != sent[2].traffic[0]
-
-
-@pytest.mark.usefixtures("few_penalties")
-def test_parts_of_a_prediction_sum_to_it_and_missing_organizations_get_their_mean() -> None:
-    X, y = table()
-    model = classifier(noisy_response(1.0)).fit(X, y)
-    total = model.explain(X).T.groupby(level=1).sum().T
-    np.testing.assert_allclose(total.to_numpy(), model.decision_function(X), atol=1e-8)
-    degraded = model.predict_proba(X, missing=["lab"])
-    assert np.isfinite(degraded).all()
-    assert not np.array_equal(degraded, model.predict_proba(X))
-
-
 # --- what is refused, before anything is sent
 
 
@@ -276,18 +244,6 @@ def test_parts_of_a_prediction_sum_to_it_and_missing_organizations_get_their_mea
 def test_an_epsilon_that_is_none(epsilon: Any) -> None:
     with pytest.raises(InvalidOptionError, match="epsilon must be a number above 0"):
         RandomisedResponse(epsilon, CLASSES)
-
-
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, None, "x"])
-def test_a_delta_that_is_none(delta: Any) -> None:
-    with pytest.raises(InvalidOptionError, match="delta must be a number between 0 and 1"):
-        GaussianLabels(1.0, delta, 0.0, 1.0)
-
-
-@pytest.mark.parametrize(("lower", "upper"), [(None, 1.0), (1.0, 1.0), (2.0, 1.0), (0.0, float("inf"))])
-def test_bounds_that_are_none(lower: Any, upper: Any) -> None:
-    with pytest.raises(InvalidOptionError, match="public bounds"):
-        LaplaceLabels(1.0, lower, upper)
 
 
 @pytest.mark.parametrize("classes", [None, [], ["a"], ["a", "a"], "ab"])

@@ -99,21 +99,6 @@ def test_of_many_rows_some_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loss(some, X[900:], y[900:]) < loss(every, X[900:], y[900:]) + 0.03
 
 
-def test_a_rare_class_may_be_in_one_part_alone() -> None:
-    """Parts have the same mix of noisy labels, not of true ones: two rows of a class may fall into one."""
-    for seed in range(12):
-        X = np.random.default_rng(seed).normal(size=(60, 4))
-        y = (np.arange(60) < 2).astype(int)
-        model = GALClassifier(
-            BOTH,
-            local_models=Ridge(),
-            rounds=1,
-            privacy=RandomisedResponse(2.0, [0, 1], SeededNoise(seed)),
-            random_state=seed,
-        ).fit(X, y)
-        assert model.predict_proba(X)[:, 1].mean() < 0.2
-
-
 def test_where_they_do_not_help_her_own_model_predicts_and_it_says_so() -> None:
     X, y = table()
     chance = np.random.default_rng(5).integers(0, 2, len(y))
@@ -231,23 +216,6 @@ def of_three(X: Any, y: Any, noisy: Any = None, **options: Any) -> GALClassifier
 
 
 @pytest.mark.usefixtures("small_forests")
-def test_in_large_tables_her_own_model_is_closed_as_it_is_alone(tmp_path: Path) -> None:
-    X, y = steps(4000)
-    model = of_three(X[:2000], y[:2000])
-    alone = GALClassifier(OWN, local_models=Ridge(), rounds=3, random_state=0).fit(X[:2000], y[:2000])
-    assert alone.closing_ is not None
-    assert loss(model, X[2000:], y[2000:]) < loss(alone, X[2000:], y[2000:]) + 0.02
-    unclosed = of_three(X[:2000], y[:2000], closing=False)
-    assert part(unclosed).ensemble.closing is None
-    assert loss(model, X[2000:], y[2000:]) < loss(unclosed, X[2000:], y[2000:]) - 0.2
-    assert part(model).alone_loss == pytest.approx(part(model).ensemble.closing.validation_loss)
-    assert part(model).alone_loss > loss(model, X[:2000], y[:2000]) + 0.05, "of rows that it did not see"
-    model.save(tmp_path / "model.gal")
-    loaded = GALClassifier.load(tmp_path / "model.gal")
-    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
-
-
-@pytest.mark.usefixtures("small_forests")
 def test_what_is_sent_does_not_show_that_her_own_model_is_closed() -> None:
     X, y = steps()
     chance = np.random.default_rng(5).integers(0, 3, len(y))
@@ -274,9 +242,3 @@ def test_a_closing_model_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("gal.engine.stacking.ExtraTreesClassifier.fit", fails)
     own = part(of_three(*steps()))
     assert own.ensemble.closing is None
-
-
-def test_true_labels_of_one_class_are_no_error() -> None:
-    X, y = table()
-    model = fitted(X, np.zeros_like(y), y)
-    assert model.private_refit_ is None or model.private_refit_.own is None

@@ -200,29 +200,6 @@ def test_it_is_plain_numbers(loss: Loss, tmp_path: Path) -> None:
 
 
 @every_loss
-def test_of_many_rows_some_are_enough(loss: Loss, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = problem(loss, n=3000)
-    everything = given.refit()
-    monkeypatch.setattr("gal.privacy.refit.FITTED_ENTRIES", 800 * 6 * loss.n_outputs)
-    some = given.refit()
-    assert everything is not None
-    assert some is not None
-    assert some.to_json() != everything.to_json()
-    losses = [mean(loss, given.fresh_y, one.output(given.fresh)) for one in (everything, some)]
-    assert losses[1] < 1.15 * losses[0] + 0.01
-
-
-def test_an_organization_may_miss_a_round_and_count_nothing_in_another() -> None:
-    given = problem(BinaryLogLoss())
-    fitted = [given.fitted[0], {"lab": given.fitted[1]["lab"]}, given.fitted[2]]
-    counts = [{"bank": 0.3}, {"lab": 0.3}, {"bank": 0.3, "lab": 0.3}]
-    refit = given.refit(fitted=fitted, coefficients=counts)
-    assert refit is not None
-    assert [sorted(one) for one in refit.coefficients] == [["bank", "lab"], ["lab"], ["bank", "lab"]]
-    assert np.isfinite(refit.output(given.fresh)).all()
-
-
-@every_loss
 def test_values_that_never_change_or_are_alike_do_no_harm(loss: Loss) -> None:
     given = problem(loss)
 

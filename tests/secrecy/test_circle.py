@@ -40,14 +40,6 @@ def test_one_drops_out_while_the_sum_is_opened() -> None:
         other.open(NAMES[2:])
 
 
-def test_a_sum_waits_for_all_where_nobody_may_drop_out() -> None:
-    one, said = started().keys(), answers()
-    del said["lab"]
-    one.ask(said)
-    with pytest.raises(RefusedError, match="lab not there: a sum needs 4 of the 4 members"):
-        one.open()
-
-
 def test_what_she_gets_is_noise_without_help() -> None:
     """Of a value that all know, the masked one says nothing: it is uniform on the ring."""
     one = started().keys()

@@ -19,7 +19,6 @@ pytest.importorskip("cryptography", reason="cryptography is not installed")
 from gal import GALClassifier, GALRegressor, Organization, learn, predict
 from gal.core.requests import FitRequest
 from gal.core.state import Progress
-from gal.engine.drivers import Traffic
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.secrecy import Sums
 from gal.secrecy.collector import Collector
@@ -49,22 +48,6 @@ def organizations(
 
 def views(X: NDArray[np.float64], names: Sequence[str] = NAMES) -> dict[str, NDArray[np.float64]]:
     return {name: X[:, 2 * m : 2 * m + 2] for m, name in enumerate(names)}
-
-
-def test_infinite_answers_of_the_label_holders_own_organization_are_unknown() -> None:
-    X, y = table()
-    members = organizations(X)
-    found = learn(y, members, rounds=2, secrecy="sums")
-    new, _ = table(9, seed=1)
-    new[:4, :2] *= 1e60  # the columns of the bank
-    predicted = predict(found, members, views(new))
-    assert np.isfinite(predicted.output).all()
-    assert predicted.degraded.tolist() == [True] * 4 + [False] * 5
-    new[:4, 2:4] *= 1e60  # those of another one
-    with pytest.raises(
-        InvalidInputError, match=r"cannot be opened: a not there.*\. a: answers must be finite"
-    ):
-        predict(found, members, views(new))
 
 
 @pytest.mark.parametrize(
@@ -283,13 +266,3 @@ def test_other_ways_that_look_at_single_answers_are_refused() -> None:
         predict(ensemble, members, outside="clip")
     with pytest.raises(InvalidOptionError, match="label holder 'shop' is none of the organizations a, b"):
         learn(y, members, secrecy="sums", label_holder="shop")
-
-
-def test_bytes_are_counted() -> None:
-    """As many bytes come back as of float32; keys are not counted."""
-    X, y = table(2000)
-    options: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "fitted": "in-sample"}
-    plain, sums = Traffic(), Traffic()
-    learn(y, organizations(X), traffic=plain, **PLAIN, **options)
-    learn(y, organizations(X), traffic=sums, secrecy="sums", **options)
-    assert (sums.trips, sums.received) == (plain.trips, plain.received)

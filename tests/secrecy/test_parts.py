@@ -15,7 +15,6 @@ from gal.secrecy.masking import (
     PRIME,
     SHARE_BYTES,
     STEPS,
-    added_rounds,
     agreed,
     derived,
     draws,
@@ -42,15 +41,6 @@ def test_what_could_overflow_is_not_sent(value: float) -> None:
     to_ring(np.array([2.0**15 / 4 - 1]), 1.0, 4, drawn)
     with pytest.raises(InvalidReplyError, match="finite and smaller than"):
         to_ring(np.array([0.0, value]), 1.0, 4, drawn)
-
-
-def test_infinite_rounds_are_too_large_to_be_sent() -> None:
-    rounds = np.array([[[np.inf], [np.inf], [1.0]], [[1.0], [-np.inf], [np.nan]]], dtype=np.float32)
-    total = added_rounds([1.5, 1.0], rounds)
-    assert total[2, 0] == 1.5
-    assert not np.isfinite(total[:2]).any()
-    with pytest.raises(InvalidReplyError, match="finite and smaller than"):
-        to_ring(total, 1.0, 4, drawn)
 
 
 def test_rounding_is_right_on_average_and_between_the_two_next_numbers() -> None:

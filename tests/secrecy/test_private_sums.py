@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ pytest.importorskip("cryptography", reason="cryptography is not installed")
 from gal import GALClassifier, Organization
 from gal.core.state import plain
 from gal.privacy import (
-    PaperLaplace,
     RandomisedResponse,
     SeededNoise,
 )
@@ -146,23 +144,3 @@ def test_every_residual_and_every_prediction_is_one_sum_and_her_own_part_none(he
     del heard[:]
     model.predict(X[:7])
     assert [one[3] for one in heard] == [(7, 1)] * 3, "of all rounds together, whatever she makes of it"
-
-
-@pytest.mark.usefixtures("small_forests", "few_penalties")
-def test_in_large_tables_her_own_model_is_closed_as_it_is_with_answers_and_stored(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 6))
-    y = np.digitize(X[:, 0], [-1.0, 0.0, 0.9]) % 2  # in turns along her first column
-    summed, single = (
-        fitted(X, y, RandomisedResponse(1.0, [0, 1], SeededNoise(3)), rounds=2, secrecy=secrecy)
-        for secrecy in ("sums", None)
-    )
-    assert summed.private_refit_.own_closing is not None
-    assert summed.private_refit_.own.alone_loss == pytest.approx(
-        single.private_refit_.own.alone_loss, rel=0.05
-    )
-    summed.set_params(privacy=None).save(tmp_path / "model.gal")
-    loaded = GALClassifier.load(tmp_path / "model.gal")
-    np.testing.assert_array_equal(loaded.predict_proba(X[:50]), summed.predict_proba(X[:50]))
-    paper = fitted(X, y, PaperLaplace(1.0), rounds=1)
-    assert summed.closing_ is paper.closing_ is None, "none of the others' answers"
