@@ -18,8 +18,6 @@ from gal.models import TabularModel
 from gal.privacy import (
     Cost,
     LaplaceLabels,
-    PaperInterval,
-    PaperLaplace,
     RandomisedResponse,
     SeededNoise,
 )
@@ -54,7 +52,7 @@ def learned(
     transcript = Transcript()
     chosen: dict[str, Any] = {"rounds": 4, "random_state": 0, "cross_validation": 0, "local_models": SIMPLE}
     chosen |= options
-    model = make(PARTS, privacy=privacy, on_message=transcript, on_round=transcript.note, **chosen)
+    model = make(PARTS, privacy=privacy, on_message=transcript, **chosen)
     return transcript, model.fit(X, y)
 
 
@@ -79,7 +77,6 @@ def measured(
         privacy=privacy,
         classes=classes,
         canaries=mask,
-        bounds=bounds if numbers else None,
         views={name: X[PARTS[name]] for name in ("lab", "insurer")},
         own_view=X[PARTS["clinic"]],
         features=features,
@@ -161,19 +158,6 @@ class TestWithAGuarantee:
         assert "EXCEEDED" in report.verdict()
 
 
-class TestThePapersMechanisms:
-    @pytest.mark.parametrize("mechanism", [PaperLaplace(1.0), PaperInterval(1), PaperInterval(4)])
-    @pytest.mark.parametrize("numbers", [False, True])
-    def test_rounds_together_tell_more_than_the_first(self, mechanism: Any, numbers: bool) -> None:
-        report = measured(mechanism, n=400, numbers=numbers)
-        found = {one.name: one.canaries.value for one in report.attacks}
-        assert report.bound is None
-        assert found["likelihood ratio"] >= found["first round"]
-        assert found["likelihood ratio"] > 0.7
-        said = "There is no guarantee" in report.verdict() or "EVERY TRAINING LABEL" in report.verdict()
-        assert said
-
-
 class TestAfterwards:
     """On a finished task: no canaries, no others' columns."""
 
@@ -228,8 +212,6 @@ class TestReports:
             measure_leakage(transcript, y, classes=[0, 1], canaries=[1, 2], **given)
         with pytest.raises(InvalidOptionError, match="known"):
             measure_leakage(transcript, y, classes=[0, 1], known=1.5, **given)
-        with pytest.raises(InvalidOptionError, match="two bounds"):
-            measure_leakage(transcript, y.astype(float), canaries=np.ones(60, dtype=bool), **given)
         with pytest.raises(InvalidInputError, match="another task"):
             measure_leakage(transcript, y, classes=[0, 1], roles=all_rows(61))
 

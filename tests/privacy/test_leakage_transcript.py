@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.linear_model import Ridge
 
-from gal import GALClassifier
 from gal.core.requests import FitRequest
 from gal.core.rows import Rows, all_rows, assign_rows
 from gal.errors import InvalidInputError
@@ -104,26 +102,3 @@ class TestRows:
         transcript([request(1, column(1, 2))], [answers(2, 0.0)])
         with pytest.raises(InvalidInputError, match="another task"):
             transcript.sent(all_rows(3), "alice")
-
-
-def test_outputs_behind_the_residuals_of_a_real_task() -> None:
-    """F^{t-1} and the scales explain every message exactly where nothing is noised."""
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(80, 4))
-    y = (X.sum(axis=1) + rng.normal(size=80) > 0).astype(int)
-    transcript = Transcript()
-    model = GALClassifier(
-        {"a": [0, 1], "b": [2, 3]},
-        local_models=Ridge(),
-        rounds=3,
-        on_message=transcript,
-        on_round=transcript.note,
-        random_state=0,
-    ).fit(X, y)
-    sent = transcript.sent(model.task_rows_, "a")
-    assert sent.before is not None
-    assert sent.scales is not None
-    probability = 1 / (1 + np.exp(-sent.before[:, :, 0]))
-    expected = (y[:, None] - probability) / sent.scales
-    np.testing.assert_allclose(sent.residual[:, :, 0, 0], expected, atol=2e-5)
-    assert model.ensemble_.initial == pytest.approx(sent.before[0, 0], abs=1e-6)

@@ -190,15 +190,14 @@ def canary_leak(
     bounds: tuple[float, float] | None = None,
     canaries: float = 0.1,
     features: bool = True,
-    loss: Any = None,
     secrecy: Any = None,
     seed: int = 0,
     **options: Any,
 ) -> LeakReport:
     """Learn these rows with canaries among their labels, and attack what was sent.
 
-    ``classes``: the public ones, or None for numbers, whose canaries lie at the ``bounds``. ``loss``: where
-    the options make it another than log loss or squared error. ``options`` are the estimator's.
+    ``classes``: the public ones, or None for numbers, whose canaries lie at the ``bounds``.
+    ``options`` are the estimator's.
     """
     lower, upper = bounds if bounds is not None and classes is None else (None, None)
     count = min(max(round(canaries * len(y)), FEWEST), max(1, len(y) // 4))
@@ -217,7 +216,6 @@ def canary_leak(
         secrecy=secrecy,
         random_state=seed,
         on_message=transcript,
-        on_round=transcript.note,
         **options,
     ).fit(X, labels)
     return measure_leakage(
@@ -228,11 +226,9 @@ def canary_leak(
         privacy=privacy,
         classes=classes,
         canaries=mask,
-        bounds=None if classes is not None else bounds,
         views={name: X[own] for name, own in columns.items() if name != holder},
         own_view=X[columns[holder]],
         features=features,
-        loss=loss,
         sum_name=None if secrecy is None else SUM,
         seed=seed,
     )

@@ -6,9 +6,9 @@ numbers whether it is the upper bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,6 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from gal.core.losses import Loss
-from gal.privacy.leakage.transcript import SentRows
-from gal.privacy.mechanisms.contract import PaperMechanism
-
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 Mask = NDArray[np.bool_]
@@ -32,29 +28,6 @@ FOLDS = 3
 RESAMPLES = 300
 
 UNKNOWN = -1
-
-
-@dataclass(frozen=True)
-class Insight:
-    """What only the strongest attacker is given: the outputs F^{t-1} behind every residual, their scales, and
-    the quantiles at which the paper's mechanisms clip. A message then tells of a label through noise alone.
-    """
-
-    sent: SentRows
-    loss: Loss
-    """The loss whose residuals are sent."""
-    y: Floats
-    """The true labels (n, width) as the loss wants them: only for the quantiles."""
-
-    def expected(self, label: Floats) -> Floats:
-        """The residual (n, T, 1, K) of this label (width,), or of the labels (n, width), before noise."""
-        before, scales = self.sent.before, self.sent.scales
-        assert before is not None
-        assert scales is not None
-        labels = np.broadcast_to(label, (len(before), label.shape[-1])).astype(np.float64)
-        rounds = range(before.shape[1])
-        made = np.stack([self.loss.pseudo_residual(labels, before[:, t]) for t in rounds], axis=1)
-        return np.asarray(made / scales[:, None])[:, :, None]
 
 
 @dataclass(frozen=True)
@@ -73,12 +46,6 @@ class Seen:
     """Which rows are canaries: the attacker is told, and so believes all their labels equally likely."""
     classes: int
     numbers: bool = False
-    insight: Insight | None = None
-    """What only the strongest attacker is given; None where it was not noted."""
-    known_numbers: Floats | None = None
-    """Of numbers: those that the attacker knows, NaN elsewhere; (n, K)."""
-    bounds: tuple[float, float] | None = None
-    """Of numbers: what canaries were drawn from."""
     seed: int = 0
 
     @property
@@ -118,22 +85,6 @@ class Attack:
     """A class code for each row (n,)."""
     message: bool = True
     """Whether it uses messages at all."""
-    informed: bool = False
-    """Whether the attacker is given what no assistant has."""
-
-
-def label_attacks(mechanism: Any, *, insight: bool) -> list[Attack]:
-    """All of them. Under noise on labels the first round tells all that there is: the noisy label. The
-    paper's mechanisms are attacked by all messages together, where the outputs behind residuals are known.
-    """
-    found = [FIRST_ROUND, SUM_OF_ROUNDS]
-    if insight and isinstance(mechanism, PaperMechanism):
-        said = (
-            "The label under which all messages together are most likely, to an attacker who knows the "
-            "mechanism, and even the label holder's outputs behind every residual (which no assistant does)."
-        )
-        found.append(Attack("likelihood ratio", said, partial(_likeliest, mechanism), informed=True))
-    return [*found, OWN_FEATURES, LEARNED]
 
 
 def read_off(score: Floats, seen: Seen) -> Codes:
@@ -160,31 +111,6 @@ def _first_round(seen: Seen) -> Codes:
 
 def _sum_of_rounds(seen: Seen) -> Codes:
     return read_off(np.nansum(seen.residual, axis=(1, 2)), seen)
-
-
-def _likeliest(mechanism: PaperMechanism, seen: Seen) -> Codes:
-    insight = seen.insight
-    assert insight is not None
-    sent, true = seen.residual, insight.expected(insight.y)
-
-    def likely(labels: Sequence[Floats]) -> Floats:
-        expected = [insight.expected(one) for one in labels]
-        return np.asarray(mechanism.log_likelihood(sent, expected, true).sum(axis=2))
-
-    if not seen.numbers:
-        found = likely([np.array([float(code)]) for code in range(seen.classes)])
-        # To whom it is told that a row is a canary, all its classes are alike beforehand.
-        return _largest(found + np.where(seen.canary[:, None], 0.0, seen.odds))
-    width, guess = insight.y.shape[1], np.zeros(len(seen.known), dtype=np.intp)
-    ordinary = ~seen.canary
-    if ordinary.any() and seen.known_numbers is not None:  # low or high: as the known ones are spread
-        ends = np.nanquantile(seen.known_numbers[ordinary], [0.25, 0.75])
-        low, high = likely([np.full(width, end) for end in ends]).T
-        guess[ordinary] = (high - low > np.median((high - low)[ordinary]))[ordinary]
-    if seen.bounds is not None and seen.canary.any():
-        low, high = likely([np.full(width, end) for end in seen.bounds]).T
-        guess[seen.canary] = (high > low)[seen.canary]
-    return guess
 
 
 def taught_odds(seen: Seen, columns: Floats) -> Floats:
@@ -271,3 +197,5 @@ LEARNED = Attack(
     "fitted to it.",
     lambda seen: _largest(taught_odds(seen, np.hstack([seen.features, seen.table, seen.fitted]))),
 )
+ATTACKS = (FIRST_ROUND, SUM_OF_ROUNDS, OWN_FEATURES, LEARNED)
+"""All of them. Under noise on labels the first round tells all that there is: the noisy label."""

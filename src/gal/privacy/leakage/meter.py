@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.losses import Loss, SquaredError, classification_loss
+from gal.core.losses import Loss, classification_loss
 from gal.core.rows import Rows
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
-from gal.privacy.leakage.attacks import UNKNOWN, Insight, Seen, label_attacks, without_message
+from gal.privacy.leakage.attacks import ATTACKS, UNKNOWN, Seen, without_message
 from gal.privacy.leakage.reconstruction import (
     FEWEST,
     Reconstruction,
@@ -136,29 +136,27 @@ def measure_leakage(
     privacy: Any = None,
     classes: Any = None,
     canaries: Any = None,
-    bounds: tuple[float, float] | None = None,
     views: Mapping[str, Any] | None = None,
     own_view: Any = None,
     features: bool = True,
     known: float = 0.1,
-    loss: Loss | None = None,
     sum_name: str | None = None,
     most_rows: int = 20_000,
     seed: int = 0,
 ) -> LeakReport:
     """Attack the labels that went into a task, and everybody's columns.
 
-    transcript: what was sent; the likelihood-ratio attack needs its ``note`` called in every round.
+    transcript: what was sent.
     y: the label holder's true labels of all rows, (n,) or, for numbers, (n, K); the canaries' drawn ones.
     roles: the task's row roles, such as ``model.task_rows_``.
     label_holder: its own organization's name; what only it received was not sent.
     privacy: the mechanism, or None. classes: the public classes; None for numbers.
-    canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``; of numbers from ``bounds``.
+    canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``.
     views, own_view: the others' columns by name, as far as at hand, and the label holder's: for what is
         guessed without any message. Partners are taken to collude. features: whether to
         reconstruct everybody's columns.
     known: the share of rows whose labels (and columns) the attackers know; at least two of each class.
-    loss: the task's own, where it is another than the usual. sum_name: of replies that came as one sum.
+    sum_name: of replies that came as one sum.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
     """
     rng, said = np.random.default_rng(seed), statement(privacy)
@@ -174,15 +172,13 @@ def measure_leakage(
         order = rng.permutation(len(sent.rows))
         first = planted[sent.rows[order]]
         sent = sent.take(np.sort(np.concatenate([order[first][: most_rows // 2], order[~first]])[:most_rows]))
-    truth = _read_labels(y, classes, planted, bounds, sent)
+    truth = _read_labels(y, classes, planted, sent)
     told = _known_rows(truth.codes, truth.classes, known, rng)
     outputs = sent.residual.shape[3]
-    if loss is None:
-        one_output = outputs == 1
-        usual: Loss = SquaredError(outputs)
-        if not truth.numbers:
-            usual = classification_loss("log_loss", truth.classes, one_output=one_output)
-        loss = usual if privacy is None else privacy.public_loss(usual)
+    loss: Loss | None = None
+    if not truth.numbers:
+        loss = classification_loss("log_loss", truth.classes, one_output=outputs == 1)
+        loss = loss if privacy is None else privacy.public_loss(loss)
     columns = [numbers_of(view)[sent.rows] for view in (views or {}).values()]
     nothing = np.zeros((len(sent.rows), outputs))
     seen = Seen(
@@ -193,9 +189,6 @@ def measure_leakage(
         canary=truth.canary,
         classes=truth.classes,
         numbers=truth.numbers,
-        insight=None if sent.before is None else Insight(sent, loss, truth.labels),
-        known_numbers=np.where(told[:, None], truth.labels, np.nan) if truth.numbers else None,
-        bounds=bounds,
         seed=seed,
     )
     shown = views if views and features and int(told.sum()) >= FEWEST else {}
@@ -209,16 +202,16 @@ def measure_leakage(
         known=int(told.sum()),
         rounds=sent.residual.shape[1],
         messages=sent.n_messages,
-        attacks=tuple(attack_labels(seen, truth.codes, privacy)),
+        attacks=tuple(attack_labels(seen, truth.codes)),
         reconstructions=tuple(_from_answers(sent, shown, own_view, truth.labels, told, rng, sum_name)),
-        received=tuple(_from_residuals(sent, own, shown, truth, told, rng, loss)),
+        received=tuple(_from_residuals(sent, own, shown, told, rng, loss)),
         summed=sum_name is not None,
         secure=said.secure,
     )
 
 
 @at_most(1)
-def attack_labels(seen: Seen, truth: Codes, privacy: Any = None) -> list[AttackResult]:
+def attack_labels(seen: Seen, truth: Codes) -> list[AttackResult]:
     """Every attack with and without messages, on the rows whose labels are not known;
     ``truth`` (n,) are their codes.
     """
@@ -228,7 +221,7 @@ def attack_labels(seen: Seen, truth: Codes, privacy: Any = None) -> list[AttackR
     def share(right: Mask) -> Share:
         return Share(int(right.sum()), len(right))
 
-    for attack in label_attacks(privacy, insight=seen.insight is not None):
+    for attack in ATTACKS:
         guess = attack.guess(seen)
         right, without = guess == truth, (without_message(seen, guess) if attack.message else guess) == truth
         found.append(
@@ -240,18 +233,13 @@ def attack_labels(seen: Seen, truth: Codes, privacy: Any = None) -> list[AttackR
                 canaries=share(right[canaries]),
                 canaries_without=share(without[canaries]),
                 message=attack.message,
-                informed=attack.informed,
             )
         )
     return found
 
 
-def _read_labels(
-    y: Any, classes: Any, canaries: Mask, bounds: tuple[float, float] | None, sent: SentRows
-) -> Truth:
+def _read_labels(y: Any, classes: Any, canaries: Mask, sent: SentRows) -> Truth:
     given, canary = np.asarray(y)[sent.rows], canaries[sent.rows]
-    if canary.any() and classes is None and bounds is None:
-        raise InvalidOptionError("canaries of numbers are drawn from two bounds: pass bounds=(lower, upper)")
     if classes is not None:
         known = sorted(np.asarray(classes).tolist())
         place = {one: index for index, one in enumerate(known)}
@@ -314,10 +302,9 @@ def _from_residuals(
     sent: SentRows,
     own: Mapping[str, Any],
     views: Mapping[str, Any],
-    truth: Truth,
     told: Mask,
     rng: np.random.Generator,
-    loss: Loss,
+    loss: Loss | None,
 ) -> list[Reconstruction]:
     """What organizations with most columns, and those with interaction probes, find in what they received: of
     the label holder's columns and, where there are three, of each other's.
@@ -340,7 +327,7 @@ def _from_residuals(
             told[rows],
             rng,
             by=name,
-            loss=None if truth.numbers else loss,
+            loss=loss,
             signs=sent.signs[name][rows] if name in sent.signs else None,
         )
     return found

@@ -103,8 +103,6 @@ class AttackResult:
     canaries_without: Share
     message: bool = True
     """Whether it uses a message at all."""
-    informed: bool = False
-    """Whether the attacker was given what no assistant has."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -112,7 +110,6 @@ class AttackResult:
             "name": self.name,
             "sentence": self.sentence,
             "message": self.message,
-            "informed": self.informed,
             "ordinary": {"with": self.ordinary.to_json(), "without": self.ordinary_without.to_json()},
             "canaries": {"with": self.canaries.to_json(), "without": self.canaries_without.to_json()},
         }
@@ -171,12 +168,9 @@ class LeakReport:
 
     @property
     def knows_all(self) -> AttackResult | None:
-        """An attack that was right about every single row that could be tested; the one
-        that needs least, None without.
-        """
-        shares = {one.name: self._share(one) for one in self._by_message}
-        right = [one for one in self._by_message if 0 < shares[one.name].of == shares[one.name].right]
-        return min(right, key=lambda one: one.informed, default=None)
+        """The first attack that was right about every single row that could be tested; None without."""
+        right = (one for one in self._by_message if 0 < self._share(one).of == self._share(one).right)
+        return next(right, None)
 
     @property
     def tested(self) -> int:
@@ -209,8 +203,8 @@ class LeakReport:
         if all_of is not None and self.cost is None:
             first = self._share(self.attacks[0])
             when = "1" if first.of and first.right == first.of else str(self.rounds)
-            who = "WHOEVER ALSO KNOWS YOUR OUTPUTS" if all_of.informed else "EVERY ASSISTANT"
-            said.insert(0, f"{who} KNOWS EVERY TRAINING LABEL AFTER ROUND {when}: NOTHING PROTECTS THEM.")
+            loud = f"EVERY ASSISTANT KNOWS EVERY TRAINING LABEL AFTER ROUND {when}: NOTHING PROTECTS THEM."
+            said.insert(0, loud)
         elif self.bound is None:
             said.append(f"A blind guess is right about {self.chance:.1%}. There is no guarantee.")
         elif exceeding := self.exceeding():

@@ -1,8 +1,4 @@
-"""What was really sent and answered: the only thing that attacks may look at.
-
-A ``Transcript`` is passed to whatever learns, as ``on_message``; its ``note`` as ``on_round`` adds the
-outputs F^t and scales, which nobody else sees, for attackers that are given more than they have.
-"""
+"""What was really sent and answered: the only thing that attacks may look at."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ from numpy.typing import NDArray
 
 from gal.core.requests import FitRequest, Request
 from gal.core.rows import Rows
-from gal.core.state import Progress
 from gal.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
@@ -39,10 +34,6 @@ class SentRows:
     """
     answers: Mapping[str, Floats]
     """What each other organization answered in the task itself: (n, T, K), NaN where it did not."""
-    before: Floats | None = None
-    """F^{t-1} of the task itself, (n, T, K); None where nobody noted it."""
-    scales: Floats | None = None
-    """What each round's residual was divided by, (T,)."""
     more_answers: Mapping[str, Floats] = field(default_factory=dict)
     """As ``answers``, in its cross-validation, one learning after another, and after the rounds, to random
     targets and interaction probes: (n, all of them, K); none without.
@@ -65,15 +56,14 @@ class SentRows:
             answers={name: values[places] for name, values in self.answers.items()},
             more_answers={name: values[places] for name, values in self.more_answers.items()},
             signs={name: values[places] for name, values in self.signs.items()},
-            before=None if self.before is None else self.before[places],
         )
 
 
 class Transcript:
-    """Collects messages: pass it as ``on_message``, and its ``note`` as ``on_round``.
+    """Collects messages: pass it as ``on_message``.
 
     >>> transcript = Transcript()
-    >>> # GALClassifier(parts, on_message=transcript, on_round=transcript.note).fit(X, y)
+    >>> # GALClassifier(parts, on_message=transcript).fit(X, y)
     >>> # transcript.sent(model.task_rows_, model.label_holder_)
 
     A first round begins it anew, so that one object can be used for one fit after another.
@@ -86,8 +76,6 @@ class Transcript:
         self.messages: dict[_Key, FitRequest] = {}
         """Residuals as they were sent: of the fit rows in order."""
         self.answers: dict[_Key, dict[str, Floats32]] = {}
-        self.outputs: list[Floats] = []
-        self.scales: list[float] = []
         self.probes: dict[str, list[Floats32]] = {}
         """By organization: residuals times sign bits, of the fit rows of the sample that probes are about."""
         self.further_answers: dict[int, dict[str, Floats32]] = {}
@@ -117,22 +105,12 @@ class Transcript:
             self.messages[key] = replace(request, residual=np.array(request.residual))
             self._trips[key], self.answers[key] = self._trip, usable
 
-    def note(self, progress: Progress) -> None:
-        """Note F^t and the scale of a finished round; for ``on_round``."""
-        output = np.array(progress.output, dtype=np.float64)
-        if len(progress.rounds) == 1:
-            first, counts = self.answers.get((1, None), {}), progress.coefficients[0]
-            step = sum(n * first[name].astype(np.float64) for name, n in counts.items() if name in first)
-            self.outputs, self.scales = [np.asarray(output - step)], []  # F^0
-        self.outputs.append(output)
-        self.scales.append(float(progress.rounds[-1].scale))
-
     def _begin(self) -> None:
         """A task's first round: only the fold that is trained before it, the sentinel, is of the same fit."""
         last = max((trip for (_, part), trip in self._trips.items() if part is None), default=0)
         for key in [key for key, trip in self._trips.items() if trip <= last]:
             del self._trips[key], self.messages[key], self.answers[key]
-        self.outputs, self.scales, self.probes, self.further_answers = [], [], {}, {}
+        self.probes, self.further_answers = {}, {}
 
     def sent(self, roles: Rows, label_holder: str | None = None) -> SentRows:
         """What others than the label holder received, by row; ``roles`` are the task's
@@ -165,15 +143,12 @@ class Transcript:
             for name, one in said.items():
                 whole[name][roles.sample] = one
             more.append(whole)
-        noted = len(self.scales) >= len(rounds)
         return SentRows(
             rows=told,
             residual=residual[told],
             answers=_by_organization(task, label_holder, residual[:, 0, 0], told),
             more_answers=_by_organization(more, label_holder, residual[:, 0, 0], told),
             signs={name: one[told] for name, one in self._signs(roles, residual[:, -1, 0]).items()},
-            before=np.stack([one[told] for one in self.outputs[: len(rounds)]], axis=1) if noted else None,
-            scales=np.array(self.scales[: len(rounds)]) if noted else None,
         )
 
     def _signs(self, roles: Rows, plain: Floats) -> dict[str, Floats]:

@@ -6,7 +6,6 @@ A mechanism is one frozen dataclass, which the registry lists. Nothing else name
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -119,12 +118,6 @@ class PaperMechanism(Mechanism):
     @abstractmethod
     def __call__(self, residual: ArrayLike, rng: np.random.Generator) -> Floats32:
         """The residual to send, same shape."""
-
-    @abstractmethod
-    def log_likelihood(self, sent: Floats, expected: Sequence[Floats], true: Floats) -> Floats:
-        """Of messages (n, T, B, K) under each of G labels, (n, G, K); ``expected``: the residual (n, T, 1, K)
-        of each label, ``true``: that of the true labels, whose quantiles clip.
-        """
 
 
 NONE = (

@@ -7,9 +7,8 @@ added up over rounds, although every round's residual is about the same labels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,9 +21,6 @@ Floats32 = NDArray[np.float32]
 
 QUANTILES = (0.025, 0.975)
 """Of all entries of the residual together: what lies outside is clipped."""
-IMPOSSIBLE = -60.0
-"""The log-likelihood of an entry that cannot be: not minus infinity, because F^{t-1} of a cross-validation is
-not known exactly, and one entry must not outvote all others."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +47,6 @@ class PaperLaplace(PaperMechanism):
         values, low, high = _clipped(residual)
         noise = rng.laplace(scale=(high - low) / self.alpha, size=values.shape)
         return (values + noise).astype(np.float32)
-
-    def log_likelihood(self, sent: Floats, expected: Sequence[Floats], true: Floats) -> Floats:
-        """Laplace noise around the clipped residual of each label."""
-        low, high = _quantiles(true)
-        scale = (high - low) / self.alpha
-        return _added_up([-np.abs(sent - np.clip(one, low, high)) / scale for one in expected])
 
 
 @dataclass(frozen=True)
@@ -88,18 +78,6 @@ class PaperInterval(PaperMechanism):
             total += 2 * threshold - np.where(values < threshold, high, low)
         return (total / self.intervals).astype(np.float32)
 
-    def log_likelihood(self, sent: Floats, expected: Sequence[Floats], true: Floats) -> Floats:
-        """Which thresholds could have sent this; the mean of several is taken for normal."""
-        low, high = _quantiles(true)
-        places = (sent - low) / (high - low)
-        within = [np.clip((one - low) / (high - low), 0.0, 1.0) for one in expected]
-        if self.intervals == 1:
-            return _added_up([_one_threshold(places, one) for one in within])
-        spreads = [4 * one**3 / 3 + (1 - (2 * one - 1) ** 3) / 6 - one**2 for one in within]
-        sizes = [np.sqrt(one / self.intervals) for one in spreads]
-        found = zip(within, sizes, strict=True)
-        return _added_up([-0.5 * np.square((places - one) / size) - np.log(size) for one, size in found])
-
 
 def _clipped(residual: ArrayLike) -> tuple[Floats, float, float]:
     """The residual clipped to its own quantiles, and these."""
@@ -111,26 +89,3 @@ def _clipped(residual: ArrayLike) -> tuple[Floats, float, float]:
         )
     low, high = (float(bound) for bound in np.quantile(values, QUANTILES))
     return np.clip(values, low, high), low, high
-
-
-def _quantiles(true: Floats) -> tuple[Any, Any]:
-    """Where the paper's mechanisms clipped in each round, shape (T, 1, 1)."""
-    low, high = np.quantile(true, QUANTILES, axis=(0, 2, 3))
-    high = np.maximum(high, low + 1e-12)  # a residual that is the same everywhere
-    return low[:, None, None], high[:, None, None]
-
-
-def _added_up(entries: Sequence[Floats]) -> Floats:
-    """Entries (n, T, B, K) under each label added up over all messages: (n, G, K)."""
-    return np.stack([np.nansum(one, axis=(1, 2)) for one in entries], axis=1)
-
-
-def _one_threshold(sent: Floats, true: Floats) -> Floats:
-    """Of 2t - 1 where ``true`` < t and 2t otherwise, with t uniform in [0, 1]."""
-    above, below = (sent + 1) / 2, sent / 2  # the thresholds that would have sent this
-    density = 0.5 * ((true < above) & (above <= 1) & (above >= 0)) + 0.5 * (
-        (true >= below) & (below >= 0) & (below <= 1)
-    )
-    with np.errstate(divide="ignore"):
-        log = np.log(density)
-    return np.asarray(np.where(np.isnan(sent), np.nan, np.maximum(log, IMPOSSIBLE)))
