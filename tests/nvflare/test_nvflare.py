@@ -23,8 +23,7 @@ if not os.environ.get("GAL_NVFLARE"):
     pytest.skip("NVFlare is started by make test-nvflare only", allow_module_level=True)
 
 from flare import Flare
-from gal.node.nvflare.jobs import write_job
-from gal.node.nvflare.settings import prepare_site
+from gal.node.nvflare.settings import prepare_site, write_job
 
 SITES = ("lab", "hospital", "insurer")
 # What NVFlare's administrator warns of in this process is not ours to repair.
@@ -74,7 +73,7 @@ def test_the_simulator_learns_and_predicts_the_same_bit_for_bit(tmp_path: Path) 
         give_rows(network)
         local = tmp_path / "workspace" / "local"
         local.mkdir(parents=True)
-        prepare_site(local, label_holder=HOLDER, homes=network.root)
+        prepare_site(local, label_holder=HOLDER, home=network.root / "{site}")
         learning = simulate(local.parent, write_job(tmp_path / "learn", TASK, SITES), SITES)
         assert f"learned {TASK}" in learning, learning[-3000:]
         assert '"what": "to connect", "organizations": ["hospital", "insurer", "lab"]' in learning

@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 from gal.errors import ConfigurationError
-from gal.node.nvflare.jobs import write_job
-from gal.node.nvflare.settings import CONTROLLER, EXECUTOR, FILE, prepare_site, read_settings
+from gal.node.nvflare.settings import (
+    CONTROLLER,
+    EXECUTOR,
+    FILE,
+    prepare_site,
+    read_settings,
+    write_job,
+)
 
 
 def read(path: Path) -> Any:
@@ -40,7 +46,7 @@ def test_a_prepared_site_runs_our_classes_and_no_code_of_a_job(tmp_path: Path) -
 
 
 def test_sites_of_a_simulator_share_a_folder(tmp_path: Path) -> None:
-    prepare_site(tmp_path, label_holder="clinic", homes=Path("/srv/gal"))
+    prepare_site(tmp_path, label_holder="clinic", home=Path("/srv/gal/{site}"))
     assert read_settings(tmp_path, "lab")[0] == Path("/srv/gal/lab")
     assert read_settings(tmp_path, None)[0] == Path("/srv/gal/clinic")
 
@@ -50,7 +56,6 @@ def test_sites_of_a_simulator_share_a_folder(tmp_path: Path) -> None:
     [
         'home = "/srv"',
         'label_holder = "clinic"',
-        'label_holder = "clinic"\nhome = "/srv"\nhomes = "/srv"',
         'label_holder = "clinic"\nhome = 3',
         'label_holder = "clinic"\nhome = "/srv"\nmore = 1',
         "label_holder",

@@ -1,4 +1,5 @@
-"""The label holder's component: a controller that learns or predicts with the node of its home folder.
+"""The label holder's component: a controller that learns or predicts with the node of its home folder, and
+NVFlare as its carrier: a parcel is a task for one client, its answer the task's result.
 
 NVFlare's server runs at the label holder. No port of a node is opened: all that is asked travels as tasks of
 the job.
@@ -7,24 +8,26 @@ the job.
 from __future__ import annotations
 
 import json
+import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from nvflare.apis.client import Client
+from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from gal.errors import GALError, InvalidInputError
+from gal.errors import GALError, InvalidInputError, LinkLostError
 from gal.node.carrier.calls import Pace
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.learning.gathering import Patience
-from gal.node.nvflare.nvflare_carrier import NVFlareCarrier
-from gal.node.nvflare.settings import read_settings
+from gal.node.nvflare.settings import PARCEL, TASK, read_settings
 from gal.node.runtime.node import Node
 
 PACE = Pace(hold=5.0)
@@ -117,3 +120,48 @@ class _Aborted(threading.Event):
 
     def is_set(self) -> bool:
         return bool(self._signal.triggered) or super().is_set()
+
+
+class NVFlareCarrier:
+    """Asks the clients of a running job; their names are those of the label holder's cards."""
+
+    def __init__(self, controller: Controller, engine: Any) -> None:
+        self._controller, self._engine = controller, engine
+
+    def present(self) -> Collection[str]:
+        """Clients of the job, less those that NVFlare holds for dead."""
+        names = {str(one.name) for one in self._engine.get_clients()}
+        return sorted(name for name in names if not self._controller.get_client_disconnect_time(name))
+
+    def ask(self, name: str, data: bytes, deadline: float) -> bytes:
+        """The result of a task for this client alone."""
+        came, results = threading.Event(), []
+
+        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:  # noqa: ARG001
+            results.append(client_task.result)
+            client_task.result = None  # NVFlare would keep it for the life of the task
+            came.set()
+
+        def done(task: Task, fl_ctx: FLContext) -> None:  # noqa: ARG001
+            came.set()
+
+        content = Shareable()
+        content[PARCEL] = data
+        task = Task(
+            TASK, content, timeout=math.ceil(deadline), result_received_cb=received, task_done_cb=done
+        )
+        with self._engine.new_context() as fl_ctx:
+            self._controller.send(task, fl_ctx, targets=[name])
+            if not came.wait(deadline):
+                self._controller.cancel_task(task, fl_ctx=fl_ctx)
+        if not results:
+            raise LinkLostError(f"{name} did not answer within {deadline:g} s, or its site is gone")
+        return _parcel(name, results[0])
+
+
+def _parcel(name: str, result: Any) -> bytes:
+    code = result.get_return_code() if isinstance(result, Shareable) else "no result"
+    answer = result.get(PARCEL) if code == ReturnCode.OK else None
+    if not isinstance(answer, bytes):
+        raise LinkLostError(f"{name} answered {code} to NVFlare: its log says why")
+    return answer

@@ -1,22 +1,22 @@
-"""What a site says of itself to its NVFlare: which home is its own, and who may ask.
+"""What a site says of itself to its NVFlare (which home is its own, and who may ask), and jobs without code.
 
 The file ``gal.toml`` in the site's folder ``local``, which no job can change::
 
     label_holder = "clinic"
     home = "/srv/gal/lab"
 
-In NVFlare's simulator all sites share one folder: ``homes`` names the folder with a home for each of them.
+In NVFlare's simulator all sites share one folder: ``{site}`` in a home stands for the name of each of them.
 """
 
 from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gal.errors import ConfigurationError
 
@@ -26,8 +26,8 @@ CONTROLLER = "gal.node.nvflare.controller.LabelHolderController"
 
 TASK, PARCEL = "gal", "parcel"
 """The name of NVFlare's task that carries a parcel, and the parcel's in it."""
-
-
+LOOK = 0.05
+"""Seconds between a site's looks for what it is asked: NVFlare's own 2 s would be those of a round."""
 RIGHTS = (
     "submit_job",
     "clone_job",
@@ -42,21 +42,14 @@ RIGHTS = (
 
 
 class SiteSettings(BaseModel):
-    """One site's own settings: exactly one of ``home`` and ``homes``."""
+    """One site's own settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     label_holder: str
     """Whom its NVFlare server works for; nobody else can ask."""
-    home: Path | None = None
+    home: str
     """The home folder of its node: key, cards, tasks, policy, audit."""
-    homes: Path | None = None
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> SiteSettings:
-        if (self.home is None) == (self.homes is None):
-            raise ValueError("it must have either home or homes")
-        return self
 
 
 def read_settings(local: Path, site: str | None) -> tuple[Path, str]:
@@ -73,14 +66,10 @@ def read_settings(local: Path, site: str | None) -> tuple[Path, str]:
         raise ConfigurationError(f"{path}: {'.'.join(map(str, first['loc']))} {first['msg']}") from error
     except ValueError as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    home = found.home if found.homes is None else found.homes / (site or found.label_holder)
-    assert home is not None
-    return home, found.label_holder
+    return Path(found.home.replace("{site}", site or found.label_holder)), found.label_holder
 
 
-def prepare_site(
-    local: Path, *, label_holder: str, home: Path | None = None, homes: Path | None = None
-) -> None:
+def prepare_site(local: Path, *, label_holder: str, home: Path) -> None:
     """Let a site's NVFlare run GAL's classes, and no code that a job brings.
 
     Writes ``gal.toml``, adds the two classes to the allow list of ``resources.json``, and takes the right to
@@ -101,8 +90,7 @@ def prepare_site(
         }
         write_json(local / "authorization.json", rights)
     write_json(local / "resources.json", resources)
-    where = f"home = {json.dumps(str(home))}" if homes is None else f"homes = {json.dumps(str(homes))}"
-    text = f"label_holder = {json.dumps(label_holder)}\n{where}\n"
+    text = f"label_holder = {json.dumps(label_holder)}\nhome = {json.dumps(str(home))}\n"
     (local / FILE).write_text(text, encoding="utf-8")
     read_settings(local, label_holder)  # what was passed in is checked by who reads it
 
@@ -120,3 +108,35 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """A file as NVFlare reads it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def write_job(folder: Path, task: str, organizations: Sequence[str], **options: Any) -> Path:
+    """Write the folder of a job that learns a task; ``options`` are those of the controller.
+
+    No organization is mandatory and one is enough for NVFlare to start: whether enough are there is decided
+    by the quorum, as between nodes. (NVFlare's own ``FedJob`` would copy the package into the job, which is
+    then one that brings code.)
+    """
+    arguments = {"task": task} | options
+    server = {
+        "format_version": 2,
+        "server": {"task_request_interval": LOOK},
+        "workflows": [{"id": "gal", "path": CONTROLLER, "args": arguments}],
+    }
+    executor = {"tasks": [TASK], "executor": {"path": EXECUTOR, "args": {}}}
+    client = {
+        "format_version": 2,
+        "executors": [executor],
+        "task_result_filters": [],
+        "task_data_filters": [],
+    }
+    meta = {
+        "name": f"gal-{task}",
+        "resource_spec": {},
+        "min_clients": 1,
+        "deploy_map": {"label_holder": ["server"], "organization": list(organizations)},
+    }
+    write_json(folder / "meta.json", meta)
+    write_json(folder / "label_holder" / "config" / "config_fed_server.json", server)
+    write_json(folder / "organization" / "config" / "config_fed_client.json", client)
+    return folder
