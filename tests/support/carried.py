@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gal.errors import LinkLostError
-from gal.node.carrier.called import Called
-from gal.node.carrier.calls import Pace
+from gal.node.carrier.calls import Called, Pace
 from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.logs import open_log

@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gal.errors import InvalidMessageError
-from gal.node.carrier import called as called_module
 from gal.node.carrier import calls as calls_module
-from gal.node.carrier.called import Called
-from gal.node.carrier.calls import Call, Pace
+from gal.node.carrier.calls import Call, Called, Pace
 from gal.node.carrier.parcels import LENGTH, Header, Parcel, parcel_of
 from live_nodes import eventually, house, settled
 from patience import LONGEST
@@ -79,7 +77,7 @@ def test_a_session_goes_on_in_order_only() -> None:
 
 def test_what_is_not_read_is_not_taken_in_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who sends faster than it is read would fill this side's memory; a frame has its price, too."""
-    monkeypatch.setattr(called_module, "MOST_UNREAD", 1000)
+    monkeypatch.setattr(calls_module, "MOST_UNREAD", 1000)
     called, done = Called("clinic"), list[int]()
 
     def flood() -> None:

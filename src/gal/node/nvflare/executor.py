@@ -17,7 +17,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from gal.errors import GALError, InvalidMessageError
-from gal.node.carrier.called import Called
+from gal.node.carrier.calls import Called
 from gal.node.nvflare.settings import PARCEL, TASK, read_settings
 from gal.node.runtime.node import Node
 

@@ -17,8 +17,7 @@ from gal.clock import utc_now
 from gal.errors import IdentityError, LinkLostError, NodeRunsError
 from gal.node.assistant.links import Links
 from gal.node.assistant.service import Service
-from gal.node.carrier.called import Called
-from gal.node.carrier.calls import Calls, Carrier, Pace
+from gal.node.carrier.calls import Called, Calls, Carrier, Pace
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.holder.assistants import Assistants
 from gal.node.journal.activity import Activity
