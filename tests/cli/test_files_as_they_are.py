@@ -90,7 +90,7 @@ WRONG = {
         "line 2: .* above the names",
         "Correct the file",
     ),
-    "a zip": ("rows.zip", b"PK\x03\x04", "is a zip archive: unpack it", "is a zip archive: unpack it"),
+    "a zip": ("rows.zip", b"PK\x03\x04", "is a zip archive: unpack it", "source must end in"),
     "a name twice": (
         "rows.csv",
         b"id,a,b,a\n1,2,3,4\n",

@@ -22,8 +22,7 @@ from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.config.configuration import read_configuration
 from gal.node.store.audit import AuditLog
-from gal.node.store.restores import Restore, kept_time
-from gal.node.store.state import State, TaskRecord
+from gal.node.store.state import Restore, State, TaskRecord
 from gal.privacy.accounting import Event
 from gal.privacy.ledger import Charge, Ledger, row_keys
 from gal.protocol import Message
@@ -161,7 +160,7 @@ def test_a_running_node_asks_whether_its_account_counts_as_spent(network: Networ
     node = network.nodes["clinic"]
     charge = Charge("k", "labels: y", "risk", ("lab",), Event("randomised-response", 1.0))
     node.ledger.charge(charge, row_keys(np.arange(3)), None)
-    node.state.restores.add(Restore("2026-01-02", "2026-01-01", 1, "sha256:1", "lost"))
+    node.state.add_restore(Restore("2026-01-02", "2026-01-01", "lost"))
     with pytest.raises(BudgetSpentError, match="brought back on 2026-01-02"):
         node.ledger.charge(charge, row_keys(np.arange(5)), None)
 
@@ -264,7 +263,7 @@ def test_limits_of_the_day_are_used_up_for_a_day_and_tasks_of_before_for_good(
         )
         asked = IncomingRequest("clinic", Message(kind, task.id), b"", "sha256:1")
         checks.current(asked, task)
-        state.restores.add(Restore(kept_time(day), "2026-02-01", 1, "sha256:1", "lost"))
+        state.add_restore(Restore(day.isoformat(timespec="seconds"), "2026-02-01", "lost"))
         checks.current(asked._replace(own=True), task)
         if refused:
             with pytest.raises(RefusedError, match="its limits count as used up") as error:

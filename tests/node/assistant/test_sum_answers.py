@@ -15,7 +15,7 @@ import pytest
 from gal.errors import RefusedError
 from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.agreement.sum_messages import begin_content, check_members, circle_of
-from gal.node.store.restores import Restores
+from gal.node.store.state import State
 from gal.protocol import Message, digest, encode
 from gal.secrecy.collector import Collector
 from gal.secrecy.record import DiskRecord
@@ -198,7 +198,7 @@ def test_after_a_restore_nobody_helps_with_sums_of_before(
 ) -> None:
     by = made()
     restore = SimpleNamespace(refusal=lambda *_: "was brought back from a backup")
-    monkeypatch.setattr(Restores, "unproven", lambda _: restore)
+    monkeypatch.setattr(State, "restored", lambda _: restore)
     with refused("restored", "lab was brought back from a backup"):
         by.keys("lab", 7)
 

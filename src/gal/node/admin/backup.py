@@ -1,7 +1,8 @@
 """One encrypted file of a node, written while it may run; and the node brought back from it.
 
 What was released since a backup is not in it. Only the newest head of the lost node's audit log shows that
-nothing was: without it the privacy account counts as spent and limits as used up (``store/restores.py``).
+nothing was: without it the privacy account counts as spent and limits as used up (``Restore`` of the
+state).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import sqlite3
 import tarfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -29,8 +29,7 @@ from gal.node.runtime.control import WHERE
 from gal.node.runtime.node import held_lock
 from gal.node.store.audit import AuditLog, check_head, newest_entry
 from gal.node.store.files import whole_file
-from gal.node.store.restores import Restore, kept_time
-from gal.node.store.state import State
+from gal.node.store.state import Restore, State
 
 STATE, LOCK = "state.sqlite", "node.lock"
 COPY = ".backup-"
@@ -166,9 +165,7 @@ def bring_back(backup: Path, home: Path, passphrase: str, *, head: str | None = 
         for path in sorted(staging.iterdir(), key=lambda one: one.name == FILE):
             _move(path, home / path.name)
         staging.rmdir()
-    facts = {"organization": name, "time": settled.backup, "seq": settled.seq, "head": settled.head}
-    said = {"proven": settled.proven, "why": settled.why}
-    return facts | {"home": str(home), "files": n_files} | said
+    return {"organization": name, "home": str(home), "files": n_files} | settled
 
 
 def _unpack(backup: Path, staging: Path, passphrase: str) -> int:
@@ -209,8 +206,8 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, staging: Path, 
     os.utime(path, (member.mtime, member.mtime))
 
 
-def _settle(staging: Path, head: str | None) -> Restore:
-    """Find out whether the backup is current, and put that on record in it."""
+def _settle(staging: Path, head: str | None) -> dict[str, Any]:
+    """Find out whether the backup is current, and put that on record in it; what is known of it."""
     with closing(State(staging)) as state, AuditLog(state.path) as audit:
         newest = next(iter(audit.entries(limit=1)), None)
         if newest is None:
@@ -227,14 +224,16 @@ def _settle(staging: Path, head: str | None) -> Restore:
             )
         elif head is not None:
             why = "shown by a head"
-        found = Restore(kept_time(utc_now()), newest.time, newest.seq, newest.hash, why, head == newest.hash)
+        proven = head == newest.hash
         try:
             audit.verify()
         except AuditError as error:
-            found = replace(found, why=str(error), proven=False)
-        state.restores.add(found)
-        audit.append("own", "restored", note=f"from a backup of {found.backup}; {found.why}"[:500])
-    return found
+            proven, why = False, str(error)
+        if not proven:
+            state.add_restore(Restore(utc_now().isoformat(timespec="seconds"), newest.time, why))
+        audit.append("own", "restored", note=f"from a backup of {newest.time}; {why}"[:500])
+    about = {"time": newest.time, "seq": newest.seq, "head": newest.hash}
+    return about | {"proven": proven, "why": why}
 
 
 def _move(path: Path, target: Path) -> None:

@@ -227,7 +227,7 @@ def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
 
     if (configuration.home / "state.sqlite").exists():
         with closing(State(configuration.home)) as state:
-            if why := state.restores.in_words():
+            if why := state.why_spent():
                 yield Finding("restored", None, why, "open new tasks with your partners")
 
 

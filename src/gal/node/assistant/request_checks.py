@@ -83,7 +83,7 @@ class RequestChecks:
 
     def current(self, asked: IncomingRequest, task: TaskRecord) -> None:
         """Whether it is known what is still allowed, after a restore; not asked for answers that are kept."""
-        restore = None if asked.own else self._state.restores.unproven()
+        restore = None if asked.own else self._state.restored()
         why = "" if restore is None else restore.refusal(asked.message.kind, self._today(), task.made)
         if why:
             raise RefusedError("restored", f"{self._name} {why}")

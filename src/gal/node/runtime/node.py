@@ -77,7 +77,7 @@ class Node:
             if self._ledger is None:
                 from gal.privacy.ledger import Ledger
 
-                self._ledger = Ledger(self.home / LEDGER, as_spent=self.state.restores.in_words)
+                self._ledger = Ledger(self.home / LEDGER, as_spent=self.state.why_spent)
             return self._ledger
 
     def _close_ledger(self) -> None:
@@ -113,7 +113,7 @@ class Node:
         empty_temporary_folder(self.home)
         audit = AuditLog(self.state.path, clock=self._clock, database=self.state.database)
         stack.callback(audit.close)
-        if why := self.state.restores.in_words():
+        if why := self.state.why_spent():
             self.log.warning("restored", why=why)
         activity = Activity()
         self.records = Records(audit, self.log, activity, Quotas(configuration.policy, self._clock))

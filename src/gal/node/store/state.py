@@ -17,7 +17,6 @@ from typing import Any, Literal
 from gal.errors import NodeError, TaskError
 from gal.node.agreement.invitations import TaskTerms
 from gal.node.store.database import Database
-from gal.node.store.restores import Restores
 from gal.node.store.stored_replies import ReplyTable
 from gal.node.store.stored_versions import (
     AssistedVersion,
@@ -61,13 +60,8 @@ CREATE TABLE IF NOT EXISTS closed_steps (
 CREATE TABLE IF NOT EXISTS predictions (
     peer TEXT NOT NULL, day TEXT NOT NULL, n_rows INTEGER NOT NULL, PRIMARY KEY (peer, day)
 );
-CREATE TABLE IF NOT EXISTS restores (
-    id INTEGER PRIMARY KEY, time TEXT NOT NULL, backup TEXT NOT NULL, seq INTEGER NOT NULL,
-    head TEXT NOT NULL, why TEXT NOT NULL, proven TEXT NOT NULL
-);
-DROP TABLE IF EXISTS charged
+CREATE TABLE IF NOT EXISTS restores (time TEXT NOT NULL, backup TEXT NOT NULL, why TEXT NOT NULL)
 """
-"""The last statement: releases before kept there what is in memory now."""
 
 ADD_TASK = """
 INSERT INTO tasks (id, name, role, label_holder, terms, options, status, made) VALUES (?,?,?,?,?,?,?,?)
@@ -114,6 +108,45 @@ class TaskRecord:
 
 
 @dataclass(frozen=True)
+class Restore:
+    """This folder was brought back from a backup, and nothing shows that the backup was the newest state.
+
+    What was released since is not in it. So limits count as used up and the privacy account as spent: else a
+    restore would be a way to release everything once more.
+    """
+
+    time: str
+    """When, UTC."""
+    backup: str
+    """When the backup was made."""
+    why: str
+    """Why it is not known to be the newest state."""
+
+    def refusal(self, kind: str, today: str, made: str) -> str:
+        """Why a request of this kind about a task of then is refused; empty where it is not.
+
+        Limits by the day are used up on the day of the restore; tasks of before it for good.
+        """
+        by_day = kind in {"predict", "blind"}
+        if not (today <= self.time[:10] if by_day else made <= self.time):
+            return ""
+        return (
+            f"was brought back from a backup of {self.backup[:10]}, and does not know what it has answered "
+            "since: its limits count as used up. "
+            + ("Try again tomorrow" if by_day else "Invite it to a new task, or ask its operator")
+        )
+
+    def in_words(self) -> str:
+        """For the operator: what is the matter, and what to do."""
+        return (
+            f"this node was brought back on {self.time[:16]} from a state of {self.backup[:16]}, and it is "
+            f"not shown that nothing was released since ({self.why}): its privacy account counts as spent. "
+            "With the newest head of the lost node's audit log, bring it back anew: gal backup FILE --restore "
+            "--head HEAD. Else open new tasks with your partners"
+        )
+
+
+@dataclass(frozen=True)
 class Answer:
     """What an organization answered in a round, and the model behind it (none for cross-validation parts)."""
 
@@ -142,8 +175,6 @@ class State:
         self.close = self.database.close
         with self.transaction() as db:
             _make_tables(db, self.path)
-        self.restores = Restores(self.database)
-        """Whether this folder was brought back from a backup."""
 
     def folder(self, task: str, version: int, role: Role = "organization") -> Path:
         """Where the files of a version lie; made if need be. A label holder is an
@@ -303,6 +334,25 @@ class State:
             db.execute(f"DELETE FROM answers WHERE {which}", key)
 
     # Budgets
+
+    def add_restore(self, restore: Restore) -> None:
+        """Remember that this folder was brought back; what was once exchanged, and may have been used since, is
+        worth nothing.
+        """
+        with self.transaction() as db:
+            db.execute("INSERT INTO restores VALUES (?,?,?)", astuple(restore))
+            db.execute("DELETE FROM predictions WHERE peer LIKE 'exchanged %'")
+
+    def restored(self) -> Restore | None:
+        """The newest restore; None where there was none, or only of the newest state."""
+        with self.reading() as db:
+            row = db.execute("SELECT time, backup, why FROM restores ORDER BY rowid DESC").fetchone()
+        return None if row is None else Restore(*row)
+
+    def why_spent(self) -> str:
+        """Why the privacy account counts as spent; empty where it does not."""
+        found = self.restored()
+        return "" if found is None else found.in_words()
 
     def spend_predictions(self, peer: str, day: str, n_rows: int, limit: int) -> int:
         """Charge rows to a peer's budget of the day, before anything is sent; what was spent before.
