@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 
-from gal import GALClassifier, GALRegressor
 from gal.core.contributions import NOTHING, Contribution, Contributions
 from gal.core.outcome import Decision, Ended, TaskOutcome
 from gal.core.state import plain
@@ -22,13 +21,11 @@ from gal.evaluate.quality import quality_of
 from gal.evaluate.reporting import writing
 from gal.evaluate.reporting.facts import PRIVACY
 from gal.evaluate.reporting.learned import facts_of_version, versions_cells, why_alone
-from gal.evaluate.reporting.simulated import compared_lines
-from gal.evaluate.reporting.writing import gathered, page_of
+from gal.evaluate.reporting.simulated import compared_lines, facts_of_simulation
+from gal.evaluate.reporting.writing import page_of
 from gal.evaluate.wording import bytes_in_words, number
 from gal.node.store.audit import Total
 from report_pages import ReadPage, check_harmless
-from small_tables import PARTS as HEALTH
-from small_tables import health, ill
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -108,7 +105,7 @@ def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) ->
 
 
 def test_bars_have_a_scale_that_says_where_it_begins(found: Simulation) -> None:
-    page = page_of(gathered(found), "")
+    page = page_of(facts_of_simulation(found), "")
     lowest, highest = (
         f(end for *_, one in compared_lines(found) for end in (one.low, one.high)) for f in (min, max)
     )
@@ -141,10 +138,10 @@ def test_what_stands_in_the_way_is_said(found: Simulation, tmp_path: Path) -> No
 
 def test_hurting_and_unclear_are_said(found: Simulation) -> None:
     hurts = replace(found, verdict=Verdict.HARM, gain=replace(found.gain, value=-0.2, low=-0.3, high=-0.1))
-    assert gathered(hurts).answer.startswith("No, assistance does harm")
+    assert facts_of_simulation(hurts).answer.startswith("No, assistance does harm")
     unclear = replace(found, verdict=Verdict.UNCLEAR, gain=replace(found.gain, low=-0.1, high=0.2))
-    assert gathered(unclear).answer.startswith("Not clear")
-    assert 'class="answer unclear"' in page_of(gathered(unclear), "now")
+    assert facts_of_simulation(unclear).answer.startswith("Not clear")
+    assert 'class="answer unclear"' in page_of(facts_of_simulation(unclear), "now")
 
 
 def test_assistance_that_is_not_used_is_a_plain_no(found: Simulation) -> None:
@@ -155,18 +152,18 @@ def test_assistance_that_is_not_used_is_a_plain_no(found: Simulation) -> None:
     unused = replace(found, assisted=found.alone, gain=gain, contributions=contributions)
     unused = replace(unused, assistance_used=[False, False])
     unused = replace(unused, verdict=Verdict.NO_GAIN)
-    facts = gathered(unused)
+    facts = facts_of_simulation(unused)
     assert facts.answer.startswith("No gain: no partner adds anything that can be told from chance.")
     page = page_of(facts, "now")
     assert "the others add nothing" in page
-    assert "By organization:" in page_of(gathered(found), "now")
+    assert "By organization:" in page_of(facts_of_simulation(found), "now")
 
 
 def test_sentences_name_classes_and_organizations(found: Simulation) -> None:
     pooling = Interval(0.1, 0.05, 0.15)
     better = replace(found.assisted, value=found.alone.value + 0.2)
     told = replace(found, verdict=Verdict.GAIN, alone_tuned=None, assisted=better, pooling_gain=pooling)
-    facts = gathered(told)
+    facts = facts_of_simulation(told)
     said = " ".join([*facts.more, *map(str, facts.sections[PRIVACY])])
     assert "That is as good as pooled, and no column would leave its organization." in said
     assert "What telecom and shop could learn" in said
@@ -175,36 +172,15 @@ def test_sentences_name_classes_and_organizations(found: Simulation) -> None:
 
 def test_who_is_alone_sends_nothing() -> None:
     alone = simulate(table("r2"), f"y {BAD}", {"bank": ["a"]}, folds=2, rounds=1, local_models=Ridge())
-    assert "Nobody else takes part" in ReadPage(page_of(gathered(alone), "now")).words
+    assert "Nobody else takes part" in ReadPage(page_of(facts_of_simulation(alone), "now")).words
 
 
-def test_a_model_with_and_without_rows(tmp_path: Path) -> None:
-    X, y = ill(200)
-    model = GALClassifier(HEALTH, local_models=Ridge(), rounds=2, random_state=0).fit(X[:120], y[:120])
-    page = read(model, tmp_path, X[120:], y[120:])
-    check_harmless(page)
-    assert page.facts["contributions"] == json.loads(json.dumps(plain(model.contributions_)))
-    assert "80 rows that were not fitted" in page.words
-    assert "really well" in page.words
-    assert "really well" not in read(model, tmp_path).words
-    with pytest.raises(InvalidInputError, match="both: X and y"):
-        report(model, tmp_path / "report.html", X)
-    with pytest.raises(InvalidInputError, match="does not know: dead"):
-        report(model, tmp_path / "report.html", X[:2], ["ill", "dead"])
-
-
-def test_a_model_that_was_loaded_has_a_report(tmp_path: Path) -> None:
-    X, y = health()
-    GALRegressor(HEALTH, local_models=Ridge(), rounds=1).fit(X, y).save(tmp_path / "model")
-    assert "nothing was counted" in read(GALRegressor.load(tmp_path / "model"), tmp_path).words
-
-
-def test_what_cannot_be_written_is_said_first(tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_said_first(found: Simulation, tmp_path: Path) -> None:
     with pytest.raises(InvalidOptionError, match=r"must end in \.html"):
-        report(None, tmp_path / "report.pdf")
+        report(found, tmp_path / "report.pdf")
     with pytest.raises(InvalidOptionError, match="there is no folder"):
-        report(None, tmp_path / "nowhere" / "report.html")
-    with pytest.raises(InvalidInputError, match="not about a Ridge: fit it first"):
+        report(found, tmp_path / "nowhere" / "report.html")
+    with pytest.raises(InvalidInputError, match="not about a Ridge"):
         report(Ridge(), tmp_path / "report.html")
 
 

@@ -33,10 +33,10 @@ from gal.engine.drivers import Traffic
 from gal.engine.labels import LARGEST_NUMBER, plain_labels
 from gal.engine.observing import LearningCurve, curve_of
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError, did_you_mean
-from gal.evaluate.comparing import Interval, Verdict, interval_of, scored, splits_of, verdict_of
+from gal.evaluate.comparing import Interval, Splits, Verdict, interval_of, scored, splits_of, verdict_of
 from gal.evaluate.contribution_scores import Joining
 from gal.evaluate.methods import alone, check_label_holder, gal
-from gal.evaluate.metrics import log_loss, metric_for
+from gal.evaluate.metrics import Metric, log_loss, metric_for
 from gal.evaluate.pooled import pooled
 from gal.evaluate.probe_gain import ProbeGain, probe_gain
 from gal.evaluate.profile import Remark, profile_of
@@ -185,27 +185,13 @@ def simulate(
         joining.note(fitted["alone"], fitted["assisted"], test)
     truth = y[splits.rows]
     gathered = {name: splits.gathered(parts) for name, parts in said.items()}
-    scores = {
-        name: scored(chosen, truth, [chosen.from_said(one) for one in repeats], splits)
-        for name, repeats in gathered.items()
-    }
-    best_alone = max(scores["alone"], scores.get("alone_tuned", scores["alone"]), key=lambda one: one.value)
-    gain = interval_of(scores["assisted"].less(scores["alone"]), splits)
-    pooling_gain = interval_of(scores["pooled"].less(best_alone), splits)
-    contributions = joining.contributions(truth, splits, scores["alone"], scores["assisted"], gain)
-    better = scores["assisted"].value > best_alone.value
-    verdict = verdict_of(gain, pooling_gain, beats_tuned=better) if contributions else Verdict.NO_GAIN
     log_losses = None
     if classes is not None:
         losses = {name: [log_loss(truth, one) for one in repeats] for name, repeats in gathered.items()}
         log_losses = {name: float(np.mean(each)) for name, each in losses.items()}
     return Simulation(
         metric=chosen.name,
-        **{name: interval_of(one, splits, chosen.best) for name, one in scores.items()},
-        gain=gain,
-        pooling_gain=pooling_gain,
-        verdict=verdict,
-        contributions=contributions,
+        **_compared(chosen, truth, gathered, splits, joining),
         label_holder=holder,
         organizations=names,
         target=target,
@@ -231,6 +217,33 @@ def simulate(
         software=software(),
         seconds=time.perf_counter() - started,
     )
+
+
+def _compared(
+    metric: Metric,
+    truth: NDArray[Any],
+    gathered: Mapping[str, list[NDArray[Any]]],
+    splits: Splits,
+    joining: Joining,
+) -> dict[str, Any]:
+    """Scores, gains, the verdict and contributions, from what every model says of the rows left out."""
+    scores = {
+        name: scored(metric, truth, [metric.from_said(one) for one in repeats], splits)
+        for name, repeats in gathered.items()
+    }
+    alone, assisted = scores["alone"], scores["assisted"]
+    best_alone = max(alone, scores.get("alone_tuned", alone), key=lambda one: one.value)
+    gain = interval_of(assisted.less(alone), splits)
+    pooling_gain = interval_of(scores["pooled"].less(best_alone), splits)
+    found = joining.contributions(truth, splits, alone, assisted, gain)
+    better = assisted.value > best_alone.value
+    verdict = Verdict.NO_GAIN if found is None else verdict_of(gain, pooling_gain, beats_tuned=better)
+    return {name: interval_of(one, splits, metric.best) for name, one in scores.items()} | {
+        "gain": gain,
+        "pooling_gain": pooling_gain,
+        "verdict": verdict,
+        "contributions": found,
+    }
 
 
 def software() -> dict[str, str]:

@@ -1,19 +1,13 @@
-"""A version of a task, or a fitted estimator, as facts for a report: losses, lower is better."""
+"""A version of a task as facts for a report: losses, lower is better."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from sklearn.utils.validation import check_is_fitted
-
 from gal.core.contributions import Contributions, contributions_of
 from gal.core.outcome import Decision, outcome_of
-from gal.core.state import plain
-from gal.engine.observing import LearningCurve, curve_of
-from gal.errors import InvalidInputError
-from gal.evaluate.quality import Quality, quality_of
+from gal.engine.observing import LearningCurve
 from gal.evaluate.reporting.facts import (
     PRIVACY,
     Cells,
@@ -24,9 +18,6 @@ from gal.evaluate.reporting.facts import (
     contributions_section,
     learning_section,
     levels_in_cells,
-    quality_section,
-    some,
-    traffic_section,
 )
 from gal.evaluate.simulation import software
 from gal.evaluate.wording import bytes_in_words, number
@@ -65,67 +56,8 @@ def facts_of_version(
     versions: Cells | None = None,
 ) -> ReportFacts:
     """What ``gal learn --json`` says of a version, with what the audit log says of its task."""
+    name = f"{facts['task']}, version {facts['version']}"
     said = (facts.get("privacy") or {}).get("words")
-    parts: dict[str, list[str | Cells]] = {
-        "What left each organization": _left(left_cells(moved, str(facts.get("label_holder")))),
-        PRIVACY: [*([str(said)] if said else []), *privacy, COLUMNS_TELL],
-        "What was in the table": _rows_known(facts),
-        "Versions": [] if versions is None else [versions],
-    }
-    return _learned(facts, f"{facts['task']}, version {facts['version']}", parts)
-
-
-def facts_of_model(model: Any, X: Any = None, y: Any = None) -> ReportFacts:
-    """A fitted estimator; with rows that it did not learn from, also how its predictions fit them."""
-    check_is_fitted(model, "ensemble_")
-    ensemble, traffic = model.ensemble_, getattr(model, "traffic_", None)
-    facts = {
-        "label_holder": model.label_holder_,
-        "loss": model._loss.name,
-        "initial_validation_loss": _finite(ensemble.initial_validation_loss),
-        "alone_validation_loss": _finite(ensemble.alone_validation_loss),
-        "assisted_validation_loss": _finite(ensemble.assisted_validation_loss),
-        "train_loss": ensemble.train_loss,
-        "initial_train_loss": ensemble.initial_train_loss,
-        "track": ensemble.track,
-        "rounds": ensemble.n_rounds,
-        "rounds_learned": len(ensemble.rounds),
-        "learning": plain(curve_of(ensemble)),
-        "contributions": plain(ensemble.contributions),
-        "privacy": model.privacy_.to_json(),
-        "stopped": ensemble.stopped,
-        "outcome": plain(ensemble.outcome),
-        "software": software(),
-        "seed": None if model.random_state is None else str(model.random_state),
-    }
-    rows = [[name, f"{len(columns):,}", some(list(columns))] for name, columns in model.columns_.items()]
-    parts: dict[str, list[str | Cells]] = {
-        "How predictions fit the truth": quality_section(_quality_of_model(model, X, y)),
-        "What would leave each organization": traffic_section(traffic, len(ensemble.organizations) - 1),
-        PRIVACY: [model.privacy_.words, COLUMNS_TELL],
-        "What was in the table": [Cells(["organization", "columns", "which"], rows)],
-    }
-    return _learned(facts, type(model).__name__, parts)
-
-
-def left_cells(moved: Iterable[Total], holder: str) -> Cells | None:
-    """What left and what entered, by peer, of the audit log's totals; None where nothing did."""
-    rows = [
-        [
-            holder if one.direction == "out" else one.peer,
-            one.peer if one.direction == "out" else holder,
-            MESSAGES[one.kind],
-            f"{one.messages:,}",
-            bytes_in_words(one.n_bytes),
-        ]
-        for one in moved
-        if one.kind in MESSAGES and one.direction in {"in", "out"}
-    ]
-    return Cells(["from", "to", "what left", "messages", "size"], rows) if rows else None
-
-
-def _learned(facts: Mapping[str, Any], name: str, parts: Mapping[str, list[str | Cells]]) -> ReportFacts:
-    """What versions and models have in common, around the other ``parts``."""
     loss, holder = str(facts.get("loss", "loss")).replace("_", " "), facts.get("label_holder")
     found = contributions_of(facts.get("contributions"))
     named = {
@@ -133,8 +65,8 @@ def _learned(facts: Mapping[str, Any], name: str, parts: Mapping[str, list[str |
         f"{holder} alone": "alone_validation_loss",
         "with assistance": "assisted_validation_loss",
     }
-    known = {said: facts.get(key) for said, key in named.items()}
-    levels = [Level(said, float(value)) for said, value in known.items() if value is not None]
+    known = {one: facts.get(key) for one, key in named.items()}
+    levels = [Level(one, float(value)) for one, value in known.items() if value is not None]
     answer, verdict = _answer(facts, loss, found)
     told = found is not None and found.rows != "training"
     judged = f"{found.n_rows:,} rows" if found is not None and told else "rows"
@@ -158,11 +90,30 @@ def _learned(facts: Mapping[str, Any], name: str, parts: Mapping[str, list[str |
             "Learning, round by round": learning_section(
                 [] if curve is None else [LearningCurve(**curve)], loss
             ),
-            **parts,
+            "What left each organization": _left(left_cells(moved, str(holder))),
+            PRIVACY: [*([str(said)] if said else []), *privacy, COLUMNS_TELL],
+            "What was in the table": _rows_known(facts),
+            "Versions": [] if versions is None else [versions],
             "How it was computed": computed_in_cells(_computed(facts)),
         },
         plain=facts,
     )
+
+
+def left_cells(moved: Iterable[Total], holder: str) -> Cells | None:
+    """What left and what entered, by peer, of the audit log's totals; None where nothing did."""
+    rows = [
+        [
+            holder if one.direction == "out" else one.peer,
+            one.peer if one.direction == "out" else holder,
+            MESSAGES[one.kind],
+            f"{one.messages:,}",
+            bytes_in_words(one.n_bytes),
+        ]
+        for one in moved
+        if one.kind in MESSAGES and one.direction in {"in", "out"}
+    ]
+    return Cells(["from", "to", "what left", "messages", "size"], rows) if rows else None
 
 
 def why_alone(facts: Mapping[str, Any]) -> str:
@@ -294,28 +245,6 @@ def _computed(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _quality_of_model(model: Any, X: Any, y: Any) -> Quality | None:
-    if X is None and y is None:
-        return None
-    if X is None or y is None:
-        raise InvalidInputError("rows to judge the model by need both: X and y")
-    truth = np.asarray(y)
-    if hasattr(model, "predict_proba"):
-        classes = list(model.classes_)
-        unknown = sorted({str(one) for one in truth} - {str(one) for one in classes})
-        if unknown:
-            raise InvalidInputError(f"y has classes that the model does not know: {', '.join(unknown[:5])}")
-        codes = np.searchsorted(model.classes_, truth)
-        return quality_of(codes, np.asarray(model.predict_proba(X)), classes)
-    if truth.ndim > 1:
-        raise InvalidInputError("several outputs cannot be judged in one report: leave X and y out")
-    return quality_of(truth, np.asarray(model.predict(X)), None)
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
 def versions_cells(
     active: int | None, found: Mapping[Any, Mapping[str, Any]], begun: str = "interrupted or learning"
 ) -> Cells:
@@ -358,4 +287,4 @@ def gained_by(facts: Mapping[str, Any] | None) -> str:
     )
 
 
-__all__ = ["facts_of_model", "facts_of_version", "gained_by", "left_cells", "versions_cells"]
+__all__ = ["facts_of_version", "gained_by", "left_cells", "versions_cells"]

@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.evaluate.reporting.facts import Cells, Level, ReportFacts, some
-from gal.evaluate.reporting.learned import facts_of_model
 from gal.evaluate.reporting.simulated import facts_of_simulation
 from gal.evaluate.simulation import Simulation
 from gal.evaluate.wording import number
@@ -55,37 +53,12 @@ footer{margin-top:3rem;color:var(--dim);font-size:.85rem}
 """
 
 
-def report(found: Any, path: str | Path, X: Any = None, y: Any = None) -> Path:
-    """Write one HTML file about a simulation or a fitted model: no network, no script, prints well.
-
-    For a model, ``X`` and ``y`` are rows that it did not learn from: with them the report also says how its
-    predictions fit the truth.
-
-    >>> import tempfile
-    >>> from sklearn.datasets import load_diabetes
-    >>> from gal import GALRegressor
-    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
-    >>> parts = {"clinic": ["age", "sex"], "lab": ["s1", "s5"]}
-    >>> model = GALRegressor(parts, rounds=2, random_state=0).fit(X[:300], y[:300])
-    >>> folder = tempfile.mkdtemp()
-    >>> report(model, f"{folder}/report.html", X[300:], y[300:]).stat().st_size < 2_000_000
-    True
-    """
-    target = Path(path)
-    check_report(target)
-    return write_report(gathered(found, X, y), target)
-
-
-def gathered(found: Any, X: Any = None, y: Any = None) -> ReportFacts:
-    """Facts of a simulation, or of a fitted ``GALClassifier`` or ``GALRegressor``."""
-    if isinstance(found, Simulation):
-        return facts_of_simulation(found)
-    if not hasattr(found, "ensemble_"):
-        raise InvalidInputError(
-            f"a report is about a simulation or a fitted GALClassifier or GALRegressor, not about a "
-            f"{type(found).__name__}: fit it first"
-        )
-    return facts_of_model(found, X, y)
+def report(found: Simulation, path: str | Path) -> Path:
+    """Write one HTML file about a simulation: no network, no script, prints well."""
+    if not isinstance(found, Simulation):
+        raise InvalidInputError(f"a report is about a simulation, not about a {type(found).__name__}")
+    check_report(Path(path))
+    return write_report(facts_of_simulation(found), Path(path))
 
 
 def check_report(path: Path) -> None:
@@ -197,4 +170,4 @@ def _breakable(words: str) -> str:
     )
 
 
-__all__ = ["check_report", "gathered", "page_of", "report", "write_report"]
+__all__ = ["check_report", "page_of", "report", "write_report"]
