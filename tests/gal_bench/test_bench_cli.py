@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -83,19 +82,6 @@ def test_missing_files_are_named_before_anything_runs(
     monkeypatch.delenv("GAL_REFERENCE", raising=False)
     assert said in refused(*words, "--results", str(tmp_path))
     assert (tmp_path / "outcomes.jsonl").read_text() == ""
-
-
-@pytest.mark.parametrize("garbage", [True, False])
-def test_a_split_that_is_none(garbage: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "splits_paper").mkdir()
-    path = tmp_path / "splits_paper/Iris_M4_seed0.npz"
-    if garbage:
-        path.write_text("garbage")
-    else:
-        np.savez(path, x=np.zeros(3))
-    monkeypatch.setenv("GAL_REFERENCE", str(tmp_path))
-    words = ("rates", "--dataset", "Iris", "--protocol", "paper", "--results", str(tmp_path / "r"))
-    assert "Iris, 4 organizations, paper" in refused(*words)
 
 
 def test_progress_in_a_pipe_is_whole_lines(

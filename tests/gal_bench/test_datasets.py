@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 from gal.errors import InvalidInputError, MissingDataError
 from gal_bench.data import datasets
 from gal_bench.data.datasets import DATASETS, SOURCES, Dataset, load
-from known_files import make_known
 
 CREDIT_FILE = "credit_card_default/UCI_Credit_Card.csv"
 
@@ -113,30 +111,7 @@ class TestWrong:
             load("QSAR", tmp_path)
 
 
-ADULT_TRAIN = (
-    b"39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, ?, <=50K\n"
-    b"52, ?, 209642, HS-grad, 9, Married-civ-spouse, ?, Husband, White, Male, 0, 0, 45, United-States, >50K\n\n"
-)
-ADULT_TEST = (
-    b"|1x3 Cross validator\n"
-    b"25, Private, 226802, 11th, 7, Never-married, Sales, Own-child, Black, Male, 0, 0, 40, United-States, >50K.\n\n"
-)
-
-
 class TestAdult:
-    def test_how_it_is_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        contents = {"adult/adult.data": ADULT_TRAIN, "adult/adult.test": ADULT_TEST}
-        make_known(monkeypatch, SOURCES, "Adult", contents)
-        for file, content in contents.items():
-            put(tmp_path, file, content)
-        found = load("Adult", tmp_path)
-        assert found.X["age"].tolist() == [39, 52, 25]
-        assert found.X["workclass"].isna().tolist() == [False, True, False]
-        assert found.X["native-country"].isna().tolist() == [True, False, False]
-        assert found.y.tolist() == [0, 1, 1]
-        assert found.test is not None
-        assert found.test.tolist() == [2]
-
     def test_counts(self, data_dir: Path) -> None:
         found = load("Adult", data_dir)
         assert found.test is not None
@@ -149,17 +124,6 @@ class TestAdult:
 
 class TestCovertype:
     LINES = ((",".join(map(str, range(54))) + ",7\n") + (",".join(["0"] * 54) + ",1\n")).encode()
-
-    @pytest.mark.parametrize("packed", [True, False])
-    def test_packed_or_not_is_the_same(
-        self, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        make_known(monkeypatch, SOURCES, "Covertype", {"covtype/covtype.data.gz": self.LINES})
-        content = gzip.compress(self.LINES, mtime=1) if packed else self.LINES
-        put(tmp_path, "covtype/covtype.data" + ".gz" * packed, content)
-        found = load("Covertype", tmp_path)
-        np.testing.assert_array_equal(found.X.to_numpy()[0], np.arange(54))
-        assert found.y.tolist() == [6, 0]
 
     def test_counts_and_types(self, data_dir: Path) -> None:
         found = load("Covertype", data_dir)

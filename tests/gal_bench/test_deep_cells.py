@@ -5,7 +5,6 @@ metric, and the facts about them.
 from __future__ import annotations
 
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-le
 import torch
 
 from gal.models.deep import (
-    SharedBodyModel,
-    TorchModel,
     cnn_body,
     lstm_body,
     mlp_body,
@@ -169,26 +166,6 @@ def test_every_method_has_an_outcome(dataset: str, method: str) -> None:
     assert (outcome.facts["trips"] > 0) == (method in {"gal", "assisted_learning"})
 
 
-def test_something_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = deep_models.settings
-
-    def longer(name: str, dataset: str, *, paper: bool) -> Any:
-        return make_deep_model(name, dataset, paper=paper).set_params(epochs=12, learning_rate=0.05)
-
-    monkeypatch.setattr(deep_models, "make_deep_model", longer)
-    monkeypatch.setattr(
-        deep_models, "settings", lambda dataset, paper: quick(dataset, paper=paper) | {"learning_rate": 0.05}
-    )
-    monkeypatch.setattr(deep_cells, "FUSION_EPOCHS", 25)
-    for method in ("gal", "intermediate", "late"):
-        accuracy = run(method=method, options=WITHOUT)
-        assert accuracy.final > accuracy.scores[0] + 20, method
-        area = run("PhysioNet mortality", method=method, options=WITHOUT)
-        assert area.final > 0.8, method
-        off = run("PhysioNet stay", method=method, options=WITHOUT)
-        assert off.final < 0.8 * off.scores[0], method
-
-
 # --- what a cell may ask for
 
 
@@ -262,35 +239,6 @@ def test_bytes_of_a_shared_body() -> None:
 
 
 # --- which views, models and options
-
-
-def test_images_are_masked_under_the_papers_preset_only(small: list[tuple[Any, ...]]) -> None:
-    folder = Path("somewhere")
-    for changes in ({}, {"options": {"preset": "paper"}}, {"method": "joint"}, {"method": "late"}):
-        deep_cells.load_views(cell(**changes), Sources(data=folder))
-    assert small == [
-        ("MNIST", 2, False, folder),
-        ("MNIST", 2, True, folder),
-        ("MNIST", 1, False, folder),
-        ("MNIST", 2, False, folder),
-    ]
-
-
-def chosen(**changes: Any) -> dict[str, Any]:
-    dataset = changes.pop("dataset", "MNIST")
-    made = deep_cells._Run(cell(dataset, **changes), SETS[dataset]())
-    return {one.name: one.model for one in made.organizations()}
-
-
-def test_two_models_and_two_local_losses_are_shared_out() -> None:
-    models = chosen(dataset="PhysioNet stay", models=("Network", "Network shared body"))
-    assert [type(one) for one in models.values()] == [TorchModel, TorchModel, SharedBodyModel]
-    numbers = chosen(dataset="PhysioNet stay", local_losses=("l1", "l2"))
-    assert [one.local_loss for one in numbers.values()] == ["l1", "l1", "l2"]
-    classes = chosen(local_losses=("l1", "l2"))  # the other way round, as the authors
-    assert [one.local_loss for one in classes.values()] == ["l2", "l1"]
-    both = chosen(local_losses=("l4",), disturbance="laplace")
-    assert [one.model.local_loss for one in both.values()] == ["l4", "l4"]
 
 
 def test_large_sets_hold_rows_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,10 +23,9 @@ from rich.console import Console
 import forked
 from gal.core.contributions import Contribution, Contributions
 from gal.core.state import plain
-from gal.errors import InvalidInputError
 from gal.node.work.sandbox import landlock_version
 from gal_bench.demo.checks import InOneProcess, gain_interval, labels_from, worked_out
-from gal_bench.demo.command import demo, print_demo
+from gal_bench.demo.command import print_demo
 from gal_bench.demo.confined import can_reach
 from gal_bench.demo.four_nodes import (
     HOLDER,
@@ -137,16 +136,6 @@ def told(facts: DemoFacts) -> str:
     return out.getvalue()
 
 
-def test_a_report_that_cannot_be_written_is_an_error_before_anything_starts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    monkeypatch.setattr("gal_bench.demo.four_nodes.run_demo", lambda *_, **__: pytest.fail("it started"))
-    with pytest.raises(InvalidInputError, match="in a folder of your own"):
-        demo(keep=None)
-
-
 def test_it_fits_a_screen(facts: DemoFacts) -> None:
     out = io.StringIO()
     everybody = replace(facts, left=dict.fromkeys(PARTS, facts.left["lab"]))
@@ -215,17 +204,6 @@ def test_processes_end_with_the_demo(tmp_path: Path) -> None:
         started = [processes.start(name, "serve") for name in ("bank", "shop")]
         assert [one.poll() for one in started] == [None, None]
     assert [one.poll() for one in started] == [-signal.SIGKILL, -signal.SIGKILL]
-
-
-def test_a_process_is_at_home_in_its_folder_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GAL_HOME", "/elsewhere")
-    script = "import os, sys; print(os.getcwd(), os.environ['GAL_HOME'], *sys.argv[1:])"
-    places = homes(tmp_path.resolve())
-    with Processes([sys.executable, "-c", script], places) as processes:
-        printed = processes.together({name: [["status"]] for name in places})
-    bank, shop = map(str, places.values())
-    assert printed["bank"] == [f"{bank} {bank} {bank} {shop} -- status\n"]
-    assert printed["shop"] == [f"{shop} {shop} {shop} {bank} -- status\n"]
 
 
 def test_a_process_ends_when_nobody_holds_its_lifeline() -> None:

@@ -130,18 +130,6 @@ class TestCropped:
                 np.testing.assert_allclose(inside, standardised(pixels, own), atol=1e-5)
 
 
-@pytest.mark.parametrize("organizations", list(LAYOUTS))
-class TestMasked:
-    def test_only_the_own_patch_is_seen(self, made: Made, organizations: int) -> None:
-        found = made.load(organizations, masked=True)
-        expected = standardised(made.test, made.train)
-        for name, patch in made.patches(organizations).items():
-            assert found.test[name].shape == made.test.shape
-            own = np.zeros_like(expected)
-            cut(own, patch)[:] = cut(expected, patch)  # type: ignore[arg-type]
-            np.testing.assert_allclose(found.test[name], own, atol=1e-5)
-
-
 class TestStandardisation:
     def test_training_pixels_alone_decide(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
         before = made.load(2)
@@ -153,22 +141,6 @@ class TestStandardisation:
         np.testing.assert_array_equal(before.train["patch 2"], after.train["patch 2"])
         np.testing.assert_array_equal(before.whole_train, after.whole_train)
         assert not np.array_equal(before.test["patch 2"], after.test["patch 2"])
-
-
-class TestFiles:
-    def test_labels(self, made: Made) -> None:
-        found = made.load(4)
-        np.testing.assert_array_equal(found.y_train, made.y_train)
-        np.testing.assert_array_equal(found.y_test, made.y_test)
-        assert found.y_train.dtype == np.int64
-        assert (found.metric, found.label_holder) == ("accuracy", "patch 1")
-
-    def test_unpacked_or_in_a_sub_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, below in (("MNIST", ""), ("CIFAR10", "cifar10")):
-            made = Made(name, tmp_path, monkeypatch)
-            made.write(packed=False, below=below)
-            np.testing.assert_array_equal(made.load(1).y_train, made.y_train)
-            assert not list(tmp_path.rglob("*.gz"))
 
 
 class TestReal:

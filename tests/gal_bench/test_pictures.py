@@ -18,7 +18,7 @@ from gal_bench import pictures
 from gal_bench.cells import Cell, Outcome
 from gal_bench.rerun import write_results
 from gal_bench.runner import Run
-from gal_bench.specs import RowSpec, TableSpec, read_tables
+from gal_bench.specs import RowSpec, TableSpec
 
 SETS = ["Diabetes", "Wine"]
 Maker = Callable[[RowSpec, Cell], Outcome]
@@ -130,23 +130,6 @@ def test_the_way_that_is_covered_and_its_mean(uci: Run) -> None:
     drawn = lines(axes)
     np.testing.assert_allclose(drawn["Diabetes"].get_xdata(), [90, 50])
     assert [text.get_text() for text in axes.texts] == ["90 %", "50 %"]
-
-
-def test_pictures_of_networks() -> None:
-    table = read_tables()["images"]
-
-    def run(row: RowSpec, cell: Cell) -> Outcome | None:
-        if cell.dataset != "MNIST" or cell.seed:
-            return None
-        weights = [{f"patch {k + 1}": (k + 1) / 36 for k in range(int(cell.organizations))}] * 3
-        return Outcome("accuracy", [10.0, 80.0, 85.0, 90.0], [2.0] * 3, weights, None, "patch 1", "s")
-
-    images = run_of(table, run)
-    names = [name for name, _ in pictures.drawable({"images": images})]
-    assert names == ["rounds-MNIST"]
-    drawn = lines(panels(pictures.rounds_figure(images, "MNIST"))[0])
-    assert drawn["Late"].get_ydata().tolist() == [90.0] * 4  # no rounds: a level line
-    assert list(pictures.drawable({"images": Run(table, {})})) == []
 
 
 @pytest.mark.usefixtures("coarse_pictures")

@@ -55,24 +55,6 @@ class TestRender:
         for pair in ((near, far), (far, near)):
             np.testing.assert_array_equal(render(np.stack(pair)[None]).depth[0, 3], alone)
 
-    @pytest.mark.parametrize(
-        ("across", "upward", "rows", "columns"),
-        [
-            (0, 0, (15, 16), (15, 16)),
-            (0.5, 0, (15, 16), (23, 24)),  # to the right
-            (0, 0.5, (7, 8), (15, 16)),  # upward
-            (-0.99, 0, (15, 16), (0,)),  # at the edge
-            (0, -0.99, (31,), (15, 16)),
-        ],
-    )
-    def test_a_point_covers_the_pixels_around_it(
-        self, across: float, upward: float, rows: tuple[int, ...], columns: tuple[int, ...]
-    ) -> None:
-        depth = render(seen_from(5, across + 1e-3, upward - 1e-3, 0.3)[None, None]).depth[0, 5]
-        expected = np.zeros((SIZE, SIZE), bool)
-        expected[np.ix_(rows, columns)] = True
-        np.testing.assert_array_equal(depth > 0, expected)
-
 
 # --- from files to views
 

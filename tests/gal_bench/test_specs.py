@@ -42,19 +42,6 @@ def test_the_papers_figures_are_those_of_the_reference(reference: Path) -> None:
     assert checked == 8 * 20
 
 
-def test_deep_tables_have_the_papers_rows() -> None:
-    images, cases = TABLES["images"], TABLES["cases"]
-    assert [row.label for row in images.rows][:6] == ["Interm", "Late", "Joint", "Alone", "AL", "GAL"]
-    assert images.row("gal").printed("CIFAR10", 8) == Printed(74.3, 0.2)
-    assert cases.row("gal-dms").printed("MIMICM", "by name") == Printed(0.81, 0.0)
-
-
-def test_a_row_may_be_of_some_data_sets_only() -> None:
-    table = TABLES["images"]
-    assert {cell.dataset for cell in table.cells(table.row("joint-half"))} == {"MNIST"}
-    assert {cell.dataset for cell in table.cells(table.row("joint"))} == {"MNIST", "CIFAR10"}
-
-
 # --- rows and tables of one's own
 
 COLUMNS = {

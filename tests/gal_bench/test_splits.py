@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from gal.errors import InvalidOptionError, MissingDataError
 from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import (
     OFFICIAL,
@@ -122,10 +121,6 @@ class TestPaper:
             np.testing.assert_allclose(split.X_test, ours.X_test, rtol=1e-3, atol=1e-5)
             assert split.protocol == "paper"
 
-    def test_without_a_folder(self) -> None:
-        with pytest.raises(MissingDataError, match=r"set GAL_REFERENCE .*splits_paper/.*Wine_M8_seed0\.npz"):
-            paper(None, "Wine", 2, 0)
-
 
 def large(*, official: bool) -> Dataset:
     """Mixed types, as Adult has them."""
@@ -144,13 +139,6 @@ class TestByName:
         assert split.protocol == OFFICIAL
         assert OFFICIAL not in PROTOCOLS
         assert split_by_name(dataset, 8).digest == split.digest
-
-    def test_else_drawn_by_seed(self) -> None:
-        split = split_by_name(large(official=False), 7)
-        train, test = draw_rows(20, 7)
-        assert list(split.X_train.index) == train.tolist()
-        assert list(split.X_test.index) == test.tolist()
-        assert split.protocol == "per seed"
 
     @pytest.mark.parametrize(
         ("name", "rows", "label_holder", "protocol"),
@@ -204,9 +192,3 @@ class TestRandom:
             "organization 1": ["e", "a"],
             "organization 2": ["b", "d", "c"],
         }
-
-    @pytest.mark.parametrize("organizations", [8, 5, 0, -1])
-    def test_too_many_or_too_few_organizations(self, organizations: int) -> None:
-        iris = list(load("Iris").X.columns)
-        with pytest.raises(InvalidOptionError, match=rf"from 1 to 4, .*got {organizations}$"):
-            random_partition(iris, organizations, seed=0)
