@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from gal.cli.options import AsJson
-
 
 def bench(
     tables: Annotated[
@@ -55,7 +53,6 @@ def bench(
         bool, typer.Option("--anew", help="Take no stored outcomes of earlier sources for deep runs.")
     ] = False,
     listed: Annotated[bool, typer.Option("--list", help="Print the tables and exit.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Rerun the paper's tables: baselines and GAL, beside the paper's own figures.
 
@@ -66,7 +63,7 @@ def bench(
 
     known = known_tables(rows)
     if listed:
-        print_tables(known, as_json)
+        print_tables(known)
         return
     rerun(
         tables or [],
@@ -84,5 +81,4 @@ def bench(
         plan,
         deep=deep,
         anew=anew,
-        as_json=as_json,
     )

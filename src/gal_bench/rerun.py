@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -56,7 +54,6 @@ def rerun(
     *,
     deep: bool,
     anew: bool,
-    as_json: bool,
 ) -> None:
     """Run and print this part of these tables, or write down what is missing of it."""
     if not tables:
@@ -88,14 +85,11 @@ def rerun(
         screen.print(f"{len(missing)} deep runs to do here, one after another.")
     reference, started = os.environ.get("GAL_REFERENCE"), time.perf_counter()
     sources = Sources(data_dir, Path(reference) if reference else None)
-    with _progress(quiet=as_json) as observer:
+    with _progress() as observer:
         runs = run_tables(
             left, outcomes, sources, deep_sets=READABLE if deep else (), jobs=jobs, on_run=observer
         )
     written, no_pictures = write_results(runs, results)
-    if as_json:
-        typer.echo(json.dumps([run_facts(run) for run in runs], indent=2))
-        return
     print_runs(runs)
     out = Screen()
     out.print(f"\n{len(written)} files in {escape(str(results))}/, {time.perf_counter() - started:.0f} s.")
@@ -124,17 +118,17 @@ def write_results(runs: Sequence[Run], folder: Path) -> tuple[list[Path], str]:
 
 
 @contextmanager
-def _progress(*, quiet: bool) -> Iterator[Observer]:
+def _progress() -> Iterator[Observer]:
     """A bar for people; where nobody sees one, a whole line now and then."""
     screen = Screen(stderr=True)
     if not screen.is_terminal:
-        with ProgressLine(quiet=quiet) as line:
+        with ProgressLine(quiet=False) as line:
             yield lambda done, total, what: line(
                 f"{done} of {total} runs: {what}", done / total if total else None
             )
         return
     columns = (TextColumn("{task.percentage:3.0f} %"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("{task.description}"), console=screen, disable=quiet) as bar:
+    with Progress(*columns, TextColumn("{task.description}"), console=screen) as bar:
         task = bar.add_task("starting", total=None)
         yield lambda done, total, what: bar.update(
             task, completed=done, total=total, description=escape(what)
@@ -144,33 +138,18 @@ def _progress(*, quiet: bool) -> Iterator[Observer]:
 # --- what is printed
 
 
-def print_tables(known: dict[str, TableSpec], as_json: bool) -> None:
-    """What tables there are, for people or machines."""
-    facts: list[dict[str, Any]] = [
-        {
-            "name": table.name,
-            "title": table.title,
-            "paper": table.paper,
-            "rows": [row.label for row in table.rows],
-            "organizations": table.organizations,
-            "sets": table.sets,
-            "protocols": table.protocols,
-            "deep": table.deep,
-            "runs": sum(1 for row in table.rows for _ in table.cells(row)),
-        }
-        for table in known.values()
-    ]
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-        return
+def print_tables(known: Mapping[str, TableSpec]) -> None:
+    """What tables there are."""
     shown = Table()
     for heading in ("table", "what", "in the paper", "rows", "sets", "organizations", "runs"):
         shown.add_column(heading, justify="right" if heading in {"rows", "sets", "runs"} else "left")
-    for one in facts:
-        counts = [str(len(one["rows"])), str(len(one["sets"]))]
-        what = one["title"] + (" (deep)" if one["deep"] else "")
-        held = ", ".join(map(str, one["organizations"]))
-        shown.add_row(one["name"], what, one["paper"] or "-", *counts, held, str(one["runs"]))
+    for one in known.values():
+        runs = sum(1 for row in one.rows for _ in one.cells(row))
+        what = one.title + (" (deep)" if one.deep else "")
+        held = ", ".join(map(str, one.organizations))
+        shown.add_row(
+            one.name, what, one.paper or "-", str(len(one.rows)), str(len(one.sets)), held, str(runs)
+        )
     print_table(shown, Screen())
 
 
@@ -212,30 +191,3 @@ def _cell(figure: Figure | None) -> str:
     spread = f" ({figure.std:.{digits}f})" if len(figure.final) > 1 else ""
     score = f"{figure.mean:.{digits}f}{spread}{MARKS[figure.verdict]}"
     return score if figure.leak is None else f"{score}\nleak {percent(figure.leak.canaries)}"
-
-
-def run_facts(run: Run) -> dict[str, Any]:
-    """Findings and figures as plain values."""
-    return {
-        "table": run.table.name,
-        "part": run.table.part,
-        "findings": {one.name: one.value for one in findings(run)},
-        "figures": [
-            {
-                "row": one.row.label,
-                "data set": one.dataset,
-                "organizations": one.organizations,
-                "protocol": one.protocol,
-                "metric": one.metric,
-                "seeds": one.seeds,
-                "final": list(one.final),
-                "best on test": list(one.best),
-                "paper": None if one.paper is None else [one.paper.mean, one.paper.std],
-                "verdict": one.verdict,
-                "leak": None
-                if one.leak is None
-                else {"canaries": one.leak.canaries.to_json(), "allowed": one.leak.bound},
-            }
-            for one in every_figure(run)
-        ],
-    }

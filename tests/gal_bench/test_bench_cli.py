@@ -33,9 +33,6 @@ def refused(*words: str) -> str:
 
 def test_the_list() -> None:
     assert "Model autonomy" in bench("--list").output
-    facts = json.loads(bench("--list", "--json").output)
-    assert [one["name"] for one in facts][:2] == ["uci", "local-losses"]
-    assert all(one["runs"] > 0 for one in facts)
 
 
 def test_a_small_bench_from_nothing_and_from_stored_outcomes(tmp_path: Path) -> None:
@@ -44,8 +41,7 @@ def test_a_small_bench_from_nothing_and_from_stored_outcomes(tmp_path: Path) -> 
     assert "4 organizations" in first.output or "Iris" in first.output
     assert (tmp_path / "rates-per-seed-Iris-1-seeds.csv").exists()
     before = (tmp_path / "outcomes.jsonl").read_text()
-    [facts] = json.loads(bench(*SMALL, "--results", str(tmp_path), "--json").stdout)
-    assert (facts["table"], len(facts["figures"])) == ("rates", 3)
+    assert bench(*SMALL, "--results", str(tmp_path)).exit_code == 0
     assert (tmp_path / "outcomes.jsonl").read_text() == before
 
 
@@ -91,13 +87,10 @@ def test_progress_in_a_pipe_is_whole_lines(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(rerun, "ProgressLine", partial(ProgressLine, every=0.0))
     what = "progression, 4 organizations, per seed, seed 3: " + "a long name " * 6
-    with rerun._progress(quiet=False) as say:
+    with rerun._progress() as say:
         say(1, 4, what)
         say(4, 4, "the last")
     assert capsys.readouterr().err.splitlines() == [f"1 of 4 runs: {what}", "4 of 4 runs: the last"]
-    with rerun._progress(quiet=True) as say:
-        say(1, 4, what)
-    assert capsys.readouterr().err == ""
 
 
 # --- deep tables
