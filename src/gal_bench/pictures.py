@@ -1,14 +1,13 @@
 """Pictures of the tables: by round as the paper's Figures 4 and 5, and what the tables say at one glance.
 
-Lines differ in style and marker, bars in hatch, all in how dark they are: colour carries nothing alone. What
-was not run is left out.
+Lines differ in style and marker, all in how dark they are: colour carries nothing alone. What was not run is
+left out.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +31,52 @@ WIDTH = 9.6
 """Inches, of every figure; with ``DPI`` 1152 pixels, made to be read at 800."""
 DPI = 120
 TEXT, SMALL = 10.5, 9.0
-DARK, GREY, LIGHT, FAINT = "#000000", "#6e6e6e", "#b5b5b5", "#ececec"
+DARK, GREY, BLUE, ORANGE = "#000000", "#6e6e6e", "#08519c", "#b35806"
 DASHED, DOTTED, DASH_DOT = (0, (5, 2)), (0, (1, 1.6)), (0, (6, 2, 1, 2))
+Pen = dict[str, Any]
+"""How a line looks, for matplotlib; no two of a panel share style and marker."""
+
+
+def pen(color: str, style: Any, marker: str, *, filled: bool = True, width: float = 1.6) -> Pen:
+    """A line of this look."""
+    look = {"color": color, "linestyle": style, "linewidth": width, "marker": marker, "markersize": 5}
+    return look | {"markerfacecolor": color if filled else "white"}
+
+
+METRICS = {"mad": "MAD on test rows (lower is better)", "accuracy": "accuracy on test rows, in %"}
+SEARCHED = pen(BLUE, "-", "o", width=2.4)
+METHODS: dict[str, tuple[str, str, Pen]] = {
+    "joint": ("Joint", "a", pen(DARK, DASHED, "D", filled=False)),
+    "interm": ("Interm", "a", pen(DARK, DASH_DOT, "")),
+    "late": ("Late", "a", pen(GREY, DASHED, "")),
+    "gal-linear": ("GAL", "ab", SEARCHED),
+    "gal": ("GAL", "ab", SEARCHED),
+    "gal-dms": ("GAL, shared body", "ab", pen("#238b45", DASHED, "P")),
+    "constant": ("GAL, constant rate", "ab", pen("#4292c6", DASH_DOT, "s", filled=False)),
+    "bounded": ("GAL, bounded rate", "b", pen(GREY, DASHED, "^")),
+    "al": ("AL", "a", pen(ORANGE, "-", "^")),
+    "alone": ("Alone", "a", pen(GREY, DOTTED, "v")),
+}
+"""By row: what it is called, and in which panels (a) and (b) it is drawn."""
+LEVEL = {"interm", "late"}
+"""Methods without rounds are level lines."""
+ABLATIONS = {"uci": "rates", "images": "images-ablations", "cases": "cases-ablations"}
+"""Tables of methods, and where the rows with other rates are."""
+NOISY = {
+    "answers-1-weights-on": ("σ = 1, weights on", pen(BLUE, "-", "o", width=2.4)),
+    "answers-1-weights-off": ("σ = 1, weights off", pen(BLUE, DASHED, "o", filled=False)),
+    "answers-5-weights-on": ("σ = 5, weights on", pen(ORANGE, "-", "s", width=2.4)),
+    "answers-5-weights-off": ("σ = 5, weights off", pen(ORANGE, DASHED, "s", filled=False)),
+}
+PROTECTED: dict[str | None, tuple[str, Pen]] = {
+    "noisy-labels": ("noisy labels (guarantee)", pen(BLUE, "-", "o")),
+    "paper-laplace": ("the paper's Laplace, α = 1", pen(GREY, "", "v")),
+    "paper-interval": ("the paper's interval", pen(GREY, "", "^", filled=False)),
+    None: ("no mechanism", pen(DARK, "", "X")),
+}
+"""By mechanism; those without an epsilon are single marks."""
+SHOWN = (-50.0, 175.0)
+"""Percent of the pooling gain that a picture has space for; larger values stand at the edge."""
 
 
 def new_figure(height: float) -> Figure:
@@ -43,66 +86,6 @@ def new_figure(height: float) -> Figure:
     except ImportError as error:
         raise MissingExtraError("figures", "matplotlib", "drawing figures") from error
     return Figure(figsize=(WIDTH, height), layout="constrained")
-
-
-@dataclass(frozen=True)
-class Pen:
-    """How a line looks: no two of a panel share style and marker."""
-
-    color: str
-    style: Any
-    marker: str
-    filled: bool = True
-    width: float = 1.6
-
-    def options(self) -> dict[str, Any]:
-        """For matplotlib."""
-        return {
-            "color": self.color,
-            "linestyle": self.style,
-            "linewidth": self.width,
-            "marker": self.marker,
-            "markersize": 5,
-            "markerfacecolor": self.color if self.filled else "white",
-        }
-
-
-Curve = tuple[str, Sequence[Outcome], Pen]
-"""Name, outcomes of the seeds, look."""
-METRICS = {"mad": "MAD on test rows (lower is better)", "accuracy": "accuracy on test rows, in %"}
-SEARCHED, CONSTANT = Pen("#08519c", "-", "o", width=2.4), Pen("#4292c6", DASH_DOT, "s", filled=False)
-METHODS: dict[str, tuple[str, Pen]] = {
-    "joint": ("Joint", Pen(DARK, DASHED, "D", filled=False)),
-    "interm": ("Interm", Pen(DARK, DASH_DOT, "")),
-    "late": ("Late", Pen(GREY, DASHED, "")),
-    "gal-linear": ("GAL", SEARCHED),
-    "gal": ("GAL", SEARCHED),
-    "gal-dms": ("GAL, shared body", Pen("#238b45", DASHED, "P")),
-    "constant": ("GAL, constant rate", CONSTANT),
-    "bounded": ("GAL, bounded rate", Pen(GREY, DASHED, "^")),
-    "al": ("AL", Pen("#b35806", "-", "^")),
-    "alone": ("Alone", Pen(GREY, DOTTED, "v")),
-}
-"""By row; those without rounds are level lines."""
-SCORED = ("joint", "interm", "late", "gal-linear", "gal", "gal-dms", "constant", "al", "alone")
-RATED = ("gal-linear", "gal", "gal-dms", "constant", "bounded")
-ABLATIONS = {"uci": "rates", "images": "images-ablations", "cases": "cases-ablations"}
-"""Tables of methods, and where the rows with other rates are."""
-NOISY = {
-    "answers-1-weights-on": ("σ = 1, weights on", Pen("#08519c", "-", "o", width=2.4)),
-    "answers-1-weights-off": ("σ = 1, weights off", Pen("#08519c", DASHED, "o", filled=False)),
-    "answers-5-weights-on": ("σ = 5, weights on", Pen("#b35806", "-", "s", width=2.4)),
-    "answers-5-weights-off": ("σ = 5, weights off", Pen("#b35806", DASHED, "s", filled=False)),
-}
-PROTECTED: dict[str | None, tuple[str, Pen]] = {
-    "noisy-labels": ("noisy labels (guarantee)", Pen("#08519c", "-", "o")),
-    "paper-laplace": ("the paper's Laplace, α = 1", Pen(GREY, "", "v")),
-    "paper-interval": ("the paper's interval", Pen(GREY, "", "^", filled=False)),
-    None: ("no mechanism", Pen(DARK, "", "X")),
-}
-"""By mechanism; those without an epsilon are single marks."""
-SHOWN = (-50.0, 175.0)
-"""Percent of the pooling gain that a picture has space for; larger values stand at the edge."""
 
 
 def save_figures(runs: Mapping[str, Run], folder: Path) -> list[Path]:
@@ -120,9 +103,8 @@ def drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figure
     """File names and how to draw each."""
     for name, run in runs.items():
         for dataset in run.table.sets if name in ABLATIONS else ():
-            beside = runs.get(ABLATIONS[name])
             if _outcomes(run, "gal-linear" if name == "uci" else "gal", dataset):
-                yield f"rounds-{dataset}", partial(rounds_figure, run, dataset, beside)
+                yield f"rounds-{dataset}", partial(rounds_figure, run, dataset, runs.get(ABLATIONS[name]))
         for protocol in run.table.protocols if name == "noise" or name.endswith("-ablations") else ():
             for dataset in run.table.sets:
                 if all(_outcomes(run, row, dataset, protocol) for row in NOISY):
@@ -144,24 +126,28 @@ def rounds_figure(run: Run, dataset: str, beside: Run | None = None) -> Figure:
     found = {row: _outcomes(run, row, dataset) for row in METHODS}
     if beside is not None:
         found |= {row: _outcomes(beside, row, dataset) for row in ("constant", "bounded")}
-    curves = {
-        row: (METHODS[row][0], outcomes, METHODS[row][1]) for row, outcomes in found.items() if outcomes
-    }
+    there = {row: outcomes for row, outcomes in found.items() if outcomes}
     figure, (scores, rate, weights) = _panels(_title(run, dataset, run.table.protocols[0]), 3)
-    level = {"interm", "late"}  # methods without rounds
-    _draw_scores(
-        scores,
-        [
-            (name, [replace(one, scores=[one.final]) for one in some] if row in level else some, pen)
-            for row, (name, some, pen) in curves.items()
-            if row in SCORED
-        ],
-    )
-    for name, outcomes, pen in (curve for row, curve in curves.items() if row in RATED):
-        values = mean_of_those_left([one.rates for one in outcomes])
-        rate.plot(range(1, len(values) + 1), values, label=name, **pen.options())
+    curves = {
+        METHODS[row][0]: ([[one.final] if row in LEVEL else one.scores for one in outcomes], METHODS[row][2])
+        for row, outcomes in there.items()
+        if "a" in METHODS[row][1]
+    }
+    _draw_scores(scores, curves, next(iter(there.values()))[0].metric)
+    for row, outcomes in there.items():
+        name, panels, look = METHODS[row]
+        if "b" in panels:
+            values = mean_of_those_left([one.rates for one in outcomes])
+            rate.plot(range(1, len(values) + 1), values, label=name, **look)
     _round_axis(rate, "rate × root mean square of the residual")
-    _draw_weights(weights, next(found[row] for row in ("gal-linear", "gal") if found[row]))
+    own = there.get("gal-linear") or there["gal"]
+    for place, (name, values) in enumerate(mean_weights(own).items()):
+        styles = ("-", DASHED, DOTTED, DASH_DOT)
+        look, label = pen(GREY, styles[place % 4], "", width=1.3), name
+        if name == own[0].label_holder:
+            look, label = pen(BLUE, "-", "o", width=2.6), f"{name} (label holder)"
+        weights.plot(range(1, len(values) + 1), values, label=label, **look)
+    _round_axis(weights, "assistance weight")
     return figure
 
 
@@ -171,38 +157,39 @@ def noise(run: Run, dataset: str, protocol: str) -> Figure:
     (a) The metric by round, weights on and off; (b) the weights of disturbed and other organizations, σ = 1.
     """
     figure, (scores, weights) = _panels(_title(run, dataset, protocol), 2)
-    _draw_scores(
-        scores,
-        [(name, _outcomes(run, row, dataset, protocol), pen) for row, (name, pen) in NOISY.items()],
-    )
-    by_name = mean_weights(_outcomes(run, "answers-1-weights-on", dataset, protocol))
+    found = {row: _outcomes(run, row, dataset, protocol) for row in NOISY}
+    curves = {name: ([one.scores for one in found[row]], look) for row, (name, look) in NOISY.items()}
+    _draw_scores(scores, curves, next(iter(found.values()))[0].metric)
+    by_name = mean_weights(found["answers-1-weights-on"])
     noisy = half(by_name)
     groups = {
-        "noise-free (thick: mean)": (Pen(DARK, "-", "o"), [n for n in by_name if n not in noisy]),
-        "noisy, σ = 1 (thick: mean)": (Pen(GREY, DASHED, "^", filled=False), noisy),
+        "noise-free (thick: mean)": (pen(DARK, "-", "o"), [n for n in by_name if n not in noisy]),
+        "noisy, σ = 1 (thick: mean)": (pen(GREY, DASHED, "^", filled=False), noisy),
     }
-    for label, (pen, names) in groups.items():
+    for label, (look, names) in groups.items():
         rounds = range(1, 1 + max((len(by_name[name]) for name in names), default=0))
+        thin = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": 0.8}
         for name in names:
-            weights.plot(rounds, by_name[name], color=pen.color, linestyle=pen.style, linewidth=0.8)
+            weights.plot(rounds, by_name[name], **thin)
         if names:
             mean = np.mean([by_name[name] for name in names], axis=0)
-            weights.plot(rounds, mean, label=label, **pen.options() | {"linewidth": 2.4})
+            weights.plot(rounds, mean, label=label, **look | {"linewidth": 2.4})
     _round_axis(weights, "assistance weight")
     return figure
 
 
-def _draw_scores(axes: Axes, curves: Sequence[Curve]) -> None:
-    """Mean and a band of one standard deviation over seeds, from before the first round on."""
-    length = max(len(one.scores) for _, outcomes, _ in curves for one in outcomes)
-    for name, outcomes, pen in curves:
-        scores = np.array([[*one.scores, *[one.final] * (length - len(one.scores))] for one in outcomes])
+def _draw_scores(axes: Axes, curves: Mapping[str, tuple[Sequence[Any], Pen]], metric: str) -> None:
+    """Mean and a band of one standard deviation over seeds, from before the first round on; by name the
+    scores of the seeds.
+    """
+    length = max(len(one) for seeds, _ in curves.values() for one in seeds)
+    for name, (seeds, look) in curves.items():
+        scores = np.array([[*one, *[one[-1]] * (length - len(one))] for one in seeds])
         mean, spread = scores.mean(axis=0), scores.std(axis=0)
-        axes.fill_between(
-            range(length), mean - spread, mean + spread, color=pen.color, alpha=0.1, linewidth=0
-        )
-        axes.plot(range(length), mean, label=name, **pen.options())
-    _round_axis(axes, METRICS.get(curves[0][1][0].metric, "AUC on test rows"))
+        band = {"color": look["color"], "alpha": 0.1, "linewidth": 0}
+        axes.fill_between(range(length), mean - spread, mean + spread, **band)
+        axes.plot(range(length), mean, label=name, **look)
+    _round_axis(axes, METRICS.get(metric, "AUC on test rows"))
 
 
 def mean_of_those_left(series: Sequence[Sequence[float]]) -> list[float]:
@@ -224,18 +211,6 @@ def mean_weights(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
     }
 
 
-def _draw_weights(axes: Axes, outcomes: Sequence[Outcome]) -> None:
-    """One line per organization, the label holder's bold."""
-    holder = outcomes[0].label_holder
-    for place, (name, values) in enumerate(mean_weights(outcomes).items()):
-        own = name == holder
-        styles = ("-", DASHED, DOTTED, DASH_DOT)
-        pen = Pen("#08519c", "-", "o", width=2.6) if own else Pen(GREY, styles[place % 4], "", width=1.3)
-        label = f"{name} (label holder)" if own else name
-        axes.plot(range(1, len(values) + 1), values, label=label, **pen.options())
-    _round_axis(axes, "assistance weight")
-
-
 # --- at one glance
 
 
@@ -253,7 +228,7 @@ def covered(run: Run) -> Figure:
     for dataset, marker in zip(run.table.sets, "osD^vPX*<>ph" * 9, strict=False):
         points = [(shares[row][dataset], y) for y, row in enumerate(order) if dataset in shares[row]]
         xs = np.clip([x for x, _ in points], *SHOWN)
-        options: dict[str, Any] = {"linestyle": "", "color": "#08519c", "markeredgecolor": "white"}
+        options: Pen = {"linestyle": "", "color": BLUE, "markeredgecolor": "white"}
         axes.plot(xs, [y for _, y in points], marker=marker, label=dataset, **options)
     for x in (0, 100):
         axes.axvline(x, color=DARK, linewidth=1.1, linestyle="-" if x else DASHED)
@@ -272,9 +247,6 @@ def _percent_covered(run: Run) -> dict[str, dict[str, float]]:
         for row, by_set in ways(run, most).items()
         if by_set and row not in {"alone", "joint"}
     }
-
-
-# --- utility against leakage
 
 
 def leakage(run: Run) -> Figure:
@@ -307,15 +279,16 @@ def _leaking(run: Run) -> dict[str, list[Cell]]:
 
 
 def _draw_leaks(axes: Axes, dataset: str, cells: Sequence[Cell]) -> None:
-    for mechanism, (label, pen) in PROTECTED.items():
+    for mechanism, (label, look) in PROTECTED.items():
         own = [one for one in cells if one.row.privacy == mechanism and one.leak is not None]
         own.sort(key=lambda one: one.row.epsilon or 0.0)
         leaks = [100 * one.leak.canaries.value for one in own if one.leak is not None]
         if own:
-            axes.plot(leaks, [one.mean for one in own], label=label, **pen.options(), zorder=3)
+            axes.plot(leaks, [one.mean for one in own], label=label, **look, zorder=3)
         for leak, one in zip(leaks, own, strict=True):
             if one.row.epsilon is not None and one in (own[0], own[-1]):
-                axes.annotate(f"{one.row.epsilon:g}", (leak, one.mean), color=pen.color, fontsize=SMALL)
+                text: Pen = {"color": look["color"], "fontsize": SMALL}
+                axes.annotate(f"{one.row.epsilon:g}", (leak, one.mean), **text)
     for one in cells:
         if one.row.method == "alone":
             axes.axhline(one.mean, color=GREY, linestyle=DASHED, linewidth=1.2, label="alone")
@@ -367,12 +340,12 @@ def _round_axis(axes: Axes, label: str) -> None:
 
 def _finish(axes: Axes, *, columns: int = 0) -> None:
     """A light grid, no box, and a legend below where there are columns for it."""
-    axes.grid(color=FAINT)
+    axes.grid(color="#ececec")
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=SMALL + 0.5)
     axes.set_axisbelow(True)
     if columns and axes.get_legend_handles_labels()[0]:
-        below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "frameon": False}
+        below: Pen = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "frameon": False}
         axes.legend(ncols=columns, fontsize=SMALL, **below)
 
 
