@@ -24,10 +24,6 @@ def bench(
         list[str] | None,
         typer.Option(help="Only this data set; may be repeated.", metavar="NAME"),
     ] = None,
-    rows: Annotated[
-        Path | None,
-        typer.Option(help="Folder with tables of your own, or rows for ours.", show_default=False),
-    ] = None,
     seeds: Annotated[
         int | None, typer.Option(help="At most so many seeds; default: four, deep runs mostly one.", min=1)
     ] = None,
@@ -59,15 +55,13 @@ def bench(
     Outcomes under RESULTS are not computed again, so an interrupted bench resumes. Deep tables
     (networks) show stored outcomes; --deep runs the rest.
     """
-    from gal_bench.rerun import known_tables, print_tables, rerun
+    from gal_bench.rerun import print_tables, rerun
 
-    known = known_tables(rows)
     if listed:
-        print_tables(known)
+        print_tables()
         return
     rerun(
         tables or [],
-        known,
         {
             "organizations": organizations or (),
             "protocols": protocol or (),

@@ -33,19 +33,13 @@ from gal_bench.figures import (
 from gal_bench.findings import findings
 from gal_bench.outcomes import Outcomes
 from gal_bench.runner import Observer, Run, left_to_run, run_tables, write_plan
-from gal_bench.specs import TableSpec, check_names, narrow, read_own_tables, read_tables
+from gal_bench.specs import check_names, narrow, read_tables
 
 READABLE = [name for name in DEEP_SETS if name not in ON_REQUEST]
 
 
-def known_tables(rows: Path | None) -> dict[str, TableSpec]:
-    """Ours, and those of a user's folder."""
-    return read_tables() if rows is None else read_own_tables(rows, read_tables())
-
-
 def rerun(
     tables: Sequence[str],
-    known: Mapping[str, TableSpec],
     part: Mapping[str, Any],
     data_dir: Path | None,
     results: Path,
@@ -56,6 +50,7 @@ def rerun(
     anew: bool,
 ) -> None:
     """Run and print this part of these tables, or write down what is missing of it."""
+    known = read_tables()
     if not tables:
         raise InvalidInputError(
             f"name a table, or all: {', '.join(known)}. gal bench --list says what they are"
@@ -138,12 +133,12 @@ def _progress() -> Iterator[Observer]:
 # --- what is printed
 
 
-def print_tables(known: Mapping[str, TableSpec]) -> None:
+def print_tables() -> None:
     """What tables there are."""
     shown = Table()
     for heading in ("table", "what", "in the paper", "rows", "sets", "organizations", "runs"):
         shown.add_column(heading, justify="right" if heading in {"rows", "sets", "runs"} else "left")
-    for one in known.values():
+    for one in read_tables().values():
         runs = sum(1 for row in one.rows for _ in one.cells(row))
         what = one.title + (" (deep)" if one.deep else "")
         held = ", ".join(map(str, one.organizations))

@@ -8,34 +8,24 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from gal.errors import InvalidInputError, did_you_mean
-from gal.estimators import GALRegressor
-from gal_bench.baselines import METHODS
-from gal_bench.cells import DEEP_METHODS, DEEP_MODELS, DEEP_SETS, OFFICIAL, ROUNDS, Cell
-from gal_bench.data.datasets import DATASETS
-from gal_bench.data.splits import PROTOCOLS
-from gal_bench.runs.local_models import MODELS
-from gal_bench.runs.mechanisms import named_needs
+from gal_bench.cells import ROUNDS, Cell
 
 FOLDER = Path(__file__).parent / "rows"
 FIGURE = re.compile(r"(\d+(?:\.\d+)?)\((\d+(?:\.\d+)?)\)")
 TOGETHER = ("joint", "pooled")
 """Methods with pooled columns: run once, whatever the number of organizations."""
-Spec = TypeVar("Spec", bound=BaseModel)
 Disturbance = Literal["answers", "residual", "columns", "laplace", "interval"]
 Count = Annotated[int, Field(ge=1)]
 BySize = Count | dict[str, Count]
 """A number for all, or by number of organizations (or "by name")."""
-OPTIONS = tuple(signature(GALRegressor).parameters)
-"""Of GAL in tables that are not deep."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +68,7 @@ class RowSpec(BaseModel):
     disturbance: Disturbance | None = None
     sigma: float = 1.0
     privacy: str | None = None
-    """A mechanism that protects the labels, by a name of ``mechanisms.named_needs``; not in deep tables."""
+    """A mechanism that protects the labels, by name, see ``mechanisms.mechanism_of``; not in deep tables."""
     epsilon: float | None = None
     delta: float | None = None
     leak: bool = False
@@ -96,17 +86,6 @@ class RowSpec(BaseModel):
     """
     paper: dict[str, dict[str, Annotated[Printed, BeforeValidator(Printed.parse)]]] = {}
     """The paper's figures: by number of organizations, then by data set."""
-
-    @model_validator(mode="after")
-    def _known_privacy(self) -> RowSpec:
-        """A mechanism has what it needs and no more."""
-        check_names("privacy mechanism", [self.privacy] if self.privacy is not None else [], named_needs())
-        needed = named_needs()[self.privacy] if self.privacy is not None else ()
-        for option in ("epsilon", "delta"):
-            if (getattr(self, option) is not None) != (option in needed):
-                words = "needs" if option in needed else "has no"
-                raise ValueError(f"privacy = {self.privacy!r} {words} {option}")
-        return self
 
     def printed(self, dataset: str, organizations: int | str) -> Printed | None:
         """What the paper reports, if it does."""
@@ -145,29 +124,6 @@ class TableSpec(BaseModel):
     rows: list[RowSpec] = []
     part: str = ""
     """What of it is meant, where it is not the whole table."""
-
-    @model_validator(mode="after")
-    def _known_names(self) -> TableSpec:
-        """Methods, local models and options are such as the table can have."""
-        known_sets, kind = (DEEP_SETS, "deep") if self.deep else (DATASETS, "tabular")
-        check_names(f"{kind} data set", self.sets, known_sets)
-        check_names("protocol", self.protocols, (OFFICIAL,) if self.deep else PROTOCOLS)
-        names = [row.name for row in self.rows]
-        if len(set(names)) < len(names):
-            raise ValueError(f"rows have the same name: {', '.join(sorted(names))}")
-        check_names("row (glance)", self.glance if names else (), names)
-        for row in self.rows:
-            of = f"of {kind} tables (row {row.name!r})"
-            check_names(f"data set {of}", row.sets, known_sets)
-            check_names("row to choose among", row.choose_among, names)
-            check_names(f"method {of}", [row.method], DEEP_METHODS if self.deep else METHODS)
-            check_names(f"local model {of}", row.models, DEEP_MODELS if self.deep else MODELS)
-            if row.method == "gal" and not self.deep:
-                check_names(f"option {of}", row.options, OPTIONS)
-            protected = row.leak or row.privacy is not None
-            if protected and (self.deep or row.method != "gal"):
-                raise ValueError(f"row {row.name!r}: privacy and leak are for method gal in tabular tables")
-        return self
 
     @property
     def file_name(self) -> str:
@@ -249,7 +205,7 @@ def narrow(
         if here:
             kept_organizations.append(one)
             kept_sets = here if one == "most" else kept_sets
-    chosen = [*([table.part] if table.part else []), *map(str, organizations), *protocols, *sets]
+    chosen = [*map(str, organizations), *protocols, *sets]
     chosen += [f"{seeds} seeds"] if seeds is not None and seeds < 4 else []
     chosen += [f"from seed {first_seed}"] if first_seed else []
     part = table.model_copy(
@@ -284,7 +240,7 @@ def _by_size(value: BySize, organizations: int | str, default: int) -> int:
 
 
 def check_names(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Whether all are known; InvalidInputError, which pydantic takes, too."""
+    """Whether all are known."""
     names = list(known)
     unknown = [name for name in given if name not in names]
     if unknown:
@@ -296,53 +252,14 @@ def check_names(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 def read_tables(folder: Path = FOLDER) -> dict[str, TableSpec]:
     """All tables by name, in order."""
-    found = [_read_table(one, None) for one in folder.iterdir() if (one / "table.toml").exists()]
-    return {one.name: one for one in sorted(found, key=lambda one: one.order)}
-
-
-def read_own_tables(folder: Path, known: Mapping[str, TableSpec]) -> dict[str, TableSpec]:
-    """The tables we have and those of a user's folder; a folder without ``table.toml`` that is called as one
-    of ours adds its rows to it.
-    """
-    folders = [one for one in sorted(folder.glob("*")) if any(one.glob("*.toml"))]
-    if not folders:
-        raise InvalidInputError(
-            f"--rows {str(folder)!r} holds no tables: expected NAME/table.toml with rows beside it, or rows "
-            "for one of ours, as NAME/ROW.toml"
-        )
-    return {**known, **{one.name: _read_table(one, known.get(one.name)) for one in folders}}
-
-
-def _read_table(folder: Path, ours: TableSpec | None) -> TableSpec:
-    """A table with its rows; or one of ours with more rows."""
-    path = folder / "table.toml"
-    rows = [_read(RowSpec, one, {"name": one.stem}) for one in folder.glob("*.toml") if one != path]
-    rows.sort(key=lambda row: (row.order, row.name))
-    if path.exists() and ours is not None:
-        raise InvalidInputError(
-            f"{str(path)!r}: {folder.name} is one of our tables: give yours another name, or leave "
-            "table.toml out to add rows to ours"
-        )
-    if path.exists():
-        return _read(TableSpec, path, {"name": folder.name, "rows": rows})
-    if ours is None:
-        raise InvalidInputError(f"{str(folder)!r} has no table.toml, and there is no table {folder.name}")
-    added = {"rows": [*ours.rows, *rows], "part": folder.parent.resolve().name}
-    return _checked(TableSpec, folder, dict(ours) | added)
-
-
-def _read(kind: type[Spec], path: Path, known: Mapping[str, Any]) -> Spec:
-    try:
+    found = []
+    for path in folder.glob("*/table.toml"):
+        rows = [
+            RowSpec(name=one.stem, **tomllib.loads(one.read_text(encoding="utf-8")))
+            for one in path.parent.glob("*.toml")
+            if one != path
+        ]
+        rows.sort(key=lambda row: (row.order, row.name))
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInputError(f"{str(path)!r} is not a TOML file: {error}") from error
-    return _checked(kind, path, {**content, **known})
-
-
-def _checked(kind: type[Spec], path: Path, content: Mapping[str, Any]) -> Spec:
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InvalidInputError(f"{str(path)!r}: {place or 'content'}: {first['msg']}") from error
+        found.append(TableSpec(name=path.parent.name, rows=rows, **content))
+    return {one.name: one for one in sorted(found, key=lambda one: one.order)}

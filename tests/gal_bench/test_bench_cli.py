@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,27 +119,3 @@ def test_without_torch_deep_runs_are_refused_with_a_hint(
     result = bench("images", "--deep", "--results", str(tmp_path))
     assert isinstance(result.exception, MissingExtraError)
     assert "pip install 'gal-learn[deep]'" in str(result.exception)
-
-
-# --- rows and tables of one's own
-
-PAGE = Path(__file__).parents[2] / "docs/results/rerun.md"
-OWN = re.compile(r"<!-- own: (?P<path>[^ ]+) -->\n```toml\n(?P<text>.*?)```", re.DOTALL)
-OUTPUT = re.compile(r"<!-- own output -->\n```\n(?P<text>.*?)```", re.DOTALL)
-
-
-def test_the_worked_example_prints_what_its_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    for found in OWN.finditer(text):
-        Path(found["path"]).parent.mkdir(parents=True, exist_ok=True)
-        Path(found["path"]).write_text(found["text"])
-    done = bench("mine", "--rows", "rows", "--jobs", "1")
-    assert done.exit_code == 0, f"{done.exception}\n{done.output}"
-    said = OUTPUT.search(text)
-    assert said is not None
-    figures_said = re.findall(r"\d+\.\d \(\d+\.\d\)", said["text"])
-    assert len(figures_said) == 3
-    assert all(figure in done.stdout for figure in figures_said), done.stdout

@@ -1,15 +1,17 @@
-"""Tables and rows as files: ours have the paper's figures, wrong ones are refused with a reason."""
+"""Tables and rows as files have the paper's figures, and name what there is."""
 
 from __future__ import annotations
 
-import json
+from inspect import signature
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from gal.errors import InvalidInputError
-from gal_bench.specs import Printed, read_own_tables, read_tables
+from gal import GALRegressor
+from gal_bench.baselines import METHODS
+from gal_bench.cells import DEEP_METHODS, DEEP_MODELS, DEEP_SETS, OFFICIAL
+from gal_bench.data.datasets import DATASETS
+from gal_bench.data.splits import PROTOCOLS
+from gal_bench.runs.local_models import MODELS
+from gal_bench.specs import Printed, read_tables
 
 TABLES = read_tables()
 
@@ -42,95 +44,18 @@ def test_the_papers_figures_are_those_of_the_reference(reference: Path) -> None:
     assert checked == 8 * 20
 
 
-# --- rows and tables of one's own
-
-COLUMNS = {
-    "order": 9,
-    "title": "t",
-    "paper": "",
-    "sets": ["Wine"],
-    "organizations": [2],
-    "protocols": ["per seed"],
-}
-DEEP = {**COLUMNS, "deep": True, "sets": ["MNIST"], "protocols": ["official"]}
-ROW = {"order": 1, "label": "x"}
-
-
-def write(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in content.items()))
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({"method": "gla"}, "no method .* 'gla'"),
-        ({"models": ["Forest"]}, "no local model .* 'Forest'"),
-        ({"fast": True}, "fast"),
-        ({"paper.8.Wine": "high"}, "42.7"),
-        ({"method": "intermediate"}, "no method of tabular tables"),
-        ({"models": ["Network"]}, "no local model of tabular tables"),
-        ({"seeds": 0}, "seeds"),
-        ({"sets": ["Nowhere"]}, r"no data set of tabular tables \(row 'row'\) 'Nowhere'; there are"),
-        ({"choose_among": ["y"]}, "no row to choose among 'y'"),
-        ({"privacy": "noise"}, "no privacy mechanism 'noise'"),
-        ({"privacy": "noisy-labels"}, "needs epsilon"),
-        ({"privacy": "noisy-labels", "epsilon": 1, "delta": 1e-5}, "has no delta"),
-        ({"privacy": "paper-laplace", "method": "alone"}, "for method gal"),
-        ({"leak": True, "method": "joint"}, "for method gal"),
-    ],
-)
-def test_a_wrong_row_is_refused_with_its_place(row: dict[str, Any], said: str, tmp_path: Path) -> None:
-    write(tmp_path / "mine/table.toml", COLUMNS)
-    write(tmp_path / "mine/row.toml", ROW | row)
-    with pytest.raises(InvalidInputError, match=rf"mine/.*toml.*{said}"):
-        read_own_tables(tmp_path, {})
-
-
-@pytest.mark.parametrize(
-    ("table", "row", "said"),
-    [
-        ({}, {"models": ["Linear"]}, "no local model of deep tables"),
-        ({}, {"method": "late_sum"}, "no method of deep tables"),
-        ({}, {"leak": True}, "in tabular tables"),
-        ({"sets": ["Wine"]}, {}, "no deep data set 'Wine'"),
-        ({"protocols": ["per seed"]}, {}, "no protocol 'per seed'; there are: official"),
-        ({"glance": ["y"]}, {}, "'y'"),
-    ],
-)
-def test_a_wrong_deep_table_is_refused(
-    table: dict[str, Any], row: dict[str, Any], said: str, tmp_path: Path
-) -> None:
-    write(tmp_path / "mine/table.toml", DEEP | table)
-    write(tmp_path / "mine/row.toml", ROW | {"models": ["Network"]} | row)
-    with pytest.raises(InvalidInputError, match=said):
-        read_own_tables(tmp_path, {})
-
-
-def test_rows_for_a_table_of_ours_and_a_table_of_ones_own(tmp_path: Path) -> None:
-    write(tmp_path / "rates/equal.toml", {"order": 9, "label": "equal", "options.weights": "uniform"})
-    write(tmp_path / "mine/table.toml", COLUMNS)
-    write(tmp_path / "mine/gal.toml", ROW)
-    tables = read_own_tables(tmp_path, TABLES)
-    assert list(tables) == [*TABLES, "mine"]
-    assert tables["rates"].rows[-1].label == "equal"
-    assert tables["rates"].part == tmp_path.name  # its files are not those of our table
-    assert [row.name for row in tables["mine"].rows] == ["gal"]
-
-
-@pytest.mark.parametrize(
-    ("path", "content", "said"),
-    [
-        ("rates/searched.toml", 'order = 1\nlabel = "x"\n', "same name"),
-        ("rates/x.toml", 'order = 1\nlabel = "x"\n[options]\nrond = 3\n', "no option .* 'rond'"),
-        ("rates/x.toml", "order = [", "not a TOML file"),
-        ("rates/table.toml", "order = 1\n", "one of our tables"),
-        ("other/x.toml", 'order = 1\nlabel = "x"\n', "no table other"),
-        ("x.txt", "", "holds no tables"),
-    ],
-)
-def test_rows_that_do_not_fit(path: str, content: str, said: str, tmp_path: Path) -> None:
-    (tmp_path / path).parent.mkdir(exist_ok=True)
-    (tmp_path / path).write_text(content)
-    with pytest.raises(InvalidInputError, match=said):
-        read_own_tables(tmp_path, TABLES)
+def test_tables_and_rows_name_what_there_is() -> None:
+    options = set(signature(GALRegressor).parameters)
+    for table in TABLES.values():
+        names = {row.name for row in table.rows}
+        assert len(names) == len(table.rows)
+        assert {*table.glance} <= names
+        assert {*table.sets} <= {*(DEEP_SETS if table.deep else DATASETS)}
+        assert {*table.protocols} <= {OFFICIAL} if table.deep else {*PROTOCOLS}
+        for row in table.rows:
+            assert {*row.sets} <= {*table.sets}, row
+            assert {*row.choose_among} <= names, row
+            assert row.method in (DEEP_METHODS if table.deep else METHODS), row
+            assert {*row.models} <= {*(DEEP_MODELS if table.deep else MODELS)}, row
+            assert table.deep or row.method != "gal" or {*row.options} <= options, row
+            assert not (row.leak or row.privacy) or (row.method == "gal" and not table.deep), row

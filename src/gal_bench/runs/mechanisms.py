@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, Literal
+from typing import Any
 
-from gal.errors import InvalidInputError
 from gal.privacy.noise import SeededNoise
-from gal.privacy.registry import KINDS, kind_named, mechanism_named
+from gal.privacy.registry import kind_named, mechanism_named
 from gal_bench.cells import Cell
 from gal_bench.data.splits import Split
 
@@ -20,15 +19,6 @@ BOUNDS = {"Diabetes": (0.0, 400.0), "BostonHousing": (0.0, 60.0)}
 progression of diabetes; median prices in thousands of dollars, which the census cut at 50."""
 
 
-def named_needs() -> dict[str, tuple[str, ...]]:
-    """What a row may name, and which of epsilon and delta it must say."""
-    named = {NOISY_LABELS: kind_named(OF_CLASSES)} | KINDS
-    return {
-        name: tuple(option for option in ("epsilon", "delta") if option in kind.options(needed=True))
-        for name, kind in named.items()
-    }
-
-
 def public_of(split: Split) -> dict[str, Any]:
     """What everybody knows about the labels of the split's data set, their classes or bounds of numbers: as
     keywords of a mechanism, and of canaries.
@@ -36,11 +26,6 @@ def public_of(split: Split) -> dict[str, Any]:
     if split.classes:
         count = int(max(split.y_train.max(), split.y_test.max())) + 1
         return {"classes": list(range(count)), "lower": None, "upper": None}
-    if split.dataset not in BOUNDS:
-        raise InvalidInputError(
-            f"no public bounds of the labels of {split.dataset} are written down: with privacy, "
-            f"numbers are learned of {', '.join(BOUNDS)} only, classes of any data set"
-        )
     lower, upper = BOUNDS[split.dataset]
     return {"classes": None, "lower": lower, "upper": upper}
 
@@ -53,13 +38,10 @@ def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
     """
     if cell.privacy is None:
         return None
-    what: Literal["classes", "numbers"] = "classes" if split.classes else "numbers"
     name = cell.privacy
     if name == NOISY_LABELS:
         name = OF_CLASSES if split.classes else OF_NUMBERS
     kind = kind_named(name)
-    if what not in kind.suits:
-        raise InvalidInputError(f"{name} cannot protect the labels of {split.dataset}, which are {what}")
     source = SeededNoise(seeds_of(cell, f"{name} {fit}"))
     facts = {fact: value for fact, value in public_of(split).items() if fact in kind.options()}
     return mechanism_named(name, epsilon=cell.epsilon, delta=cell.delta, source=source, **facts)
