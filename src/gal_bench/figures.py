@@ -54,8 +54,8 @@ COLUMNS = (
 )
 LEAK_COLUMNS = (
     *("epsilon", "delta", "best attack", "canaries", "canaries guessed", "canaries low", "canaries high"),
-    *("canaries without message", "canaries guessed uninformed", "guarantee allows", "chance"),
-    *("equivalent epsilon", "rows guessed", "rows low", "rows high", "rows without message"),
+    *("canaries without message", "guarantee allows", "chance", "equivalent epsilon"),
+    *("rows guessed", "rows low", "rows high", "rows without message"),
 )
 """In CSV: shares are between 0 and 1, ends of intervals those of 95 %."""
 
@@ -71,8 +71,6 @@ class Leak:
     rows: Share
     """Ordinary ones."""
     rows_without: Share
-    uninformed: Share
-    """Of canaries: by the best attack that is given nothing but what an organization has."""
     classes: int
     """Between how many it guesses; 2 for numbers."""
     bound: float | None
@@ -122,18 +120,9 @@ def leak_of(outcomes: Sequence[Outcome]) -> Leak | None:
         return shares[name][0].value if shares[name][0].of else 0.0
 
     best = max(shares, key=guessed)  # of equal ones the first, which needs least
-    uninformed = max((name for name in shares if name not in found[0]["informed"]), key=guessed)
     canaries, canaries_without, rows, rows_without = shares[best]
-    return Leak(
-        best,
-        canaries,
-        canaries_without,
-        rows,
-        rows_without,
-        shares[uninformed][0],
-        classes=int(found[0]["classes"]),
-        bound=found[0]["bound"],
-    )
+    classes, bound = int(found[0]["classes"]), found[0]["bound"]
+    return Leak(best, canaries, canaries_without, rows, rows_without, classes=classes, bound=bound)
 
 
 @dataclass(frozen=True)
@@ -258,7 +247,6 @@ def _leak_values(figure: Figure) -> list[Any]:
     return [
         *(*stated, leak.attack, leak.canaries.of),
         *map(_short, (leak.canaries.value, *leak.canaries.interval(), leak.canaries_without.value)),
-        _short(leak.uninformed.value),
         "" if leak.bound is None else _short(leak.bound),
         _short(1 / leak.classes),
         "" if math.isinf(epsilon) else _short(epsilon),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gal_bench.cells import OFFICIAL
-from gal_bench.figures import Figure, every_figure, figures_of, leak_of, mean_of, percent, who
+from gal_bench.figures import Figure, every_figure, figures_of, leak_of, mean_of, who
 from gal_bench.runner import Run
 from gal_bench.specs import TOGETHER, RowSpec
 
@@ -192,8 +192,6 @@ def _leaks(run: Run) -> Iterator[TableFinding]:
                 f"Protocol *{protocol}*, {row.label}: the best attack guesses {leak.canaries} of "
                 f"{leak.canaries.of} canaries"
             )
-            if leak.uninformed.right < leak.canaries.right:
-                words += f" ({percent(leak.uninformed)} without knowing the label holder's outputs)"
             words += f", the guarantee allows {leak.allowed}" if leak.allowed else ", nothing is guaranteed"
             name = f"canaries guessed, {row.label}, {protocol}"
             yield TableFinding(name, leak.canaries.value, f"{words}{_left(run, row, protocol)}.")

@@ -21,9 +21,8 @@ from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.data.datasets import Dataset, load
 from gal_bench.data.splits import Split, paper, per_seed, split_by_name
 from gal_bench.runs.disturbances import DisturbedModel, half
-from gal_bench.runs.leak_cells import measured_leak
+from gal_bench.runs.leaks import measured_leak, mechanism_of
 from gal_bench.runs.local_models import losses_of_halves, models_by_name
-from gal_bench.runs.mechanisms import mechanism_of
 from gal_bench.runs.scoring import frequencies, quality, rounds_of, score, validation_loss
 
 

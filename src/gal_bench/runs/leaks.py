@@ -1,10 +1,18 @@
-"""What protects the labels in a table: mechanisms by name, with what is public about each data set."""
+"""Privacy in a table: what protects the labels, and what a cell's messages give away.
+
+The table's own score comes from a fit without canaries, whose labels are all true. A second fit on the same
+rows, with canaries among the labels, is attacked.
+"""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from gal.privacy.leakage import AttackResult, Transcript, measure_leakage, plant_canaries
 from gal.privacy.noise import SeededNoise
 from gal.privacy.registry import kind_named, mechanism_named
 from gal_bench.cells import Cell
@@ -52,3 +60,51 @@ def seeds_of(cell: Cell, what: str) -> list[int]:
     number of organizations and seed.
     """
     return [cell.seed, zlib.crc32(f"{cell.dataset} {cell.organizations} {what}".encode())]
+
+
+CANARIES = 0.2
+"""Of the training rows."""
+
+
+def measured_leak(cell: Cell, split: Split, make: Callable[..., Any]) -> dict[str, Any]:
+    """What the leak meter found, as plain values; ``make`` makes the cell's
+    estimator with further options.
+    """
+    public, fit = public_of(split), f"canaries {cell.privacy} {cell.epsilon}"
+    rng = np.random.default_rng(seeds_of(cell, fit))
+    y, mask = plant_canaries(split.y_train, rng, fraction=CANARIES, **public)
+    transcript = Transcript()
+    privacy = mechanism_of(cell, split, fit)
+    model = make(privacy=privacy, on_message=transcript).fit(split.X_train, y)
+    own, *others = split.organizations
+    report = measure_leakage(
+        transcript,
+        y,
+        roles=model.task_rows_,
+        label_holder=own,
+        privacy=privacy,
+        classes=public["classes"],
+        canaries=mask,
+        views={name: split.X_train[list(split.organizations[name])] for name in others},
+        features=False,
+        seed=cell.seed,
+    )
+    # Counts, so that several seeds can be added up; attacks that use no message are left out.
+    return {
+        "classes": report.classes,
+        "bound": report.bound,
+        "attacks": {one.name: _counts(one) for one in report.attacks if one.message},
+    }
+
+
+def _counts(attack: AttackResult) -> dict[str, list[int]]:
+    """Right guesses and all guesses: of canaries and of ordinary rows, with and
+    without the row's own message.
+    """
+    shares = {
+        "canaries": attack.canaries,
+        "canaries without": attack.canaries_without,
+        "rows": attack.ordinary,
+        "rows without": attack.ordinary_without,
+    }
+    return {name: [share.right, share.of] for name, share in shares.items()}
