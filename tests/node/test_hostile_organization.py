@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -197,27 +196,6 @@ def test_words_of_a_refusal_are_no_commands_for_a_terminal(net: Network) -> None
     said = ensemble.rounds[0].left_out["mallory"]
     assert "all is well" in said
     assert said.isprintable()
-
-
-def test_who_comes_late_with_lies_does_not_stop_the_others(net: Network) -> None:
-    """It connects after the first round, and means other rows: named once, and the rounds go on."""
-    terms = net.invite("late", net.lab, net.mallory)
-    told: list[Mapping[str, Any]] = []
-    with ExitStack() as stack:
-
-        def on_event(event: Mapping[str, Any]) -> None:
-            told.append(event)
-            if event["event"] == "round" and event["round"] == 1:
-                stack.enter_context(assisting(net, terms, only("begun", rows=NOBODY)))
-                here = net.nodes["clinic"].assistants
-                eventually(lambda: "mallory" in here.present(terms.task), "mallory is there")
-
-        ensemble = net.learn(
-            "late", patience=Patience(join=patient(1.0), deadline=patient(30.0)), on_event=on_event
-        )
-        eventually(lambda: any(one["event"] == "refused" for one in told), "it is named")
-    alone = net.in_process("clinic", "lab")
-    assert [one.rate for one in ensemble.rounds] == [one.rate for one in alone.rounds]
 
 
 def test_only_the_first_answer_counts(net: Network) -> None:

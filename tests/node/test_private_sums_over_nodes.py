@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -12,7 +11,6 @@ import pandas as pd
 import pytest
 
 from gal import GALClassifier
-from gal.errors import LearningInterruptedError
 from gal.models import LinearModel
 from gal.node.store.state import TaskRecord
 from gal.privacy import RandomisedResponse
@@ -161,29 +159,6 @@ def test_the_same_as_in_one_process_in_bulk_and_row_by_row_and_paid_once(
     for place in (0, 7):
         assert predicted(net, "first", rows.iloc[[place]]) == [first.said[place]]
     assert [(one.n_rows, one.most) for one in charged(net, "first")] == [(N, 1)]
-
-
-def test_what_resumes_sends_the_same_and_draws_once(net: Network, in_one_process: tuple[Any, Any]) -> None:
-    net.invite("parts", **OPTIONS, seed=4, privacy=RESPONSE, secrecy="sums")
-    noise, stopping = Noisy(), threading.Event()
-    net.holder.guard.noise = lambda: noise
-
-    def stop(event: Any) -> None:
-        if event["event"] == "round" and event["round"] == 1:
-            stopping.set()
-
-    with pytest.raises(LearningInterruptedError):
-        net.learn("parts", stopping=stopping, on_event=stop)
-    net.stop("clinic")
-    net.start("clinic")
-    net.holder.guard.noise = lambda: noise
-    net.learn("parts")
-    assert noise.drawn == [N]
-    model, columns = in_one_process
-    record = net.nodes["clinic"].state.find_task("parts")
-    assert exact(net.ensemble(record)) == exact(model.ensemble_)
-    said = predicted(net, "parts", net.tables["clinic"])
-    np.testing.assert_allclose(said, model.predict_proba(columns)[:, 1], atol=GRID)
 
 
 @pytest.mark.parametrize(("privacy", "times"), [(RESPONSE, 1), (COLUMNS, 2)], ids=["labels", "columns"])

@@ -45,7 +45,6 @@ def outputs(found: dict[str, Any]) -> list[float]:
 
 
 def test_the_same_as_in_one_process_and_nobodys_answer_comes(network: Network) -> None:
-    """That her whole memory and disk hold no single answer either is seen in ``test_sums_in_memory.py``."""
     record = network.invite("risk", secrecy="sums", **OPTIONS)
     facts = network.learn("risk")
     found = predicted(network, network.tables["clinic"][[ROW_ID]])

@@ -156,12 +156,7 @@ class Step:
         self.version.task = make_task(labels, list(DIGEST), chosen, label_holder="clinic", seed=3)
         self.version.labels = labels
         self.shared = {name: SharedRows(np.ones(ROWS, dtype=np.bool_), one) for name, one in DIGEST.items()}
-        self.late = 0
-        self.refused: dict[str, str] = {}
         self.rounds = Rounds(self.version, cast(Any, self))
-
-    def begin_late(self) -> None:
-        self.late += 1
 
     def fit(self, round: int = 1, names: Sequence[str] = tuple(DIGEST)) -> FitRequest:
         residual = np.linspace(-1, 1, ROWS, dtype=np.float32).reshape(-1, 1)

@@ -139,9 +139,7 @@ def describe_event(event: Mapping[str, Any]) -> str:
         return f"{event['n_rows']:,} of {event['of']:,} rows are known to all, and are learned from"
     if kind == "absent":
         away = escape(", ".join(event["organizations"]))
-        return f"[yellow]not there, joins when it comes: {away}[/] (gal join and gal serve, there)"
-    if kind == "refused":
-        return f"[yellow]{escape(event['organization'])} does not take part: {escape(event['why'])}[/]"
+        return f"[yellow]not there, and not in this version: {away}[/] (gal join and gal serve, there)"
     if kind == "privacy":
         from gal.node.holder.labels.label_privacy import in_words
 

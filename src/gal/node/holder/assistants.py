@@ -328,24 +328,19 @@ def _refusal(message: Message, code: str, why: str) -> Encoded:
 
 
 def _checked_tasks(state: State, peer: str, message: Message) -> tuple[dict[str, bool], dict[str, str]]:
-    """The tasks that an organization joins, and whether its model moves; by code, why not others."""
-    joined: dict[str, bool] = {}
-    refused: dict[str, list[str]] = {}
+    """The tasks that an organization joins, and whether its model moves; by code, why not another one."""
+    joined, refused = dict[str, bool](), dict[str, str]()
     own = {task.id: task for task in state.tasks("label holder")}
     for one in message.fields["tasks"]:
         task = own.get(one["task"])
         status = None if task is None else state.members(task.id).get(peer)
         if task is None or status is None:
-            refused.setdefault("not-invited", []).append(f"{peer} is not invited to the task {one['task']}")
+            refused.setdefault("not-invited", f"{peer} is not invited to the task {one['task']}")
         elif task.terms.digest != one["terms"]:
             why = f"{peer} joined older terms of {task.name!r}: join the newest invitation"
-            refused.setdefault("other-terms", []).append(why)
+            refused.setdefault("other-terms", why)
         elif status.startswith("left"):
-            why = f"{peer} has left {task.name!r}: it has to be invited again"
-            refused.setdefault("left", []).append(why)
+            refused.setdefault("left", f"{peer} has left {task.name!r}: it has to be invited again")
         else:
             joined[task.id] = one["moving"]
-    more = {
-        code: f" (and so for {len(all_of) - 1} more tasks)" for code, all_of in refused.items() if all_of[1:]
-    }
-    return joined, {code: all_of[0] + more.get(code, "") for code, all_of in refused.items()}
+    return joined, refused

@@ -35,7 +35,7 @@ def step(tmp_path: Path) -> Iterator[Step]:
 def test_everybody_is_asked_once_and_nobody_is_waited_for(step: Step) -> None:
     assert step.means(1, [step.fit()]) == [{"clinic": 1.0, "lab": 2.0, "ward": 3.0}]
     assert sorted(step.node.asked) == [("clinic", "1.0"), ("lab", "1.0"), ("ward", "1.0")]
-    assert (step.events, step.node.open, step.version.absent, step.late) == ([], [], set(), 1)
+    assert (step.events, step.node.open, step.version.absent) == ([], [], set())
     assert {one.file for one in step.stored().values()} == {f"reply-1-0-{name}.arrow" for name in DIGEST}
 
 

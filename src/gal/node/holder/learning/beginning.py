@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from gal.errors import AlignmentError, NodeError, TaskError
+from gal.errors import AlignmentError, TaskError
 from gal.node.agreement.requests import role_arrays
 from gal.node.holder.learning.gathering import OpenVersion
 from gal.node.holder.shared_rows import Asking, SharedRows, shared_positions
@@ -22,25 +21,16 @@ AGAIN = 0.2
 """Seconds before somebody who did not answer is asked again."""
 
 BEGIN = 0
-"""The step in which organizations say which rows they know; it is never closed, because some come later."""
+"""The step in which organizations say which rows they know; never closed: what resumes asks the others."""
 
 
 class Beginning:
-    """Agrees with organizations on the rows of a version: with most before the first round."""
+    """Agrees with organizations on the rows of a version: before the first round."""
 
     def __init__(self, version: OpenVersion) -> None:
         self._version = version
         self.shared: dict[str, SharedRows] = {}
         """By organization: the rows that it knows."""
-        self.refused: dict[str, str] = {}
-        """Who came after the first round and refused to begin, and why."""
-        self._late: set[str] = set()
-        """Who came after the first round, and is asked which rows it knows."""
-        self._over = threading.Event()
-
-    def close(self) -> None:
-        """Whoever comes now is too late for this version."""
-        self._over.set()
 
     def begin(self) -> None:
         """Agree with everybody who is there; wait for the others, unless that was done in vain before."""
@@ -57,7 +47,7 @@ class Beginning:
             version.check_stopping()
             # Who did not answer, such as one that was killed meanwhile, is asked again while there is time.
             if here := [name for name in missing if name in version.present()]:
-                self._begin_now(here)
+                self._ask(here)
             missing = self._missing()
             if time.monotonic() >= until or not set(missing) - version.absent:
                 break
@@ -66,25 +56,6 @@ class Beginning:
         version.check_quorum(len(self.shared), missing)
         if missing:
             version.report("absent", organizations=missing)
-
-    def begin_late(self) -> None:
-        """Ask who came while rounds go on: they do not wait for it, nor end because of it."""
-        here = self._version.present()
-        for name in self._missing():
-            if name in here and name not in self._late:
-                self._late.add(name)
-                threading.Thread(target=self._begin_one_late, args=(name,), daemon=True).start()
-
-    def _begin_one_late(self, name: str) -> None:
-        try:
-            refused = self._ask([name]).get(name)
-        except NodeError as error:
-            refused = str(error)
-        if refused is None and name not in self.shared:
-            self._late.discard(name)  # it did not answer: it is asked again when it is there
-        elif refused is not None:
-            self.refused[name] = refused
-            self._version.report("refused", organization=name, why=refused)
 
     def _missing(self) -> list[str]:
         return [name for name in self._version.others if name not in self.shared]
@@ -109,37 +80,31 @@ class Beginning:
 
     # Asking
 
-    def _begin_now(self, names: Sequence[str]) -> None:
-        """Before the first round: one that refuses must be sorted out by people."""
-        task = self._version.record.name
+    def _ask(self, names: Sequence[str]) -> None:
+        """Ask these organizations which rows they know; one that refuses must be sorted out by people."""
+        version, assistants, task = self._version, self._version.node.assistants, self._version.record.name
+        seconds = version.patience.deadline
         without = f"or go on without it: gal invite {task} NAME --withdraw"
         try:
-            refused = self._ask(names)
+            askings = {name: asking for name in names if (asking := self._asking(name, seconds)) is not None}
+            encoded = {name: self._message(name, asking) for name, asking in askings.items()}
+            pendings = {name: assistants.post(name, one) for name, one in encoded.items()}
+            version.report_waiting("to find the shared rows", list(pendings), seconds)
+            try:
+                version.wait(lambda: all(one.done.is_set() for one in pendings.values()), seconds)
+            finally:
+                assistants.give_up(pendings.values())
+            refused = {}
+            for name, pending in pendings.items():
+                if pending.answer is not None and (why := pending.refusal("begun", seconds)):
+                    refused[name] = why
+                elif pending.answer is not None:
+                    self._keep(name, askings[name], encoded[name], pending.answer)
         except AlignmentError as error:
             raise AlignmentError(f"{error} Then gal learn {task}, {without}") from error
         if refused:
             said = "; ".join(f"{name} {why}" for name, why in refused.items())
             raise TaskError(f"{said}. Sort it out and gal learn {task}, {without}")
-
-    def _ask(self, names: Sequence[str]) -> dict[str, str]:
-        """Ask these organizations which rows they know; who refuses, and why."""
-        version, assistants = self._version, self._version.node.assistants
-        seconds = version.patience.deadline
-        askings = {name: asking for name in names if (asking := self._asking(name, seconds)) is not None}
-        encoded = {name: self._message(name, asking) for name, asking in askings.items()}
-        pendings = {name: assistants.post(name, one) for name, one in encoded.items()}
-        version.report_waiting("to find the shared rows", list(pendings), seconds)
-        try:
-            version.wait(lambda: all(one.done.is_set() for one in pendings.values()), seconds)
-        finally:
-            assistants.give_up(pendings.values())
-        refused = {}
-        for name, pending in pendings.items():
-            if pending.answer is not None and (why := pending.refusal("begun", seconds)):
-                refused[name] = why
-            elif pending.answer is not None:
-                self._keep(name, askings[name], encoded[name], pending.answer)
-        return refused
 
     def _asking(self, name: str, seconds: float) -> Asking | None:
         """Which rows an organization is asked about: all, or those of a private set intersection."""
@@ -152,8 +117,7 @@ class Beginning:
         if positions is not None and len(positions) == 0:
             raise AlignmentError(
                 f"{name} knows none of your {len(ids)} rows: it cannot help. Check that row_id names the "
-                "same kind of id at both, written in the same way, or go on without: "
-                f"gal invite {task.name} {name} --withdraw"
+                "same kind of id at both, written in the same way."
             )
         return None if positions is None else Asking(positions)
 
@@ -178,8 +142,6 @@ class Beginning:
 
     def _keep(self, name: str, asking: Asking, encoded: Encoded, begun: Encoded | Received) -> None:
         """Check that both mean the same rows in the same order, and remember which."""
-        if self._over.is_set():  # it came too late for this version
-            return
         version = self._version
         shared = asking.shared(begun.message, name, version.task.rows)
         asking.check(begun.message, encoded.message, name, version.terms.alignment)

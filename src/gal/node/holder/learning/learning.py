@@ -162,7 +162,6 @@ class Learning:
         try:
             ensemble = _driven(learn(self._version.task, on_round=self._report_round), ask)
         finally:
-            self._beginning.close()
             rounds.close()
         return rounds.concluded(ensemble)
 

@@ -38,7 +38,7 @@ class Rounds:
     """Carries steps, which are lists of requests, to the organizations of a version."""
 
     def __init__(self, version: OpenVersion, beginning: Beginning) -> None:
-        self._version, self._beginning = version, beginning
+        self._version = version
         summed = version.terms.secrecy == "sums"
         self._sums = SummedRounds.begun(version, beginning) if summed else None
         self._shared = beginning.shared if self._sums is None else self._sums.shared
@@ -76,11 +76,7 @@ class Rounds:
     def _ask(self, step: int, requests: Sequence[Request]) -> None:
         """Ask everybody who has not yet answered, wait, and close the step."""
         version, assistants = self._version, self._version.node.assistants
-        if self._sums is not None:
-            names = {version.own_name, SUM}
-        else:
-            self._beginning.begin_late()
-            names = set(self._shared) & {version.own_name, *version.others}
+        names = set(self._shared) & {version.own_name, SUM, *version.others}
         stored = {(one.place, one.organization): one for one in version.replies.of(step)}
         own: list[Future[None]] = []
         pendings: dict[tuple[int, str], Pending] = {}
@@ -182,8 +178,7 @@ class Rounds:
         if status != "invited":
             return f"has {status}"
         if name not in self._shared:
-            refused = self._beginning.refused.get(name)
-            return self._version.why_away(name) if refused is None else f"did not begin: {refused}"
+            return "was not there when this version began"
         if name in self._version.declining():
             return "is connected and takes part no more"
         return f"did not answer within {self._version.patience.deadline:g} s"
