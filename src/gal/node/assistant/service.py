@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gal.clock import utc_now
@@ -20,14 +21,14 @@ from gal.errors import RefusedError
 from gal.models.registry import stays_put
 from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
-from gal.node.assistant.fitting import Fitting
 from gal.node.assistant.prediction_checks import PredictionChecks
 from gal.node.assistant.request_checks import RequestChecks, agreed_version
 from gal.node.assistant.sum_answers import SumAnswers
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.activity import Activity
 from gal.node.journal.logs import Log
-from gal.node.store.state import State, TaskRecord
+from gal.node.store.files import map_file, read_whole
+from gal.node.store.state import Answer, State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, Status
 from gal.node.work.answer_noise import keys_of
 from gal.node.work.erasing import drop_needless
@@ -64,9 +65,7 @@ class Service:
         self._predictions = PredictionChecks(configuration, state, clock)
         self.guard = AnswerGuard(configuration, ledger, log)
         self._moves: bool | None = None
-        self._fitting = Fitting(configuration.name, state, worker, self._checks, self.guard, log)
         self._sums = SumAnswers(configuration, state, log)
-        """What the operator has heard of data that differ from what a version learned from."""
         # One request of a task at a time: what comes twice finds the first one's answer.
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -74,7 +73,12 @@ class Service:
         """The answer to a request, ready to be sent; RefusedError where it may not be asked, WorkFailedError
         where computing fails.
         """
-        kind, handlers = asked.message.kind, {**self._handlers, **self._sums.handlers}
+        kind = asked.message.kind
+        handlers = {
+            **{"begin": self._begin, "blind": self._intersect, "fit": self._fit, "revisit": self._revisit},
+            **{"predict": self._predict, "total": self._total, "end": self._end},
+            **self._sums.handlers,
+        }
         if kind not in handlers:
             raise RefusedError("not-a-request", f"{kind} is nothing that can be asked")
         task = self._checks.task(asked)
@@ -86,16 +90,6 @@ class Service:
         round = int(asked.message.fields.get("round") or 0)
         with self._locks[task.id], self.activity.computing(kind, asked.peer, task.name, round):
             return handlers[kind](asked, task)
-
-    @property
-    def _handlers(self) -> dict[str, Callable[[IncomingRequest, TaskRecord], Encoded]]:
-        handlers = {
-            "begin": self._begin,
-            "blind": self._intersect,
-            "fit": self._fit,
-            "revisit": self._revisit,
-        }
-        return handlers | {"predict": self._predict, "total": self._total, "end": self._end}
 
     # Beginning
 
@@ -146,11 +140,52 @@ class Service:
 
     def _fit(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
         """The fitted values; where they leave as sums, only that they are there."""
-        if asked.own or task.terms.secrecy == "none":
-            return self._fitting.fit(asked, task)
-        self._sums.check_fit(task, self.moves())
-        fitted = self._fitting.fit(asked, task)
-        return self._sums.keep_fit(asked, lambda: fitted.message.arrays["fitted"])
+        summed = task.terms.secrecy == "sums" and not asked.own
+        if summed:
+            self._sums.check_fit(task, self.moves())
+        fitted = self._fitted(asked, task)
+        return self._sums.keep_fit(asked, lambda: fitted.message.arrays["fitted"]) if summed else fitted
+
+    def _fitted(self, asked: IncomingRequest, task: TaskRecord) -> Encoded:
+        """The fitted values of a round: stored ones where it was answered before, or computed and kept."""
+        fields, number = asked.message.fields, asked.message.version
+        version, folder = self._checks.version(asked, task, "begun"), self.state.folder(task.id, number)
+        part = -1 if fields["part"] is None else fields["part"]
+        key = track, round, _ = fields["track"], fields["round"], part
+        known = self.state.answer(task.id, number, *key)
+        if known is not None:
+            stored = _stored(asked, task, known, folder)
+            if stored is not None:
+                return stored
+            self.state.drop_answer(task.id, number, known)
+        self._checks.current(asked, task)
+        self._checks.fit(asked, version)
+        answer = f"answer-{track}-{round}-{part}.arrow"
+        model = None if part >= 0 else f"model-{track}-{round}.gal"
+        noise = self.guard.noise_on(asked)
+        # Where only the model was lost, what was drawn for the answer stays: it is not paid for twice.
+        kept = "" if known is None or noise is None else known.answer_digest
+        drawn = kept if kept and read_whole(folder / answer, kept) is not None else None
+        if noise is not None and drawn is None:
+            self.guard.charge_version(asked.peer, task, folder, version.keys)
+        earlier = self.state.answers(task.id, number, "track = ? AND part = -1 AND round < ?", (track, round))
+        last = earlier[-1] if earlier else None
+        previous = None if last is None or last.model is None else (last.model, last.model_digest)
+        how = {"folder": folder, "answer": answer if drawn is None else None, "model": model}
+        more = {"previous": previous, "own": asked.own, "noise": noise, "known": asked.digest}
+        result, _ = self.worker("fit", asked.data, **how, **more)
+        digest = result["answer_digest"] if drawn is None else drawn
+        record = Answer(*key, asked.digest, answer, digest, model, result["model_digest"])
+        self.state.put_answer(task.id, number, record, moving=result["moving"])
+        if result["moving"] and model is not None and previous is not None:
+            (folder / previous[0]).unlink(missing_ok=True)  # this round's model has all that it knew
+        about = {"version": number, "round": round, "track": track, "part": part}
+        self.log.info("fitted", peer=asked.peer, task=task.name, **about, seconds=result["seconds"])
+        try:
+            return restore(map_file(folder / answer), digest)
+        except OSError as error:
+            why = f"{self.configuration.name} could not read back what it had stored"
+            raise RefusedError("disk", why) from error
 
     def _models(self, asked: IncomingRequest, task: TaskRecord) -> list[tuple[str, str]]:
         """Files and digests of the models that a prediction needs."""
@@ -246,3 +281,15 @@ def _said_of(asked: IncomingRequest, found: PredictedRows) -> Message:
     """What was computed for a request, as the message that answers it."""
     arrays = {"known": found.known, "values": found.values}
     return asked.reply("predicted", {"rows": found.order}, arrays)
+
+
+def _stored(asked: IncomingRequest, task: TaskRecord, known: Answer, folder: Path) -> Encoded | None:
+    """The stored answer to a fit; None where its file was lost, and it has to be computed again."""
+    if known.request != asked.digest:
+        raise RefusedError(
+            "already-answered",
+            f"round {known.round} of {task.name!r} was answered for another residual: it is answered once",
+        )
+    data = read_whole(folder / known.answer, known.answer_digest)
+    model = known.model is None or read_whole(folder / known.model, known.model_digest or "") is not None
+    return restore(data, known.answer_digest) if data is not None and model else None
