@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from gal.node.config.configuration import read_configuration
 from gal.node.runtime.control import ask_node, running_node
 from gal.node.store.audit import AuditLog, check_head
 from gal.node.store.state import State
-from gal.node.web.node_facts import task_facts
+from gal.node.web.node_facts import audit_entries, task_facts
 from gal.transport import load_identity
 
 
@@ -57,21 +56,13 @@ def audit_facts(
     """Entries of the audit log, a summary, and the result of verifying the whole chain."""
     read_configuration(home)
     check_head(head)
-    with closing(State(home)) as state:
-        ids = {one.id for one in state.tasks()}
-        known = task if task is None or task in ids else state.find_task(task).id
-    with AuditLog(home / "state.sqlite") as log:
+    with closing(State(home)) as state, AuditLog(home / "state.sqlite") as log:
         verified = log.verify(expected_head=head)
-        entries = log.entries(task=known, peer=peer, limit=limit)
-        if peer is not None and not entries:
-            named = sorted({one.peer for one in log.entries(task=known)} - {""})
+        found = audit_entries(state, log, task, peer, limit)
+        if peer is not None and not found["entries"]:
+            named = sorted({one["peer"] for one in found["summary"]} - {""})
             raise InvalidInputError(
                 f"no entry of the audit log is about {peer!r}; there are entries about: "
                 f"{', '.join(named) or 'nobody'}"
             )
-        return {
-            "n": verified.n,
-            "head": verified.head,
-            "summary": [asdict(total) for total in log.summary()],
-            "entries": [asdict(entry) for entry in entries],
-        }
+        return {"n": verified.n, "head": verified.head} | found
