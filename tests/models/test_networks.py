@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -173,56 +172,4 @@ def test_what_does_not_fit_is_named(body: Any, kind: str, message: str) -> None:
         count_features(make_body(body, KINDS[kind]), KINDS[kind])
 
 
-def test_a_network_of_ones_own_must_be_one() -> None:
-    with pytest.raises(InvalidOptionError, match=r"must be an nn.Module, got int"):
-        make_network(lambda inputs, n_outputs: 3, KINDS["table"], 2)
-    asked: list[Any] = []
-
-    def network(inputs: Inputs, n_outputs: int) -> Any:
-        asked.append((inputs, n_outputs))
-        return nn.Linear(3, n_outputs)
-
-    assert make_network(network, KINDS["table"], 2).out_features == 2
-    assert asked == [(KINDS["table"], 2)]
-
-
 # --- counting features
-
-
-@pytest.mark.parametrize("shape", [(1, 8, 8), (4,)])
-def test_a_body_must_return_one_row_of_features_per_row(shape: tuple[int, ...]) -> None:
-    inputs = Inputs("other", shape)
-    flat_all = partial(torch.flatten, start_dim=0)
-    for wrong in (nn.Unflatten(1, (1, shape[0])), _Function(flat_all)):
-        with pytest.raises(InvalidOptionError, match=r"features of shape \(rows, features\), got"):
-            count_features(wrong, inputs)
-
-
-class _Function(nn.Module):  # type: ignore[misc]
-    """A function as a body."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Any) -> Any:
-        return self.function(*inputs)
-
-
-@pytest.mark.parametrize("body", [mlp_body, lstm_body])
-def test_a_body_is_no_network(body: Any) -> None:
-    """Its second argument must not be taken for the number of outputs."""
-    with pytest.raises(InvalidOptionError, match="is it meant for SharedBodyModel"):
-        make_network(body, Inputs("table", (3,)), 2)
-    with pytest.raises(InvalidOptionError, match="is it meant for TorchModel"):
-        make_body(lambda inputs, n_outputs: nn.Linear(3, n_outputs), Inputs("table", (3,)))  # type: ignore[arg-type, misc]
-
-
-def test_networks_that_cannot_be_trained_are_named() -> None:
-    inputs = Inputs("table", (3,))
-    with pytest.raises(InvalidOptionError, match="got a network: every round needs a fresh one"):
-        make_network(nn.Linear(3, 2), inputs, 2)
-    with pytest.raises(InvalidOptionError, match="no parameters"):
-        make_network(lambda inputs, n_outputs: nn.Flatten(), inputs, 3)
-    with pytest.raises(InvalidOptionError, match="must return one tensor, got tuple"):
-        make_network(lambda inputs, n_outputs: nn.LSTM(3, n_outputs), inputs, 3)

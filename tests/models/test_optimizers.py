@@ -79,22 +79,6 @@ def test_adam_is_that_of_torch(decay: float) -> None:
         assert_close(one, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "make", [lambda p: Momentum(p, momentum=0.9, decay=0.01, nesterov=True), lambda p: Adam(p, decay=0.0)]
-)
-def test_after_a_reset_it_starts_anew(make: Any) -> None:
-    mine = parameters()
-    start = [one.detach().clone() for one in mine]
-    optimizer = make(mine)
-    first = run(optimizer.step, mine)
-    with torch.no_grad():
-        for one, value in zip(mine, start, strict=True):
-            one.copy_(value)
-    optimizer.reset()
-    for one, again in zip(first, run(optimizer.step, mine), strict=True):
-        assert torch.equal(one, again)
-
-
 def test_torchs_compiler_is_not_imported() -> None:
     code = (
         "import sys, numpy as np; from gal.models.deep import TorchModel; X = np.zeros((9, 1, 8, 8)); "

@@ -40,27 +40,6 @@ def codes(n: int = 6) -> Sequences:
 # --- kinds
 
 
-def test_gaps_are_for_sequences_only() -> None:
-    values = stays().values.copy()
-    values[0, 0, 0] = np.nan
-    assert bool(torch.isnan(there(Sequences(values, stays().lengths)).tensors[0]).any())
-    with pytest.raises(InvalidInputError, match=r"2 values are NaN or infinite, .* fill them in"):
-        there([[1.0, np.nan], [np.inf, 2.0]])
-
-
-@pytest.mark.parametrize(
-    ("view", "message"),
-    [
-        (np.zeros(4), r"rows \(n, \.\.\.\), got shape \(4,\)"),
-        ([["a", "b"]], r"a network needs numbers: could not convert"),
-        (Sequences(np.array([[0, -1]]), np.array([2])), r"codes must be 0 or more"),
-    ],
-)
-def test_what_no_network_can_take_is_refused(view: Any, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        there(view)
-
-
 def test_new_rows_must_be_like_those_that_were_learned_from() -> None:
     learned = there(pictures()).inputs
     assert there(pictures(2), learned).inputs is learned

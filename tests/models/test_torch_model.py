@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
-from gal.models import iter_local_model_checks, with_local_loss
+from gal.models import iter_local_model_checks
 from gal.models.deep import ShiftAndFlip, TorchModel, cnn_body, lstm_body, mlp_body
 from gal.models.deep.networks import Body, WithHead, count_features
 from gal.models.deep.training import Trainer
@@ -123,17 +123,6 @@ def test_an_easy_target_is_learned(kind: str) -> None:
     assert said.dtype == np.float32
     assert np.mean((said - y) ** 2) < 0.25 * np.var(y)
     assert fitted.inputs_.kind == kind
-
-
-@pytest.mark.parametrize("kind", EASY)
-def test_outputs_have_the_shape_of_the_residual(kind: str) -> None:
-    make, network, _ = EASY[kind]
-    X, y = make(20)
-    for residual in (y, y[:, None], np.column_stack([y, -y, y])):
-        fitted = model(SMALL[network], epochs=1).fit(X, residual)
-        assert fitted.predict(X).shape == residual.shape
-        assert fitted.predict(X[:7]).shape == (7, *residual.shape[1:])
-        np.testing.assert_allclose(fitted.predict(X[:7]), fitted.predict(X)[:7], rtol=1e-4, atol=1e-5)
 
 
 def test_images_are_learned_from_changed_copies() -> None:
@@ -251,14 +240,6 @@ def test_a_network_with_other_outputs_is_refused(network: Any, n_outputs: int) -
         model(network).fit(X, np.column_stack([y] * n_outputs))
 
 
-def test_a_local_loss_is_set_from_outside() -> None:
-    given = model()
-    other = with_local_loss(given, "l1")
-    assert (given.local_loss, other.local_loss, type(other)) == ("l2", "l1", TorchModel)
-    X, y = table()
-    assert not np.array_equal(other.fit(X, y).predict(X), given.fit(X, y).predict(X))
-
-
 # --- seeds
 
 
@@ -321,12 +302,6 @@ def test_labels_of_rows_without_weight_do_not_matter() -> None:
     one, two = (model().fit(X, labels, weight).predict(X) for labels in (y, garbage))
     np.testing.assert_array_equal(one, two)
     assert not np.allclose(one, model().fit(X, y).predict(X))
-
-
-def test_weights_that_cannot_be_meant_are_refused() -> None:
-    X, y = table()
-    with pytest.raises(InvalidInputError, match="sample_weight must be 60 finite numbers"):
-        model().fit(X, y, np.full(len(y), -1.0))
 
 
 # --- one trainer for all rounds
@@ -429,25 +404,3 @@ def test_networks_are_stored_as_safetensors() -> None:
     for name, value in expected.items():
         np.testing.assert_array_equal(stored[name], value.numpy())
     assert len(state["stored_network"]) < 1.5 * sum(value.nbytes for value in expected.values()) + 2000
-
-
-class Tied(nn.Module):  # type: ignore[misc]
-    """Two layers with the same weights."""
-
-    def __init__(self, n_outputs: int) -> None:
-        super().__init__()
-        self.first, self.second, self.last = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, n_outputs)
-        self.second.weight = self.first.weight
-
-    def forward(self, columns: Any) -> Any:
-        return self.last(torch.tanh(self.second(torch.tanh(self.first(columns)))))
-
-
-def tied(inputs: Any, n_outputs: int) -> Any:
-    return Tied(n_outputs)
-
-
-def test_networks_with_shared_weights_are_stored() -> None:
-    X, y = table()
-    fitted = model(tied).fit(X, y)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict(X), fitted.predict(X))

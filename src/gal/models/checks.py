@@ -90,19 +90,12 @@ def _ordinary(model: Any) -> Any:
     return _FirstRound(model) if is_moving(model) else model
 
 
-def _seeded(model: Any, n_outputs: int) -> Any:
-    local = as_local_model(model, n_outputs, "check")
+def _fitted(model: Any, X: Any, residual: Any, **weights: Any) -> Any:
+    local: Any = as_local_model(model, residual.shape[1], "check")
     set_seed(local, 7)
-    return _ordinary(local)
-
-
-def _fitted(model: Any, X: Any, residual: Any, sample_weight: Any = None) -> Any:
-    local = _seeded(model, residual.shape[1])
-    if sample_weight is None:
-        local.fit(X, residual)
-    else:
-        local.fit(X, residual, sample_weight=sample_weight)
-    return local
+    ordinary = _ordinary(local)
+    ordinary.fit(X, residual, **weights)
+    return ordinary
 
 
 def _predicted(local: Any, X: Any, n_outputs: int, case: str) -> NDArray[np.float32]:
@@ -113,6 +106,10 @@ def _predicted(local: Any, X: Any, n_outputs: int, case: str) -> NDArray[np.floa
     values = fitted.astype(np.float32)
     assert np.all(np.isfinite(values)), f"{case}: predict returned values that are not finite in float32"
     return values
+
+
+def _assert_close(found: Any, expected: Any, message: str) -> None:
+    assert np.allclose(found, expected, rtol=1e-4, atol=1e-5), message
 
 
 def _state(model: Any) -> list[str]:
@@ -128,8 +125,7 @@ def _name(model: Any) -> str:
 @_check
 def _fitting_leaves_the_given_model_unchanged(model: Any) -> None:
     before = _state(model)
-    X, residual = _data()
-    _fitted(model, X, residual)
+    _fitted(model, *_data())
     assert _state(model) == before, (
         f"fitting a copy of {_name(model)} changed the given model: copies share state with it"
     )
@@ -156,10 +152,8 @@ _check_fit("five_rows", "five rows", n=5)
 
 @_check
 def _predict_before_fit_raises(model: Any) -> None:
-    X, _ = _data()
-    copied = _ordinary(copy_unfitted(model))
     try:
-        copied.predict(X)
+        _ordinary(copy_unfitted(model)).predict(_data()[0])
     except Exception:
         return
     raise AssertionError(f"{_name(model)}.predict returned something before fit; it must raise an error")
@@ -176,23 +170,19 @@ def _same_seed_gives_the_same_predictions(model: Any) -> None:
 
 
 @_check
-def _permuted_rows_permute_the_predictions(model: Any) -> None:
+def _a_prediction_depends_on_its_row_alone(model: Any) -> None:
     X, residual = _data()
     local = _fitted(model, X, residual)
-    order = np.random.default_rng(1).permutation(len(X))
-    expected, got = np.asarray(local.predict(X))[order], np.asarray(local.predict(X[order]))
-    assert np.allclose(got, expected, rtol=1e-4, atol=1e-5), (
-        f"{_name(model)}: the prediction for a row depends on the order of the rows"
+    expected, order = np.asarray(local.predict(X)), np.random.default_rng(1).permutation(len(X))
+    _assert_close(
+        local.predict(X[order]),
+        expected[order],
+        f"{_name(model)}: the prediction for a row depends on the order of the rows",
     )
-
-
-@_check
-def _a_single_row(model: Any) -> None:
-    X, residual = _data()
-    local = _fitted(model, X, residual)
-    alone = _predicted(local, X[:1], 3, f"{_name(model)} asked for a single row")
-    assert np.allclose(alone, np.asarray(local.predict(X))[:1], rtol=1e-4, atol=1e-5), (
-        f"{_name(model)}: the prediction for a row depends on the other rows asked for"
+    _assert_close(
+        _predicted(local, X[:1], 3, f"{_name(model)} asked for a single row"),
+        expected[:1],
+        f"{_name(model)}: the prediction for a row depends on the other rows asked for",
     )
 
 
@@ -222,8 +212,8 @@ def _sample_weight_is_honoured(model: Any) -> None:
     wrong = np.arange(len(X)) % 2 == 0
     residual[wrong] = -residual[wrong]
     plain = _predicted(_fitted(model, X, residual), X, 3, f"{_name(model)} fitted without weights")
-    weight = np.where(wrong, 0.0, 1.0)
-    weighted = _predicted(_fitted(model, X, residual, weight), X, 3, f"{_name(model)} fitted with weights")
+    local = _fitted(model, X, residual, sample_weight=np.where(wrong, 0.0, 1.0))
+    weighted = _predicted(local, X, 3, f"{_name(model)} fitted with weights")
     assert not np.allclose(plain, weighted, rtol=1e-4, atol=1e-5), (
         f"{_name(model)}.fit takes sample_weight but ignores it"
     )
@@ -238,35 +228,21 @@ def _refitting_forgets_the_first_fit(model: Any) -> None:
     first = np.s_[:, 0] if outputs_taken(model).one else np.s_[:, :1]
     # Copies of the model itself: adapters fit a fresh copy every time, and would hide what is kept.
     once, twice = copy_unfitted(model), copy_unfitted(model)
-    set_seed(once, 7)
-    set_seed(twice, 7)
+    for one in (once, twice):
+        set_seed(one, 7)
     once.fit(X, residual[first])
     twice.fit(X_other, residual_other[first])
     twice.fit(X, residual[first])
-    assert np.allclose(once.predict(X), twice.predict(X), rtol=1e-4, atol=1e-5), (
-        f"{_name(model)} fitted a second time predicts otherwise than one fitted once: "
-        "fit must forget what was learned before"
+    _assert_close(
+        once.predict(X),
+        twice.predict(X),
+        f"{_name(model)} fitted a second time predicts otherwise than one fitted once: fit must forget what "
+        "was learned before",
     )
 
 
 @_check
-def _a_prepared_view_is_as_good_as_the_view(model: Any) -> None:
-    X, residual = _data()
-    view = prepared(as_local_model(model, 3, "check"), X)
-    if view is X:
-        return
-    again = prepared(as_local_model(model, 3, "check"), view)
-    assert tuple(again.shape)[:1] == (len(X),), (
-        f"{_name(model)}.prepare returned a view of shape {tuple(again.shape)} for {len(X)} rows"
-    )
-    local, there = _fitted(model, X, residual), _fitted(model, again, residual)
-    assert np.allclose(local.predict(X), there.predict(again), rtol=1e-4, atol=1e-5), (
-        f"{_name(model)} says something else of a prepared view"
-    )
-
-
-@_check
-def _rows_of_a_view_come_in_the_order_asked_for(model: Any) -> None:
+def _rows_of_a_prepared_view_are_those_of_the_view(model: Any) -> None:
     """The contract of ``gal.models.View``, for models that prepare a view or take a parted one."""
     X, residual = _data()
     local = as_local_model(model, 3, "check")
@@ -276,8 +252,13 @@ def _rows_of_a_view_come_in_the_order_asked_for(model: Any) -> None:
         return
     rows = np.random.default_rng(2).permutation(len(X))[:40]
     some = view[rows]
-    assert tuple(some.shape)[:1] == (40,), (
-        f"{_name(model)}: 40 rows of its view have the shape {tuple(some.shape)}"
+    for one, n in ((view, len(X)), (some, 40)):
+        assert tuple(one.shape)[:1] == (n,), (
+            f"{_name(model)}: {n} rows of its view have the shape {tuple(one.shape)}"
+        )
+    whole = _fitted(model, view, residual).predict(view)
+    _assert_close(
+        whole, _fitted(model, X, residual).predict(X), f"{_name(model)} says something else of its view"
     )
     there, values = _fitted(model, some, residual[rows]), []
     values.append(_fitted(model, X[rows], residual[rows]).predict(X))
@@ -287,57 +268,46 @@ def _rows_of_a_view_come_in_the_order_asked_for(model: Any) -> None:
         f"{_name(model)} fitted to some rows of its view, in another order, predicts something else than "
         "fitted to these rows"
     )
-    assert np.allclose(there.predict(some), np.asarray(there.predict(view))[rows], rtol=1e-4, atol=1e-5), (
-        f"{_name(model)}: view[rows] does not have the rows in the order asked for"
+    _assert_close(
+        there.predict(some),
+        np.asarray(there.predict(view))[rows],
+        f"{_name(model)}: view[rows] does not have the rows in the order asked for",
     )
 
 
 @_check
 def _a_moving_model_answers_for_all_its_rounds(model: Any) -> None:
+    """Also where a task resumes, and an organization is ahead of the label holder."""
     if not is_moving(model):
         return
     X, residual = _data()
-    learned = _moved(model, X, residual)
-    assert tuple(learned.rounds_) == (1, 2, 4), (
-        f"{_name(model)}: rounds_ is {learned.rounds_} after rounds 1, 2 and 4"
-    )
-    together = np.asarray(learned.predict_rounds(X, (4, 1)))
-    assert together.shape == (2, len(X), 3), (
-        f"{_name(model)}.predict_rounds returned shape {together.shape}, expected {(2, len(X), 3)}"
-    )
-    for round, values in zip((4, 1), together, strict=True):
-        assert np.allclose(values, learned.predict_round(X, round), rtol=1e-4, atol=1e-5), (
-            f"{_name(model)}: predict_round and predict_rounds differ in round {round}"
+
+    def moved(*rounds: int) -> Any:
+        learned = None
+        for round in rounds:
+            local: Any = as_local_model(model, 3, "check")
+            set_seed(local, round)
+            learned = local.fit_round(X, residual / round, round=round, previous=learned)
+        return learned
+
+    for rounds, known in (((1, 2, 4), (1, 2, 4)), ((1, 2, 4, 2), (1, 2))):
+        learned = moved(*rounds)
+        assert tuple(learned.rounds_) == known, (
+            f"{_name(model)}: rounds_ is {learned.rounds_} after rounds {rounds}: fit_round must forget this "
+            "round and later ones of the previous model"
         )
-    again = np.asarray(_moved(model, X, residual).predict_rounds(X, (4, 1)))
-    assert np.array_equal(together, again), (
-        f"{_name(model)} that learned the same rounds twice with the same seeds predicts differently"
-    )
-
-
-@_check
-def _a_moving_model_forgets_rounds_that_are_learned_anew(model: Any) -> None:
-    """Where a task resumes, an organization may be ahead of the label holder."""
-    if not is_moving(model):
-        return
-    X, residual = _data()
-    again = _moved(model, X, residual, (1, 2, 4, 2))
-    assert tuple(again.rounds_) == (1, 2), (
-        f"{_name(model)}: rounds_ is {again.rounds_} after rounds 1, 2, 4 and, where the task resumed, 2: "
-        "fit_round must forget this round and later ones of the previous model"
-    )
-    values = np.asarray(again.predict_rounds(X, (1, 2)))
-    assert values.shape == (2, len(X), 3), (
-        f"{_name(model)}.predict_rounds returned shape {values.shape}, expected {(2, len(X), 3)}"
-    )
-    assert np.isfinite(values).all(), f"{_name(model)} predicts NaN or infinite values after a resumed round"
-
-
-def _moved(model: Any, X: Any, residual: Any, rounds: tuple[int, ...] = (1, 2, 4)) -> Any:
-    """After these rounds; the third was missed."""
-    learned = None
-    for round in rounds:
-        local: Any = as_local_model(model, residual.shape[1], "check")
-        set_seed(local, round)
-        learned = local.fit_round(X, residual / round, round=round, previous=learned)
-    return learned
+        asked = known[::-1]
+        together = np.asarray(learned.predict_rounds(X, asked))
+        assert together.shape == (len(asked), len(X), 3), (
+            f"{_name(model)}.predict_rounds returned shape {together.shape} for {len(asked)} rounds"
+        )
+        assert np.isfinite(together).all(), f"{_name(model)} predicts NaN or infinite values"
+        for round, values in zip(asked, together, strict=True):
+            _assert_close(
+                values,
+                learned.predict_round(X, round),
+                f"{_name(model)}: predict_round and predict_rounds differ in round {round}",
+            )
+        assert np.array_equal(together, moved(*rounds).predict_rounds(X, asked)), (
+            f"{_name(model)} that learned the same rounds twice with the same seeds predicts differently"
+        )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any, Literal
 
 import torch
@@ -217,7 +216,7 @@ class WithHead(nn.Module):  # type: ignore[misc]
 def make_network(network: str | Network, inputs: Inputs, n_outputs: int) -> nn.Module:
     """A network with fresh parameters: of this name, or made by a function of the user's own."""
     if callable(network):
-        module = _made(network, inputs, n_outputs)
+        module = _made(network(inputs, n_outputs), inputs)
         shape = _returned_shape(module, inputs)
         if shape != (2, n_outputs):
             raise InvalidOptionError(
@@ -225,54 +224,19 @@ def make_network(network: str | Network, inputs: Inputs, n_outputs: int) -> nn.M
             )
         return module
     body = make_body(network, inputs)
-    return _in_memory_order(WithHead(body, features_of(network, body, inputs), n_outputs), inputs)
+    return _made(WithHead(body, count_features(body, inputs), n_outputs), inputs)
 
 
 def make_body(body: str | Body, inputs: Inputs) -> nn.Module:
     """A body with fresh parameters: of this name, or made by a function of the user's own."""
-    if callable(body):
-        return _made(body, inputs)
-    return _in_memory_order(BODIES[_known(body, inputs)](inputs), inputs)
+    return _made((body if callable(body) else BODIES[_known(body, inputs)])(inputs), inputs)
 
 
-def _made(function: Callable[..., Any], inputs: Inputs, *n_outputs: int) -> nn.Module:
-    """What a function of the user's own makes: of (inputs, n_outputs) a network, of (inputs) a body."""
-    if isinstance(function, nn.Module):
-        raise InvalidOptionError(
-            "expected a function that makes a network, got a network: every round needs a fresh one"
-        )
-    wanted = "f(inputs, n_outputs), which makes a network" if n_outputs else "f(inputs), which makes a body"
-    try:
-        signature(function).bind(inputs, *n_outputs)
-    except TypeError as error:
-        other = "SharedBodyModel" if n_outputs else "TorchModel"
-        raise InvalidOptionError(
-            f"expected a function {wanted}; {function!r} cannot be called so ({error}): is it meant for "
-            f"{other}?"
-        ) from error
-    module = function(inputs, *n_outputs)
+def _made(module: Any, inputs: Inputs) -> nn.Module:
+    """Images have their channels last in memory."""
     if not isinstance(module, nn.Module):
         raise InvalidOptionError(f"a network must be an nn.Module, got {type(module).__name__}")
-    if n_outputs and not any(one.requires_grad for one in module.parameters()):
-        raise InvalidOptionError("this network has no parameters: there is nothing to train")
-    return _in_memory_order(module, inputs)
-
-
-def _in_memory_order(module: nn.Module, inputs: Inputs) -> nn.Module:
     return module.to(memory_format=torch.channels_last) if inputs.kind == "images" else module
-
-
-_FEATURES: dict[tuple[Body, Inputs], int] = {}
-
-
-def features_of(name: str | Body, body: nn.Module, inputs: Inputs) -> int:
-    """How many features this body has; counted once for all bodies that a function of ours makes."""
-    if callable(name):
-        return count_features(body, inputs)
-    maker = BODIES[_known(name, inputs)]
-    if (maker, inputs) not in _FEATURES:
-        _FEATURES[maker, inputs] = count_features(body, inputs)
-    return _FEATURES[maker, inputs]
 
 
 def _known(name: str, inputs: Inputs) -> str:
@@ -304,8 +268,6 @@ def _returned_shape(module: nn.Module, inputs: Inputs) -> tuple[int, ...]:
     with torch.no_grad():
         returned = module(*example)
     module.train()
-    if not isinstance(returned, Tensor):
-        raise InvalidOptionError(f"a network must return one tensor, got {type(returned).__name__}")
     return tuple(int(length) for length in returned.shape)
 
 

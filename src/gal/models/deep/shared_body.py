@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import InvalidInputError
-from gal.models.deep.networks import Inputs, WithHead, features_of, make_body
+from gal.models.deep.networks import Inputs, WithHead, count_features, make_body
 from gal.models.deep.torch_model import DeepModel, Floats, row_weight
 from gal.models.deep.training import Trainer, residual_objective, seeded
 from gal.models.deep.views import TensorView
@@ -139,7 +139,7 @@ class SharedBodyModel(DeepModel):
     def _module(self) -> nn.Module:
         body = make_body(self.network, self.inputs_)  # type: ignore[arg-type]
         places = PLACES * -(-len(self.rounds_) // PLACES)
-        return WithHead(body, features_of(self.network, body, self.inputs_), self.n_outputs_ * places)  # type: ignore[arg-type]
+        return WithHead(body, count_features(body, self.inputs_), self.n_outputs_ * places)
 
 
 def _carry_over(old: nn.Module, new: nn.Module, known: int) -> None:
