@@ -75,9 +75,9 @@ class WorkerHere:
 
     rests = False
 
-    def forget(self, folder: Path) -> None:
+    def forget(self) -> None:
         """Let go of what is remembered of files in a folder."""
-        self("forget", folder=folder)
+        self("forget")
 
     def restart(self) -> None:
         """Forget everything."""

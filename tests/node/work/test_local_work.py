@@ -286,7 +286,7 @@ def test_models_that_were_forgotten_are_nowhere_in_memory(tmp_path: Path) -> Non
         lab.revisit(revisit(1, 2, 3), folder, models)  # the second time from memory
     (folder / "model-2").unlink()
     lab.revisit(revisit(1, 2, 3), folder, models)
-    lab.forget(b"", tmp_path)
+    lab.forget(b"")
     with pytest.raises(LocalModelError, match="model-2 is missing or damaged"):
         lab.revisit(revisit(1, 2, 3), folder, models)
 

@@ -149,7 +149,7 @@ def test_it_rests_when_nothing_is_asked_and_comes_back(home: Path, monkeypatch: 
     worker = Worker(read_configuration(home))
     try:
         assert worker.pid is None
-        worker.forget(home)
+        worker.forget()
         assert worker.rests, "a process was started to forget what it cannot know"
         assert worker("describe")[0]["moving"] is False
         first = worker._process

@@ -266,14 +266,14 @@ class Service:
 
     def clean(self, task: str, number: int) -> None:
         """Delete the files of an ended version that nobody needs any more."""
-        self.worker.forget(self.state.folder(task, number))
+        self.worker.forget()
         drop_needless(self.state, task, number)
 
     def let_go(self, task: str) -> None:
         """A task was forgotten by a command: nothing of it may stay in memory, nor be written once more."""
         with self._locks[task]:
             folder = self.state.home / "tasks" / task
-            self.worker.forget(folder)
+            self.worker.forget()
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -35,13 +35,12 @@ from gal.node.agreement.requests import (
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.source.data import check_kinds, part_columns, read_like, view_in_parts, view_of_table
-from gal.node.source.told_columns import remember_columns, told_model
 from gal.node.store.files import write_whole
 from gal.node.store.row_index import LEARNED, RowIndex
 from gal.node.store.views import load_view, save_parts, save_view
 from gal.node.work.allowance import ALLOWANCE
 from gal.node.work.answer_noise import ROWS, answer_noise, key_bytes
-from gal.node.work.open_versions import OpenVersions, StoredModels
+from gal.node.work.open_versions import OpenVersions, remember_columns, told_model
 from gal.node.work.own_rows import OwnRows, alignment_refusals
 from gal.node.work.worker import PredictedRows, Result
 from gal.protocol import Message, decode, digest, encode
@@ -65,7 +64,6 @@ class LocalWork:
         self.limits = PolicyLimits(configuration.name, configuration.policy)
         self._lock = threading.Lock()
         self.own_rows = OwnRows(configuration)
-        self._models = StoredModels(configuration)
         self.version = OpenVersions(configuration)
 
     def new_model(self) -> Any:
@@ -151,7 +149,7 @@ class LocalWork:
             left = write_whole(folder / ROWS, key_bytes(table.ids.values[there])) if keys else None
             write_whole(folder / "begin.arrow", data)
             write_whole(folder / "begun.arrow", answer)
-        self.version.forget(folder)
+        self.version.forget()
         self.own_rows.let_go_of_large()  # rounds need the view only
         return {"n_rows": len(there), "kinds": dict(table.kinds), "keys": left}, answer
 
@@ -184,7 +182,7 @@ class LocalWork:
                 looked_at = request.residual, request.sample_weight, request.round
                 check_folds(self.limits, terms.rows_for(request), *looked_at)
             if organization.moves:  # it goes on from its last stored round, whatever this process remembers
-                stored = {} if previous is None else self._models.read(folder, [(previous[0], previous[1])])
+                stored = {} if previous is None else self.version.models(folder, [(previous[0], previous[1])])
                 for key in [key for key in organization.models if key[0] == request.track]:
                     del organization.models[key]
                 organization.models.update(
@@ -251,7 +249,7 @@ class LocalWork:
             request = predict_request(message, organization)
             values = np.zeros((len(request.rounds), 0, n_outputs), dtype=np.float32)
             if view is not None:
-                stored = self._models.read(folder, models)
+                stored = self.version.models(folder, models)
                 values = predict_locally(organization, view, stored, request, n_outputs)
             order = row_digest(asked[known], message.fields["kind"], message.fields["method"])
             sent = self._for_others(values, noise)
@@ -272,7 +270,7 @@ class LocalWork:
         with self._limited(own):
             message = decode(data)
             organization.models.clear()
-            organization.models.update(self._models.read(folder, models))
+            organization.models.update(self.version.models(folder, models))
             values = organization.revisit(predict_request(message, organization.name), terms)
             everybody = np.ones(values.shape[1], dtype=np.uint8)
             arrays: dict[str, NDArray[Any]] = {"known": everybody, "values": self._for_others(values, noise)}
@@ -281,10 +279,9 @@ class LocalWork:
 
     # Forgetting
 
-    def forget(self, data: bytes, folder: Folder) -> Result:  # noqa: ARG002
-        """Let go of everything of a task (its folder) that is still in memory."""
-        for kept in (self.version, self._models):
-            kept.forget(Path(folder))
+    def forget(self, data: bytes) -> Result:  # noqa: ARG002
+        """Let go of all versions and models in memory: files of one were deleted."""
+        self.version.forget()
         return {}, b""
 
 

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,10 +125,10 @@ class Worker:
         """Whether there is no process because nothing is asked of it."""
         return self._rests and not self._closed
 
-    def forget(self, folder: Path) -> None:
-        """Have it let go of what it remembers of files in a folder; one that rests remembers nothing."""
+    def forget(self) -> None:
+        """Have it let go of versions and models; one that rests remembers nothing."""
         if not self._rests:
-            self("forget", folder=folder)
+            self("forget")
 
     def __call__(self, do: str, data: Any = b"", **command: Any) -> Result:
         """Run a command and wait for its result; WorkFailedError where it failed.
