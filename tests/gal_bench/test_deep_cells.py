@@ -243,13 +243,13 @@ def test_bytes_of_a_shared_body() -> None:
 
 def test_large_sets_hold_rows_back(monkeypatch: pytest.MonkeyPatch) -> None:
     views = patches()
-    assert deep_cells._Run(cell(), views)._options() == {}
+    assert deep_cells.options_of(cell(), views) == {}
     monkeypatch.setattr(deep_cells, "LARGE", 90)
-    held = deep_cells._Run(cell(), views)._options()
+    held = deep_cells.options_of(cell(), views)
     assert held == {"fitted": "held-out", "held_out_fraction": 0.04, "validation_fraction": 0.04}
-    own = deep_cells._Run(cell(options={"fitted": "in-sample"}), views)._options()
+    own = deep_cells.options_of(cell(options={"fitted": "in-sample"}), views)
     assert own["fitted"] == "in-sample"
-    paper = deep_cells._Run(cell(options={"preset": "paper"}), views)._options()
+    paper = deep_cells.options_of(cell(options={"preset": "paper"}), views)
     assert paper == {"preset": "paper"}
     monkeypatch.setattr(deep_cells, "HELD_OUT", 0.2)
     assert np.isfinite(run().validation_loss or np.nan)

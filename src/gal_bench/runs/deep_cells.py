@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from gal.core.prediction import staged_outputs
 from gal.core.state import Ensemble
 from gal.engine.drivers import Driver, Traffic, by_name, drive_learning, drive_prediction
-from gal.engine.labels import Labels, class_labels, regression_labels
+from gal.engine.labels import class_labels, regression_labels
 from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.engine.task_making import make_task
@@ -50,16 +50,25 @@ def run_deep_cell(cell: Cell, sources: Sources) -> Outcome:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     views = load_views(cell, sources)
-    run = _Run(cell, views)
-    learned = run.fused() if cell.method in {"late", "intermediate"} else run.assembled()
-    facts = learned.facts | quality(views.metric, views.y_test, learned.predictions[-1])
+    # What is predicted before the first round: class frequencies, or the median.
+    constant = (
+        frequencies(views.y_train, len(views.y_test))
+        if views.classes
+        else np.full(len(views.y_test), np.median(views.y_train))
+    )
+    ensemble: Ensemble | None = None
+    if cell.method in {"late", "intermediate"}:
+        predictions, facts = _fused(cell, views)
+    else:
+        ensemble, predictions, facts = _assembled(cell, views)
+    facts |= quality(views.metric, views.y_test, [constant, *predictions][-1])
     if torch.cuda.is_available():
         facts["peak_device_memory"] = float(torch.cuda.max_memory_allocated())
     return Outcome(
         metric=views.metric,
-        scores=[score(views.metric, views.y_test, one) for one in [_constant(views), *learned.predictions]],
-        **rounds_of(learned.ensemble),
-        validation_loss=validation_loss(learned.ensemble),
+        scores=[score(views.metric, views.y_test, one) for one in [constant, *predictions]],
+        **rounds_of(ensemble),
+        validation_loss=validation_loss(ensemble),
         label_holder=views.label_holder,
         split=_digest(views),
         facts=facts,
@@ -100,15 +109,6 @@ def _load(dataset: str, organizations: int | str, masked: bool, data: Path | Non
 
 
 @dataclass
-class _Learned:
-    """What a method came to: predictions of the test rows after each round, and facts."""
-
-    predictions: list[NDArray[Any]]
-    facts: dict[str, float]
-    ensemble: Ensemble | None = None
-
-
-@dataclass
 class _TimedDriver(Driver):
     """Runs organizations one after another, and notes how long they took."""
 
@@ -121,133 +121,99 @@ class _TimedDriver(Driver):
         return results
 
 
-@dataclass
-class _Run:
-    """A cell and its views."""
-
-    cell: Cell
-    views: ViewSet
-
-    def assembled(self) -> _Learned:
-        """GAL and its relatives: alone, joint, assisted learning."""
-        driver = _TimedDriver()
-        members = by_name(self.organizations())
-        traffic = Traffic()
-        started = time.perf_counter()
-        ensemble, labels = self._learn(members, traffic, driver)
-        _wait()
-        seconds = time.perf_counter() - started
-        fitting = driver.seconds
-        predictions = self._predict(ensemble, labels, members, driver)
-        facts = {
-            "seconds": seconds,
-            "fit_seconds": fitting,
-            "label_holder_seconds": seconds - fitting,
-            "prediction_seconds": driver.seconds - fitting,
-            "stored_bytes": _stored_bytes(members, ensemble),
-            "trips": float(traffic.trips),
-            "sent": float(traffic.sent),
-            "received": float(traffic.received),
-            "revisit_bytes": float(traffic.asked_again),
+def _assembled(cell: Cell, views: ViewSet) -> tuple[Ensemble, list[NDArray[Any]], dict[str, float]]:
+    """GAL and its relatives (alone, joint, assisted learning): the ensemble, predictions of the test rows
+    after each round, and facts.
+    """
+    train, test = (
+        {"all": whole}
+        if cell.method == "joint"
+        else {
+            name: view for name, view in parts.items() if cell.method != "alone" or name == views.label_holder
         }
-        return _Learned(predictions, facts, ensemble)
+        for parts, whole in ((views.train, views.whole_train), (views.test, views.whole_test))
+    )
+    models = local_models(cell, views, list(train))
+    members = by_name([Organization(name, train[name], model) for name, model in models.items()])
+    options = Options(rounds=cell.rounds, closing=False, **options_of(cell, views))
+    labels = (class_labels if views.classes else regression_labels)(views.y_train, options)
+    task = make_task(
+        labels,
+        list(members),
+        options,
+        label_holder=next(iter(members)),
+        label_holder_loss=None,
+        moving=[name for name, one in members.items() if one.moves],
+        tables=all(one.is_table for one in members.values()),
+        seed=cell.seed,
+    )
+    driver, traffic, started = _TimedDriver(), Traffic(), time.perf_counter()
+    if cell.method == "assisted_learning":
+        rate = cell.options.get("rate", 1.0)
+        ensemble = learn_assisted(task, members, order=list(train), rate=rate, driver=driver, traffic=traffic)
+    else:
+        ensemble = drive_learning(task, members, driver, traffic=traffic)
+    _wait()
+    seconds, fitting = time.perf_counter() - started, driver.seconds
+    answers = drive_prediction(ensemble, members, test, len(views.y_test), driver)
+    outputs = [labels.loss.inverse_link(output) for output in staged_outputs(ensemble, answers)]
+    facts = {
+        "seconds": seconds,
+        "fit_seconds": fitting,
+        "label_holder_seconds": seconds - fitting,
+        "prediction_seconds": driver.seconds - fitting,
+        "stored_bytes": _stored_bytes(members, ensemble),
+        "trips": float(traffic.trips),
+        "sent": float(traffic.sent),
+        "received": float(traffic.received),
+        "revisit_bytes": float(traffic.asked_again),
+    }
+    return ensemble, outputs if views.classes else [output[:, 0] for output in outputs], facts
 
-    def fused(self) -> _Learned:
-        """Networks that are trained together, on the labels."""
-        model = FusedNetworks(
-            "features" if self.cell.method == "intermediate" else "outputs",
-            classes=self.views.classes,
-            loss="absolute_error",
-            network=fusion_network(self.cell.models[0], self.cell.dataset),
-            training=fusion_training(self.cell, FUSION_EPOCHS),
-            random_state=self.cell.seed,
-        )
-        started = time.perf_counter()
-        model.fit(self.views.train, self.views.y_train)
-        _wait()
-        seconds = time.perf_counter() - started
-        return _Learned([model.predict(self.views.test)], {"seconds": seconds})
 
-    def organizations(self) -> list[Organization]:
-        """Who takes part, with local models as the cell says."""
-        cell, paper = self.cell, self.cell.options.get("preset") == "paper"
-        given = self._views(self.views.train, self.views.whole_train)
-        models = models_by_organization(cell.models, list(given), cell.dataset, paper=paper)
-        if cell.local_losses:
-            losses = losses_of_halves(cell.local_losses, list(given), classes=self.views.classes)
-            for name, loss in losses.items():
-                models[name].set_params(local_loss=loss)
-        return [Organization(name, view, self._disturb(models)[name]) for name, view in given.items()]
+def _fused(cell: Cell, views: ViewSet) -> tuple[list[NDArray[Any]], dict[str, float]]:
+    """Networks that are trained together, on the labels."""
+    model = FusedNetworks(
+        "features" if cell.method == "intermediate" else "outputs",
+        classes=views.classes,
+        loss="absolute_error",
+        network=fusion_network(cell.models[0], cell.dataset),
+        training=fusion_training(cell, FUSION_EPOCHS),
+        random_state=cell.seed,
+    )
+    started = time.perf_counter()
+    model.fit(views.train, views.y_train)
+    _wait()
+    return [model.predict(views.test)], {"seconds": time.perf_counter() - started}
 
-    def _disturb(self, models: dict[str, Any]) -> dict[str, Any]:
-        cell = self.cell
-        if cell.disturbance == "answers":
-            noisy = {name: DisturbedModel(models[name], "answers", cell.sigma) for name in half(models)}
-            return models | noisy
-        if cell.disturbance in {"laplace", "interval"}:
-            mechanism = PaperLaplace() if cell.disturbance == "laplace" else PaperInterval()
-            how: dict[str, Any] = {"mechanism": mechanism, "seed": cell.seed}
-            return {name: DisturbedModel(model, "mechanism", **how) for name, model in models.items()}
-        return models
 
-    def _views(self, by_organization: Mapping[str, Any], whole: Any) -> dict[str, Any]:
-        holder = self.views.label_holder
-        if self.cell.method == "joint":
-            return {"all": whole}
-        if self.cell.method == "alone":
-            return {holder: by_organization[holder]}
-        return dict(by_organization)
+def local_models(cell: Cell, views: ViewSet, names: Sequence[str]) -> dict[str, Any]:
+    """By organization, as the cell says; disturbed, where it says so."""
+    paper = cell.options.get("preset") == "paper"
+    models = models_by_organization(cell.models, names, cell.dataset, paper=paper)
+    if cell.local_losses:
+        for name, loss in losses_of_halves(cell.local_losses, names, classes=views.classes).items():
+            models[name].set_params(local_loss=loss)
+    if cell.disturbance == "answers":
+        noisy = {name: DisturbedModel(models[name], "answers", cell.sigma) for name in half(models)}
+        return models | noisy
+    if cell.disturbance in {"laplace", "interval"}:
+        mechanism = PaperLaplace() if cell.disturbance == "laplace" else PaperInterval()
+        how: dict[str, Any] = {"mechanism": mechanism, "seed": cell.seed}
+        return {name: DisturbedModel(model, "mechanism", **how) for name, model in models.items()}
+    return models
 
-    def _learn(
-        self, members: dict[str, Organization], traffic: Traffic, driver: _TimedDriver
-    ) -> tuple[Ensemble, Labels]:
-        options = Options(rounds=self.cell.rounds, closing=False, **self._options())
-        labels = (class_labels if self.views.classes else regression_labels)(self.views.y_train, options)
-        task = make_task(
-            labels,
-            list(members),
-            options,
-            label_holder=self.views.label_holder
-            if self.views.label_holder in members
-            else next(iter(members)),
-            label_holder_loss=None,
-            moving=[name for name, one in members.items() if one.moves],
-            tables=all(one.is_table for one in members.values()),
-            seed=self.cell.seed,
-        )
-        if self.cell.method == "assisted_learning":
-            ensemble = learn_assisted(
-                task,
-                members,
-                order=list(self.views.train),
-                rate=self.cell.options.get("rate", 1.0),
-                driver=driver,
-                traffic=traffic,
-            )
-            return ensemble, labels
-        return drive_learning(task, members, driver, traffic=traffic), labels
 
-    def _options(self) -> dict[str, Any]:
-        options = {name: value for name, value in self.cell.options.items() if name != "rate"}  # AL's alone
-        if options.get("preset") != "paper" and len(self.views.y_train) >= LARGE:
-            options.setdefault("fitted", "held-out")
-            options.setdefault("held_out_fraction", HELD_OUT)
-            options.setdefault("validation_fraction", HELD_OUT)
-        if self.views.metric == "mad":
-            options.setdefault("loss", "absolute_error")  # the paper's
-        return options
-
-    def _predict(
-        self, ensemble: Ensemble, labels: Labels, members: Mapping[str, Organization], driver: _TimedDriver
-    ) -> list[NDArray[Any]]:
-        """After each round: probabilities of the classes (n, C), or numbers (n,)."""
-        given = self._views(self.views.test, self.views.whole_test)
-        answers = drive_prediction(ensemble, members, given, len(self.views.y_test), driver)
-        found = []
-        for output in staged_outputs(ensemble, answers):
-            values = labels.loss.inverse_link(output)
-            found.append(values if self.views.classes else values[:, 0])
-        return found or [_constant(self.views)]
+def options_of(cell: Cell, views: ViewSet) -> dict[str, Any]:
+    """Of the engine; large sets hold a few rows back, numbers are learned with the paper's loss."""
+    options = {name: value for name, value in cell.options.items() if name != "rate"}  # AL's alone
+    if options.get("preset") != "paper" and len(views.y_train) >= LARGE:
+        options.setdefault("fitted", "held-out")
+        options.setdefault("held_out_fraction", HELD_OUT)
+        options.setdefault("validation_fraction", HELD_OUT)
+    if views.metric == "mad":
+        options.setdefault("loss", "absolute_error")
+    return options
 
 
 def _wait() -> None:
@@ -276,13 +242,6 @@ def _network(model: Any) -> Any:
         if model is None:
             return None
     return model.module_
-
-
-def _constant(views: ViewSet) -> NDArray[Any]:
-    """What is predicted before the first round: class frequencies, or the median."""
-    if not views.classes:
-        return np.full(len(views.y_test), np.median(views.y_train))
-    return frequencies(views.y_train, len(views.y_test))
 
 
 def _digest(views: ViewSet) -> str:
