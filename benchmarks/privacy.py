@@ -126,13 +126,13 @@ def print_canaries(facts: Sequence[dict[str, Any]]) -> None:
     """One table for a set: attacks by epsilon."""
     first = facts[0]
     heads = ["no protection" if one["epsilon"] is None else f"epsilon {one['epsilon']:g}" for one in facts]
-    canaries = first["attacks"][0]["canaries"]["with"]["of"]
+    canaries = first["attacks"][0]["canaries"]["of"]
     print(
         f"\n{first['set']}: {canaries} canaries over {first['runs']} seeds, blind guess {first['chance']:.1%}"
     )
     print(f"{'attack':28}" + "".join(f"{head:>24}" for head in heads))
     for place, attack in enumerate(first["attacks"]):
-        cells = [_share(one["attacks"][place]["canaries"]["with"]) for one in facts]
+        cells = [_share(one["attacks"][place]["canaries"]) for one in facts]
         print(f"{attack['name']:28}" + "".join(f"{cell:>24}" for cell in cells))
     print(f"{'allowed':28}" + "".join(f"{_bound(one):>24}" for one in facts))
     for label, key in (

@@ -54,8 +54,7 @@ COLUMNS = (
 )
 LEAK_COLUMNS = (
     *("epsilon", "delta", "best attack", "canaries", "canaries guessed", "canaries low", "canaries high"),
-    *("canaries without message", "guarantee allows", "chance", "equivalent epsilon"),
-    *("rows guessed", "rows low", "rows high", "rows without message"),
+    *("guarantee allows", "chance", "equivalent epsilon"),
 )
 """In CSV: shares are between 0 and 1, ends of intervals those of 95 %."""
 
@@ -66,11 +65,6 @@ class Leak:
 
     attack: str
     canaries: Share
-    canaries_without: Share
-    """Guessed without the row's own message."""
-    rows: Share
-    """Ordinary ones."""
-    rows_without: Share
     classes: int
     """Between how many it guesses; 2 for numbers."""
     bound: float | None
@@ -109,20 +103,13 @@ def leak_of(outcomes: Sequence[Outcome]) -> Leak | None:
     found = [one.leak for one in outcomes if one.leak]
     if not found:
         return None
-    kinds = ("canaries", "canaries without", "rows", "rows without")
     shares = {
-        name: [reduce(add, (Share(*one["attacks"][name][kind]) for one in found)) for kind in kinds]
+        name: reduce(add, (Share(*one["attacks"][name]["canaries"]) for one in found))
         for name in found[0]["attacks"]
         if all(name in one["attacks"] for one in found)
     }
-
-    def guessed(name: str) -> float:
-        return shares[name][0].value if shares[name][0].of else 0.0
-
-    best = max(shares, key=guessed)  # of equal ones the first, which needs least
-    canaries, canaries_without, rows, rows_without = shares[best]
-    classes, bound = int(found[0]["classes"]), found[0]["bound"]
-    return Leak(best, canaries, canaries_without, rows, rows_without, classes=classes, bound=bound)
+    best = max(shares, key=lambda name: shares[name].right)  # of equal ones the first, which needs least
+    return Leak(best, shares[best], classes=int(found[0]["classes"]), bound=found[0]["bound"])
 
 
 @dataclass(frozen=True)
@@ -246,11 +233,10 @@ def _leak_values(figure: Figure) -> list[Any]:
     epsilon = equivalent_epsilon(leak.canaries.value, leak.classes)
     return [
         *(*stated, leak.attack, leak.canaries.of),
-        *map(_short, (leak.canaries.value, *leak.canaries.interval(), leak.canaries_without.value)),
+        *map(_short, (leak.canaries.value, *leak.canaries.interval())),
         "" if leak.bound is None else _short(leak.bound),
         _short(1 / leak.classes),
         "" if math.isinf(epsilon) else _short(epsilon),
-        *map(_short, (leak.rows.value, *leak.rows.interval(), leak.rows_without.value)),
     ]
 
 

@@ -49,7 +49,7 @@ class TestForPeople:
         assert "EVERY ASSISTANT KNOWS EVERY TRAINING LABEL AFTER ROUND 1" in result.stdout
         assert "without a mechanism" in result.stdout
         assert "pretended" not in result.stdout
-        assert "own features and messages" in result.stdout
+        assert "sum over rounds" in result.stdout
         assert result.stdout.startswith("EVERY ASSISTANT")
         assert "Noise came from a seed" not in result.stdout
 

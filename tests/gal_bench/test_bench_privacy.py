@@ -57,8 +57,6 @@ def test_without_a_mechanism_every_canary_is_guessed(unprotected: Outcome) -> No
     leak = leak_of([unprotected])
     assert leak is not None
     assert leak.canaries.right == leak.canaries.of >= 20
-    assert leak.rows.value > leak.rows_without.value
-    assert leak.canaries_without.low < 1 / 3  # without the message it is a blind guess
     assert (leak.attack, leak.bound) == ("first round", None)
     assert leak.classes == 3
 
@@ -85,18 +83,8 @@ def test_a_guarantee_holds_and_the_same_cell_gives_the_same_outcome() -> None:
 def made_outcome(
     guessed: dict[str, tuple[int, int]], *, score: float = 90.0, bound: float | None = None, classes: int = 2
 ) -> Outcome:
-    """With so many of so many canaries guessed by each attack; of ordinary
-    rows all, without a message half.
-    """
-    attacks = {
-        name: {
-            "canaries": list(counts),
-            "canaries without": [5, 10],
-            "rows": [10, 10],
-            "rows without": [5, 10],
-        }
-        for name, counts in guessed.items()
-    }
+    """With so many of so many canaries guessed by each attack."""
+    attacks = {name: {"canaries": list(counts)} for name, counts in guessed.items()}
     leak = {"classes": classes, "bound": bound, "attacks": attacks}
     return Outcome("accuracy", [score], [], [], None, "a", "", leak=leak)
 
@@ -109,7 +97,7 @@ def test_seeds_are_added_up_before_the_best_attack_is_taken() -> None:
     ]
     leak = leak_of(seeds)
     assert leak is not None
-    assert (leak.attack, leak.canaries, leak.rows_without) == ("other", Share(15, 20), Share(10, 20))
+    assert (leak.attack, leak.canaries) == ("other", Share(15, 20))
     assert leak.words == "leak 75 % (51–91), allowed 70.0 %"
     assert not leak.exceeds
     assert leak_of([PLAIN]) is None
@@ -170,7 +158,6 @@ def test_csv_has_the_facts() -> None:
     assert (one["epsilon"], one["best attack"], one["canaries"]) == ("1.0", "first round", "200")
     assert (one["canaries guessed"], one["guarantee allows"], one["chance"]) == ("0.72", "0.731", "0.5")
     assert float(one["canaries low"]) < 0.72 < float(one["canaries high"])
-    assert (one["rows guessed"], one["rows without message"]) == ("1.0", "0.5")
     assert float(one["equivalent epsilon"]) == pytest.approx(np.log(0.72 / 0.28), abs=1e-5)
     assert lines["Alone", "QSAR"]["canaries guessed"] == ""
     assert lines["GAL, no mechanism", "QSAR"]["equivalent epsilon"] == ""  # without limit

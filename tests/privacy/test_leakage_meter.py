@@ -87,10 +87,8 @@ class TestWithoutProtection:
     def test_every_label_is_known_after_round_1_and_it_says_so_loudly(self) -> None:
         report = measured()
         first = report.attacks[0]
-        assert first.canaries.value == first.ordinary.value == 1.0
-        assert first.canaries.of + first.ordinary.of == report.rows - report.known
-        assert report.known == 20
-        assert first.canaries_without.low < 0.5 < first.canaries_without.high
+        assert first.canaries.value == 1.0
+        assert (first.canaries.of, report.known) == (report.planted, 20)
         assert "EVERY ASSISTANT KNOWS EVERY TRAINING LABEL AFTER ROUND 1" in report.verdict()
         assert report.bound is None
         assert report.exceeding() == []
@@ -136,7 +134,6 @@ class TestWithAGuarantee:
         assert report.exceeding() == []
         ratio = report.attacks[0]
         assert ratio.canaries.interval(0.999)[1] > 1 - np.exp(-0.5) / 2  # the best that is possible
-        assert ratio.canaries_without.low < 0.5
 
     def test_a_mechanism_that_breaks_its_promise_is_found_out(self) -> None:
         """Sent with epsilon 4, stated as epsilon 0.5."""

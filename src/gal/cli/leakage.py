@@ -200,7 +200,6 @@ def print_rehearsals(found: list[Rehearsal], out: Console) -> None:
             f"({escape(who)}). What leaks of the labels is the same with real ones; how well rows are "
             "predicted is not.\n"
         )
-    told = f" ({leak.planted} with those known)" if leak.planted > leak.tested else ""
     repeatable = (
         ""
         if all(one.leak.secure for one in found)
@@ -209,12 +208,12 @@ def print_rehearsals(found: list[Rehearsal], out: Console) -> None:
     )
     out.print(
         f"[dim]{first.rows:,} rows, {first.rounds} rounds, up to {leak.messages} residuals about each row; "
-        f"{leak.tested} canaries{told} over {leak.runs} {'fit' if leak.runs == 1 else 'fits'}. Attackers "
-        f"knew {leak.known} labels, which do not count.{repeatable}[/]"
+        f"{leak.planted} canaries over {leak.runs} {'fit' if leak.runs == 1 else 'fits'}. Attackers "
+        f"on columns knew those of {leak.known} rows.{repeatable}[/]"
     )
-    if leak.tested < FEW:
+    if leak.planted < FEW:
         seeds = 10 if leak.runs < 10 else 2 * leak.runs
-        out.print(f"{leak.tested} canaries are few: --seeds {seeds} narrows the intervals")
+        out.print(f"{leak.planted} canaries are few: --seeds {seeds} narrows the intervals")
 
 
 def _detail(one: Rehearsal, out: Console) -> None:
@@ -222,13 +221,10 @@ def _detail(one: Rehearsal, out: Console) -> None:
     out.print(f"[{_style(leak)}]{escape(leak.verdict())}[/]\n")
     out.print(escape(leak.mechanism.removesuffix(REPEATABLE)) + "\n")
     bound = "" if leak.bound is None else f"; the guarantee allows {leak.bound:.1%} of the canaries"
-    what = "above the middle, or not" if leak.numbers else f"{leak.classes} classes"
+    what = "the upper bound, or not" if leak.numbers else f"{leak.classes} classes"
     out.print(f"[italic]Labels guessed right ({what}), with 95 % intervals{bound}[/]")
-    rows = []
-    for attack in leak.attacks:
-        shares = (attack.canaries, attack.canaries_without, attack.ordinary, attack.ordinary_without)
-        rows.append([attack.name, *("-" if share.of == 0 else str(share) for share in shares)])
-    _table(["attack", "canaries", "without the message", "ordinary rows", "without the message"], rows, out)
+    rows = [[one.name, str(one.canaries)] for one in leak.attacks]
+    _table(["attack", "canaries"], rows, out)
     mine = [each for each in leak.received if each.organization == one.label_holder]
     others = [each for each in leak.received if each.organization != one.label_holder]
     source = "the sums of their answers" if leak.summed else "their answers"

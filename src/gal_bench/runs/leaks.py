@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gal.privacy.leakage import AttackResult, Transcript, measure_leakage, plant_canaries
+from gal.privacy.leakage import Transcript, measure_leakage, plant_canaries
 from gal.privacy.noise import SeededNoise
 from gal.privacy.registry import kind_named, mechanism_named
 from gal_bench.cells import Cell
@@ -76,35 +76,17 @@ def measured_leak(cell: Cell, split: Split, make: Callable[..., Any]) -> dict[st
     transcript = Transcript()
     privacy = mechanism_of(cell, split, fit)
     model = make(privacy=privacy, on_message=transcript).fit(split.X_train, y)
-    own, *others = split.organizations
     report = measure_leakage(
         transcript,
         y,
         roles=model.task_rows_,
-        label_holder=own,
+        label_holder=next(iter(split.organizations)),
         privacy=privacy,
         classes=public["classes"],
         canaries=mask,
-        views={name: split.X_train[list(split.organizations[name])] for name in others},
         features=False,
         seed=cell.seed,
     )
-    # Counts, so that several seeds can be added up; attacks that use no message are left out.
-    return {
-        "classes": report.classes,
-        "bound": report.bound,
-        "attacks": {one.name: _counts(one) for one in report.attacks if one.message},
-    }
-
-
-def _counts(attack: AttackResult) -> dict[str, list[int]]:
-    """Right guesses and all guesses: of canaries and of ordinary rows, with and
-    without the row's own message.
-    """
-    shares = {
-        "canaries": attack.canaries,
-        "canaries without": attack.canaries_without,
-        "rows": attack.ordinary,
-        "rows without": attack.ordinary_without,
-    }
-    return {name: [share.right, share.of] for name, share in shares.items()}
+    # Counts, so that several seeds can be added up: right guesses, and all guesses.
+    attacks = {one.name: {"canaries": [one.canaries.right, one.canaries.of]} for one in report.attacks}
+    return {"classes": report.classes, "bound": report.bound, "attacks": attacks}

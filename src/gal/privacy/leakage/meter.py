@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gal.core.losses import Loss, classification_loss
 from gal.core.rows import Rows
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
-from gal.privacy.leakage.attacks import ATTACKS, UNKNOWN, Seen, without_message
+from gal.privacy.leakage.attacks import ATTACKS
 from gal.privacy.leakage.reconstruction import (
     FEWEST,
     Reconstruction,
@@ -40,9 +40,6 @@ MOST_READING = 500
 
 ATTACKERS = 2
 """Organizations, those with most columns, that try to read columns from residuals."""
-
-LEAST_KNOWN = 2
-"""Labels of each class that the attackers know at least."""
 
 
 class Canaries(NamedTuple):
@@ -118,9 +115,7 @@ class Truth:
     labels: Floats
     """As a loss wants them, (n, width)."""
     codes: Codes
-    """What attacks guess, (n,): class codes; of numbers 1 above the median of ordinary rows
-    (the mean of several outputs).
-    """
+    """What attacks guess, (n,): class codes; of numbers 1 above the mean (of several outputs: theirs)."""
     classes: int
     canary: Mask
     numbers: bool
@@ -152,10 +147,9 @@ def measure_leakage(
     label_holder: its own organization's name; what only it received was not sent.
     privacy: the mechanism, or None. classes: the public classes; None for numbers.
     canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``.
-    views, own_view: the others' columns by name, as far as at hand, and the label holder's: for what is
-        guessed without any message. Partners are taken to collude. features: whether to
-        reconstruct everybody's columns.
-    known: the share of rows whose labels (and columns) the attackers know; at least two of each class.
+    views, own_view: the others' columns by name, as far as at hand, and the label holder's.
+    features: whether to reconstruct everybody's columns.
+    known: the share of rows whose columns (and labels) the attackers on columns know.
     sum_name: of replies that came as one sum.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
     """
@@ -173,24 +167,15 @@ def measure_leakage(
         first = planted[sent.rows[order]]
         sent = sent.take(np.sort(np.concatenate([order[first][: most_rows // 2], order[~first]])[:most_rows]))
     truth = _read_labels(y, classes, planted, sent)
-    told = _known_rows(truth.codes, truth.classes, known, rng)
+    if not 0 <= known < 1:
+        raise InvalidOptionError(f"known must be a share from 0 to below 1, got {known!r}")
+    told = np.zeros(len(sent.rows), dtype=np.bool_)
+    told[rng.choice(len(told), round(known * len(told)), replace=False)] = True
     outputs = sent.residual.shape[3]
     loss: Loss | None = None
     if not truth.numbers:
         loss = classification_loss("log_loss", truth.classes, one_output=outputs == 1)
         loss = loss if privacy is None else privacy.public_loss(loss)
-    columns = [numbers_of(view)[sent.rows] for view in (views or {}).values()]
-    nothing = np.zeros((len(sent.rows), outputs))
-    seen = Seen(
-        residual=sent.residual,
-        fitted=sum((np.nansum(one, axis=1) for one in sent.answers.values()), start=nothing),
-        features=np.hstack([nothing[:, :0], *columns]),
-        known=np.where(told, truth.codes, UNKNOWN),
-        canary=truth.canary,
-        classes=truth.classes,
-        numbers=truth.numbers,
-        seed=seed,
-    )
     shown = views if views and features and int(told.sum()) >= FEWEST else {}
     return LeakReport(
         mechanism=said.words,
@@ -202,7 +187,7 @@ def measure_leakage(
         known=int(told.sum()),
         rounds=sent.residual.shape[1],
         messages=sent.n_messages,
-        attacks=tuple(attack_labels(seen, truth.codes)),
+        attacks=tuple(attack_canaries(sent.residual[truth.canary], truth.codes[truth.canary])),
         reconstructions=tuple(_from_answers(sent, shown, own_view, truth.labels, told, rng, sum_name)),
         received=tuple(_from_residuals(sent, own, shown, told, rng, loss)),
         summed=sum_name is not None,
@@ -210,32 +195,12 @@ def measure_leakage(
     )
 
 
-@at_most(1)
-def attack_labels(seen: Seen, truth: Codes) -> list[AttackResult]:
-    """Every attack with and without messages, on the rows whose labels are not known;
-    ``truth`` (n,) are their codes.
-    """
-    ordinary, canaries = ~seen.taught & ~seen.canary, ~seen.taught & seen.canary
-    found = []
-
-    def share(right: Mask) -> Share:
-        return Share(int(right.sum()), len(right))
-
-    for attack in ATTACKS:
-        guess = attack.guess(seen)
-        right, without = guess == truth, (without_message(seen, guess) if attack.message else guess) == truth
-        found.append(
-            AttackResult(
-                attack.name,
-                attack.sentence,
-                ordinary=share(right[ordinary]),
-                ordinary_without=share(without[ordinary]),
-                canaries=share(right[canaries]),
-                canaries_without=share(without[canaries]),
-                message=attack.message,
-            )
-        )
-    return found
+def attack_canaries(residual: Floats, truth: Codes) -> list[AttackResult]:
+    """Every attack on the messages (n, T, 1 + P, K) about canaries; ``truth`` (n,) are their codes."""
+    return [
+        AttackResult(one.name, one.sentence, Share(int((one.guess(residual) == truth).sum()), len(truth)))
+        for one in ATTACKS
+    ]
 
 
 def _read_labels(y: Any, classes: Any, canaries: Mask, sent: SentRows) -> Truth:
@@ -254,22 +219,7 @@ def _read_labels(y: Any, classes: Any, canaries: Mask, sent: SentRows) -> Truth:
         raise InvalidLabelsError("labels that are no numbers have classes: pass the public ones as classes=")
     labels = given.reshape(len(given), -1).astype(np.float64)
     mean = labels.mean(axis=1)
-    middle = float(np.median(mean if canary.all() else mean[~canary]))
-    return Truth(labels, np.asarray(mean > middle, dtype=np.intp), 2, canary, numbers=True)
-
-
-def _known_rows(codes: Codes, classes: int, share: float, rng: np.random.Generator) -> Mask:
-    """Rows whose labels the attackers are told: this share of each class, and at
-    least two of it if there are more.
-    """
-    if not 0 <= share < 1:
-        raise InvalidOptionError(f"known must be a share from 0 to below 1, got {share!r}")
-    told = np.zeros(len(codes), dtype=np.bool_)
-    for code in range(classes):
-        rows = np.flatnonzero(codes == code)
-        wanted = min(max(LEAST_KNOWN, round(share * len(rows))), len(rows) // 2)
-        told[rng.choice(rows, size=wanted, replace=False)] = True
-    return told
+    return Truth(labels, np.asarray(mean > mean.mean(), dtype=np.intp), 2, canary, numbers=True)
 
 
 def _from_answers(

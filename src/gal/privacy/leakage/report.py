@@ -91,33 +91,18 @@ def equivalent_epsilon(accuracy: float, classes: int) -> float:
 
 @dataclass(frozen=True)
 class AttackResult:
-    """How often one attack was right: on ordinary rows and on canaries, with and
-    without the row's own messages.
-    """
+    """How often one attack was right about canaries."""
 
     name: str
     sentence: str
-    ordinary: Share
-    ordinary_without: Share
     canaries: Share
-    canaries_without: Share
-    message: bool = True
-    """Whether it uses a message at all."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {
-            "name": self.name,
-            "sentence": self.sentence,
-            "message": self.message,
-            "ordinary": {"with": self.ordinary.to_json(), "without": self.ordinary_without.to_json()},
-            "canaries": {"with": self.canaries.to_json(), "without": self.canaries_without.to_json()},
-        }
+        return {"name": self.name, "sentence": self.sentence, "canaries": self.canaries.to_json()}
 
     def __add__(self, other: AttackResult) -> AttackResult:
-        names = ("ordinary", "ordinary_without", "canaries", "canaries_without")
-        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in names}
-        return replace(self, **sums)
+        return replace(self, canaries=self.canaries + other.canaries)
 
 
 @dataclass(frozen=True)
@@ -136,7 +121,7 @@ class LeakReport:
     planted: int
     """Canaries among them."""
     known: int
-    """Rows whose labels the attackers were told; these are not counted in any share."""
+    """Rows whose columns and labels the attackers on columns were told."""
     rounds: int
     messages: int
     """Residuals about a row, the most that any row had."""
@@ -163,28 +148,14 @@ class LeakReport:
 
     @property
     def worst(self) -> AttackResult:
-        """The attack on messages that was right most often: for canaries, without any for ordinary rows."""
-        return max(self._by_message, key=lambda one: self._share(one).value if self._share(one).of else 0.0)
+        """The attack that was right most often."""
+        return max(self.attacks, key=lambda one: one.canaries.right)
 
     @property
     def knows_all(self) -> AttackResult | None:
-        """The first attack that was right about every single row that could be tested; None without."""
-        right = (one for one in self._by_message if 0 < self._share(one).of == self._share(one).right)
+        """The first attack that was right about every single canary; None without."""
+        right = (one for one in self.attacks if 0 < one.canaries.of == one.canaries.right)
         return next(right, None)
-
-    @property
-    def tested(self) -> int:
-        """Rows that shares are of: canaries, or without any ordinary rows, whose
-        labels the attackers were not told.
-        """
-        return self._share(self.worst).of
-
-    @property
-    def _by_message(self) -> list[AttackResult]:
-        return [one for one in self.attacks if one.message]
-
-    def _share(self, attack: AttackResult) -> Share:
-        return attack.canaries if self.planted else attack.ordinary
 
     def exceeding(self, confidence: float = 0.95) -> list[AttackResult]:
         """Attacks that were right about canaries more often than the guarantee
@@ -198,11 +169,9 @@ class LeakReport:
     def verdict(self) -> str:
         """What it means, in plain words."""
         worst, all_of = self.worst, self.knows_all
-        share, of_what = self._share(worst), "canaries" if self.planted else "ordinary rows"
-        said = [f'The strongest attack ("{worst.name}") was right about {share} of the {of_what}.']
+        said = [f'The strongest attack ("{worst.name}") was right about {worst.canaries} of the canaries.']
         if all_of is not None and self.cost is None:
-            first = self._share(self.attacks[0])
-            when = "1" if first.of and first.right == first.of else str(self.rounds)
+            when = "1" if all_of is self.attacks[0] else str(self.rounds)
             loud = f"EVERY ASSISTANT KNOWS EVERY TRAINING LABEL AFTER ROUND {when}: NOTHING PROTECTS THEM."
             said.insert(0, loud)
         elif self.bound is None:
@@ -227,7 +196,7 @@ class LeakReport:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        plain = ("mechanism", "bound", "chance", "classes", "numbers", "rows", "tested", "known", "rounds")
+        plain = ("mechanism", "bound", "chance", "classes", "numbers", "rows", "known", "rounds")
         facts = {name: getattr(self, name) for name in (*plain, "messages", "runs", "summed", "secure")}
         lists = ("attacks", "reconstructions", "received")
         return facts | {

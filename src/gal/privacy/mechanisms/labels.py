@@ -90,20 +90,15 @@ class RandomisedResponse(LabelMechanism):
         return Event("randomised-response", self.epsilon)
 
     def codes(self, y: Any) -> NDArray[np.intp]:
-        """Labels (n,) as places in the classes in order."""
-        known, given = self.known, np.asarray(y)
-        if given.dtype.kind == "O":
-            place = {one: index for index, one in enumerate(known.tolist())}
-            places = np.array([place.get(one, len(known)) for one in given.tolist()], dtype=np.intp)
-            strange = places == len(known)
-        else:  # text and numbers are never equal
-            places = np.minimum(np.searchsorted(known, given), len(known) - 1).astype(np.intp)
-            strange = known[places] != given
+        """Labels (n,) as places in the classes in order; text and numbers are never equal."""
+        known = self.known.tolist()
+        place = {one: index for index, one in enumerate(known)}
+        places = np.array([place.get(one, -1) for one in np.asarray(y).tolist()], dtype=np.intp)
+        strange = places < 0
         if strange.any():
             raise InvalidLabelsError(
-                f"{int(strange.sum())} of {len(given)} labels (first at row {int(strange.argmax())}) are "
-                "none of the public "
-                f"classes {known.tolist()!r:.200}: name all classes that can occur. Nothing was sent."
+                f"{int(strange.sum())} of {len(places)} labels (first at row {int(strange.argmax())}) are "
+                f"none of the public classes {known!r:.200}: name all classes that can occur. Nothing was sent."
             )
         return places
 
@@ -176,8 +171,23 @@ class _NoiseOnNumbers(LabelMechanism):
         return self.lower, self.upper
 
     def read(self, y: Any, options: Options) -> Labels:
-        """The true labels, within the bounds, and squared error."""
-        return _numbers(y, options, self.lower, self.upper)
+        """The true labels (n, K), within the bounds, and squared error."""
+        auto = isinstance(options.loss, str) and options.loss in {"auto", "squared_error"}
+        if not auto and not isinstance(options.loss, SquaredError):
+            raise InvalidOptionError(
+                "noisy labels are learned with squared error, because their noise has mean 0, got "
+                f"loss={options.loss!r}"
+            )
+        labels = regression_labels(y, Options(loss="squared_error"))
+        within = (labels.y >= self.lower) & (labels.y <= self.upper)
+        outside = np.asarray(~within.all(axis=1))  # NaN as well
+        if outside.any():
+            raise InvalidLabelsError(
+                f"{int(outside.sum())} of {len(outside)} labels (first at row {int(outside.argmax())}) are "
+                f"outside of the public bounds {self.lower:g} to {self.upper:g}: choose bounds that hold for "
+                "every label that can occur, or clip the labels yourself. Nothing was sent."
+            )
+        return labels
 
     def noisy(self, labels: Labels, source: NoiseSource) -> Labels:
         """The noisy copy; the noise has mean 0, so that squared error needs no correction."""
@@ -221,23 +231,3 @@ class GaussianLabels(_NoiseOnNumbers):
     name: ClassVar[str] = "gaussian-labels"
     promise: ClassVar[str] = "Gaussian noise was added to each label"
     noise: ClassVar[Literal["laplace", "gaussian"]] = "gaussian"
-
-
-def _numbers(y: Any, options: Options, lower: float, upper: float) -> Labels:
-    """Labels (n, K) within the bounds, and squared error."""
-    auto = isinstance(options.loss, str) and options.loss in {"auto", "squared_error"}
-    if not auto and not isinstance(options.loss, SquaredError):
-        raise InvalidOptionError(
-            "noisy labels are learned with squared error, because their noise has mean 0, got "
-            f"loss={options.loss!r}"
-        )
-    labels = regression_labels(y, Options(loss="squared_error"))
-    outside = ~((labels.y >= lower) & (labels.y <= upper))  # NaN as well
-    if outside.any():
-        raise InvalidLabelsError(
-            f"{int(outside.any(axis=1).sum())} of {len(labels.y)} labels (first at row "
-            f"{int(outside.any(axis=1).argmax())}) are outside of the public bounds {lower:g} to {upper:g}: "
-            "choose bounds that hold for every label that can occur, or clip the labels yourself. Nothing "
-            "was sent."
-        )
-    return labels
