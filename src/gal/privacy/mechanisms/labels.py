@@ -98,7 +98,8 @@ class RandomisedResponse(LabelMechanism):
         if strange.any():
             raise InvalidLabelsError(
                 f"{int(strange.sum())} of {len(places)} labels (first at row {int(strange.argmax())}) are "
-                f"none of the public classes {known!r:.200}: name all classes that can occur. Nothing was sent."
+                f"none of the public classes {known!r:.200}: name all classes that can occur. "
+                "Nothing was sent."
             )
         return places
 
