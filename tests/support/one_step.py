@@ -17,7 +17,6 @@ from gal.core.requests import FitRequest, Request
 from gal.engine.labels import regression_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
-from gal.errors import NodeError
 from gal.node.holder.assistants import Pending
 from gal.node.holder.learning.gathering import OpenVersion, Patience
 from gal.node.holder.learning.rounds import Rounds
@@ -93,25 +92,14 @@ class FakeNode:
     def away(self, name: str) -> float:
         return 0.0 if name in self.there else self.away_for
 
-    def post(
-        self, name: str, encoded: Encoded, on_answer: Callable[[Received], None] | None = None
-    ) -> Pending:
+    def post(self, name: str, encoded: Encoded) -> Pending:
         self.asked.append((name, encoded.message.request))
-        pending = Pending(name, encoded, on_answer=on_answer)
+        pending = Pending(name, encoded)
         self.open.append(pending)
         if name in self.answers:
-            self.settle(pending, self.answers[name](encoded))
+            pending.answer = received(self.answers[name](encoded))
+            pending.done.set()
         return pending
-
-    def settle(self, pending: Pending, message: Message) -> None:
-        came = received(message)
-        try:
-            if pending.on_answer is not None:
-                pending.on_answer(came)
-            pending.answer = came
-        except NodeError as error:
-            pending.problem = str(error)
-        pending.done.set()
 
     def give_up(self, pendings: Sequence[Pending]) -> None:
         self.open = [one for one in self.open if one not in list(pendings)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,37 +154,6 @@ def test_many_rows_are_asked_for_in_lots_and_written_in_order(
     in_order = table[ROW_ID].tolist()
     assert set(sent[0]) != set(in_order[:30]), "a lot says where in the file its rows are"
     assert set(sent[0]) != set(sorted(in_order)[:30])
-
-
-def test_who_answers_some_lots_is_named_with_how_many_rows(
-    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batches, "BATCH", 30)
-    asked: list[int] = []
-    predictor = network.holder.predictor
-    whole = predictor.predict
-
-    def once_alone(record: Any, ids: Any, **how: Any) -> Any:
-        asked.append(len(ids))
-        found = whole(record, ids, **how)
-        if len(asked) != 2:
-            return found
-        unknown = {"lab": np.ones(len(ids), dtype=np.bool_)}
-        degraded = np.ones(len(ids), dtype=np.bool_)
-        return replace(
-            found, missing={"ward": "was away"}, unknown_rows=unknown, outside={"lab": 4}, degraded=degraded
-        )
-
-    monkeypatch.setattr(predictor, "predict", once_alone)
-    ids = network.tables["clinic"][[ROW_ID]]
-    found = predict(network, tmp_path, ids, out=tmp_path / "out.csv")
-    assert asked == [30, 30, 20]
-    assert found["missing"] == {"ward": "was away, for 30 of the rows"}
-    assert (found["n_rows"], found["degraded"], found["unknown"]) == (80, 30, {"lab": 30})
-    assert found["outside"] == {"lab": 4}
-    written = pd.read_csv(tmp_path / "out.csv")
-    assert written[ROW_ID].tolist() == ids[ROW_ID].tolist()
-    assert written["degraded"].sum() == 30
 
 
 def test_who_predicts_no_more_today_is_named_and_the_others_go_on(

@@ -32,7 +32,6 @@ ANSWERS = frozenset(
 )
 """Kinds of messages that answer something."""
 
-OnAnswer = Callable[[Received], None]
 Requests = Mapping[str, Encoded]
 """By organization: what it is asked."""
 
@@ -44,9 +43,8 @@ class Pending:
     organization: str
     encoded: Encoded
     answer: Received | None = None
-    on_answer: OnAnswer | None = None
-    """Called with the answer before it counts; what it raises is the answer's problem."""
     problem: str = ""
+    """What is wrong here: no answer is waited for."""
     sent: int = 0
     """How often it was sent."""
     through: Stream | None = None
@@ -134,13 +132,13 @@ class Assistants:
 
     # Asking
 
-    def post(self, organization: str, encoded: Encoded, on_answer: OnAnswer | None = None) -> Pending:
+    def post(self, organization: str, encoded: Encoded) -> Pending:
         """Ask an organization: now, or as soon as it is there."""
-        return self.post_together({organization: encoded}, on_answer)[organization]
+        return self.post_together({organization: encoded})[organization]
 
-    def post_together(self, requests: Requests, on_answer: OnAnswer | None = None) -> dict[str, Pending]:
+    def post_together(self, requests: Requests) -> dict[str, Pending]:
         """Ask several organizations, of whom one waits for all answers."""
-        pendings = {name: Pending(name, one, on_answer=on_answer) for name, one in requests.items()}
+        pendings = {name: Pending(name, one) for name, one in requests.items()}
         together = [pending.done for pending in pendings.values()]
         at_once: dict[tuple[str, int], list[tuple[Stream, Pending]]] = {}
         with self._changed:
@@ -291,7 +289,7 @@ class Assistants:
             if pending is not None:
                 del self._pending[pending.key]
         if pending is not None:
-            self._settle(pending, stream, received)
+            self._settle(pending, received)
         elif message.kind != "refusal" or message.fields.get("answers"):
             why = f"{message.kind} {message.request} answers nothing that is open"
             self._records.refused(stream.peer, "not-asked", why)
@@ -302,20 +300,13 @@ class Assistants:
                 open_ones = [one for one in self.unanswered() if one.through is stream]
                 self.give_up(open_ones)
                 for one in open_ones:
-                    self._settle(one, stream, received)
+                    self._settle(one, received)
 
-    def _settle(self, pending: Pending, stream: Stream, received: Received) -> None:
-        try:
-            if pending.on_answer is not None:
-                pending.on_answer(received)
-            pending.answer = received
-        except NodeError as error:
-            pending.problem, kind = str(error), received.message.kind
-            self._records.log.error("answer not kept", peer=stream.peer, kind=kind, why=str(error))
-        finally:
-            pending.done.set()
-            if all(done.is_set() for done in pending.together):
-                self.notify()
+    def _settle(self, pending: Pending, received: Received) -> None:
+        pending.answer = received
+        pending.done.set()
+        if all(done.is_set() for done in pending.together):
+            self.notify()
 
     def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
         self._records.refused(stream.peer, code, why)

@@ -7,7 +7,7 @@ replies count. Closed steps give the same replies again, so that learning again 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from gal.core.replies import Reply
@@ -99,13 +99,15 @@ class Rounds:
                     elif name == version.own_name:
                         beside(self._own.submit(self._ask_own, step, place, asked))
                     else:  # one is on its way while the next is made
-                        keep = self._keeper(step, place, name, asked, request)
-                        pendings[place, name] = assistants.post(name, asked, keep)
+                        pendings[place, name] = assistants.post(name, asked)
             if summed and self._sums is not None:
                 beside(self._summing.submit(self._sums.ask, step, summed, requests, self._keep))
             self._await(requests, own, pendings)
         finally:
             assistants.give_up(pendings.values())
+        for (place, name), pending in pendings.items():
+            if pending.answer is not None:
+                self._accept(step, place, name, pending, requests[place])
         self._close(step, requests, pendings)
 
     def _request(self, step: int, place: int, request: Request, name: str) -> Encoded:
@@ -130,8 +132,7 @@ class Rounds:
             return all(one.done() for one in own)
 
         def ready() -> bool:
-            failed = any(one.done() and one.exception() is not None for one in own)
-            if failed or any(one.problem for one in pendings.values()):
+            if any(one.done() and one.exception() is not None for one in own):
                 return True  # what came cannot be kept here: no use to wait for more
             return own_done() and not waited_for()
 
@@ -185,26 +186,21 @@ class Rounds:
 
     # What comes back
 
-    def _keeper(
-        self, step: int, place: int, name: str, asked: Encoded, request: Request
-    ) -> Callable[[Received], None]:
-        """Keeps what an organization sends as its reply, or that it refused; not what cannot be one."""
-        task = self._version.task
+    def _accept(self, step: int, place: int, name: str, pending: Pending, request: Request) -> None:
+        """Keep what an organization sent as its reply, or that it refused; not what cannot be one."""
+        received, asked, task = pending.answer, pending.encoded, self._version.task
+        assert received is not None
         n_known = self._shared[name].about(request, task.rows).n_known
         most = 4 * math.prod(expected_shape(request, n_known, task.loss.n_outputs)) + n_known + BESIDES
-
-        def keep(received: Received) -> None:
-            message, problem = received.message, ""
-            if message.kind == "refusal":
-                problem = f"refused ({message.fields['code']}): {message.fields['message']}"
-            elif received.n_bytes > most:  # it would only fill the disk
-                problem = f"answered with {received.n_bytes} bytes, expected at most {most}"
-            if problem:
-                self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
-            else:
-                self._keep(step, place, name, asked, received)
-
-        return keep
+        problem = ""
+        if received.message.kind == "refusal":
+            problem = pending.refusal("", 0.0)
+        elif received.n_bytes > most:  # it would only fill the disk
+            problem = f"answered with {received.n_bytes} bytes, expected at most {most}"
+        if problem:
+            self._version.replies.put(step, StoredReply(place, name, asked.digest, None, None, problem))
+        else:
+            self._keep(step, place, name, asked, received)
 
     def _ask_own(self, step: int, place: int, asked: Encoded) -> None:
         """Have the label holder's own organization answer, and keep that, or why it could not."""
