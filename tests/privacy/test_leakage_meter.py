@@ -77,9 +77,8 @@ def measured(
         privacy=privacy,
         classes=classes,
         canaries=mask,
-        views={name: X[PARTS[name]] for name in ("lab", "insurer")},
+        views={name: X[PARTS[name]] for name in ("lab", "insurer")} if features else None,
         own_view=X[PARTS["clinic"]],
-        features=features,
     )
 
 

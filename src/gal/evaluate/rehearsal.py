@@ -226,9 +226,8 @@ def canary_leak(
         privacy=privacy,
         classes=classes,
         canaries=mask,
-        views={name: X[own] for name, own in columns.items() if name != holder},
+        views={name: X[own] for name, own in columns.items() if name != holder} if features else None,
         own_view=X[columns[holder]],
-        features=features,
         sum_name=None if secrecy is None else SUM,
         seed=seed,
     )

@@ -84,7 +84,6 @@ def measured_leak(cell: Cell, split: Split, make: Callable[..., Any]) -> dict[st
         privacy=privacy,
         classes=public["classes"],
         canaries=mask,
-        features=False,
         seed=cell.seed,
     )
     # Counts, so that several seeds can be added up: right guesses, and all guesses.

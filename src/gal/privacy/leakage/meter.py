@@ -57,7 +57,6 @@ def plant_canaries(
     *,
     fraction: float = 0.1,
     count: int | None = None,
-    rows: Any = None,
     classes: Any = None,
     lower: float | None = None,
     upper: float | None = None,
@@ -67,45 +66,32 @@ def plant_canaries(
 
     A canary's label has nothing to do with its features, so no attacker can know it but from a message.
     Numbers are drawn from the two bounds only, which makes of them a guess between two. Canaries are a
-    ``fraction`` of the rows, or ``count`` of them, or drawn from the given ``rows``.
+    ``fraction`` of the rows, or ``count`` of them.
 
     >>> labels, mask = plant_canaries(["no"] * 10, np.random.default_rng(1), count=4, classes=["no", "yes"])
     >>> int(mask.sum()), int((labels == "yes").sum())
     (4, 2)
     """
     given = np.asarray(y)
-    allowed = np.arange(len(given)) if rows is None else np.asarray(rows, dtype=np.intp)
-    wanted = round(fraction * len(allowed)) if count is None else count
-    if not 1 <= wanted <= len(allowed):
+    wanted = round(fraction * len(given)) if count is None else count
+    if not 1 <= wanted <= len(given):
         raise InvalidOptionError(
-            f"{wanted} canaries among {len(allowed)} rows: plant at least one, and no more than rows"
+            f"{wanted} canaries among {len(given)} rows: plant at least one, and no more than rows"
         )
-    values = _values(given, classes, lower, upper)
+    values = np.array([lower, upper], dtype=np.float64) if classes is None else np.asarray(classes)
+    if len(np.unique(values[values == values])) < 2 or (classes is None and not values[0] < values[1]):
+        raise InvalidOptionError(
+            "canaries need at least two public classes, or for numbers the public bounds lower < upper, got "
+            f"{values.tolist()!r:.200}"
+        )
+    if classes is None and given.dtype.kind not in "iuf":
+        raise InvalidInputError("bounds are for labels that are numbers: pass the public classes of these")
     mask = np.zeros(len(given), dtype=np.bool_)
-    mask[rng.choice(allowed, size=wanted, replace=False)] = True
+    mask[rng.choice(len(given), size=wanted, replace=False)] = True
     labels = given.astype(np.result_type(given, values) if given.dtype.kind != "O" else object)
     drawn = values[rng.integers(0, len(values), wanted)]
     labels[mask] = drawn if given.ndim == 1 else drawn[:, None]
     return Canaries(labels, mask)
-
-
-def _values(given: NDArray[Any], classes: Any, lower: float | None, upper: float | None) -> NDArray[Any]:
-    """What canaries' labels are drawn from."""
-    if classes is not None:
-        values = np.asarray(classes)
-        if len(np.unique(values)) < 2:
-            raise InvalidOptionError(
-                f"canaries need at least two public classes, got {values.tolist()!r:.200}"
-            )
-        return values
-    if lower is None or upper is None or not lower < upper:
-        raise InvalidOptionError(
-            "canaries need the public classes, or for numbers the public bounds lower < upper, got "
-            f"{lower!r} and {upper!r}"
-        )
-    if given.dtype.kind not in "iuf":
-        raise InvalidInputError("bounds are for labels that are numbers: pass the public classes of these")
-    return np.array([lower, upper], dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -133,7 +119,6 @@ def measure_leakage(
     canaries: Any = None,
     views: Mapping[str, Any] | None = None,
     own_view: Any = None,
-    features: bool = True,
     known: float = 0.1,
     sum_name: str | None = None,
     most_rows: int = 20_000,
@@ -147,8 +132,7 @@ def measure_leakage(
     label_holder: its own organization's name; what only it received was not sent.
     privacy: the mechanism, or None. classes: the public classes; None for numbers.
     canaries: mask (n,) of rows whose labels were drawn by ``plant_canaries``.
-    views, own_view: the others' columns by name, as far as at hand, and the label holder's.
-    features: whether to reconstruct everybody's columns.
+    views, own_view: the others' columns by name, and the label holder's; None: they are not attacked.
     known: the share of rows whose columns (and labels) the attackers on columns know.
     sum_name: of replies that came as one sum.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
@@ -176,7 +160,7 @@ def measure_leakage(
     if not truth.numbers:
         loss = classification_loss("log_loss", truth.classes, one_output=outputs == 1)
         loss = loss if privacy is None else privacy.public_loss(loss)
-    shown = views if views and features and int(told.sum()) >= FEWEST else {}
+    shown = views if views and int(told.sum()) >= FEWEST else {}
     return LeakReport(
         mechanism=said.words,
         cost=said.cost,
