@@ -9,11 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gal_bench.cells import OFFICIAL
-from gal_bench.figures import Figure, every_figure, figures_of, leak_of, mean_of, who
+from gal_bench.figures import Figure, every_figure, figures_of, leak_of, who
 from gal_bench.runner import Run
 from gal_bench.specs import TOGETHER, RowSpec
-
-NOISES = {"answers": "noise on answers", "residual": "noise on the residual", "columns": "noise as features"}
 
 
 @dataclass(frozen=True)
@@ -31,11 +29,9 @@ def findings(run: Run) -> list[TableFinding]:
         "uci": _covered,
         "images": _covered_each,
         "cases": _covered_each,
-        "scale": _scale,
         "noise": _noise,
         "images-ablations": _noise,
         "cases-ablations": _noise,
-        "improvements": _improvements,
         "privacy": _leaks,
         "guarantees": _leaks,
     }
@@ -112,72 +108,29 @@ def _covered_each(run: Run) -> Iterator[TableFinding]:
             yield TableFinding(f"covered by GAL on {dataset}", share, words)
 
 
-def _scale(run: Run) -> Iterator[TableFinding]:
-    for dataset in run.table.sets:
-        found = {row.name: run.at(row, dataset, "by name", "per seed") for row in run.table.rows}
-        if not all(found.get(name) for name in ("alone", "gal", "pooled")):
-            continue
-        fact = next(name for name in ("auc", "accuracy", "r2") if name in found["gal"][0].facts)
-        alone, gal, pooled = (mean_of(found[name], fact) for name in ("alone", "gal", "pooled"))
-        value = share_covered(alone, gal, pooled)
-        yield TableFinding(
-            f"covered on {dataset}",
-            value,
-            f"{dataset}: from {alone:.4g} alone to {pooled:.4g} pooled ({found['pooled'][0].chosen}), GAL "
-            f"reaches {gal:.4g}, which is {value:.1%} of the pooling gain ({fact}).",
-        )
-
-
 def _noise(run: Run) -> Iterator[TableFinding]:
     """How often assistance weights are at least as good as equal ones under noise."""
     figures = by_place(run)
     for protocol in run.table.protocols:
-        pairs = []
-        for (row, *place), on in figures.items():
-            off = figures.get((f"{row.removesuffix('on')}off", *place))  # type: ignore[arg-type]
-            if row.endswith("weights-on") and on.protocol == protocol and off is not None:
-                pairs.append((on, off))
-        for kind, words in {"": "all noisy cells", **NOISES}.items():
-            here = [pair for pair in pairs if pair[0].row.name.startswith(kind)]
-            if not here:
-                continue
-            gains = [ahead(*pair) for pair in here]
-            good, ties = sum(gain >= 0 for gain in gains), sum(gain == 0 for gain in gains)
-            clearly = sum(ahead(on, off) < -max(on.std, off.std) for on, off in here)
-            yield TableFinding(
-                f"weights on at least as good as off, {protocol}, {words}",
-                good / len(gains),
-                f"Protocol *{protocol}*, {words}: with assistance weights the final model is at least as "
-                f"good as with equal ones in {good} of {len(gains)} ({good / len(gains):.1%}; {ties} are "
-                f"equal), and worse by more than a standard deviation in {clearly}.",
-            )
-
-
-def _improvements(run: Run) -> Iterator[TableFinding]:
-    figures = {(one.row.name, one.dataset): one for one in figures_of(run)}
-    for row in run.table.rows:
-        base = row.name.split("-")[0] + "-authors"
         pairs = [
-            (figures[row.name, name], figures[base, name])
-            for name in run.table.sets
-            if (row.name, name) in figures and (base, name) in figures
+            (on, off)
+            for (row, *place), on in figures.items()
+            if row.endswith("weights-on") and on.protocol == protocol
+            for off in [figures.get((f"{row.removesuffix('on')}off", *place))]  # type: ignore[arg-type]
+            if off is not None
         ]
-        if row.name == base or not pairs:
+        if not pairs:
             continue
-        gains = [100 * ahead(one, other) / max(_error(other), 1e-9) for one, other in pairs]
-        better, worse, median = sum(g > 0 for g in gains), sum(g < 0 for g in gains), float(np.median(gains))
+        gains = [ahead(*pair) for pair in pairs]
+        good, ties = sum(gain >= 0 for gain in gains), sum(gain == 0 for gain in gains)
+        clearly = sum(gain < -max(on.std, off.std) for gain, (on, off) in zip(gains, pairs, strict=True))
         yield TableFinding(
-            f"{row.label} against the authors' algorithm",
-            median,
-            f"{row.label}: the final model is better on {better} and worse on {worse} of {len(pairs)} sets; "
-            f"the error (MAD, or share of wrong classes) {'rises' if median < 0 else 'falls'} by "
-            f"{abs(median):.1f} % in the median set.",
+            f"weights on at least as good as off, {protocol}",
+            good / len(gains),
+            f"Protocol *{protocol}*: with assistance weights the final model is at least as good as with "
+            f"equal ones in {good} of {len(gains)} ({good / len(gains):.1%}; {ties} are equal), and worse by "
+            f"more than a standard deviation in {clearly}.",
         )
-
-
-def _error(figure: Figure) -> float:
-    """MAD, or the share of wrong classes, at least a tenth of a percent."""
-    return figure.mean if figure.metric == "mad" else max(100 - figure.mean, 0.1)
 
 
 def _leaks(run: Run) -> Iterator[TableFinding]:

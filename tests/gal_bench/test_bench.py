@@ -26,7 +26,6 @@ from gal_bench import runner
 from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.data.datasets import Dataset
 from gal_bench.figures import figures_of, to_csv
-from gal_bench.findings import findings
 from gal_bench.outcomes import APART, KEPT, ROOT, Outcomes, deciding_files
 from gal_bench.rerun import write_results
 from gal_bench.runner import FAILED, main, run_cell, run_tables, write_plan
@@ -94,7 +93,6 @@ def test_a_tiny_version_of_the_scale_table(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(tabular_cells, "_dataset", lambda *_: made)
     part = part_of("scale", sets=["Adult"], seeds=1)
     run = run_of(part, lambda _, cell: run_cell(cell, Sources()))
-    assert {one.name: one.value for one in findings(run)}["covered on Adult"] > 0.5
     gal = run.outcomes[repr(next(part.cells(part.rows[1])))]
     assert gal.facts["auc"] > 0.8
     assert gal.facts["trips"] > 0
