@@ -136,8 +136,6 @@ class Outcome:
     rows; what models are chosen by.
     """
     label_holder: str
-    split: str
-    """Digest of rows, labels and partition."""
     chosen: str = ""
     """What a method that chooses has chosen."""
     facts: dict[str, float] = field(default_factory=dict)

@@ -37,7 +37,6 @@ FACTS = {
     "fit_seconds": ("seconds of all local fits", "{:.3g}"),
     "critical_seconds": ("seconds one after another", "{:.3g}"),
     "label_holder_seconds": ("seconds of the label holder", "{:.3g}"),
-    "prediction_seconds": ("seconds of prediction", "{:.3g}"),
     "stored_bytes": ("local models stored", ""),
     "trips": ("round trips", "{:.0f}"),
     "sent": ("bytes to others", ""),

@@ -38,7 +38,7 @@ def row(name: str, **options: Any) -> RowSpec:
 
 def outcome(cell: Cell, scores: list[float], rates: Any = (), weights: Any = ()) -> Outcome:
     metric = "mad" if cell.dataset == "Diabetes" else "accuracy"
-    return Outcome(metric, scores, list(rates), list(weights), None, "organization 1", "split")
+    return Outcome(metric, scores, list(rates), list(weights), None, "organization 1")
 
 
 LEVELS = {"joint": 40.0, "alone": 60.0, "al": 50.0, "gal-linear": 42.0, "constant": 47.0}

@@ -14,7 +14,7 @@ from gal_bench.runner import Run
 from gal_bench.specs import RowSpec, TableSpec, narrow, read_tables
 
 TABLES = read_tables()
-PLAIN = Outcome("accuracy", [1.0], [], [], None, "a", "")
+PLAIN = Outcome("accuracy", [1.0], [], [], None, "a")
 DEVICE = "NVIDIA H200, torch 2.11"
 LEVELS = {
     "joint": 0.95,
@@ -60,7 +60,6 @@ def made_up(cell: Cell) -> Outcome:
         weights,
         None,
         "patch 1",
-        "split",
         facts={"seconds": 20.0, "stored_bytes": 1e6, "trips": 10.0, "peak_memory": 1e9},
         device=DEVICE,
         commit="abc1234",

@@ -8,10 +8,8 @@ authors' one split of the rows for all seeds (and their columns by seed). Large 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,22 +41,6 @@ class Split:
     classes: bool
     dataset: str
     protocol: str
-
-    @cached_property
-    def digest(self) -> str:
-        """Tells splits apart in records: rows, labels, columns and partition, in their order.
-
-        The values of the columns do not count: that takes long for a large table, and follows from the rows.
-        """
-        said = hashlib.sha256(repr((self.dataset, self.protocol, self.classes)).encode())
-        said.update(repr([str(column) for column in self.X_train.columns]).encode())
-        said.update(repr(list(self.organizations.items())).encode())
-        kind = "<i8" if self.classes else "<f8"
-        for X, y in ((self.X_train, self.y_train), (self.X_test, self.y_test)):
-            said.update(f"{len(X)} rows".encode())
-            said.update(X.index.to_numpy().astype("<i8").tobytes())
-            said.update(np.asarray(y).astype(kind).tobytes())
-        return said.hexdigest()[:16]
 
 
 def per_seed(dataset: Dataset, organizations: int, seed: int) -> Split:

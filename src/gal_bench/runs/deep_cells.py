@@ -6,7 +6,6 @@ Runs on a GPU where there is one, with numpy, scipy, scikit-learn and torch alon
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +69,6 @@ def run_deep_cell(cell: Cell, sources: Sources) -> Outcome:
         **rounds_of(ensemble),
         validation_loss=validation_loss(ensemble),
         label_holder=views.label_holder,
-        split=_digest(views),
         facts=facts,
         device=device_here(),
     )
@@ -161,7 +159,6 @@ def _assembled(cell: Cell, views: ViewSet) -> tuple[Ensemble, list[NDArray[Any]]
         "seconds": seconds,
         "fit_seconds": fitting,
         "label_holder_seconds": seconds - fitting,
-        "prediction_seconds": driver.seconds - fitting,
         "stored_bytes": _stored_bytes(members, ensemble),
         "trips": float(traffic.trips),
         "sent": float(traffic.sent),
@@ -242,13 +239,3 @@ def _network(model: Any) -> Any:
         if model is None:
             return None
     return model.module_
-
-
-def _digest(views: ViewSet) -> str:
-    """Of labels, organizations and the shapes of their views."""
-    digest = hashlib.sha256(views.name.encode())
-    for labels in (views.y_train, views.y_test):
-        digest.update(np.ascontiguousarray(labels).tobytes())
-    for name, view in views.train.items():
-        digest.update(f"{name} {view.shape}".encode())
-    return digest.hexdigest()[:16]

@@ -51,7 +51,6 @@ def run_tabular_cell(cell: Cell, sources: Sources) -> Outcome:
         **rounds_of(ensemble),
         validation_loss=validation_loss(ensemble, getattr(estimator, "closing_", None)),
         label_holder=next(iter(split.organizations)),
-        split=split.digest,
         chosen=str(getattr(estimator, "chosen_", "")),
         facts=facts,
         leak=measured_leak(cell, split, make) if cell.leak else {},
