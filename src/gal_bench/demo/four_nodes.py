@@ -206,7 +206,7 @@ def _learn_with_a_kill(
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Learn; meanwhile one organization is killed and started again, which is told, too."""
     home, killed = processes.homes[HOLDER], threading.Event()
-    wait_until(lambda: (home / "control.json").exists(), serving, processes)
+    wait_until(lambda: (home / "control.sock").exists(), serving, processes)
     say(f"The {HOLDER} learns (gal learn). First the nodes agree on the rows.")
 
     def kill() -> None:

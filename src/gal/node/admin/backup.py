@@ -25,7 +25,7 @@ from gal.clock import utc_now
 from gal.errors import AuditError, GALError, InvalidInputError, NodeError
 from gal.node.admin.membership import opened
 from gal.node.config.configuration import FILE, LEDGER, read_configuration
-from gal.node.runtime.control import WHERE
+from gal.node.runtime.control import SOCKET
 from gal.node.runtime.node import held_lock
 from gal.node.store.audit import AuditLog, check_head, newest_entry
 from gal.node.store.files import whole_file
@@ -36,7 +36,7 @@ COPY = ".backup-"
 """How copies of databases begin that are in the folder for a moment."""
 STAGING = ".restoring"
 """In the home folder while it is brought back: a kill leaves no node that looks whole."""
-OF_A_RUN = {WHERE, "control.sock", LOCK, "lost+found", STAGING, "tmp"}
+OF_A_RUN = {SOCKET, LOCK, "lost+found", STAGING, "tmp"}
 """What belongs to a process that runs, or to the disk, and not to the node."""
 MAGIC = b"GAL backup 2\n"
 PIECE, TAG = 1 << 20, 16

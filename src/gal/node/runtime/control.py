@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,9 +22,17 @@ Event = Callable[[Mapping[str, Any]], None]
 Command = Callable[[Mapping[str, Any], Event, threading.Event], Any]
 """Arguments, whom to tell, and what is set when it should stop; the result is plain data."""
 
-WHERE = "control.json"
-LONGEST_PATH = 100
-"""A socket's path may have little more than a hundred bytes."""
+SOCKET = "control.sock"
+
+
+@contextmanager
+def _short(home: Path) -> Iterator[str]:
+    """The path of a home's socket by way of an open folder: one may have little more than a hundred bytes."""
+    folder = os.open(home, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{SOCKET}"
+    finally:
+        os.close(folder)
 
 
 class ControlServer:
@@ -35,22 +42,16 @@ class ControlServer:
         self._home, self._commands = home, commands
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._ending, self._under_way = threading.Event(), set[threading.Event]()
-        self._folder: Path | None = None
 
     def __enter__(self) -> ControlServer:
-        self._path = self._home / "control.sock"
-        if len(os.fsencode(self._path)) > LONGEST_PATH:
-            self._folder = Path(tempfile.mkdtemp(prefix="gal-"))
-            self._path = self._folder / "control.sock"
-        self._path.unlink(missing_ok=True)
+        (self._home / SOCKET).unlink(missing_ok=True)
         before = os.umask(0o177)
         try:
-            self._socket.bind(str(self._path))
+            with _short(self._home) as path:
+                self._socket.bind(path)
         finally:
             os.umask(before)
         self._socket.listen()
-        where = {"socket": str(self._path), "pid": os.getpid()}
-        (self._home / WHERE).write_text(json.dumps(where), encoding="utf-8")
         threading.Thread(target=self._accept, name="control", daemon=True).start()
         return self
 
@@ -58,11 +59,7 @@ class ControlServer:
         self._ending.set()
         for stopping in self._under_way.copy():
             stopping.set()
-        (self._home / WHERE).unlink(missing_ok=True)
-        self._path.unlink(missing_ok=True)
-        with suppress(OSError):
-            if self._folder is not None:
-                self._folder.rmdir()
+        (self._home / SOCKET).unlink(missing_ok=True)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -116,9 +113,10 @@ def running_node(home: Path) -> Iterator[socket.socket | None]:
     """A connection to the node that runs in this home; None where none runs."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
-            connection.connect(json.loads((home / WHERE).read_text(encoding="utf-8"))["socket"])
+            with _short(home) as path:
+                connection.connect(path)
             there: socket.socket | None = connection
-        except (OSError, ValueError, KeyError):
+        except OSError:
             there = None
         yield there
 
