@@ -64,10 +64,3 @@ def test_nothing_is_overwritten(table: Path, tmp_path: Path) -> None:
 )
 def test_what_is_missing_is_said(words: tuple[str, ...], said: str, table: Path) -> None:
     assert said in str(simulate(str(table), *words).exception)
-
-
-def test_a_table_with_nothing_to_divide(tmp_path: Path) -> None:
-    path = tmp_path / "few.csv"
-    path.write_text("id,x,y\n1,0.5,1.5\n2,0.25,2.5\n")
-    done = simulate(str(path), "--target", "y", "--write-organizations", str(tmp_path / "o.toml"))
-    assert "nothing to divide" in str(done.exception)

@@ -19,11 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gal
-from gal import Organization
 from gal.errors import ClusterError
 from gal.extras import require
-from gal.models import LinearModel
 from gal.models import cluster as module
 from gal.models.cluster import ClusterModel
 from gal.models.parted import PartColumn, PartedView, ViewPart, in_parts, open_parts, write_parts
@@ -90,12 +87,6 @@ def test_a_cluster_fits_the_same_model_as_one_process(two: str, on_disk: PartedV
     np.testing.assert_array_equal(model.fit(held[rows], Y[rows]).predict(held[rows]), some)
 
 
-def test_the_number_of_workers_and_threads_is_nothing(on_disk: PartedView) -> None:
-    with LocalCluster(n_workers=3, threads_per_worker=2, processes=False, **LOOPBACK) as cluster:
-        found = model_of(cluster.scheduler_address).fit(on_disk, Y)
-    np.testing.assert_array_equal(found.predict(X), model_of(None).fit(on_disk, Y).predict(X))
-
-
 def test_parts_are_loaded_once_and_let_go_of_with_the_view(
     two: str, on_disk: PartedView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,16 +129,6 @@ def test_two_fits_at_once_do_not_wait_for_each_other(two: str) -> None:
         thread.join(LONGEST)
     assert len(found) == 3
     assert {one.tobytes() for one in found} == {model_of(None).fit(view, Y).predict(X).tobytes()}
-
-
-def test_learning_on_a_cluster_is_learning_in_one_process(two: str) -> None:
-    found = []
-    for scheduler in (None, two):
-        alice = Organization("alice", np.nan_to_num(X[:, :3]), LinearModel())
-        lab = Organization("lab", in_parts(X[:, 3:], COLUMNS[:3], 900), model_of(scheduler))
-        ensemble = gal.learn(Y[:, 0] + Y[:, 1], [alice, lab], rounds=2, closing=False, cross_validation=0)
-        found.append(gal.predict(ensemble, [alice, lab]).output)
-    np.testing.assert_array_equal(found[0], found[1])
 
 
 def test_what_is_wrong_with_the_fit_itself_is_said(two: str) -> None:

@@ -42,14 +42,6 @@ def test_repeats_have_folds_of_their_own_and_classes_of_the_same_mix() -> None:
     assert {int(y[one.test].sum()) for one in splits} == {5}
 
 
-def test_gathered_rows_are_in_their_order() -> None:
-    splits = splits_of(np.zeros(50), classes=False, folds=None, seed=1)
-    for rows in splits.gathered([one.test for one in splits]):
-        assert np.array_equal(rows, splits.rows)
-    for numbers, repeat in zip(splits.numbers(), splits.repeats, strict=True):
-        assert all((numbers[one.test] == place).all() for place, one in enumerate(repeat))
-
-
 def test_without_variance_of_training_rows_alone_decide() -> None:
     """Rows whose scores hang on nothing else: the interval is that of a mean."""
     rng = np.random.default_rng(0)
@@ -77,13 +69,6 @@ def test_what_training_varies_counts_as_nadeau_and_bengio_say() -> None:
     found = interval_of(Scored(0.5, rows, split_means(rows, splits)), splits)
     reach = student.ppf(0.975, freedom) * np.sqrt(variance)
     assert [found.low, found.high] == pytest.approx([0.5 - reach, 0.5 + reach])
-
-
-def test_models_that_say_the_same_differ_by_exactly_nothing() -> None:
-    truth, said = np.random.default_rng(0).normal(size=(2, 60))
-    splits = splits_of(truth, classes=False, folds=None, seed=0)
-    one = scored(METRICS["r2"], truth, [said] * 4, splits)
-    assert interval_of(one.less(one), splits) == Interval(0.0, 0.0, 0.0)
 
 
 def test_a_scorer_of_groups_has_nearly_the_interval_of_one_of_rows() -> None:

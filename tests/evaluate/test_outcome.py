@@ -111,13 +111,6 @@ def test_other_verdicts_in_words(noise: Simulation) -> None:
     assert answer_in_words(alone).startswith("Nobody else takes part")
 
 
-def test_lines_say_which_model_they_are(noise: Simulation) -> None:
-    found = replace(noise, alone_tuned_model="linear model", pooled_model="histogram gradient boosting")
-    for said in (printed(found), page(found).words):
-        assert "mine alone (tuned linear model)" in said
-        assert "pooled (tuned histogram gradient boosting on all columns)" in said
-
-
 def test_what_is_wrong_with_the_table_stands_beside_the_answer() -> None:
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"id": [*range(90), *range(10)], "one": 1, "a": rng.normal(size=100)})

@@ -46,15 +46,6 @@ def test_columns_that_name_rows() -> None:
     assert kinds["id-like"].columns == ("key", "customer_id", "row")
 
 
-def test_dates_that_are_text() -> None:
-    mixed = ["2020-01-02", "31/12/2020", "soon"] * (N // 3)
-    times = ["3:04 PM", "11:15 AM"] * (N // 2)
-    assert found(when=mixed, at=times)["date-like"].columns == ("when",)
-    words = ["31/12/2020", "Jan 05, 2021", "March 5 2021"] * (N // 3)
-    assert "date-like" not in found(when=words)
-    assert "date-like" not in found(what=["Jan sold 5, later 2021 more", "to 12 houses", "May"] * (N // 3))
-
-
 def test_cases_that_are_there_twice() -> None:
     ids = [*range(N - 2), 0, 1]
     assert "4 rows share their case_id" in found(case_id=ids)["duplicated ids"].words
@@ -77,14 +68,6 @@ def test_numbers_that_are_learned_as_numbers_have_no_rare_class() -> None:
     assert profile_of(frame, "y", {"bank": ["a"]}, classes=False) == []
     frame = pd.DataFrame({"a": [2, 1] * 20, "y": [float(one) / 7 for one in range(40)]})
     assert profile_of(frame, "y", {"bank": ["a"]}) == []
-
-
-def test_columns_that_nobody_holds() -> None:
-    (one,) = profile_of(sound(), "y", {"bank": ["age", "income"]})
-    assert (one.kind, one.columns) == ("not used", ("city",))
-    assert one.words == "no organization holds it"
-    (one,) = profile_of(sound(), "y", {"bank": ["age"]})
-    assert one.words == "no organization holds them"
 
 
 def test_a_column_that_is_the_target_under_another_name() -> None:

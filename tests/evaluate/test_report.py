@@ -18,7 +18,6 @@ from gal.core.state import plain
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.evaluate import Interval, Simulation, Verdict, report, simulate
 from gal.evaluate.quality import quality_of
-from gal.evaluate.reporting import writing
 from gal.evaluate.reporting.facts import PRIVACY
 from gal.evaluate.reporting.learned import facts_of_version, versions_cells, why_alone
 from gal.evaluate.reporting.simulated import compared_lines, facts_of_simulation
@@ -123,25 +122,10 @@ def test_names_do_no_harm_and_nothing_is_loaded(found: Simulation, tmp_path: Pat
     assert not set("<>&") & set(page.machine)
 
 
-def test_a_report_too_large_leaves_the_json_out(
-    found: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writing, "LARGEST", 1000)
-    assert read(found, tmp_path).count("script") == 0
-
-
 def test_what_stands_in_the_way_is_said(found: Simulation, tmp_path: Path) -> None:
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(InvalidOptionError, match=r"cannot be written to .*name another file"):
         report(found, tmp_path / "folder.html")
-
-
-def test_hurting_and_unclear_are_said(found: Simulation) -> None:
-    hurts = replace(found, verdict=Verdict.HARM, gain=replace(found.gain, value=-0.2, low=-0.3, high=-0.1))
-    assert facts_of_simulation(hurts).answer.startswith("No, assistance does harm")
-    unclear = replace(found, verdict=Verdict.UNCLEAR, gain=replace(found.gain, low=-0.1, high=0.2))
-    assert facts_of_simulation(unclear).answer.startswith("Not clear")
-    assert 'class="answer unclear"' in page_of(facts_of_simulation(unclear), "now")
 
 
 def test_assistance_that_is_not_used_is_a_plain_no(found: Simulation) -> None:
@@ -233,17 +217,6 @@ def test_a_loss_above_its_curve_is_explained() -> None:
     assert "went from 0.700 to 0.550. With whole steps it would be 0.400" in said
     for same in (VERSION | judged, VERSION | {"contributions": plain(FOUND), "train_loss": 0.55}):
         assert "whole steps" not in facts_of_version(same).more[0]
-
-
-def test_a_version_that_nothing_validates_says_so() -> None:
-    names = ("initial_validation_loss", "alone_validation_loss", "assisted_validation_loss")
-    facts = VERSION | dict.fromkeys(names) | {"contributions": plain(replace(FOUND, rows="training"))}
-    facts["learning"] = {"train": [0.7, 0.5], "validation": [None, None], "used": 1}
-    page = ReadPage(page_of(facts_of_version(facts), "now"))
-    assert "Nobody can tell: no rows were kept apart" in page.words
-    assert "No rows validate." in page.words
-    worse = facts_of_version(VERSION | {"contributions": plain(FOUND), "track": "alone"})
-    assert worse.verdict == "hurts"
 
 
 def test_calibration_is_that_of_the_rows() -> None:

@@ -92,7 +92,7 @@ def test_people_machines_and_the_report_are_told(files: list[str], tmp_path: Pat
     zips = json.loads(told.stdout)["columns"][-1]
     assert (zips["kind"], zips["said"]) == ("number", True)
     page = report.read_text(encoding="utf-8")
-    assert "How the columns were read" in page
+    assert "What was in the table" in page
     assert "number (as you said)" in page
 
 

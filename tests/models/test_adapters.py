@@ -79,11 +79,6 @@ def test_several_outputs_are_fitted_at_once(model: Any) -> None:
     assert isinstance(as_local_model(model, 3), AllOutputs)
 
 
-def test_adapting_twice_is_adapting_once() -> None:
-    once = as_local_model(SVR(), 3, "bank")
-    assert repr(as_local_model(once, 3, "bank")) == repr(once)
-
-
 @pytest.mark.parametrize(
     "model", [Ridge(), SVR(), make_pipeline(StandardScaler(), SVR()), MultiOutputRegressor(SVR())]
 )
@@ -142,20 +137,3 @@ def test_seeds_are_distinct_repeatable_and_leave_given_ones() -> None:
     set_seed(given, 1)
     assert given[-1].random_state == 5
     set_seed(Ridge(random_state=3), 1)
-
-
-def test_seeds_reach_objects_without_parameters() -> None:
-    local: Any = as_local_model(Mean(), 2)
-    set_seed(local, 1)
-    assert isinstance(local.estimator.random_state, int)
-    set_seed(object(), 1)
-
-
-def test_same_seed_same_predictions() -> None:
-    X, residual = sample(2)
-    predictions = []
-    for _ in range(2):
-        local: Any = as_local_model(RandomForestRegressor(5), 2)
-        set_seed(local, 11)
-        predictions.append(local.fit(X, residual).predict(X))
-    assert np.array_equal(*predictions)

@@ -57,12 +57,6 @@ def test_the_model_depends_on_shards_and_the_seed_and_on_nothing_else() -> None:
     assert not np.array_equal(seeds[0], seeds[2])
 
 
-def test_shards_are_about_as_good_as_one() -> None:
-    y = Y + 0.5 * RNG.normal(size=Y.shape)
-    errors = [np.mean((trees(shards=n).fit(parted(), y).predict(X) - Y) ** 2) for n in (1, 3)]
-    assert errors[1] < 2 * errors[0] < 0.2
-
-
 def test_shards_count_by_their_rows_and_weights() -> None:
     rows, y = np.r_[0:10, 100:130], np.r_[np.zeros(10), np.ones(30)]
     constant: Any = ClusterModel(options={"alpha": 1e9}, shards=6)

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gal import Organization
-from gal.engine.organization import take_rows
 from gal.errors import InvalidInputError
 from gal.models.sequences import Sequences
 
@@ -63,18 +61,3 @@ def test_indexing_takes_values_and_lengths_of_rows(rows: Any, expected: list[int
     np.testing.assert_array_equal(taken.lengths, whole.lengths[expected])
     assert taken.shape == (len(expected), 3, 2)
     assert len(taken) == len(expected)
-
-
-def test_an_organization_takes_them_as_its_view() -> None:
-    class Last:
-        """Says the first column of each row's last step."""
-
-        def fit(self, X: Sequences, y: Any) -> Last:
-            return self
-
-        def predict(self, X: Sequences) -> Any:
-            return X.values[np.arange(len(X)), X.lengths - 1, 0]
-
-    one = Organization("ward", stays(), Last())
-    assert repr(one) == "Organization('ward', 4 rows of 3 x 2, Last)"
-    np.testing.assert_array_equal(take_rows(one.view, np.array([2])).lengths, [2])

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
 
 import torch
-from torch import nn
 
-from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
+from gal.errors import LocalModelError
 from gal.models import iter_local_model_checks
-from gal.models.deep import SharedBodyModel, TorchModel, mlp_body
+from gal.models.deep import SharedBodyModel, mlp_body
 from gal.models.deep.shared_body import LATER, PLACES
 
 Floats = NDArray[np.float64]
@@ -62,13 +61,6 @@ def test_the_contract_of_a_local_model_is_kept(check: Callable[[Any], None]) -> 
 
 
 # --- one body, a layer per round
-
-
-def test_a_round_adds_an_output_layer_and_keeps_the_others() -> None:
-    X, residuals = table()
-    for t, one in enumerate(learned(X, residuals), start=1):
-        assert one.rounds_ == tuple(range(1, t + 1))
-        assert one.predict_rounds(X, one.rounds_).shape == (t, 60, 2)
 
 
 def test_training_goes_on_from_the_body_and_layers_before() -> None:
@@ -149,23 +141,6 @@ def test_a_rounds_residual_counts_half_of_that_before() -> None:
             np.testing.assert_allclose(moved, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("network", "message"),
-    [
-        (
-            lambda inputs: nn.Identity() if len(inputs.shape) > 1 else nn.Unflatten(1, (3, 1)),
-            "a body must return",
-        ),
-        (lambda inputs: 5, "must be an nn.Module, got int"),
-        ("cnn", "takes images, the view is of the kind 'table'"),
-    ],
-)
-def test_bodies_that_cannot_be_used(network: Any, message: str) -> None:
-    X, residuals = table()
-    with pytest.raises(InvalidOptionError, match=message):
-        model(network).fit(X, residuals[0])
-
-
 # --- kept and stored
 
 
@@ -188,30 +163,3 @@ def test_released_models_keep_no_residuals() -> None:
     assert len(pickle.dumps(last)) < before - 4 * residuals[0].size * 4 + 100
     np.testing.assert_array_equal(last.predict_rounds(X, (1, 2, 3, 4)), said)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(last)).predict_rounds(X, (1, 2, 3, 4)), said)
-
-
-def test_a_released_model_says_that_it_cannot_go_on() -> None:
-    X, residuals = table()
-    first = learned(X, residuals, rounds=(1,))[0]
-    first.release()
-    with pytest.raises(
-        InvalidInputError, match="round 2 cannot follow: residuals of earlier rounds were released"
-    ):
-        model().fit_round(X, residuals[1], round=2, previous=first)
-
-
-def test_ten_rounds_take_hardly_more_than_one_network() -> None:
-    """The paper's CNN with 512 features and ten outputs: the memory of T separate ones is T times as much."""
-    rng = np.random.default_rng(0)
-    images, residual = rng.normal(size=(4, 1, 8, 8)), rng.normal(size=(4, 10))
-    options: dict[str, Any] = {"epochs": 1, "batch_size": 4, "device": "cpu"}
-    single = len(pickle.dumps(TorchModel("cnn", random_state=0, **options).fit(images, residual)))
-    last = None
-    for t in range(1, 11):
-        last = SharedBodyModel("cnn", random_state=t, **options).fit_round(
-            images, residual, round=t, previous=last
-        )
-    assert last is not None
-    assert last.rounds_ == tuple(range(1, 11))
-    last.release()
-    assert single < len(pickle.dumps(last)) <= 1.2 * single

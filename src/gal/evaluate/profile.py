@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,7 +20,6 @@ Kind = Literal[
     "constant",
     "empty",
     "id-like",
-    "date-like",
     "duplicated ids",
     "duplicated rows",
     "rare classes",
@@ -32,15 +30,6 @@ Kind = Literal[
 
 RARE = 10
 """A class with fewer rows than this can hardly be learned, and not be judged."""
-
-SAMPLED = 1000
-"""So many values of a text column are looked at for dates."""
-
-DATE = re.compile(
-    r"\d{1,4}[-/. ](\d{1,2}|[A-Za-z]{3,9})[-/. ]\d{1,4}([ T]\d{1,2}:\d{2}.*)?"
-    r"|[A-Za-z]{3,9}\.? \d{1,2},? \d{4}"
-    r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AaPp][Mm])?"
-)
 
 
 @dataclass(frozen=True)
@@ -61,7 +50,7 @@ def profile_of(
     *,
     classes: bool | None = None,
 ) -> list[Remark]:
-    """Constant, empty, id-like and date-like columns, duplicated ids, rare classes; empty if all is well.
+    """Constant, empty and id-like columns, duplicated ids, rare classes; empty if all is well.
 
     ``columns``: what was understood of them; None: it is found out.
     ``classes``: whether the target is learned as classes; None: as its values say.
@@ -74,7 +63,7 @@ def profile_of(
     found: dict[Kind, list[str]] = {}
     read = understood(table, organizations) if columns is None else columns
     for name, one in {one.column.name: one.column for one in read}.items():
-        kind = _kind(one, table[name])
+        kind = _kind(one)
         if kind is not None:
             found.setdefault(kind, []).append(name)
     rest = [name for name in table.columns if name not in used and name != target]
@@ -91,21 +80,17 @@ WORDS: Mapping[Kind, str] = {
     "empty": "no value at all: it is left out",
     "constant": "one value in every row: it is left out",
     "id-like": "a value of its own in (nearly) every row: it names rows, cannot help and is left out",
-    "date-like": "text that looks like dates or times, not all of it readable: write all of them in one way",
 }
 
 
-def _kind(one: ColumnReading, column: pd.Series[Any]) -> Kind | None:
+def _kind(one: ColumnReading) -> Kind | None:
     if one.kind == "empty":
         return "empty"
     if one.kind == "id":
         return "id-like"
     if one.kind == "constant" or (one.missing == 0 and one.done.startswith("left out: one value")):
         return "constant"
-    if one.kind not in {"category", "text"} or one.declared or isinstance(column.dtype, pd.CategoricalDtype):
-        return None
-    some = column.dropna().iloc[:SAMPLED].map(str).str.strip()
-    return "date-like" if some.str.fullmatch(DATE).mean() > 0.5 else None
+    return None
 
 
 def _duplicates(table: pd.DataFrame, used: Sequence[str], rest: Sequence[str]) -> list[Remark]:

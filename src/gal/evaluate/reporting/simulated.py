@@ -21,7 +21,6 @@ from gal.evaluate.reporting.facts import (
     learning_section,
     levels_in_cells,
     quality_section,
-    some,
     traffic_section,
 )
 from gal.evaluate.simulation import Interval, Simulation
@@ -162,8 +161,7 @@ def facts_of_simulation(found: Simulation) -> ReportFacts:
             "How predictions fit the truth": quality_section(found.quality, found.target),
             "What would leave each organization": traffic_section(found.traffic, others),
             PRIVACY: _privacy(found),
-            "What was in the table": _table(found),
-            "How the columns were read": [Cells(COLUMNS_HEADER, columns)] if columns else [],
+            "What was in the table": [Cells(COLUMNS_HEADER, columns)] if columns else [],
             "How it was computed": computed_in_cells(_computed(found)),
         },
         plain=found.to_json(),
@@ -208,21 +206,6 @@ def _privacy(found: Simulation) -> list[str | Cells]:
         f"What {found.label_holder} could learn about the others: every fitted value tells something of "
         "their columns. With few columns and many rounds one can come close to them.",
         "How much that is, gal leakage measures: it attacks what would be sent, with and without protection.",
-    ]
-
-
-def _table(found: Simulation) -> list[str | Cells]:
-    rows = [
-        [name, f"{len(columns):,}", some(columns), "yes" if name == found.label_holder else ""]
-        for name, columns in found.organizations.items()
-    ]
-    fine = (
-        "Nothing stands out: no constant, empty or id-like column, no dates that cannot be read, no rare "
-        "class."
-    )
-    return [
-        Cells(["organization", "columns", "which", "holds the label"], rows),
-        *([] if found.profile else [fine]),
     ]
 
 
