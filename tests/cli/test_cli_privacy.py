@@ -211,9 +211,6 @@ def test_answers_without_noise_are_named(home: Path) -> None:
     text = said(home)
     assert "Answers leave without noise (privacy.answer_noise in node.toml)" in text
     assert "sales: answered without noise for shop" in text
-    path = home / "node.toml"
-    path.write_text(path.read_text().replace("# decimals = 6", "decimals = 3"))
-    assert "Answers leave without noise, rounded to 3 decimals" in said(home)
 
 
 def test_a_ledger_that_cannot_be_read_is_said(home: Path) -> None:

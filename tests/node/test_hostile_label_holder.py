@@ -38,7 +38,7 @@ from live_nodes import eventually
 from patience import LONGEST, patient
 
 POLICY = (
-    "[policy]\ninteractions = true\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\nmax_versions = 4\n"
+    "[policy]\ninteractions = true\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\n"
     "predictions_per_day = 300\nrefused_begins_per_day = 100\n"
 )
 

@@ -69,9 +69,8 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     if not answers["joined"] and not answers["tasks"]:
         yield "  No task of others was joined: nothing was answered."
     elif answers["words"] is None:
-        rounded = "" if answers["decimals"] is None else f", rounded to {answers['decimals']} decimals"
         yield (
-            f"  [bold yellow]Answers leave without noise[/]{rounded} (privacy.answer_noise in node.toml): "
+            "  [bold yellow]Answers leave without noise[/] (privacy.answer_noise in node.toml): "
             "what they tell about the columns behind them has no bound."
         )
     else:

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from gal.clock import utc_now
-from gal.engine.options import MOST_ROUNDS
-from gal.engine.task_making import PARTS
 from gal.errors import RefusedError
 from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.request_checks import RequestChecks
@@ -48,10 +46,3 @@ def test_they_are_counted_over_tasks_and_restarts(tmp_path: Path) -> None:
             assert refused.value.code == "rounds-spent"
         checks.fit(asked("d", peer="shop"), version)
         checks.fit(asked("e", peer="lab", own=True), version)
-
-
-def test_all_versions_of_a_small_table_can_be_learned_with_what_is_usual() -> None:
-    """A label holder who learns as options and limits are by themselves meets ``max_versions`` first."""
-    policy = Policy()
-    a_round = 1 + PARTS  # of 50 to 1,999 rows
-    assert policy.rounds_per_label_holder >= policy.max_versions * MOST_ROUNDS * a_round

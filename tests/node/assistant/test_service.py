@@ -269,11 +269,3 @@ def test_beginnings_that_the_policy_refuses(tmp_path: Path, policy: str, code: s
         assert getattr(refused, "failure", refused).code == code
         assert str(N) not in str(refused).replace("41", "")
         assert lab.state.versions(TERMS.task) == {}
-
-
-def test_rounded_answers(tmp_path: Path) -> None:
-    for lab in limited(tmp_path, "decimals = 2"):
-        answer = lab.ask(fit(lab.ask(begin()).fields["rows"]))
-        for values in (answer.arrays["fitted"], lab.ask(predict(np.arange(N), 1)).arrays["values"]):
-            np.testing.assert_array_equal(values, np.round(values.astype(np.float64), 2).astype(np.float32))
-            assert len(np.unique(values)) > 5

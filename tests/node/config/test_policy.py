@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from pydantic import ValidationError
 
 from gal.errors import RefusedError
-from gal.node.config import policy as policy_module
-from gal.node.config.policy import Policy, PolicyLimits, rounded
+from gal.node.config.policy import Policy, PolicyLimits
 
-SMALL = Policy(
-    accept=("bank",), max_rounds=5, max_rows=1000, min_rows=20, max_versions=3, predictions_per_day=100
-)
+SMALL = Policy(accept=("bank",), max_rounds=5, max_rows=1000, min_rows=20, predictions_per_day=100)
 LIMITS = PolicyLimits("hospital", SMALL)
 
 
@@ -36,11 +28,9 @@ def test_sizes(text: object, n_bytes: int) -> None:
     assert Policy.model_validate({"fit_memory": text}).fit_memory == n_bytes
 
 
-@pytest.mark.parametrize(
-    "wrong", ["", "GB", "-1GB", "4 XB", "0", 0, -5, 1.5, True, None, "1e9", "٤GB", "0.1B"]
-)
-def test_what_is_no_size_is_named(wrong: object) -> None:
-    with pytest.raises(ValidationError, match="size"):
+@pytest.mark.parametrize("wrong", ["", "GB", "-1GB", "4 XB", "0", 0, -5, 1.5, None])
+def test_what_is_no_size_is_refused(wrong: object) -> None:
+    with pytest.raises(ValidationError):
         Policy.model_validate({"fit_memory": wrong})
 
 
@@ -52,12 +42,9 @@ def test_what_is_no_size_is_named(wrong: object) -> None:
         {"fit_cpu_seconds": 0},
         {"fit_cpu_seconds": float("inf")},
         {"fit_memory": "much"},
-        {"decimals": -1},
-        {"decimals": 13},
         {"predictions_per_day": -1},
         {"accept": "bank"},
         {"accept": [1]},
-        {"accept": ["bank", "bank"]},
     ],
 )
 def test_a_wrong_section_is_an_error(section: dict[str, object]) -> None:
@@ -76,8 +63,8 @@ def refusal(check: object, *arguments: object) -> tuple[str, str]:
 def test_what_is_within_the_limits_passes() -> None:
     LIMITS.check_peer("bank")
     LIMITS.check_invitation("bank", 5, 0)
-    LIMITS.check_begin(1000, 3)
-    LIMITS.check_begin(20, 1)
+    LIMITS.check_begin(1000)
+    LIMITS.check_begin(20)
     LIMITS.check_fit(20, 5)
     LIMITS.check_predict(100, 0)
     LIMITS.check_predict(0, 100)
@@ -91,9 +78,8 @@ def test_what_is_within_the_limits_passes() -> None:
         ("check_invitation", ("bank", 6, 0), "too-many-rounds", "5 rounds"),
         ("check_invitation", ("bank", 5, 1), "no-interactions", "policy.interactions = false"),
         ("check_interactions", (), "no-interactions", "policy.interactions = false"),
-        ("check_begin", (1001, 1), "too-many-rows", "1000 rows"),
-        ("check_begin", (19, 1), "too-few-rows", "20 rows"),
-        ("check_begin", (100, 4), "too-many-versions", "3 versions"),
+        ("check_begin", (1001,), "too-many-rows", "1000 rows"),
+        ("check_begin", (19,), "too-few-rows", "20 rows"),
         ("check_fit", (19, 1), "too-few-rows", "20 rows"),
         ("check_fit", (100, 6), "too-many-rounds", "5 rounds"),
         ("check_predict", (101, 0), "budget-spent", "100 rows a day"),
@@ -128,43 +114,4 @@ def test_nobody_may_ask_where_accept_is_empty_and_all_where_it_is_absent() -> No
 def test_a_refusal_tells_neither_who_else_is_accepted_nor_how_many_rows_there_were() -> None:
     assert "bank" not in refusal(LIMITS.check_peer, "insurer")[1]
     assert "17" not in refusal(LIMITS.check_fit, 17, 1)[1]
-    assert "17" not in refusal(LIMITS.check_begin, 17, 1)[1]
-
-
-finite = st.floats(-1e6, 1e6, width=32)
-arrays = hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=2, max_side=20), elements=finite)
-
-
-@given(arrays, st.integers(0, 6))
-def test_rounding_is_near_and_rounds_nothing_twice(values: npt.NDArray[np.float32], decimals: int) -> None:
-    once = rounded(values, decimals)
-    assert once.dtype == np.float32
-    assert once.shape == values.shape
-    wide = values.astype(np.float64)
-    assert np.all(np.abs(once - wide) <= 0.5001 * 10.0**-decimals + np.abs(wide) * 2.0**-24)
-    np.testing.assert_array_equal(rounded(once, decimals), once)
-
-
-@given(arrays, st.integers(0, 4))
-def test_no_more_values_are_told_apart_than_the_decimals_allow(
-    values: npt.NDArray[np.float32], decimals: int
-) -> None:
-    steps = np.unique(np.round(values.astype(np.float64) * 10**decimals).round())
-    assert len(np.unique(rounded(values, decimals))) <= len(steps) + 1
-
-
-@given(st.integers(0, 12))
-def test_nan_and_infinities_stay_and_zero_has_no_sign(decimals: int) -> None:
-    values = np.array([np.nan, np.inf, -np.inf, -1e-30, 1e300, -1e300])
-    out = rounded(values, decimals)
-    np.testing.assert_array_equal(
-        out, np.array([np.nan, np.inf, -np.inf, 0, np.inf, -np.inf], dtype=np.float32)
-    )
-    assert not np.signbit(out[3])
-
-
-def test_long_arrays_are_rounded_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = np.random.default_rng(0).normal(size=(100, 3))
-    whole = rounded(values, 2)
-    monkeypatch.setattr(policy_module, "_BLOCK", 7)
-    np.testing.assert_array_equal(rounded(values, 2), whole)
+    assert "17" not in refusal(LIMITS.check_begin, 17)[1]

@@ -57,7 +57,7 @@ class PredictionChecks:
             )
         beginning = self._state.version(task.id, version) is None
         if beginning:
-            self._limits.check_begin(n_rows, version)
+            self._limits.check_begin(n_rows)
         else:
             self._limits.check_named(n_rows)
         if asked.own:

@@ -115,8 +115,6 @@ class RequestChecks:
                     f"{came}. Send its operator a new invitation",
                 )
         if not asked.own:
-            version = max(asked.message.version, len(self._state.statuses(task.id, "organization")) + 1)
-            self._limits.check_begin(self._policy.min_rows, version)
             self.disk(asked)
             # Counted before anything is looked up: what a refusal tells is the same, and has been paid for.
             limit = self._policy.refused_begins_per_day

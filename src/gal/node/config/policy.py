@@ -10,56 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Self
 
-import numpy as np
-import numpy.typing as npt
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ByteSize,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, model_validator
 
 from gal.errors import InvalidInputError, RefusedError
 from gal.protocol.names import check_name
 
-# Rows rounded at a time: a second copy of 5 million rows in float64 would be more than the message itself.
-_BLOCK = 65_536
-
-
-def _size(value: object, parse: ValidatorFunctionWrapHandler) -> ByteSize:
-    """A number of bytes, or text such as "4GB": what pydantic reads, of the types that TOML has for it."""
-    try:
-        if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).isascii():
-            raise TypeError
-        n_bytes: ByteSize = parse(value)
-    except (TypeError, ValidationError) as error:
-        raise InvalidInputError(
-            f"{value!r} is not a size: write a number and one of B, kB, MB, GB, TB, KiB, MiB, GiB, TiB, "
-            "such as '4GB'."
-        ) from error
-    if n_bytes < 1:
-        raise InvalidInputError(f"a size has to be at least 1 byte, got {value!r}.")
-    return n_bytes
-
-
-def _names(value: object) -> tuple[str, ...]:
-    """The peers of ``accept``, each a valid name, none twice."""
-    if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
-        raise InvalidInputError(f'a list of names was expected, such as ["bank"], got {value!r}.')
-    for name in value:
-        check_name(name, "an organization in accept")
-    if len(set(value)) != len(value):
-        raise InvalidInputError(f"a name stands twice in {list(value)!r}.")
-    return tuple(value)
-
-
-Size = Annotated[ByteSize, WrapValidator(_size)]
-Peers = Annotated[tuple[str, ...], BeforeValidator(_names)]
+PeerName = Annotated[str, AfterValidator(lambda value: check_name(value, "an organization in accept"))]
+Size = Annotated[ByteSize, Field(ge=1)]
+"""Bytes: a number, or text such as "4GB"."""
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
@@ -68,13 +26,12 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    accept: Peers | None = None
+    accept: tuple[PeerName, ...] | None = None
     """Peers who may ask; None: everybody whose invitation was joined; empty: nobody."""
     max_rounds: Count = 50
     max_rows: Count = 10_000_000
     min_rows: Count = 20
     """Fewest rows that it fits: fewer would let a label holder probe small groups."""
-    max_versions: Count = 100
     rounds_per_label_holder: Count = 10_000
     """Fits answered in all, over all its tasks and versions, of rounds and of parts of cross-validations: an
     answer tells a little of the columns."""
@@ -92,8 +49,6 @@ class Policy(BaseModel):
     interactions: Annotated[bool, Field(strict=True)] = False
     """Whether this organization consents to interaction probes: it fits them, and signs of its answers travel
     in those of others, which can reveal its columns to them."""
-    decimals: Annotated[int, Field(ge=0, le=12, strict=True)] | None = None
-    """Decimals of what is returned; None: not rounded."""
     largest_message: Size = ByteSize(10**9)
     """Bytes."""
     messages_per_day: Count = 250_000
@@ -141,14 +96,8 @@ class PolicyLimits:
             )
         self._check_rounds(rounds, f"the invitation asks for {rounds}: invite it again with fewer rounds")
 
-    def check_begin(self, n_rows: int, version: int) -> None:
-        """Whether learning version ``version`` (1, 2, ...) on ``n_rows`` aligned rows may begin."""
-        if version > self.policy.max_versions:
-            raise RefusedError(
-                "too-many-versions",
-                f"{self.organization} learns at most {self.policy.max_versions} versions of a task, and this "
-                f"would be version {version}: start a new task, or ask its operator to raise 'max_versions'.",
-            )
+    def check_begin(self, n_rows: int) -> None:
+        """Whether learning a version on ``n_rows`` aligned rows may begin."""
         self.check_named(n_rows)
         self._check_enough(n_rows)
 
@@ -254,10 +203,6 @@ class PolicyLimits:
             "today: try again after midnight UTC, or ask its operator to raise 'refused_begins_per_day'.",
         )
 
-    def rounded(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-        """What may be returned of fitted or predicted values; see `rounded`."""
-        return values if self.policy.decimals is None else rounded(values, self.policy.decimals)
-
     def _check_consent(self, said: str) -> None:
         if not self.policy.interactions:
             raise RefusedError("no-interactions", f"{said} policy.interactions = true.")
@@ -279,20 +224,3 @@ class PolicyLimits:
                 "you know: take more rows, check that row_id names the same kind of id at both, written in "
                 "the same way, or ask its operator to lower 'min_rows'.",
             )
-
-
-def rounded(values: npt.NDArray[np.floating], decimals: int) -> npt.NDArray[np.float32]:
-    """The values to so many decimals, float32, same shape; NaN stays NaN and zero has no sign.
-
-    >>> rounded(np.array([1.23456, -0.0001]), 2)
-    array([1.23, 0.  ], dtype=float32)
-    """
-    out = np.empty(values.shape, dtype=np.float32)
-    for start in range(0, len(values), _BLOCK):
-        block = values[start : start + _BLOCK].astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):
-            near = np.round(block, decimals)
-            # Beyond the range of float64 times 10**decimals numpy's result is infinite; such a value has no
-            # decimals to lose. Adding 0.0 turns -0.0 into 0.0: its sign would tell what was rounded away.
-            out[start : start + _BLOCK] = np.where(np.isfinite(near), near, block) + 0.0
-    return out

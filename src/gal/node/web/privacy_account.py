@@ -104,7 +104,6 @@ def privacy_account(home: Path, task: str | None = None) -> dict[str, Any]:
             "answers": account(ANSWERS, privacy.answer_budget, float((noise or {"delta": 0.0})["delta"]))
             | {
                 "words": None if noise is None else answer_noise(noise).describe(),
-                "decimals": configuration.policy.decimals,
                 "joined": [one.name for one in joined],
                 "plain": plain,
             },

@@ -131,7 +131,7 @@ class LocalWork:
                 if own:
                     check_overlap(len(there), len(asked), self.configuration.name, peer)
             if not own:  # one answer for few known rows and for none: it must not tell who is known here
-                self.limits.check_begin(len(there), message.version)
+                self.limits.check_begin(len(there))
                 # After a private set intersection rows are named that both know; others are being tried out.
                 if message.fields["method"] == "psi" and not known.all():
                     raise self.limits.not_exchanged()
@@ -204,10 +204,10 @@ class LocalWork:
         return facts, b""
 
     def _for_others(self, values: NDArray[Any], noise: Noise) -> NDArray[np.float32]:
-        """Values as they leave: with noise, where there is any, and rounded."""
+        """Values as they leave: with noise, where there is any."""
         added = self.noise(noise)
         noisy = values if added is None else added(values)
-        return np.ascontiguousarray(self.limits.rounded(noisy), dtype=np.float32)
+        return np.ascontiguousarray(noisy, dtype=np.float32)
 
     # Prediction
 
