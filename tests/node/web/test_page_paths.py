@@ -18,7 +18,7 @@ from urllib.error import HTTPError
 import pytest
 
 from gal.node.config.configuration import LEDGER
-from gal.node.holder.doing import CONNECTED, waited_for
+from gal.node.holder.holder_node import CONNECTED, waited_for
 from gal.node.web import health
 from gal.node.web.app import HEADERS
 from gal.node.web.metrics import NodeMetrics

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
 from gal.node.config.configuration import LEDGER
-from gal.node.holder.doing import waited_for
+from gal.node.holder.holder_node import waited_for
 from gal.node.web.health import free_disk
 
 if TYPE_CHECKING:

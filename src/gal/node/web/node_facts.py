@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from gal import __version__
 from gal.node.assistant.links import Links
-from gal.node.holder.doing import members_now, waited_for
-from gal.node.holder.holder_node import HolderNode
+from gal.node.holder.holder_node import HolderNode, members_now, waited_for
 from gal.node.holder.version_facts import version_facts
 from gal.node.journal.activity import sayable_loss
 from gal.node.store.audit import AuditLog

@@ -58,7 +58,7 @@ class Beginning:
             version.report("absent", organizations=missing)
 
     def _missing(self) -> list[str]:
-        return [name for name in self._version.others if name not in self.shared]
+        return [name for name in self._version.invited if name not in self.shared]
 
     def _reload(self) -> None:
         """What organizations said of their rows before this learning was interrupted."""

@@ -111,12 +111,6 @@ class OpenVersion:
         """Who is connected and takes no part, such as one that has forgotten the task."""
         return self.node.assistants.declining(self.record.id)
 
-    def why_away(self, name: str) -> str:
-        """Why an organization that is invited cannot be asked now."""
-        if name in self.node.assistants.connected():
-            return f"is connected and has not joined {self.record.name!r} (there: gal join)"
-        return "has not connected yet"
-
     @property
     def terms(self) -> TaskTerms:
         return self.record.terms
@@ -124,14 +118,6 @@ class OpenVersion:
     @property
     def own_name(self) -> str:
         return self.node.name
-
-    @property
-    def others(self) -> list[str]:
-        """Organizations of this version besides its own that have not left."""
-        invited = set(self.invited)
-        if self.terms.secrecy == "sums":  # the task knows them under one name
-            return sorted(invited)
-        return [name for name in self.task.organizations if name in invited]
 
     @property
     def folder(self) -> Path:
@@ -179,14 +165,20 @@ class OpenVersion:
 
     def check_quorum(self, n_there: int, missing: Sequence[str]) -> None:
         """TaskError where too few are there."""
-        if n_there < self.quorum:
-            raise TaskError(
-                f"only {n_there} of {self.n_organizations} organizations are there after "
-                f"{self.patience.join:g} s, the quorum is {self.quorum} of {self.n_organizations}; not "
-                f"there: {'; '.join(f'{name} {self.why_away(name)}' for name in missing)}. Are their nodes "
-                f"running (there: gal serve), and have they joined {self.record.name!r} (there: gal join)? "
-                f"Then: gal learn {self.record.name}"
-            )
+        if n_there >= self.quorum:
+            return
+        task, connected = self.record.name, self.node.assistants.connected()
+        why = {
+            name: f"is connected and has not joined {task!r} (there: gal join)"
+            if name in connected
+            else "has not connected yet (there: gal serve)"
+            for name in missing
+        }
+        raise TaskError(
+            f"only {n_there} of {self.n_organizations} organizations are there after {self.patience.join:g} "
+            f"s, the quorum is {self.quorum}: {'; '.join(f'{name} {said}' for name, said in why.items())}. "
+            f"Then: gal learn {task}"
+        )
 
     # What happens
 

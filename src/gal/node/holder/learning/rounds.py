@@ -76,7 +76,7 @@ class Rounds:
     def _ask(self, step: int, requests: Sequence[Request]) -> None:
         """Ask everybody who has not yet answered, wait, and close the step."""
         version, assistants = self._version, self._version.node.assistants
-        names = set(self._shared) & {version.own_name, SUM, *version.others}
+        names = set(self._shared) & {version.own_name, SUM, *version.invited}
         stored = {(one.place, one.organization): one for one in version.replies.of(step)}
         own: list[Future[None]] = []
         pendings: dict[tuple[int, str], Pending] = {}
@@ -124,7 +124,7 @@ class Rounds:
         version, deadline = self._version, self._version.patience.deadline
 
         def waited_for() -> set[str]:
-            here, others = version.present(), set(version.others) - version.declining()
+            here, others = version.present(), set(version.invited) - version.declining()
             still = {name for (_, name), one in pendings.items() if not one.done.is_set()}
             return {name for name in still & others if name not in version.absent or name in here}
 
@@ -164,7 +164,7 @@ class Rounds:
                 f"gal learn {version.record.name}, with --quorum {max(len(answered), 1)} if these "
                 f"are enough; or go on without: gal invite {version.record.name} NAME --withdraw"
             )
-        silent_ones = set(version.others) - answered
+        silent_ones = set(version.invited) - answered
         version.absent = {name for name in silent_ones if version.is_given_up(name)}
         missed = [
             StoredReply(place, name, "", None, None, self._why_missed(name))

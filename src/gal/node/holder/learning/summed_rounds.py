@@ -121,7 +121,7 @@ class SummedRounds:
     def _fits(self, asked: Sequence[Encoded], questions: Sequence[SumQuestion]) -> list[OpenedSum]:
         """Have everybody fit, and add up; begun anew where somebody comes back from a restart."""
         version, seconds = self.version, self.version.patience.deadline
-        members = sorted(set(version.others) & set(self.calls.circle.members))
+        members = sorted(set(version.invited) & set(self.calls.circle.members))
         for _ in range(TRIES):
             failed = {
                 name: problem
