@@ -92,7 +92,7 @@ function summary() {
   }
   if (facts.computing.length) return `Computing for ${facts.computing.map((one) => one.for).join(", ")}.`;
   const failed = learning && learning.state === "ended early" ? ` The last learning, of ${learning.task}, ended early.` : "";
-  return `Nothing is being learned.${failed} ${facts.ready ? "Ready." : "Not ready: see House."}`;
+  return `Nothing is being learned.${failed} ${facts.ready ? "Ready." : "Not ready: see Health."}`;
 }
 
 const NO_OWN = "This node has no task of its own.";
@@ -238,7 +238,7 @@ function showPredictions() {
   put("predictions", ...lines.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
 }
 
-function showHouse() {
+function showHealth() {
   badge("ready", facts.ready ? "ready" : "not ready", facts.ready ? "good" : "bad");
   put("checks", ...facts.checks.map((one) => make("li", one.ok ? {} : { class: "bad" }, `${one.name}: ${one.said}`)));
 }
@@ -257,7 +257,7 @@ function showPartners() {
 function showTasks() {
   put("tasks", table({ none: "No tasks yet: gal invite (own), gal join (of others)." }, [
     ["task", (one) => one.name], ["role", (one) => one.role], ["label holder", (one) => one.label_holder],
-    ["state", (one) => one.state], ["version that predicts", (one) => one.active || "", "number"],
+    ["state", (one) => one.state],
     ["organizations", (one) => Object.entries(one.members).map(([who, how]) => how === "joined, connected" ? who : `${who} (${how})`).join(", ")]], facts.tasks));
   options("audit-task", facts.tasks.map((one) => [one.id, one.name]));
   options("audit-peer", facts.partners.map((one) => [one.name, one.name]));
@@ -364,7 +364,7 @@ function show(found) {
   $("software").textContent = `${facts.software}, running for ${duration(facts.now - facts.started)}`;
   const said = summary();
   if ($("sentence").textContent !== said) $("sentence").textContent = said;
-  showLearning(); showComputing(); showPredictions(); showHouse(); showPartners(); showTasks();
+  showLearning(); showComputing(); showPredictions(); showHealth(); showPartners(); showTasks();
   const seen = JSON.stringify([facts.tasks.map((one) => [one.id, one.active, one.versions, one.state]), facts.learning?.state, facts.learning?.round]);
   if (seen !== seenVersions) { seenVersions = seen; slowly(); }
 }
