@@ -89,11 +89,6 @@ def true_labels(
     return privacy.read(y, options)
 
 
-def noise_source(privacy: LabelMechanism) -> NoiseSource:
-    """The mechanism's own source, or the operating system's entropy."""
-    return SystemNoise() if privacy.source is None else privacy.source
-
-
 def protect(
     privacy: Mechanism | None,
     labels: Labels,
@@ -107,30 +102,22 @@ def protect(
     ``fresh``: where noise of the rounds comes from, if not from where that of the labels does.
     """
     if isinstance(privacy, LabelMechanism):
-        source, public = noise_source(privacy), public_options(options)
-        noisy = privacy.noisy(labels, source)
-        release = _column_release(privacy, noisy, public, source if fresh is None else fresh)
+        source, public = privacy.source or SystemNoise(), public_options(options)
+        noisy, release = privacy.noisy(labels, source), None
+        if privacy.columns is not None:
+            if options.interactions:
+                raise InvalidOptionError(
+                    "interactions cannot be used with noise for columns: interaction probes would be sent "
+                    "without it. Leave interactions away, or columns_epsilon"
+                )
+            facts = privacy.bounds, options.usual_rounds, parts_at_most(options, len(noisy.y))
+            release = privacy.columns.release(noisy, *facts, source if fresh is None else fresh)
         return Protected(noisy, public, release, private=True)
     if isinstance(privacy, PaperMechanism):
         return Protected(labels, options, PaperRelease(privacy, seed))
     if privacy is not None:  # never unprotected by mistake
         raise InvalidOptionError(f"{type(privacy).__name__} is no noise on labels")
     return Protected(labels, options)
-
-
-def _column_release(
-    privacy: LabelMechanism, noisy: Labels, options: Options, source: NoiseSource
-) -> Release | None:
-    """Fresh noise on the residuals of noisy labels, where columns are protected."""
-    if privacy.columns is None:
-        return None
-    if options.interactions:
-        raise InvalidOptionError(
-            "interactions cannot be used with noise for columns: interaction probes would be sent without "
-            "it. Leave interactions away, or columns_epsilon"
-        )
-    parts = parts_at_most(options, len(noisy.y))
-    return privacy.columns.release(noisy, privacy.bounds, options.usual_rounds, parts, source)
 
 
 def parts_at_most(options: Options, n_rows: int) -> int:

@@ -307,19 +307,16 @@ def columns_as_numbers(view: Any) -> tuple[Floats, list[slice], list[str]]:
     blocks, widths = [], [0] * np.shape(view)[1]
     for j, (origin, categories) in enumerate(zip(origins, encoder.categories_, strict=True)):
         column = codes[:, [j]]
-        block = (column == np.arange(len(categories))).astype(np.float64) if categories else _filled(column)
+        block = (column == np.arange(len(categories))).astype(np.float64)
+        if not categories:
+            known = column[~np.isnan(column)]
+            mean, spread = (known.mean(), known.std() or 1.0) if len(known) else (0.0, 1.0)
+            block = np.nan_to_num((column - mean) / spread)
         blocks.append(block)
         widths[origin] += block.shape[1]
     places = [slice(start, end) for start, end in pairwise([0, *accumulate(widths)])]
     names = [str(name) for name in getattr(view, "columns", range(len(places)))]
     return np.hstack(blocks), places, names
-
-
-def _filled(column: Floats) -> Floats:
-    known = ~np.isnan(column)
-    mean = float(column[known].mean()) if known.any() else 0.0
-    spread = float(column[known].std()) if known.any() else 0.0
-    return np.where(known, (column - mean) / (spread or 1.0), 0.0)
 
 
 def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> tuple[Floats, Floats]:
