@@ -117,7 +117,7 @@ def test_an_unknown_row_is_degraded(site: Site) -> None:
         ({"ids": [None]}, "no id"),
         ({"ids": [["a"]]}, "ids"),
         ({"ids": [{"a": 1}]}, "ids"),
-        ({"ids": ["a", ["b", "c"]]}, "ids of mixed types: 1 of type str, 1 of type list"),
+        ({"ids": ["a", ["b", "c"]]}, "these values cannot name rows"),
         (gzip.compress(b'{"ids": ["p001003"]}', mtime=0), "Invalid JSON"),
         ({"ids": ["a", "a"]}, "'a'"),
         ({"rows": []}, "at least 1 item"),
