@@ -283,6 +283,22 @@ class TestFile:
             assert ledger._db.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
             assert ledger._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
+    def test_another_reads_while_a_charge_is_being_written(self, tmp_path: Path) -> None:
+        path = tmp_path / "ledger.sqlite"
+        seen: list[float] = []
+
+        def look() -> datetime:
+            """The clock is asked in the middle of a charge."""
+            with Ledger(path) as reader:
+                seen.append(reader.spent(LABELS, 0.0))
+            return NOW
+
+        with Ledger(path, clock=look) as ledger:
+            ledger.charge(charge("a"), rows(1), None)
+            ledger.charge(charge("b"), rows(1), None)
+            assert seen == [0.0, 1.0]
+            assert ledger.spent(LABELS, 0.0) == 2.0
+
     def test_a_file_that_is_no_ledger_is_an_error(self, tmp_path: Path) -> None:
         path = tmp_path / "ledger.sqlite"
         path.write_text("no database " * 100)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -135,19 +134,14 @@ def row_keys(ids: Iterable[Any]) -> Integers:
     >>> bool((row_keys(["ann", "bob"]) == row_keys(np.array(["ann", "bob"]))).all())
     True
     """
-    alike = isinstance(ids, np.ndarray) and ids.dtype.kind in "iuU"
-    values = ids.tolist() if isinstance(ids, np.ndarray) else ids
-    texts = map(str, values if alike else map(_checked_id, values))
+    texts = []
+    for one in ids.tolist() if isinstance(ids, np.ndarray) else ids:
+        if not isinstance(one, str | int | np.integer) or isinstance(one, bool):
+            kind = type(one).__name__
+            raise InvalidInputError(f"row ids are whole numbers or text, got {one!r:.80} of type {kind}")
+        texts.append(str(one))
     hashed = b"".join([blake2b(one.encode(errors="surrogatepass"), digest_size=8).digest() for one in texts])
     return (np.frombuffer(hashed, dtype=">u8") >> np.uint64(1)).astype(np.int64)
-
-
-def _checked_id(row_id: Any) -> Any:
-    if not isinstance(row_id, str | int | np.integer) or isinstance(row_id, bool):
-        raise InvalidInputError(
-            f"row ids are whole numbers or text, got {row_id!r:.80} of type {type(row_id).__name__}"
-        )
-    return row_id
 
 
 class Ledger:
@@ -236,29 +230,26 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _prepare(self) -> None:
         """Tables in a new file, and one in memory for the rows that are looked at."""
-        if self._format() == 0:
+        query = "PRAGMA user_version"
+        if self._db.execute(query).fetchone() == (0,):
             with self._transaction("written") as db:
-                if self._format() == 0:  # another process may have been quicker
+                if db.execute(query).fetchone() == (0,):  # another process may have been quicker
                     for statement in SCHEMA.split(";"):
                         db.execute(statement)
                     db.execute(f"PRAGMA user_version = {FORMAT}")
-        if self._format() != FORMAT:
+        [found] = self._db.execute(query).fetchone()
+        if found != FORMAT:
             raise PrivacyError(
-                f"the privacy ledger {self.path} has format {self._format()}, this version of gal-learn "
-                f"reads {FORMAT}: use the version of gal-learn that wrote it"
+                f"the privacy ledger {self.path} has format {found}, this version of gal-learn reads {FORMAT}: "
+                "use the version of gal-learn that wrote it"
             )
         self._db.execute("PRAGMA temp_store = MEMORY")
         self._db.execute("CREATE TEMP TABLE asked (row INTEGER PRIMARY KEY, now INTEGER NOT NULL)")
-
-    def _format(self) -> int:
-        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
 
     @contextmanager
     def _transaction(self, done: Literal["read", "written"]) -> Iterator[sqlite3.Connection]:

@@ -169,7 +169,10 @@ class Collector:
             )
         words, total = ask.digest.encode(), self._total.copy()
         for name in there:
-            seed = self._seed(name)
+            held = {
+                one: opening.seeds[name] for one, opening in self._openings.items() if name in opening.seeds
+            }
+            seed = self._joined(name, held) if self.circle.shares else held[name]
             if sha256_of(seed) != self._offers[name].promise:
                 raise InvalidMessageError(_wrong(self.number, name))
             total -= mask(derived(seed, b"own " + words), ask.shape)
@@ -181,11 +184,6 @@ class Collector:
                 pair = pair_mask(key, self._offers[name].mask_key, ask, gone, name)
                 total = add_pair(total, gone, name, pair)
         return from_ring(total, ask.unit)
-
-    def _seed(self, name: str) -> bytes:
-        if not self.circle.shares:
-            return self._openings[name].seeds[name]
-        return self._joined(name, {one: held.seeds[name] for one, held in self._openings.items()})
 
     def _joined(self, name: str, shares: Mapping[str, bytes]) -> bytes:
         chosen = sorted(shares)[: self.circle.threshold]
