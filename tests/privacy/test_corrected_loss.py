@@ -167,19 +167,3 @@ def test_the_value_is_minus_the_log_of_the_mixture(loss: CorrectedLogLoss) -> No
     doubt = 0.01 * (1 - loss.keep)
     expected = -(1 - doubt) * np.log(mixture) - doubt * np.log(p).mean(axis=1)
     np.testing.assert_allclose(loss.value(y, output), expected, rtol=1e-10)
-
-
-@pytest.mark.parametrize("keep", [0.55, 0.9, 1.0])
-@pytest.mark.parametrize("n", [3, 30, 3000])
-def test_a_class_that_was_not_seen_has_a_standard_error_or_half_a_row(keep: float, n: int) -> None:
-    """Never more than all classes alike would have; the others share the rest as they were seen."""
-    loss = CorrectedLogLoss(3, keep)
-    codes = (np.arange(n) % 3 == 0).astype(int)  # a third is class 1, nobody class 2
-    written = (1 - keep) / 2
-    error = np.sqrt(written * (1 - written) / n) / (keep - written)
-    least = min(max(error, 0.5 / n), 1 / 3)
-    seen = np.bincount(codes, minlength=3) / n
-    share = np.maximum((seen - written) / (keep - written), least)
-    for weight in (None, np.full(n, 2.5)):
-        found = loss.initial(codes[:, None].astype(float), weight)
-        np.testing.assert_allclose(np.exp(found), share / share.sum(), rtol=1e-9)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
@@ -104,22 +103,3 @@ class TestRehearsals:
                 rehearse(X, np.append(score[1:], strange), PARTS)
         with pytest.raises(InvalidOptionError, match="label"):
             rehearse(X, score, PARTS, label_holder="nobody")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("load", [load_breast_cancer, load_wine, load_digits])
-def test_no_attack_on_canaries_exceeds_the_guarantee(load: Any) -> None:
-    """As it is judged, with fewer seeds; ``benchmarks/privacy.py`` has all of them."""
-    X, y = load(return_X_y=True, as_frame=True)
-    classes = np.unique(y).tolist()
-    mechanisms = {"none": None} | {
-        f"randomised-response epsilon {one:g}": RandomisedResponse(one, classes) for one in (0.5, 2.0)
-    }
-    found = rehearse_all(X, y, mechanisms=mechanisms, seeds=range(5), local_models=Ridge(), canaries=0.2)
-    assert found[0].leak.attacks[0].canaries.value == 1.0
-    assert "EVERY ASSISTANT KNOWS EVERY TRAINING LABEL AFTER ROUND 1" in found[0].leak.verdict()
-    for one in found[1:]:
-        assert one.leak.exceeding(confidence=0.999) == [], one.leak.verdict()
-        assert one.leak.attacks[0].canaries.interval(0.999)[1] > best_guess(
-            one.leak.cost or Cost(1.0), len(classes)
-        )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
-from typer.testing import CliRunner
 
-from gal.cli.app import app
 from gal.errors import InvalidOptionError
 from gal.evaluate.rehearsal import Rehearsal, rehearse
 
@@ -57,20 +54,3 @@ def test_what_cannot_be_is_refused_before_anything_is_learned() -> None:
     with pytest.raises(InvalidOptionError, match="at least 3 organizations beside the label holder"):
         rehearse(X, y, {name: PARTS[name] for name in ("clinic", "lab", "shop")}, **told)
     assert steps == []
-
-
-def leakage(tmp_path: Path, *more: str) -> Any:
-    X, y = table(60)
-    X.assign(spent=y).to_csv(tmp_path / "table.csv", index=False)
-    words = ["leakage", str(tmp_path / "table.csv"), "--target", "spent", "--rounds", "1", *more]
-    return CliRunner().invoke(app, words, env={"COLUMNS": "200"})
-
-
-def test_the_command_says_it_in_tables(tmp_path: Path) -> None:
-    result = leakage(tmp_path, "--secrecy", "sums")
-    assert result.exit_code == 0, result.output
-    assert "what you can learn of them from the sums of their answers" in result.stdout
-    assert "with single answers" in result.stdout
-    noisy = ["--privacy", "laplace-labels", "--epsilon", "1", "-o", "lower=-9", "-o", "upper=9"]
-    said = " ".join(leakage(tmp_path, "--secrecy", "sums", *noisy).stdout.split())
-    assert "with single answers and without a mechanism" in said

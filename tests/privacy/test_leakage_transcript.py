@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gal.core.requests import FitRequest
-from gal.core.rows import Rows, all_rows, assign_rows
+from gal.core.rows import Rows, all_rows
 from gal.errors import InvalidInputError
 from gal.privacy.leakage import Transcript
 
@@ -57,21 +56,6 @@ class TestWhatCounts:
         assert set(found) == {"bob", "carol"}
         np.testing.assert_array_equal(found["carol"][0, :, 0], [7, 8])
         assert np.isnan(found["bob"][:, 1]).all()
-
-    def test_answers_in_a_cross_validation_stand_beside_those_of_the_task(self) -> None:
-        roles = assign_rows(4, np.random.default_rng(0), n_parts=2)
-        transcript = Transcript()
-        for t in (1, 2):
-            asked = [request(t, column(*np.ones(4)))]
-            asked += [
-                replace(request(t, np.ones((len(roles.without(part).fit), 1), dtype=np.float32)), part=part)
-                for part in (0, 1)
-            ]
-            transcript(asked, [answers(4, t), answers(4, 10.0 + t), answers(4, 20.0 + t)])
-        found = transcript.sent(roles, "alice")
-        np.testing.assert_array_equal(found.answers["bob"][0, :, 0], [1, 2])
-        np.testing.assert_array_equal(found.more_answers["bob"][3, :, 0], [11, 12, 21, 22])
-        assert found.take(np.array([1])).more_answers["carol"].shape == (1, 4, 1)
 
 
 class TestRows:

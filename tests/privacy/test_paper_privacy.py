@@ -83,15 +83,6 @@ class TestLaplace:
 
 
 class TestInterval:
-    def test_what_is_sent_comes_from_one_threshold(self) -> None:
-        """[a, b] = [-1, 1]: an entry of 1 is sent as 2t + 1, uniform in [-1, 3]; an entry of -1 as 2t - 1."""
-        given = signs()
-        sent = PaperInterval()(given, generator())
-        above = np.sort(sent[given > 0])
-        np.testing.assert_allclose(above, np.linspace(-1, 3, len(above)), atol=0.05)
-        below = np.sort(sent[given < 0])
-        np.testing.assert_allclose(below, np.linspace(-3, 1, len(below)), atol=0.05)
-
     @pytest.mark.parametrize("intervals", [1, 2, 5])
     def test_more_thresholds_divide_the_variance(self, intervals: int) -> None:
         given = signs()

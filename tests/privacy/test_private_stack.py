@@ -126,24 +126,6 @@ def test_models_that_memorise_noisy_labels_do_not_mislead(epsilon: float) -> Non
     assert part(stacked).stacked_loss == pytest.approx(loss(stacked, *test), abs=0.08)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_public_class_that_no_row_has_does_not_mislead(seed: int) -> None:
-    """Her model's output for it says nothing but which learning it comes from, and the last has more rows."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(1000, 4))
-    y = np.digitize(X @ np.array([1.0, -1.0, 1.5, 1.5]) + rng.logistic(size=1000), [-2.0, 2.0])
-    train, test = (X[:250], y[:250]), (X[250:], y[250:])
-    privacy = RandomisedResponse(1.0, [0, 1, 2, 3], SeededNoise(seed))
-    options: dict[str, Any] = {"local_models": Ridge(), "rounds": 5, "random_state": 0}
-    model = GALClassifier(BOTH, privacy=privacy, **options).fit(*train)
-    alone = GALClassifier(OWN, **options).fit(*train)
-    probability = model.predict_proba(test[0])
-    stacked = float(log_loss(test[1], probability[:, :3] / probability[:, :3].sum(axis=1, keepdims=True)))
-    assert part(model).used
-    assert stacked < loss(alone, *test)
-    np.testing.assert_array_equal(part(model).matrix[3, :3], 0.0)  # it counts for nobody else
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_few_rows_of_many_classes_of_which_the_others_know_nearly_all(seed: int) -> None:
     """Her own ten outputs, fitted freely to 60 rows, spoil what the others say: without them it is whole."""

@@ -256,13 +256,3 @@ def test_too_few_organizations_are_refused() -> None:
         learn(y, organizations(X, names=("bank", "a", "b", SUM)), secrecy="sums")
     with pytest.raises(InvalidOptionError, match="drop_outs must be a whole number"):
         Sums(drop_outs=-1)
-
-
-def test_other_ways_that_look_at_single_answers_are_refused() -> None:
-    X, y = table(60)
-    members = organizations(X)
-    ensemble = learn(y, members, secrecy="sums", rounds=1)
-    with pytest.raises(InvalidOptionError, match="outside='clip' looks at single answers"):
-        predict(ensemble, members, outside="clip")
-    with pytest.raises(InvalidOptionError, match="label holder 'shop' is none of the organizations a, b"):
-        learn(y, members, secrecy="sums", label_holder="shop")
