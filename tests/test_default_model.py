@@ -312,7 +312,7 @@ class TestTrees:
                 own = given.max_iter or targets["residual"]
                 for local in models:
                     one: Any = local
-                    fitted = one.estimator_[-1] if wrapped else one.estimator_
+                    fitted = one.estimators_[0][-1] if wrapped else one.estimators_[0]
                     assert fitted.n_iter_ == 1 + (own if told else expected)
                     coarse = target == "random" and not told
                     assert coarse == (fitted.max_leaf_nodes == 8)

@@ -17,7 +17,6 @@ from sklearn.svm import SVR
 
 from gal.errors import LocalModelError
 from gal.models import LinearModel, PerOutput, as_local_model, set_seed, supports_sample_weight
-from gal.models.adapters import AllOutputs
 
 
 class Mean:
@@ -76,7 +75,9 @@ def test_single_output_regressors_are_copied_per_output(model: Any) -> None:
 
 @pytest.mark.parametrize("model", SEVERAL, ids=lambda model: type(model).__name__)
 def test_several_outputs_are_fitted_at_once(model: Any) -> None:
-    assert isinstance(as_local_model(model, 3), AllOutputs)
+    local = as_local_model(model, 3)
+    assert isinstance(local, PerOutput)
+    assert local.all_at_once
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_a_stored_model_is_the_same_and_needs_no_cluster(tmp_path: Path) -> None
     for models in one.models.values():  # as fitted on a cluster that is no more
         for fitted in models:
             wrapped: Any = fitted
-            wrapped.estimator_.set_params(scheduler=NOBODY)
+            wrapped.estimators_[0].set_params(scheduler=NOBODY)
     save_organization(one, tmp_path / "lab.gal")
     again = load_organization(tmp_path / "lab.gal", X)
     np.testing.assert_array_equal(gal.predict(ensemble, [again]).output, expected)

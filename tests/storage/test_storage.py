@@ -92,7 +92,7 @@ def test_a_loaded_classifier_is_the_saved_one(table: Any, tmp_path: Path) -> Non
             "label_holder": "bank",
         },
         {"initial": "pulse"},
-        {"loss": "huber", "local_losses": "l1"},
+        {"loss": "huber", "local_losses": "l2"},
         {"preset": "paper", "local_models": None},
         {"random_state": np.random.RandomState(3)},
     ],

@@ -86,7 +86,7 @@ def prepared(model: Any, view: Any) -> Any:
 
     A model without ``prepare`` takes the view as it is. ``prepare`` returns a prepared view unchanged.
     """
-    inner = model.estimator if isinstance(model, PerOutput | AllOutputs) else model
+    inner = model.estimator if isinstance(model, PerOutput) else model
     return inner.prepare(view) if hasattr(inner, "prepare") else view
 
 
@@ -119,12 +119,12 @@ def as_local_model(model: Any, n_outputs: int, organization: str = "?") -> Local
             f"organization {organization!r}: a local model needs fit and predict, got {type(model).__name__}"
         )
     local: LocalModel
-    if isinstance(model, PerOutput | AllOutputs):
+    if isinstance(model, PerOutput):
         local = copy_unfitted(model).set_params(organization=organization)
     else:
         taken = outputs_taken(model)
         all_at_once = taken.several or (n_outputs == 1 and not taken.one)
-        local = (AllOutputs if all_at_once else PerOutput)(copy_unfitted(model), organization)
+        local = PerOutput(copy_unfitted(model), organization, all_at_once=all_at_once)
     return local
 
 
@@ -187,7 +187,7 @@ def set_seed(model: Any, seed: int) -> None:
 
     Changes ``model``; the seeds follow from ``seed`` and the sorted names of the parameters.
     """
-    if isinstance(model, PerOutput | AllOutputs):
+    if isinstance(model, PerOutput):
         set_seed(model.estimator, seed)  # also reaches one without get_params
         return
     if not hasattr(model, "get_params"):
@@ -214,7 +214,7 @@ def go_beyond(model: Any, n_outputs: int, *, random: bool) -> None:
 
     Changes ``model``, like ``set_seed``; of a pipeline the last step.
     """
-    if isinstance(model, PerOutput | AllOutputs):
+    if isinstance(model, PerOutput):
         go_beyond(model.estimator, n_outputs, random=random)
     elif isinstance(model, Pipeline):
         go_beyond(model.steps[-1][1], n_outputs, random=random)
@@ -228,7 +228,7 @@ def supports_sample_weight(model: Any) -> bool:
         return "sample_weight" in signature(model.fit_round).parameters
     if isinstance(model, Pipeline):
         return supports_sample_weight(model.steps[-1][1])
-    if isinstance(model, PerOutput | AllOutputs | MultiOutputRegressor):
+    if isinstance(model, PerOutput | MultiOutputRegressor):
         return supports_sample_weight(model.estimator)
     fit = getattr(type(model), "fit", None)
     if not isinstance(fit, FunctionType) or "fit" in getattr(model, "__dict__", {}):
@@ -254,20 +254,27 @@ def fit_weighted(model: Any, X: Any, y: Any, sample_weight: Any) -> Any:
 
 
 class PerOutput(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """One copy of a single-output regressor for each column of the residual.
+    """A regressor for residuals (n, K): a copy for each column, which gets it as (n,), or one for all.
 
-    Each copy gets its column as (n,); ``predict`` returns (n, K).
+    ``predict`` returns (n, K). ``all_at_once``: one copy that takes (n, K), or the only column as (n,).
     """
 
-    def __init__(self, estimator: Any, organization: str = "?") -> None:
+    def __init__(self, estimator: Any, organization: str = "?", *, all_at_once: bool = False) -> None:
         self.estimator = estimator
         self.organization = organization
+        self.all_at_once = all_at_once
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> PerOutput:
-        """Fit one copy per column of ``y``."""
-        columns = np.asarray(y).reshape(len(np.asarray(y)), -1).T
+        """Fit copies of the estimator."""
+        residual = np.asarray(y)
+        residual = residual.reshape(len(residual), -1)
+        self.n_outputs_ = residual.shape[1]
+        parts = [column.copy() for column in residual.T]
+        if self.all_at_once:  # most regressors warn about a column vector
+            alone = self.n_outputs_ == 1 and outputs_taken(self.estimator).one
+            parts = [residual.ravel() if alone else residual]
         self.estimators_ = [
-            fit_weighted(copy_unfitted(self.estimator), X, column.copy(), sample_weight) for column in columns
+            fit_weighted(copy_unfitted(self.estimator), X, part, sample_weight) for part in parts
         ]
         return self
 
@@ -275,41 +282,11 @@ class PerOutput(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
         """The fitted values (n, K)."""
         if not hasattr(self, "estimators_"):
             check_is_fitted(self)  # which says so; for one row it takes as long as a prediction
-        return np.column_stack(
-            [
-                _as_columns(fitted.predict(X), 1, self.estimator, self.organization)
-                for fitted in self.estimators_
-            ]
-        )
-
-
-class AllOutputs(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """A regressor that takes all columns of the residual at once, or the only one as (n,).
-
-    ``predict`` returns (n, K).
-    """
-
-    def __init__(self, estimator: Any, organization: str = "?") -> None:
-        self.estimator = estimator
-        self.organization = organization
-
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> AllOutputs:
-        """Fit a copy to all columns of ``y``."""
-        residual = np.asarray(y)
-        residual = residual.reshape(len(residual), -1)
-        self.n_outputs_ = residual.shape[1]
-        if (
-            self.n_outputs_ == 1 and outputs_taken(self.estimator).one
-        ):  # most regressors warn about a column vector
-            residual = residual.ravel()
-        self.estimator_ = fit_weighted(copy_unfitted(self.estimator), X, residual, sample_weight)
-        return self
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The fitted values (n, K)."""
-        if not hasattr(self, "estimator_"):
-            check_is_fitted(self)
-        return _as_columns(self.estimator_.predict(X), self.n_outputs_, self.estimator, self.organization)
+        width = self.n_outputs_ if self.all_at_once else 1
+        parts = [
+            _as_columns(one.predict(X), width, self.estimator, self.organization) for one in self.estimators_
+        ]
+        return parts[0] if len(parts) == 1 else np.column_stack(parts)
 
 
 def _as_columns(fitted: Any, n_outputs: int, model: Any, organization: str) -> NDArray[Any]:

@@ -7,7 +7,6 @@ whose smoothing is tightened until it no longer matters.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from gal.core.residual_losses import LocalLoss, PowerLoss
@@ -24,6 +22,9 @@ from gal.errors import InvalidOptionError
 from gal.models.tabular.frames import is_plain
 
 Floats = NDArray[np.float64]
+
+TOL, MAX_ITER = 1e-8, 200
+"""Relative precision of the objective, and Newton steps at most."""
 
 
 class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -40,20 +41,9 @@ class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
     array([6.])
     """
 
-    def __init__(
-        self,
-        local_loss: str | LocalLoss = "l2",
-        alpha: float = 0.0,
-        *,
-        fit_intercept: bool = True,
-        tol: float = 1e-8,
-        max_iter: int = 200,
-    ) -> None:
+    def __init__(self, local_loss: str | LocalLoss = "l2", alpha: float = 0.0) -> None:
         self.local_loss = local_loss
         self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.tol = tol
-        self.max_iter = max_iter
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LinearModel:
         """Fit every output of ``y`` by itself."""
@@ -66,10 +56,14 @@ class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         if not used.all():
             X, y, weight = X[used], y[used], weight[used]
         targets = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-        basis = _Basis.of(X, weight, intercept=self.fit_intercept, standardise=self.alpha == 0)
-        solved = [self._solve(basis, target, weight, loss) for target in targets.T]
-        coef, intercept = basis.to_columns(np.array([theta for theta, _ in solved]))
-        self.n_iter_ = max(steps for _, steps in solved)
+        basis = _Basis.of(X, weight, standardise=self.alpha == 0)
+        penalty, solved = self.alpha * basis.squared_lengths, []
+        for target in targets.T:
+            theta = basis.least_squares(target, weight, penalty)
+            if not (isinstance(loss, PowerLoss) and loss.q == 2):
+                theta = _minimise(_Objective(basis.rows, target, weight, penalty, loss), theta)
+            solved.append(theta)
+        coef, intercept = basis.to_columns(np.array(solved))
         self.coef_ = coef if y.ndim == 2 else coef[0]
         self.intercept_ = intercept if y.ndim == 2 else float(intercept[0])
         return self
@@ -82,24 +76,6 @@ class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         if not known:  # for one row validation takes far longer than the prediction
             X = validate_data(self, X, reset=False, dtype=np.float64)
         return np.asarray(X @ self.coef_.T + self.intercept_)
-
-    def _solve(self, basis: _Basis, target: Floats, weight: Floats, loss: LocalLoss) -> tuple[Floats, int]:
-        """The minimiser in ``basis``, and how many steps it took."""
-        penalty = self.alpha * basis.squared_lengths
-        start = basis.least_squares(target, weight, penalty)
-        if isinstance(loss, PowerLoss) and loss.q == 2:
-            return start, 1
-        theta, steps, converged = _minimise(
-            _Objective(basis.rows, target, weight, penalty, loss), start, self.tol, self.max_iter
-        )
-        if not converged:
-            warnings.warn(
-                f"LinearModel with local loss {loss.name!r} stopped after max_iter={self.max_iter} steps "
-                "before it reached its tolerance: raise max_iter or tol.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        return theta, max(steps, 1)
 
 
 def row_weights(sample_weight: ArrayLike | None, X: Floats) -> Floats:
@@ -116,23 +92,23 @@ def row_weights(sample_weight: ArrayLike | None, X: Floats) -> Floats:
 class _Basis:
     """Columns changed to orthonormal ones (under the weights), so that Newton is well conditioned.
 
-    ``rows`` (n, r [+ 1]) are the rows in the new columns, the last one constant if there is an
-    intercept; ``to_coef`` (d, r) turns new coefficients into those of the columns.
+    ``rows`` (n, r + 1) are the rows in the new columns, the last one constant; ``to_coef`` (d, r) turns new
+    coefficients into those of the columns.
     """
 
     rows: Floats
     to_coef: Floats
-    squared_lengths: Floats  # of the coefficients that a unit step along each new column makes
+    squared_lengths: Floats
+    """Of the coefficients that a unit step along each new column makes."""
     mean: Floats
-    intercept: bool
 
     @classmethod
-    def of(cls, X: Floats, weight: Floats, *, intercept: bool, standardise: bool) -> _Basis:
+    def of(cls, X: Floats, weight: Floats, *, standardise: bool) -> _Basis:
         n, d = X.shape
-        mean = np.average(X, axis=0, weights=weight) if intercept else np.zeros(d)
+        mean = np.average(X, axis=0, weights=weight)
         centred = X - mean
-        if intercept:  # what rounding leaves of a constant column must not be blown up into a signal
-            centred[:, np.ptp(X, axis=0) <= 10 * np.finfo(float).eps * np.abs(X).max(axis=0)] = 0.0
+        # What rounding leaves of a constant column must not be blown up into a signal.
+        centred[:, np.ptp(X, axis=0) <= 10 * np.finfo(float).eps * np.abs(X).max(axis=0)] = 0.0
         scale = np.abs(centred).max(axis=0) if standardise else np.ones(d)
         scale[scale == 0] = 1.0
         centred /= scale
@@ -147,23 +123,17 @@ class _Basis:
         kept = size > size[0] * max(n, d) * np.finfo(float).eps
         rotate = Vt[kept].T / size[kept]
         to_coef = rotate / scale[:, None]
-        rows = centred @ rotate
-        if intercept:
-            rows = np.column_stack([rows, np.full(n, 1 / np.sqrt(weight.sum()))])
-        lengths = np.append((to_coef**2).sum(axis=0), np.zeros(int(intercept)))
-        return cls(rows, to_coef, lengths, mean, intercept)
+        rows = np.column_stack([centred @ rotate, np.full(n, 1 / np.sqrt(weight.sum()))])
+        return cls(rows, to_coef, np.append((to_coef**2).sum(axis=0), 0.0), mean)
 
     def least_squares(self, target: Floats, weight: Floats, penalty: Floats) -> Floats:
-        centre = np.average(target, weights=weight) if self.intercept else 0.0
+        centre = np.average(target, weights=weight)
         theta = self.rows.T @ (weight * (target - centre)) / (1 + penalty)
-        if self.intercept:
-            theta[-1] += centre * np.sqrt(weight.sum())
+        theta[-1] += centre * np.sqrt(weight.sum())
         return np.asarray(theta)
 
     def to_columns(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Coefficients (K, d) and intercepts (K,) of the original columns, from (K, r [+ 1])."""
-        if not self.intercept:
-            return theta @ self.to_coef.T, np.zeros(len(theta))
+        """Coefficients (K, d) and intercepts (K,) of the original columns, from (K, r + 1)."""
         coef = theta[:, :-1] @ self.to_coef.T
         return coef, theta[:, -1] * self.rows[0, -1] - coef @ self.mean
 
@@ -215,52 +185,35 @@ def _solve_positive(matrix: Floats, right: Floats) -> Floats:
     return right / largest  # numbers out of range: follow the gradient, if the line search can
 
 
-def _minimise(goal: _Objective, theta: Floats, tol: float, max_iter: int) -> tuple[Floats, int, bool]:
-    """Newton with continuation on the smoothing: the best theta, the steps taken, whether it converged.
+def _minimise(goal: _Objective, theta: Floats) -> Floats:
+    """Newton with continuation on the smoothing.
 
     Within one smoothing every accepted step lowers the objective; over all of them the best
     unsmoothed objective is kept, so that the result is never worse than the start.
     """
     error = goal.error(theta)
     smoothing = first = float(np.average(np.abs(error), weights=goal.weight))
-    exact = goal.value(error, theta, 0.0)
-    best, best_value = theta, exact
+    best, best_value = theta, goal.value(error, theta, 0.0)
     if len(theta) == 0 or first <= 1e-13 * np.abs(goal.target).max():  # fitted up to rounding
-        return best, 0, True
+        return best
     rounding = goal.value(np.full_like(error, 1e-14 * np.abs(goal.target).max()), 0 * theta, 0.0)
-    for taken in range(1, max_iter + 1):
+    for _ in range(MAX_ITER):
         step, decrease = goal.newton_step(error, theta, smoothing)
-        length = _line_search(goal, error, theta, step, smoothing, decrease)
-        if length > 0:
-            theta = theta + length * step
-            error = goal.error(theta)
-            exact = goal.value(error, theta, 0.0)
+        value, along, length = goal.value(error, theta, smoothing), goal.rows @ step, 1.0
+        while length > 1e-10:  # the first length of 1, 1/2, 1/4, ... that lowers the objective enough
+            trial = goal.value(error - length * along, theta + length * step, smoothing)
+            if trial < value - 1e-4 * length * decrease:
+                theta = theta + length * step
+                error = goal.error(theta)
+                break
+            length /= 2
+        exact = goal.value(error, theta, 0.0)
         if exact < best_value:
             best, best_value = theta, exact
         blur = goal.value(error, theta, smoothing) - exact  # what the smoothing adds to the objective
-        enough = tol * exact + rounding
-        if length == 0 or decrease <= max(0.1 * blur, enough):
+        enough = TOL * exact + rounding
+        if length <= 1e-10 or decrease <= max(0.1 * blur, enough):
             if blur <= enough or smoothing < 1e-15 * first:
-                return best, taken, True
+                return best
             smoothing *= 0.1
-    return best, max_iter, False
-
-
-def _line_search(
-    goal: _Objective,
-    error: Floats,
-    theta: Floats,
-    step: Floats,
-    smoothing: float,
-    decrease: float,
-) -> float:
-    """The first length of 1, 1/2, 1/4, ... that lowers the objective enough; 0 if rounding hides it."""
-    value = goal.value(error, theta, smoothing)
-    along = goal.rows @ step
-    length = 1.0
-    while length > 1e-10:
-        trial = goal.value(error - length * along, theta + length * step, smoothing)
-        if trial < value - 1e-4 * length * decrease:
-            return length
-        length /= 2
-    return 0.0
+    return best

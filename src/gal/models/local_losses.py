@@ -19,7 +19,7 @@ from sklearn.tree import DecisionTreeRegressor
 from gal.core.residual_losses import LocalLoss, PowerLoss
 from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import UnsupportedLocalLossError
-from gal.models.adapters import AllOutputs, PerOutput, copy_unfitted
+from gal.models.adapters import PerOutput, copy_unfitted
 
 _BOOSTED = {1.0: {"loss": "absolute_error"}, 2.0: {"loss": "squared_error"}}
 _TREES = {1.0: {"criterion": "absolute_error"}, 2.0: {"criterion": "squared_error"}}
@@ -55,7 +55,7 @@ def with_local_loss(model: Any, local_loss: str | LocalLoss, organization: str =
     if isinstance(copied, Pipeline):
         name, last = copied.steps[-1]
         return copied.set_params(**{name: with_local_loss(last, local_loss, organization)})
-    if isinstance(copied, PerOutput | AllOutputs | MultiOutputRegressor):
+    if isinstance(copied, PerOutput | MultiOutputRegressor):
         return copied.set_params(estimator=with_local_loss(copied.estimator, local_loss, organization))
     if hasattr(copied, "get_params") and "local_loss" in copied.get_params(deep=False):
         return copied.set_params(local_loss=local_loss)

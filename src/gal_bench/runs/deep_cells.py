@@ -235,7 +235,7 @@ def _stored_bytes(members: Mapping[str, Organization], ensemble: Ensemble) -> fl
 def _network(model: Any) -> Any:
     """The network inside of a fitted local model, whatever is wrapped around it."""
     while not hasattr(model, "module_"):
-        model = getattr(model, "estimator_", getattr(model, "model_", None))
+        model = getattr(model, "estimators_", [getattr(model, "model_", None)])[0]
         if model is None:
             return None
     return model.module_

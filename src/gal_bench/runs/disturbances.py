@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from gal.models import PerOutput, as_local_model, supports_sample_weight
+from gal.models import as_local_model, supports_sample_weight
 from gal.models.adapters import fit_weighted, prepared
 from gal.models.tabular.frames import is_frame
 
@@ -109,7 +109,7 @@ class DisturbedModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
     def stored_bytes_(self) -> int:
         """Of the fitted model, pickled; only its size is wanted: it is never loaded."""
         local: Any = self.model_
-        return len(pickle.dumps(local.estimators_ if isinstance(local, PerOutput) else local.estimator_))
+        return len(pickle.dumps(local.estimators_[0] if local.all_at_once else local.estimators_))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

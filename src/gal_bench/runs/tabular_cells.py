@@ -134,8 +134,8 @@ def _metered(models: Mapping[str, Mapping[int, Sequence[Any]]], *, side_by_side:
     stored = 0
     for by_round in models.values():
         for round, fitted in by_round.items():
-            seconds.setdefault(round, []).append(sum(one.estimator_.fit_seconds_ for one in fitted))
-            stored += sum(one.estimator_.stored_bytes_ for one in fitted)
+            seconds.setdefault(round, []).append(sum(one.estimators_[0].fit_seconds_ for one in fitted))
+            stored += sum(one.estimators_[0].stored_bytes_ for one in fitted)
     everything = sum(map(sum, seconds.values()))
     critical = sum(map(max, seconds.values())) if side_by_side else everything
     return {"fit_seconds": everything, "critical_seconds": critical, "stored_bytes": float(stored)}
