@@ -435,14 +435,12 @@ def test_versions(running: Town) -> None:
     """New rows, a second version and rollback, all through the running node."""
     running.table.to_csv(running.root / "clinic.csv", index=False)
     report = running.root / "report.html"
-    said = gal("learn", "risk", "--home", running.clinic, "--activate", "--quorum", "2", "--report", report)
-    page = ReadPage(report.read_text(encoding="utf-8"))
-    check_harmless(page)
-    assert (page.facts["task"], page.facts["version"]) == ("risk", 2)
-    assert "residuals: how far off the model still is" in page.words
+    said = gal("learn", "risk", "--home", running.clinic, "--quorum", "2")
     assert "version 2" in said.out
     assert "90 rows" in said.out
     assert "Nobody can tell" in said.out
+    activate = ["versions", "risk", "--home", running.clinic, "--activate"]
+    gal(*activate, 2)
     found = gal("versions", "risk", "--home", running.clinic, "--json").facts
     assert found["active"] == 2
     assert {number: one["status"] for number, one in found["versions"].items()} == {
@@ -451,9 +449,10 @@ def test_versions(running: Town) -> None:
     }
     assert "active" in gal("versions", "risk", "--home", running.clinic, "--report", report).out
     page = ReadPage(report.read_text(encoding="utf-8"))
+    check_harmless(page)
     assert page.facts == found["versions"]["2"]
     assert "2 (active)" in page.words
-    activate = ["versions", "risk", "--home", running.clinic, "--activate"]
+    assert "residuals: how far off the model still is" in page.words
     assert "version 1 now" in gal(*activate, 1).out
     before = gal("audit", "--home", running.clinic, "--json").facts["n"]
     assert "version 1 already: nothing changes" in gal(*activate, 1).out

@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from gal.cli.options import AsJson, Home, Report, TaskName, Wait, check_report_path, write_report_to
+from gal.cli.options import AsJson, Home, TaskName, Wait
 from gal.cli.screen import EVERY, Screen, print_parts
 from gal.cli.tasks import print_privacy
-
-if TYPE_CHECKING:
-    from gal.evaluate.reporting.facts import ReportFacts
 
 
 def learn_command(
@@ -38,11 +34,6 @@ def learn_command(
             show_default="more than half",
         ),
     ] = 0,
-    activate: Annotated[
-        bool,
-        typer.Option("--activate", help="Predict with it even if it is validated worse than the active one."),
-    ] = False,
-    report: Report = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -52,12 +43,10 @@ def learn_command(
     from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import do
 
-    check_report_path(report)
     folder = home_of(home)
     arguments = {
         "task": task,
         "anew": anew,
-        "activate": activate,
         "patience": {"join": wait, "deadline": deadline, "quorum": quorum},
     }
     screen = Screen(stderr=True)
@@ -71,23 +60,6 @@ def learn_command(
         typer.echo(json.dumps(facts, indent=2))
     else:
         print_version(facts, Screen())
-    write_report_to(report, lambda: report_of_version(folder, facts))
-
-
-def report_of_version(
-    folder: Path, facts: Mapping[str, Any], versions: Mapping[int, Mapping[str, Any]] | None = None
-) -> ReportFacts:
-    """A version, what the audit log says of its task, and all versions where they are given."""
-    from gal.evaluate.reporting.learned import facts_of_version, versions_cells
-    from gal.node.admin.membership import opened
-    from gal.node.holder.labels.label_privacy import in_words
-
-    with opened(folder) as records:
-        record = records.state.find_task(facts["task"], "label holder")
-        moved = [one for one in records.audit.summary() if one.task == record.id]
-    spent = [in_words(facts["privacy"])] if "spent" in facts.get("privacy", {}) else []
-    listed = None if versions is None else versions_cells(record.active, versions)
-    return facts_of_version(facts, moved=moved, privacy=spent, versions=listed)
 
 
 COLOURS = {"helps": "green", "hurts": "red", "unclear": "yellow", "nothing": "yellow"}
@@ -173,4 +145,4 @@ def print_version(facts: Mapping[str, Any], out: Console) -> None:
     out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
 
 
-__all__ = ["learn_command", "print_version", "report_of_version"]
+__all__ = ["learn_command", "print_version"]

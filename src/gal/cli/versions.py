@@ -16,6 +16,7 @@ from gal.errors import InvalidInputError, TaskError
 
 if TYPE_CHECKING:
     from gal.evaluate.reporting.facts import ReportFacts
+    from gal.node.store.state import TaskRecord
 
 
 def versions(
@@ -61,7 +62,7 @@ def _list(folder: Path, task: str, report: Path | None, as_json: bool) -> None:
             for number, learned in records.state.learned_versions(record.id).items()
         }
     privacy = privacy_now(folder, task) if labelled else None
-    write_report_to(report, lambda: _report(folder, task, record.active, found))
+    write_report_to(report, lambda: _report(folder, record, found))
     if as_json:
         typer.echo(json.dumps({"active": record.active, "versions": found, "privacy": privacy}, indent=2))
         return
@@ -76,15 +77,28 @@ def _list(folder: Path, task: str, report: Path | None, as_json: bool) -> None:
         print_privacy(privacy, screen, short=True)
 
 
-def _report(home: Path, task: str, active: int | None, found: Mapping[int, Any]) -> ReportFacts:
+def _report(home: Path, record: TaskRecord, found: Mapping[int, Any]) -> ReportFacts:
     """Of the version that predicts, or else of the last finished one; all others in a table."""
-    from gal.cli.learning import report_of_version
-
     finished = [number for number, facts in found.items() if facts["status"] == "finished"]
     if not finished:
-        raise TaskError(f"{task!r} has no finished version to report on yet: gal learn {task}")
-    chosen = active if active in finished else finished[-1]
-    return report_of_version(home, found[chosen], found)
+        raise TaskError(f"{record.name!r} has no finished version to report on yet: gal learn {record.name}")
+    return report_of_version(home, found[record.active if record.active in finished else finished[-1]], found)
+
+
+def report_of_version(
+    home: Path, facts: Mapping[str, Any], versions: Mapping[int, Mapping[str, Any]]
+) -> ReportFacts:
+    """A version, what the audit log says of its task, and all versions."""
+    from gal.evaluate.reporting.learned import facts_of_version, versions_cells
+    from gal.node.admin.membership import opened
+    from gal.node.holder.labels.label_privacy import in_words
+
+    with opened(home) as records:
+        record = records.state.find_task(facts["task"], "label holder")
+        moved = [one for one in records.audit.summary() if one.task == record.id]
+    spent = [in_words(facts["privacy"])] if "spent" in facts["privacy"] else []
+    listed = versions_cells(record.active, versions)
+    return facts_of_version(facts, moved=moved, privacy=spent, versions=listed)
 
 
 def _activate(folder: Path, task: str, version: int, as_json: bool) -> None:
@@ -105,4 +119,4 @@ def _activate(folder: Path, task: str, version: int, as_json: bool) -> None:
     Screen().print(f"{escape(task)} predicts with version {version}{already}.")
 
 
-__all__ = ["versions"]
+__all__ = ["report_of_version", "versions"]

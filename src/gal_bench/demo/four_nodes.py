@@ -370,11 +370,11 @@ def _separated(homes: Mapping[str, Path]) -> dict[str, Any]:
 
 def _write_report(found: DemoFacts, learned: Mapping[str, Any], home: Path, path: Path) -> None:
     """Write the report of the version that was learned; its answer is about the new patients."""
-    from gal.cli.learning import report_of_version
+    from gal.cli.versions import report_of_version
     from gal.evaluate.reporting.facts import PRIVACY
     from gal.evaluate.reporting.writing import write_report
 
-    facts = report_of_version(home, learned)
+    facts = report_of_version(home, learned, {learned["version"]: learned})
     low, high = found.gain
     page = replace(
         facts,

@@ -65,14 +65,12 @@ class LabelHolder:
         *,
         anew: bool = False,
         patience: Patience | None = None,
-        activate: bool = False,
         on_event: Event,
         stopping: threading.Event,
     ) -> dict[str, Any]:
         """Learn a new version of a task, or go on with one that was interrupted; what was found.
 
-        ``anew``: give up what was interrupted. ``activate``: predict with it even if it is validated worse
-        than the active one.
+        ``anew``: give up what was interrupted.
         """
         from gal.node.holder.learning.learning import Learning
 
@@ -80,7 +78,7 @@ class LabelHolder:
         with self.not_learning(), activity.learning(record.name, record.terms.rounds):
             chosen = patience_for(record.terms, patience)
             version = OpenVersion(self.node, record, 0, chosen, on_event, stopping, watcher=activity)
-            return Learning(version, self.guard).run(anew=anew, activate=activate)
+            return Learning(version, self.guard).run(anew=anew)
 
     @contextmanager
     def not_learning(self) -> Iterator[None]:

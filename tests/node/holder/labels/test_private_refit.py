@@ -171,11 +171,12 @@ def test_its_closing_model_comes_back_with_a_backup_a_rollback_and_without_a_row
     home, backup = tmp_path / "nodes" / "clinic", tmp_path / "clinic.backup"
     with running(Network(tmp_path / "nodes", in_turns())) as network:
         network.holder.guard.noise = FixedNoise
-        network.invite("whole", rounds=1, seed=4, privacy=RESPONSE)
+        record = network.invite("whole", rounds=1, seed=4, privacy=RESPONSE)
         network.learn("whole")
         fewer = network.tables["clinic"][:-20]
         network.write("clinic", fewer)
-        network.learn("whole", activate=True)
+        network.learn("whole")
+        network.nodes["clinic"].state.set_active(record.id, 2)
         asked = network.root / "all.csv"
         fewer[[ROW_ID]][1:].to_csv(asked, index=False)
         first, second = (network.holder.predict_file("whole", asked, version=one)["rows"] for one in (1, 2))
@@ -185,7 +186,6 @@ def test_its_closing_model_comes_back_with_a_backup_a_rollback_and_without_a_row
         home.rename(tmp_path / "lost")
         bring_back(backup, home, "words that are long", head=str(facts["head"]))
         network.start("clinic")
-        record = network.nodes["clinic"].state.find_task("whole")
         network.wait_until_joined(record)
         assert network.holder.predict_file("whole", asked)["rows"] == second
         network.nodes["clinic"].state.set_active(record.id, 1)  # as gal rollback does

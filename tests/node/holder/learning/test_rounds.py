@@ -256,9 +256,8 @@ def test_a_new_version_of_new_rows(pair: Network) -> None:
     pair.learn("grows")
     for name, table in numbers(90).items():
         pair.write(name, table)
-    facts = pair.learn("grows", activate=True)
+    facts = pair.learn("grows")
     assert (facts["version"], facts["n_rows"]) == (2, 90)
-    assert pair.nodes["clinic"].state.find_task("grows").active == 2
     assert exact(pair.ensemble(record, 2)) == exact(pair.in_process(rounds=2)[0])
     pair.tables["clinic"].to_csv(pair.root / "labelled.csv", index=False)
     pair.nodes["clinic"].state.set_active(record.id, 1)

@@ -59,7 +59,7 @@ class Learning:
         self._moved: Mapping[str, Reply] = {}
         """By organization whose model moves: what it says of all rounds after the last one."""
 
-    def run(self, *, anew: bool, activate: bool) -> dict[str, Any]:
+    def run(self, *, anew: bool) -> dict[str, Any]:
         """Learn to the end; what was found. LearningInterruptedError where it is stopped: what was done is
         kept, and the next learning goes on with it, unless it begins ``anew``.
         """
@@ -81,7 +81,7 @@ class Learning:
                 break
             except RowsDifferError as error:
                 self._narrow(error.common)
-        return self._finish(ensemble, time.perf_counter() - started, activate=activate)
+        return self._finish(ensemble, time.perf_counter() - started)
 
     # Opening
 
@@ -209,7 +209,7 @@ class Learning:
 
     # Ending
 
-    def _finish(self, ensemble: Ensemble, seconds: float, *, activate: bool) -> dict[str, Any]:
+    def _finish(self, ensemble: Ensemble, seconds: float) -> dict[str, Any]:
         """Remember what was learned, and let everybody know that this version is over."""
         version, state, task = self._version, self._state, self._record.id
         begun = state.learned_version(task, version.number)
@@ -241,7 +241,7 @@ class Learning:
             self._end_for_own(ensemble, used=own is not None)
         active = state.find_task(task, HOLDER).active
         old = state.learned_version(task, active) if active else None
-        why = "" if activate else why_not_active(outcome, old, active)
+        why = why_not_active(outcome, old, active)
         state.put_version(task, version.number, finished, activate=not why)
         if not self._private:
             self._end_for_others(ensemble)
