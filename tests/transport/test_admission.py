@@ -249,17 +249,6 @@ def test_a_peer_that_begins_with_something_else_is_sent_away(
         stream.close()
 
 
-def test_an_unknown_version_is_refused_with_what_to_upgrade(
-    bank: House, hospital: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with listening(bank) as live:
-        monkeypatch.setattr("gal.transport.handshake.VERSIONS", (98, 99))
-        with pytest.raises(RefusedError, match=r"protocol 98, 99.*upgrade gal-learn") as caught:
-            dialed(hospital, live.card())
-        assert caught.value.code == "unknown-version"
-        assert str(caught.value).startswith("bank refused: ")
-
-
 def test_a_port_in_use_says_so(bank: House) -> None:
     with listening(bank) as live:
         second = listening(bank, bind=f"127.0.0.1:{live.listener.port}")

@@ -139,5 +139,7 @@ def test_who_does_not_begin_with_a_hello_is_refused() -> None:
         with pytest.raises(RefusedError) as caught:
             listen(begins)
         assert caught.value.code == "no-hello"
-    with pytest.raises(RefusedError, match="upgrade"):
-        listen(hello(versions=[max(VERSIONS) + 1]))
+    for versions, older in (([max(VERSIONS) + 1], "bank"), ([1], "hospital"), ([], "hospital")):
+        with pytest.raises(RefusedError, match=f"upgrade gal-learn at {older}") as caught:
+            listen(hello(versions=versions))
+        assert caught.value.code == "unknown-version"

@@ -7,9 +7,8 @@ _require("node", "talking to nodes")
 
 from gal.protocol.codec import Encoded, decode, digest, encode, prepare, restore
 from gal.protocol.frames import FRAME, Assembler, split
-from gal.protocol.messages import KINDS, Kind, Message
+from gal.protocol.messages import KINDS, VERSIONS, Kind, Message
 from gal.protocol.names import check_name, is_name
-from gal.protocol.versions import VERSIONS, choose
 
 __all__ = [
     "FRAME",
@@ -20,7 +19,6 @@ __all__ = [
     "Kind",
     "Message",
     "check_name",
-    "choose",
     "decode",
     "digest",
     "encode",

@@ -16,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+VERSIONS = (2,)
+"""Of the protocol: what this version of gal-learn speaks."""
+
 Array = NDArray[Any]
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
@@ -300,7 +303,7 @@ KINDS: Mapping[str, Kind] = {
     "total": Kind(TotalAsked, IDS),
     "found": Kind(FoundReply, {"known": FLAGS}),
 }
-"""All kinds of messages; which fields older versions of the protocol lack is said in ``versions.py``."""
+"""All kinds of messages."""
 
 WITHOUT_TASK = frozenset({"hello", "welcome", "refusal", "joined"})
 """Kinds that may belong to no task."""

@@ -9,7 +9,7 @@ from gal.extras import require as _require
 
 _require("node", "talking to nodes")
 
-from gal.protocol.addresses import check_proxy, join_address, parse_address
+from gal.protocol.names import check_proxy, join_address, parse_address
 from gal.transport.cards import (
     Card,
     CardFolder,

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gal.errors import GALError, IdentityError
 from gal.protocol import check_name
-from gal.protocol.addresses import parse_address
+from gal.protocol.names import parse_address
 from gal.transport.identity import Identity, certificates, fingerprint_of, write_file
 
 FORMAT = 1

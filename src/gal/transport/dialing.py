@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from gal.errors import IdentityError, LinkLostError, NodeError
-from gal.protocol.addresses import check_proxy, join_address, parse_address
+from gal.protocol.names import check_proxy, join_address, parse_address
 from gal.transport.cards import Card, CardFolder
 from gal.transport.handshake import greet
 from gal.transport.identity import HOST, Identity

@@ -11,7 +11,7 @@ import binascii
 import secrets
 
 from gal.errors import IdentityError, InvalidMessageError, RefusedError
-from gal.protocol import VERSIONS, Message, choose
+from gal.protocol import VERSIONS, Message
 from gal.transport.cards import Card
 from gal.transport.identity import Identity, verify
 from gal.transport.stream import Stream
@@ -41,8 +41,7 @@ def greet(stream: Stream, card: Card, identity: Identity, *, software: str, larg
     if not verify(card.certificate, signed, _proof(answer.fields["proof"])):
         raise IdentityError(
             f"what answers at {card.address} could not prove that it is {stream.peer}: it does not hold the "
-            "key "
-            f"{card.fingerprint}, or it passes on what somebody else sends. Nothing was sent to it"
+            f"key {card.fingerprint}, or it passes on what somebody else sends. Nothing was sent to it"
         )
     stream.agree(version, answer.fields["software"], largest)
 
@@ -59,7 +58,15 @@ def welcome(stream: Stream, identity: Identity, *, software: str, largest: int) 
         ) from error
     if hello.kind != "hello":
         raise RefusedError("no-hello", f"{stream.peer} began with {hello.kind!r}, not with a hello")
-    version = choose(hello.fields["versions"], stream.peer, identity.name)
+    theirs = hello.fields["versions"]
+    version = max(set(VERSIONS) & set(theirs), default=0)  # the newest that both speak
+    if not version:
+        older = stream.peer if max(theirs, default=0) < min(VERSIONS) else identity.name
+        raise RefusedError(
+            "unknown-version",
+            f"{stream.peer} speaks protocol {', '.join(map(str, theirs)) or 'none'}, {identity.name} "
+            f"{_spoken_here()}: upgrade gal-learn at {older} (pip install --upgrade gal-learn)",
+        )
     proof = identity.sign(_signed(hello.fields["nonce"], stream.fingerprint, identity.fingerprint, version))
     fields = {"version": version, "software": software, "proof": base64.b64encode(proof).decode()}
     stream.send(Message("welcome", fields=fields))

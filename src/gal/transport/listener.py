@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
-from gal.protocol.addresses import join_address, parse_address
+from gal.protocol.names import join_address, parse_address
 from gal.transport.cards import CardFolder
 from gal.transport.handshake import welcome
 from gal.transport.identity import Identity, fingerprint_of

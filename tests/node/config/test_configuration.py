@@ -124,7 +124,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "port 0 for others": (
         'name = "a"\n[listen]\nbind = "h:0"\naddress = "h:0"',
-        "listen.address: port 0 cannot be dialed",
+        "listen.address: the address must be host:port",
     ),
     "a text as number": (
         'name = "a"\n[policy]\nmax_rounds = "5"',

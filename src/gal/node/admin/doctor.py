@@ -29,7 +29,7 @@ from gal.node.work.answer_noise import answer_noise, check_noise_installed, nois
 from gal.node.work.confinement import temporary_folder
 from gal.node.work.sandbox import landlock_version
 from gal.node.work.worker import ENDED, Worker, WorkFailedError
-from gal.protocol.addresses import parse_address
+from gal.protocol.names import parse_address
 from gal.transport import Card, CardFolder, dial, load_identity, read_card
 
 SECONDS = 3.0

@@ -19,8 +19,7 @@ from gal.models.registry import MODELS
 from gal.node.config.data_source import DataSource, FilePath, Filled, Section
 from gal.node.config.key_errors import errors_by_key
 from gal.node.config.policy import Policy
-from gal.protocol.addresses import check_proxy, parse_address
-from gal.protocol.names import check_name
+from gal.protocol.names import check_name, check_proxy, parse_address
 
 if TYPE_CHECKING:
     from gal.privacy.ledger import Budget

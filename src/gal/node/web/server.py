@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gal.errors import InvalidInputError, NodeError
-from gal.protocol.addresses import parse_address
+from gal.protocol.names import parse_address
 from gal.transport.identity import KEY_FILE
 
 BACKLOG = 2048
