@@ -193,14 +193,6 @@ def begun(net: Network, link: Peer) -> Asker:
     return made
 
 
-def test_a_round_is_answered_once(link: Peer, task: Asker) -> None:
-    link.ask(task.begin())
-    fitted = link.ask(task.fit())
-    again = link.ask(task.fit())
-    assert np.array_equal(fitted.arrays["fitted"], again.arrays["fitted"])
-    assert link.refused(task.fit(residual=np.ones((N, 1)))) == "already-answered"
-
-
 def test_predictions_have_a_budget(net: Network, link: Peer, task: Asker) -> None:
     """300 rows a day in this file's policy, for all of mallory's tasks together."""
     link.ask(task.begin())
@@ -213,15 +205,6 @@ def test_predictions_have_a_budget(net: Network, link: Peer, task: Asker) -> Non
     unknown = link.ask(task.predict(np.arange(240) + 10**6, request="f"))
     assert unknown.arrays["known"].sum() == 0
     assert link.refused(task.predict(np.arange(1) + 1000, request="g")) == "budget-spent"
-
-
-def test_an_ended_version_is_not_fitted_any_more(link: Peer, task: Asker) -> None:
-    link.ask(task.begin())
-    link.ask(task.fit())
-    assert link.ask(task.end(kept=0)).kind == "done"
-    assert link.refused(task.fit(round=2)) == "ended"
-    assert link.refused(task.predict()) == "ended"
-    assert link.refused(task.begin()) == "already-begun"
 
 
 def test_another_label_holders_task_is_not_touched(net: Network, link: Peer) -> None:
