@@ -104,7 +104,7 @@ def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
         ([*OTHERS[:2], "--secrecy", "sums"], "needs at least 3 organizations beside the label holder"),
         ([*OTHERS, "--secrecy", "sums", "-o", "drop_outs=1"], "needs at least 4 organizations"),
         ([*OTHERS, "--secrecy", "plus"], "--secrecy must be none or sums"),
-        ([*OTHERS, "-o", "drop_outs=1"], "is for secrecy = sums"),
+        ([*OTHERS, "-o", "drop_outs=1"], "drop_outs are for sums"),
         ([*OTHERS, "--secrecy", "sums", "--align", "psi"], "asked about the same rows"),
         ([*OTHERS, "--secrecy", "sums", "-o", "weights=exact"], "weighs all organizations the same"),
         ([*OTHERS, "--secrecy", "sums", "-o", "closing=true"], "a stacker learns from single answers"),

@@ -220,7 +220,6 @@ def test_one_message_with_thousands_of_wrong_tasks_is_refused_once(house: Callab
     before = (clinic.home / "state.sqlite").stat().st_size
     Assistants(state, records).on_stream(cast(Any, stream))
     assert [one.fields["code"] for one in stream.sent] == ["not-invited"]
-    assert "and so for 5999 more tasks" in stream.sent[0].fields["message"]
     kinds = [one.kind for one in records.audit.entries()]
     assert kinds == ["joined", "refused", "refusal"]
     assert (clinic.home / "state.sqlite").stat().st_size - before < 100_000
