@@ -281,7 +281,7 @@ def read_version(folder: Path) -> tuple[LabelledRows, list[str], list[str]]:
     try:
         table = read_arrow(folder / LABELS)
     except (OSError, pa.ArrowException) as error:
-        raise TaskError(f"the labels of this version are gone ({error}): learn a new version") from error
+        raise TaskError(f"the labels of this version are gone ({error}): gal learn --anew") from error
     facts = json.loads(table.schema.metadata[b"gal"])
     ids = table.column("ids").to_numpy().astype(np.int64 if facts["kind"] == "integer" else object)
     y = table.column("y").to_numpy().astype(np.dtype(facts["dtype"]))

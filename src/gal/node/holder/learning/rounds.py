@@ -248,7 +248,7 @@ class Rounds:
         task = self._version.record.name
         return TaskError(
             f"version {self._version.number} of {task!r} cannot be resumed: step {step} asks something else "
-            f"than it did. gal-learn or the options have changed; learn a new version: gal learn {task}"
+            f"than it did. gal-learn or the options have changed: gal learn {task} --anew"
         )
 
 
