@@ -25,7 +25,7 @@ from gal.models.deep.networks import BODIES
 from gal.models.deep.shared_body import PLACES
 from gal.models.sequences import Sequences
 from gal_bench.cells import DEEP_METHODS, DEEP_MODELS, Cell, Outcome, Sources
-from gal_bench.data.view_sets import ViewSet
+from gal_bench.data.sources import ViewSet
 from gal_bench.runs import deep_cells, deep_models
 from gal_bench.runs.deep_cells import run_deep_cell
 from gal_bench.runs.deep_models import (

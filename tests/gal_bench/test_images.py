@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gal.errors import MissingDataError
 from gal_bench.data.images import SOURCES, Patch, lay_out, load_images
-from gal_bench.data.view_sets import ViewSet
+from gal_bench.data.sources import ViewSet
 from known_files import make_known
 
 Bytes = NDArray[np.uint8]

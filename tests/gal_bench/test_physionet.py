@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from gal.models.sequences import Sequences
 from gal_bench.data import physionet
 from gal_bench.data.physionet import OUTCOMES, SEQUENCES, STAYS, load_physionet, split_rows
-from gal_bench.data.sources import Source
-from gal_bench.data.view_sets import ViewSet
+from gal_bench.data.sources import Source, ViewSet
 
 N = 30
 RECORDS = np.arange(132_001, 132_001 + N)

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import InvalidOptionError
-from gal_bench.data.sources import Source
-from gal_bench.data.view_sets import ViewSet
+from gal_bench.data.sources import Source, ViewSet
 
 Folder = Path | str | None
 Pixels = NDArray[np.uint8]

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.models.sequences import Sequences
-from gal_bench.data.sources import Source
-from gal_bench.data.view_sets import ViewSet
+from gal_bench.data.sources import Source, ViewSet
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

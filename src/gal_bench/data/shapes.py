@@ -29,8 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal_bench.data.images import standardised
-from gal_bench.data.sources import Source
-from gal_bench.data.view_sets import ViewSet
+from gal_bench.data.sources import Source, ViewSet
 
 Points = NDArray[np.float32]
 """Shape (n, points, 3): x, y and z (up) in the unit sphere."""

@@ -1,4 +1,6 @@
-"""Files of data sets: where they are expected, where to get them, and a check of their content."""
+"""Files of data sets: where they are expected, where to get them, and a check of their content; data sets in
+which every organization has its own kind of view.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,9 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from gal.errors import InvalidInputError, MissingDataError
 
@@ -72,3 +77,33 @@ class Source:
 
 def _unpacked(name: str) -> str:
     return name.removesuffix(".gz").removesuffix(".xz")
+
+
+@dataclass(frozen=True, eq=False)
+class ViewSet:
+    """Training and test rows as each organization sees them, as image patches, camera views or time series;
+    the same rows, in the same order, for all.
+    """
+
+    name: str
+    train: Mapping[str, Any]
+    """By organization: an array (n, ...) or ``Sequences``; the first is the label holder's."""
+    y_train: NDArray[Any]
+    """Shape (n,): float64, or int64 codes 0, 1, ... of the classes."""
+    test: Mapping[str, Any]
+    y_test: NDArray[Any]
+    metric: str
+    """accuracy, auc (two classes) or mad."""
+    whole_train: Any = None
+    """All views as one, for who holds everything; None where they do not fit together."""
+    whole_test: Any = None
+
+    @property
+    def classes(self) -> bool:
+        """Whether classes are predicted, or numbers."""
+        return self.metric != "mad"
+
+    @property
+    def label_holder(self) -> str:
+        """The first organization."""
+        return next(iter(self.train))
