@@ -46,9 +46,15 @@ TESTS = {
     "gal.privacy.mechanisms.answers": ["privacy/test_noise_is_enough", "privacy/test_answers"],
     "gal.privacy.mechanisms.paper": ["privacy/test_paper_privacy"],
     "gal.privacy.mechanisms.corrected_loss": ["privacy/test_corrected_loss"],
-    "gal.secrecy.member": ["secrecy/test_hostile_holder", "secrecy/test_circle"],
-    "gal.secrecy.collector": ["secrecy/test_hostile_holder", "secrecy/test_circle"],
-    "gal.secrecy.masking": ["secrecy/test_parts", "secrecy/test_circle"],
+    "gal.secure_aggregation.member": [
+        "secure_aggregation/test_hostile_holder",
+        "secure_aggregation/test_circle",
+    ],
+    "gal.secure_aggregation.collector": [
+        "secure_aggregation/test_hostile_holder",
+        "secure_aggregation/test_circle",
+    ],
+    "gal.secure_aggregation.masking": ["secure_aggregation/test_parts", "secure_aggregation/test_circle"],
     "gal.transport.handshake": ["transport/test_handshake"],
     "gal.transport.cards": ["transport/test_cards"],
     "gal.node.holder.learning.rounds": [

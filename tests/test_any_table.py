@@ -22,7 +22,7 @@ from gal import GALClassifier, GALRegressor
 from gal.errors import GALError
 from gal.privacy import SeededNoise
 from gal.privacy.registry import KINDS, NONE, mechanism_named
-from gal.secrecy import Sums
+from gal.secure_aggregation import Sums
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::gal.warnings.GALWarning"),

@@ -28,8 +28,8 @@ from gal.engine.task_making import make_task
 from gal.privacy.own_model import all_rounds, learn_own
 from gal.privacy.protection import has_guarantee, private_options, protect
 from gal.privacy.refit import PrivateRefit, refit_privately
-from gal.secrecy.asking import WayOfAsking, asking_for
-from gal.secrecy.terms import from_sums
+from gal.secure_aggregation.asking import WayOfAsking, asking_for
+from gal.secure_aggregation.terms import from_sums
 
 
 class Learned(NamedTuple):

@@ -39,7 +39,7 @@ from gal.models.tabular.frames import is_frame
 from gal.privacy.mechanisms.contract import statement
 from gal.privacy.protection import check_constant, check_privacy, check_public, true_labels
 from gal.privacy.refit import PrivateRefit
-from gal.secrecy.asking import predicting_model
+from gal.secure_aggregation.asking import predicting_model
 from gal.storage.archive import read_archive, write_archive
 from gal.storage.fitted import organizations_as_objects, organizations_from_objects
 

@@ -19,8 +19,8 @@ from gal.engine.options import Options
 from gal.engine.organization import Organization, check_view
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.privacy.protection import check_privacy, check_public, true_labels
-from gal.secrecy.asking import predict_summed
-from gal.secrecy.terms import SUM
+from gal.secure_aggregation.asking import predict_summed
+from gal.secure_aggregation.terms import SUM
 
 Floats = NDArray[np.float64]
 

@@ -13,8 +13,8 @@ from gal.engine.options import MOST_ROUNDS, ROUNDS, Options
 from gal.engine.task_making import LARGE, SMALL, make_task
 from gal.privacy.mechanisms.paper import PaperLaplace
 from gal.privacy.protection import PaperRelease, public_options
-from gal.secrecy.asking import summed_options
-from gal.secrecy.terms import Sums
+from gal.secure_aggregation.asking import summed_options
+from gal.secure_aggregation.terms import Sums
 
 
 def task_of(classes: int, n: int = LARGE - 1, *, options: Any = None, **facts: Any) -> Task:

@@ -16,7 +16,7 @@ from gal.node.store.state import TaskRecord
 from gal.privacy import RandomisedResponse
 from gal.privacy.mechanisms.columns import SUBJECT as COLUMN_SUBJECT
 from gal.protocol import decode
-from gal.secrecy.terms import SUM
+from gal.secure_aggregation.terms import SUM
 from noisy_labels import COLUMNS, EPSILON, RESPONSE, FixedNoise, charged, spied
 from patience import patient
 from rounded_alike import rounding_as_nodes

@@ -15,9 +15,9 @@ import pytest
 import gal
 from gal.errors import LearningInterruptedError, TaskError
 from gal.node.holder.sums import CircleCalls
-from gal.secrecy import Sums
-from gal.secrecy.member import CircleMember
-from gal.secrecy.terms import SUM
+from gal.secure_aggregation import Sums
+from gal.secure_aggregation.member import CircleMember
+from gal.secure_aggregation.terms import SUM
 from low_bits import best_split, sums_of, without_rounding
 from patience import LONGEST, patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running

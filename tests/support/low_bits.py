@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 
-from gal.secrecy.collector import Collector
+from gal.secure_aggregation.collector import Collector
 
 FINEST, COARSEST = 40, 11
 """Exponents: sums are looked at modulo 2^-11, 2^-12, ... of their size, and no magnitudes are."""
@@ -53,7 +53,7 @@ def sums_of() -> Iterator[list[NDArray[np.float64]]]:
 
 def without_rounding(patch: pytest.MonkeyPatch) -> None:
     """Members write (nearly) all bits of their answers; what is too large then comes back as it fits."""
-    patch.setattr("gal.secrecy.masking.RING_BITS", 64)
-    patch.setattr("gal.secrecy.masking.STEPS", 2.0**30)
-    patch.setattr("gal.secrecy.masking.LAST_PLACE", 0.0)
-    patch.setattr("gal.secrecy.member.draws", lambda _, __, values: np.full(values.shape, 0.5))
+    patch.setattr("gal.secure_aggregation.masking.RING_BITS", 64)
+    patch.setattr("gal.secure_aggregation.masking.STEPS", 2.0**30)
+    patch.setattr("gal.secure_aggregation.masking.LAST_PLACE", 0.0)
+    patch.setattr("gal.secure_aggregation.member.draws", lambda _, __, values: np.full(values.shape, 0.5))

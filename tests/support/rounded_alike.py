@@ -17,7 +17,7 @@ def rounding_as_nodes(home: Callable[[str], Path]) -> Iterator[None]:
     """Each with the secret of the node in this folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "gal.secrecy.in_process.simulated_secret",
+            "gal.secure_aggregation.in_process.simulated_secret",
             lambda name: own_secret(load_identity(home(name), name)),
         )
         yield

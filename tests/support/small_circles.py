@@ -9,11 +9,11 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.secrecy.collector import Collector
-from gal.secrecy.masking import STEPS, Ring, draws, to_ring
-from gal.secrecy.member import CircleMember
-from gal.secrecy.messages import Ask, Circle
-from gal.secrecy.record import Claims, MemoryRecord
+from gal.secure_aggregation.collector import Collector
+from gal.secure_aggregation.masking import STEPS, Ring, draws, to_ring
+from gal.secure_aggregation.member import CircleMember
+from gal.secure_aggregation.messages import Ask, Circle
+from gal.secure_aggregation.record import Claims, MemoryRecord
 from gal.transport.identity import Identity, make_identity
 
 HOLDER = "sha256:" + "0" * 64

@@ -31,9 +31,9 @@ from gal.node.config.configuration import read_configuration
 from gal.node.journal.activity import Activity
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Message, decode, digest, encode, prepare
-from gal.secrecy.collector import Collector
-from gal.secrecy.masking import fit_unit
-from gal.secrecy.messages import (
+from gal.secure_aggregation.collector import Collector
+from gal.secure_aggregation.masking import fit_unit
+from gal.secure_aggregation.messages import (
     AnswerAsked,
     KeysAsked,
     Masked,

@@ -112,7 +112,7 @@ class Ensemble:
     judged: Judgement | None = field(default=None, compare=False, metadata={"plain": False})
     """The cross-validation, where the task keeps its replies; never stored."""
     summed: tuple[str, ...] = ()
-    """Whose answers came as one sum, under one name (see ``gal.secrecy``); nobody's where all came apart."""
+    """Whose answers came as one sum, under one name; nobody's where all came apart."""
     summed_units: tuple[float, ...] = ()
     """By round: what the answers to its residual were written in there; none where all came apart."""
 

@@ -27,7 +27,7 @@ from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_l
 from gal.privacy.leakage.attacks import Membership, membership
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import SeededNoise
-from gal.secrecy.terms import SUM, read_secrecy
+from gal.secure_aggregation.terms import SUM, read_secrecy
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -184,7 +184,7 @@ class Done(Fields):
 
 
 class Keys(Fields):
-    """Make keys for these sums of a circle (see ``gal.secrecy``)."""
+    """Make keys for these sums of a circle (see ``gal.secure_aggregation``)."""
 
     circle: CircleDigest
     numbers: SumNumbers

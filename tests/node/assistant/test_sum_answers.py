@@ -17,8 +17,8 @@ from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.agreement.sum_messages import begin_content, check_members, circle_of
 from gal.node.store.state import State
 from gal.protocol import Message, digest, encode
-from gal.secrecy.collector import Collector
-from gal.secrecy.record import DiskRecord
+from gal.secure_aggregation.collector import Collector
+from gal.secure_aggregation.record import DiskRecord
 from small_circles import EXACT, identity
 from sum_houses import HOLDER, IDS, PLAIN_TASK, TASK, ByHand, N
 

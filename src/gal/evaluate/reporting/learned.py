@@ -21,7 +21,7 @@ from gal.evaluate.reporting.facts import (
 )
 from gal.evaluate.simulation import software
 from gal.evaluate.wording import bytes_in_words, number
-from gal.secrecy.terms import SUM
+from gal.secure_aggregation.terms import SUM
 
 if TYPE_CHECKING:
     from gal.node.store.audit import Total

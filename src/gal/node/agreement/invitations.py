@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from gal.core.probes.kept_probes import MOST_PROBES, SEEDS
 from gal.errors import IdentityError, InvalidInputError, InvalidOptionError, RefusedError
 from gal.protocol.messages import Digest, Name, Positive, TaskId
-from gal.secrecy import Sums
+from gal.secure_aggregation import Sums
 from gal.transport import CardFolder, Identity, verify
 
 LARGEST = 1 << 20

@@ -16,9 +16,9 @@ from gal.errors import InvalidMessageError, RefusedError
 from gal.node.agreement.invitations import TaskTerms
 from gal.protocol import Message
 from gal.protocol.codec import check_fields
-from gal.secrecy.masking import SECRET_BYTES, SHARE_BYTES, derived, sha256_of
-from gal.secrecy.member import check_circle
-from gal.secrecy.messages import (
+from gal.secure_aggregation.masking import SECRET_BYTES, SHARE_BYTES, derived, sha256_of
+from gal.secure_aggregation.member import check_circle
+from gal.secure_aggregation.messages import (
     AnswerAsked,
     Ask,
     Circle,

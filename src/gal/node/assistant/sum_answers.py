@@ -1,4 +1,4 @@
-"""What an organization does where its answers leave as sums: thin over ``gal.secrecy.member``.
+"""What an organization does where its answers leave as sums: thin over ``gal.secure_aggregation.member``.
 
 A fit or a prediction is computed and stays here; what leaves is a number that says it is done, and then, in a
 sum that the organization has checked, its values under masks. Keys are in memory only: after a restart the
@@ -41,10 +41,10 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.journal.logs import Log
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded, Message, prepare
-from gal.secrecy.masking import added_rounds, fit_unit, prediction_unit, sha256_of
-from gal.secrecy.member import CircleMember
-from gal.secrecy.messages import Circle, Offer, plain_bytes
-from gal.secrecy.record import Claim, DiskRecord
+from gal.secure_aggregation.masking import added_rounds, fit_unit, prediction_unit, sha256_of
+from gal.secure_aggregation.member import CircleMember
+from gal.secure_aggregation.messages import Circle, Offer, plain_bytes
+from gal.secure_aggregation.record import Claim, DiskRecord
 from gal.transport import CardFolder, load_identity
 
 Floats = NDArray[np.floating[Any]]

@@ -48,8 +48,8 @@ from gal.node.store.stored_versions import LearningOutcome
 from gal.node.work.confinement import within_reach
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
-from gal.secrecy.in_process import accept_sum, added_up
-from gal.secrecy.terms import SUM
+from gal.secure_aggregation.in_process import accept_sum, added_up
+from gal.secure_aggregation.terms import SUM
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

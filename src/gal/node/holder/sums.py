@@ -1,4 +1,4 @@
-"""Sums over nodes: ``gal.secrecy.collector`` runs each of them, and what it asks travels over the streams.
+"""Sums over nodes: the collector of ``gal.secure_aggregation`` runs each, over the streams.
 
 Nothing of a sum is on the disk before it is opened: who is interrupted begins a new one, and gets the same
 numbers.
@@ -25,9 +25,9 @@ from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking, Question
 from gal.node.store.state import TaskRecord
 from gal.protocol import Encoded, Message, prepare
-from gal.secrecy.collector import Collector
-from gal.secrecy.messages import SumReply, SumRequest
-from gal.secrecy.terms import SUM
+from gal.secure_aggregation.collector import Collector
+from gal.secure_aggregation.messages import SumReply, SumRequest
+from gal.secure_aggregation.terms import SUM
 from gal.transport import CardFolder
 
 Floats = NDArray[np.float64]

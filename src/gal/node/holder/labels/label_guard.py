@@ -38,7 +38,7 @@ from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.own_model import OwnModel
 from gal.privacy.protection import Protected, parts_at_most, protect
 from gal.privacy.refit import added, refit_privately
-from gal.secrecy.terms import from_sums
+from gal.secure_aggregation.terms import from_sums
 
 Integers = NDArray[np.int64]
 

@@ -31,9 +31,9 @@ from gal.node.source.data import labels_of, source_ids
 from gal.node.store.state import TaskRecord
 from gal.privacy.protection import CROSS_VALIDATED, Protected, private_options, protect
 from gal.protocol import check_name
-from gal.secrecy import Sums
-from gal.secrecy.asking import summed_options
-from gal.secrecy.terms import SUM
+from gal.secure_aggregation import Sums
+from gal.secure_aggregation.asking import summed_options
+from gal.secure_aggregation.terms import SUM
 from gal.transport import CardFolder, Identity
 
 LABELS = "labels.arrow"

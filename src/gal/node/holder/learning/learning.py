@@ -41,7 +41,7 @@ from gal.node.journal.failures import describe_failure
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.privacy.own_model import OwnModel, all_rounds, learn_own
 from gal.protocol import Message, prepare
-from gal.secrecy.terms import SUM
+from gal.secure_aggregation.terms import SUM
 
 Found = TypeVar("Found")
 

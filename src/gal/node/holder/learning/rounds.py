@@ -24,7 +24,7 @@ from gal.node.journal.failures import describe_failure
 from gal.node.store.files import read_whole, write_whole
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, prepare, restore
-from gal.secrecy.terms import SUM
+from gal.secure_aggregation.terms import SUM
 from gal.transport import Received
 
 Pendings = Mapping[tuple[int, str], Pending]

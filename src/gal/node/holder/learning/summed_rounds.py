@@ -24,9 +24,9 @@ from gal.node.holder.shared_rows import SharedRows
 from gal.node.holder.sums import CircleCalls, OpenedSum, SumFailedError, SumQuestion
 from gal.node.store.stored_replies import StoredReply
 from gal.protocol import Encoded, Message, prepare
-from gal.secrecy.in_process import concluded
-from gal.secrecy.masking import fit_unit
-from gal.secrecy.terms import SUM
+from gal.secure_aggregation.in_process import concluded
+from gal.secure_aggregation.masking import fit_unit
+from gal.secure_aggregation.terms import SUM
 
 DROPPED = "left: dropped out of a sum"
 """What is on record of an organization that did: it is in no other sum."""

@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from gal.errors import InvalidMessageError, RefusedError
-from gal.secrecy.collector import Collector
-from gal.secrecy.masking import derived, join_shares, mask
-from gal.secrecy.member import CircleMember, add_pair, pair_mask
-from gal.secrecy.messages import Ask, Circle
-from gal.secrecy.record import DiskRecord, MemoryRecord
+from gal.secure_aggregation.collector import Collector
+from gal.secure_aggregation.masking import derived, join_shares, mask
+from gal.secure_aggregation.member import CircleMember, add_pair, pair_mask
+from gal.secure_aggregation.messages import Ask, Circle
+from gal.secure_aggregation.record import DiskRecord, MemoryRecord
 from gal.transport.identity import make_identity
 from small_circles import (
     HOLDER,

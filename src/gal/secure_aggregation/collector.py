@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import InvalidMessageError, InvalidReplyError, RefusedError
-from gal.secrecy.masking import Ring, derived, from_ring, join_shares, mask, public_key, sha256_of
-from gal.secrecy.member import add_pair, check_present, pair_mask
-from gal.secrecy.messages import (
+from gal.secure_aggregation.masking import Ring, derived, from_ring, join_shares, mask, public_key, sha256_of
+from gal.secure_aggregation.member import add_pair, check_present, pair_mask
+from gal.secure_aggregation.messages import (
     AnswerAsked,
     Ask,
     Circle,

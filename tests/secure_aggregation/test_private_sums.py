@@ -17,7 +17,7 @@ from gal.privacy import (
     RandomisedResponse,
     SeededNoise,
 )
-from gal.secrecy.member import CircleMember
+from gal.secure_aggregation.member import CircleMember
 
 Values = NDArray[Any]
 PARTS = {"bank": [0, 1], "a": [2], "b": [3], "c": [4, 5]}

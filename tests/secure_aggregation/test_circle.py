@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from gal.errors import InvalidMessageError, InvalidReplyError, RefusedError
-from gal.secrecy.masking import split_secret
-from gal.secrecy.messages import Masked
+from gal.secure_aggregation.masking import split_secret
+from gal.secure_aggregation.messages import Masked
 from small_circles import EXACT, NAMES, Round, answers, circle_of, member_of
 
 

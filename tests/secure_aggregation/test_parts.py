@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from gal.errors import InvalidMessageError, InvalidReplyError
-from gal.secrecy.masking import (
+from gal.secure_aggregation.masking import (
     PRIME,
     SHARE_BYTES,
     STEPS,
@@ -27,7 +27,7 @@ from gal.secrecy.masking import (
     to_ring,
     unseal,
 )
-from gal.secrecy.record import Claim, Claims, DiskRecord, MemoryRecord
+from gal.secure_aggregation.record import Claim, Claims, DiskRecord, MemoryRecord
 
 
 def drawn(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -20,11 +20,11 @@ from gal import GALClassifier, GALRegressor, Organization, learn, predict
 from gal.core.requests import FitRequest
 from gal.core.state import Progress
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
-from gal.secrecy import Sums
-from gal.secrecy.collector import Collector
-from gal.secrecy.in_process import Summing
-from gal.secrecy.masking import Ring, from_ring, to_ring
-from gal.secrecy.terms import SUM
+from gal.secure_aggregation import Sums
+from gal.secure_aggregation.collector import Collector
+from gal.secure_aggregation.in_process import Summing
+from gal.secure_aggregation.masking import Ring, from_ring, to_ring
+from gal.secure_aggregation.terms import SUM
 
 NAMES = ("bank", "a", "b", "c", "d")
 PLAIN: dict[str, Any] = {"weights": "uniform", "closing": False}
@@ -145,8 +145,8 @@ def test_she_has_no_single_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         return written[-1]
 
     written: list[Ring] = []
-    monkeypatch.setattr("gal.secrecy.member.to_ring", writing)
-    monkeypatch.setattr("gal.secrecy.in_process.Collector", collecting)
+    monkeypatch.setattr("gal.secure_aggregation.member.to_ring", writing)
+    monkeypatch.setattr("gal.secure_aggregation.in_process.Collector", collecting)
     ensemble = learn(y, members, rounds=3, secrecy="sums", on_round=progress.append)
     assert len(answers) == 4 * len(told) >= 4 * 3
     hers = b"\n".join(searched([told, progress, ensemble, [vars(one) for one in collectors]], set()))

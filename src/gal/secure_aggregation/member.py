@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.errors import RefusedError
-from gal.secrecy.masking import (
+from gal.secure_aggregation.masking import (
     SHARE_BYTES,
     Ring,
     agreed,
@@ -36,7 +36,7 @@ from gal.secrecy.masking import (
     to_ring,
     unseal,
 )
-from gal.secrecy.messages import (
+from gal.secure_aggregation.messages import (
     Ask,
     Circle,
     Masked,
@@ -47,8 +47,8 @@ from gal.secrecy.messages import (
     check_offer,
     plain_bytes,
 )
-from gal.secrecy.record import Claim, Claims
-from gal.secrecy.terms import FEWEST, Sums
+from gal.secure_aggregation.record import Claim, Claims
+from gal.secure_aggregation.terms import FEWEST, Sums
 from gal.transport.identity import Identity, fingerprint_of
 
 PENDING = 512

@@ -22,8 +22,8 @@ from gal import Organization, learn, predict
 from gal.core.requests import FitRequest
 from gal.core.state import ByName
 from gal.errors import InvalidReplyError
-from gal.secrecy.masking import fit_unit, from_ring, to_ring, unit_of
-from gal.secrecy.terms import SUM
+from gal.secure_aggregation.masking import fit_unit, from_ring, to_ring, unit_of
+from gal.secure_aggregation.terms import SUM
 from low_bits import best_split, sums_of, without_rounding
 from small_circles import written
 
@@ -96,7 +96,7 @@ def test_answers_far_larger_than_the_residual_show_no_steps_of_the_others(
         return from_ring(np.sum(parts, axis=0, dtype=np.uint32), 1.0)
 
     assert best_split([total()], column[:, 0]) < CHANCE
-    monkeypatch.setattr("gal.secrecy.masking.LAST_PLACE", 0.0)
+    monkeypatch.setattr("gal.secure_aggregation.masking.LAST_PLACE", 0.0)
     assert best_split([total()], column[:, 0]) > FOUND
 
 

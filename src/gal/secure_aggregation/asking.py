@@ -24,7 +24,7 @@ from gal.engine.options import Options, is_auto
 from gal.engine.organization import Organization
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.extras import require
-from gal.secrecy.terms import SUM, Sums, read_secrecy
+from gal.secure_aggregation.terms import SUM, Sums, read_secrecy
 
 WHAT = "secrecy='sums'"
 
@@ -135,7 +135,7 @@ def asking_for(
         )
     sums.check(len(organizations) - 1)
     require("node", WHAT)
-    from gal.secrecy.in_process import Summing
+    from gal.secure_aggregation.in_process import Summing
 
     return Summing(sums, organizations, holder, traffic)
 
@@ -145,7 +145,7 @@ def predicting_model(ensemble: Ensemble, *rest: Any) -> AssistedModel:
     if SUM not in ensemble.asked():
         return AssistedModel(ensemble, *rest)
     require("node", WHAT)
-    from gal.secrecy.in_process import SummedModel, added_up
+    from gal.secure_aggregation.in_process import SummedModel, added_up
 
     return SummedModel(added_up(ensemble), *rest, learned=ensemble)
 
@@ -165,6 +165,6 @@ def predict_summed(
             "outside='keep'"
         )
     require("node", WHAT)
-    from gal.secrecy.in_process import added_up, predict_sums
+    from gal.secure_aggregation.in_process import added_up, predict_sums
 
     return added_up(ensemble), predict_sums(ensemble, members, views, n_rows, run)

@@ -23,11 +23,11 @@ from gal.engine.drivers import Driver, Traffic, ask, ask_to_predict, open_driver
 from gal.engine.options import Options
 from gal.engine.organization import Organization
 from gal.errors import InvalidInputError, InvalidOptionError, InvalidReplyError, LocalModelError, RefusedError
-from gal.secrecy.asking import WayOfAsking, summed_options
-from gal.secrecy.collector import Collector
-from gal.secrecy.masking import added_rounds, fit_unit, prediction_unit, sha256_of
-from gal.secrecy.member import CircleMember
-from gal.secrecy.messages import (
+from gal.secure_aggregation.asking import WayOfAsking, summed_options
+from gal.secure_aggregation.collector import Collector
+from gal.secure_aggregation.masking import added_rounds, fit_unit, prediction_unit, sha256_of
+from gal.secure_aggregation.member import CircleMember
+from gal.secure_aggregation.messages import (
     AnswerAsked,
     Circle,
     KeysAsked,
@@ -38,8 +38,8 @@ from gal.secrecy.messages import (
     fit_content,
     plain_bytes,
 )
-from gal.secrecy.record import MemoryRecord
-from gal.secrecy.terms import SUM, Sums
+from gal.secure_aggregation.record import MemoryRecord
+from gal.secure_aggregation.terms import SUM, Sums
 from gal.transport.identity import make_identity
 
 Floats = NDArray[np.float64]

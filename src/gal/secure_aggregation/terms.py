@@ -57,4 +57,6 @@ def read_secrecy(secrecy: Any) -> Sums | None:
         return secrecy
     if isinstance(secrecy, str) and secrecy == "sums":
         return Sums()
-    raise InvalidOptionError(f"secrecy must be None, 'sums' or gal.secrecy.Sums(...), got {secrecy!r}")
+    raise InvalidOptionError(
+        f"secrecy must be None, 'sums' or gal.secure_aggregation.Sums(...), got {secrecy!r}"
+    )

@@ -18,7 +18,7 @@ import numpy as np
 
 from gal.core.requests import FitRequest
 from gal.errors import IdentityError, RefusedError
-from gal.secrecy.masking import Ring, public_key, sha256_of
+from gal.secure_aggregation.masking import Ring, public_key, sha256_of
 from gal.transport.identity import Identity, fingerprint_of, verify
 
 
