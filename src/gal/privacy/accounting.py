@@ -156,7 +156,7 @@ def _dp_accounting() -> Any:
 
 def check_epsilon(epsilon: Any) -> None:
     """An error where this is no epsilon."""
-    if not is_number(epsilon) or not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
+    if not is_real(epsilon) or not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise InvalidOptionError(
             f"epsilon must be a number above 0, from {SMALLEST_EPSILON:g} (less teaches nothing) to "
             f"{LARGEST_EPSILON:g} (more protects nothing), got {epsilon!r}"
@@ -178,6 +178,6 @@ def check_bounds(lower: Any, upper: Any) -> None:
         )
 
 
-def is_number(value: Any) -> bool:
+def is_real(value: Any) -> bool:
     """Whether this is one number."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

@@ -23,7 +23,7 @@ from gal.privacy.accounting import (
     check_delta,
     check_epsilon,
     gaussian_multiplier,
-    is_number,
+    is_real,
 )
 from gal.privacy.noise import NoiseSource, SystemNoise
 
@@ -55,7 +55,7 @@ class AnswerNoise:
         if self.noise not in get_args(Noise):
             raise InvalidOptionError(f"noise on answers must be laplace or gaussian, got {self.noise!r}")
         check_epsilon(self.epsilon)
-        if not is_number(self.clip) or not 0 < self.clip < math.inf:
+        if not is_real(self.clip) or not 0 < self.clip < math.inf:
             raise InvalidOptionError(
                 "clip must be a number above 0: a public bound of answers, chosen without looking at them, "
                 f"got {self.clip!r}"
