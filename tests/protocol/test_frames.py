@@ -69,23 +69,27 @@ def test_too_large_is_refused_when_it_is_announced(size: int) -> None:
 
 
 def test_more_than_announced_is_refused() -> None:
-    assembler = Assembler(100)
+    assembler = Assembler(3 * FRAME)
     with pytest.raises(InvalidMessageError, match="more came"):
         assembler.add(FIRST + SIZE.pack(2) + b"xxx")
-    assert assembler.add(FIRST + SIZE.pack(4) + b"xx") is None
+    assert assembler.add(FIRST + SIZE.pack(FRAME + 2) + bytes(FRAME)) is None
     with pytest.raises(InvalidMessageError, match="more came"):
         assembler.add(MORE + b"xxx")
 
 
-def test_frames_without_content_cannot_go_on_for_ever() -> None:
-    assembler = Assembler(100)
-    assembler.add(FIRST + SIZE.pack(4) + b"xx")
+@pytest.mark.parametrize("piece", [b"", b"x", bytes(FRAME - 1)])
+def test_a_frame_that_ends_no_message_is_full(piece: bytes) -> None:
+    """Else a message could come in frames of a byte, or without content for ever."""
+    assembler = Assembler(3 * FRAME)
     with pytest.raises(InvalidMessageError):
-        assembler.add(MORE)
+        assembler.add(FIRST + SIZE.pack(3 * FRAME) + piece)
+    assert assembler.add(FIRST + SIZE.pack(3 * FRAME) + bytes(FRAME)) is None
+    with pytest.raises(InvalidMessageError):
+        assembler.add(MORE + piece)
 
 
 def test_a_new_message_drops_the_unfinished_one() -> None:
-    assembler = Assembler(100)
-    assert assembler.add(FIRST + SIZE.pack(4) + b"xx") is None
+    assembler = Assembler(2 * FRAME)
+    assert assembler.add(FIRST + SIZE.pack(2 * FRAME) + bytes(FRAME)) is None
     [whole] = split(b"whole")
     assert bytes(assembler.add(whole) or b"") == b"whole"

@@ -1,7 +1,8 @@
 """Frames: a message of any size as pieces of at most one mebibyte.
 
 Each frame begins with one byte, FIRST or MORE. A first frame goes on with the size of the whole message (8
-bytes, big-endian), so that one that is too large is refused before any of it is kept.
+bytes, big-endian), so that one that is too large is refused before any of it is kept. All frames but the last
+are full: each costs about as much as a message, of which there are limits.
 """
 
 from __future__ import annotations
@@ -63,9 +64,11 @@ class Assembler:
             raise InvalidMessageError(f"more came than the {self._size:,} bytes that were announced")
         try:
             message.extend(piece)
-            if len(message) < self._size:
+            if len(message) < self._size and len(piece) == FRAME:
                 return None
             self._message = None
+            if len(message) < self._size:
+                raise InvalidMessageError(f"a frame of {len(piece):,} bytes that ends no message")
             return message
         except MemoryError as error:
             self._message = None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,11 +20,6 @@ CLOSING_SECONDS = 1.0
 
 GREETING_BYTES = 1 << 16
 """The largest message that is taken from a peer before it is welcome."""
-
-SMALL_FRAMES = 100.0
-"""Frames a second that are smaller than they have to be and end no message: more are read more slowly. No
-node sends any, and each costs as much as a message, of which there are limits.
-"""
 
 
 @dataclass(frozen=True)
@@ -128,8 +121,6 @@ class Stream:
         self._cancel, self._after = cancel, after
         self._assembler = Assembler(GREETING_BYTES)
         self._skipping = False
-        self._read_at = -math.inf
-        """When all small frames would have come at the rate that is allowed."""
         self._unfinished = 0
         """Bytes of frames that have made no message yet."""
         self.on_waste: Callable[[int], object] = lambda _: None
@@ -219,15 +210,6 @@ class Stream:
             data = self._take(frame)
             if data is not None:
                 return data
-            if len(frame) <= FRAME:
-                self._slow_down()
-
-    def _slow_down(self) -> None:
-        """A frame came that was too small for what it is; a second's worth of them may come at once."""
-        now = time.monotonic()
-        self._read_at = max(self._read_at, now) + 1 / SMALL_FRAMES
-        if self._read_at - now > 1.0:
-            self._gone.wait(self._read_at - now - 1.0)
 
     def _next_frame(self) -> bytes:
         try:
@@ -241,6 +223,7 @@ class Stream:
     def _take(self, frame: bytes) -> bytearray | None:
         """The message that this frame completes; the rest of one that was refused is passed over."""
         if self._skipping and frame[:1] == MORE:
+            self._skipping = len(frame) > FRAME  # the last one is shorter
             self._waste(len(frame))
             return None
         if frame[:1] == FIRST:  # another message begins: what came of one that was not finished is lost
