@@ -137,7 +137,7 @@ def _attacked(table: Table, source: Source, options: Mapping[str, Any], seed: in
     ensemble = drive(task, members)
     cpu = cpu_seconds() - before
     test = {name: table.X_test[columns].to_numpy(float) for name, columns in table.organizations.items()}
-    output = forecast(ensemble, members, test, "missing")
+    output = forecast(ensemble, members, test, screens=True)
     loss = float(log_loss(table.y_test, labels.loss.inverse_link(output), labels=labels.classes))
     return {"loss": loss, "cpu": cpu, "rounds": len(ensemble.coefficients), "track": ensemble.track}
 

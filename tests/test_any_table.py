@@ -45,7 +45,6 @@ OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "cross_validation": (0, 2, 3, "always"),
     "validation_fraction": (0.0, 0.3),
     "fitted": ("in-sample", "held-out"),
-    "curvature": (False, True),
     "patience": (None, 1),
     "initial": ("zero", "best", "mean"),
     "weights": ("uniform",),

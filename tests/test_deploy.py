@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gal.cli.app import COMMANDS, load
+from gal.cli.app import COMMANDS, command_named
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: it comes with the extra dev")
 
@@ -46,7 +46,7 @@ def problem_of(words: list[str]) -> str:
     """What is wrong with a command of gal; empty where the command line knows it."""
     if not words or words[0] not in COMMANDS:
         return f"there is no command {words[:1]}"
-    command: Any = load(words[0])
+    command: Any = command_named(words[0])
     while hasattr(command, "commands") and len(words) > 1 and words[1] in command.commands:
         words, command = words[1:], command.commands[words[1]]
     known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help"}

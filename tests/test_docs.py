@@ -29,7 +29,7 @@ from doc_examples import (
     tutorial_text,
 )
 from gal import GALClassifier
-from gal.cli.app import COMMANDS, app, load
+from gal.cli.app import COMMANDS, app, command_named
 from gal.node.config.configuration import NodeFile
 from gal.node.config.policy import Policy
 from gal.node.work.sandbox import landlock_version
@@ -98,7 +98,7 @@ def options_of(words: list[str]) -> tuple[str, set[str]]:
     name = ""
     for word in words:
         if not name:
-            inner = load(word) if word in COMMANDS else None
+            inner = command_named(word) if word in COMMANDS else None
         else:
             inner = command.get_command(None, word) if hasattr(command, "get_command") else None
         if inner is None:

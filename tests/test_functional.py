@@ -141,24 +141,6 @@ def test_held_out_rows_are_predicted_never_fitted() -> None:
     np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_out_of_fold_values_come_from_models_that_did_not_see_the_row() -> None:
-    X, y = health(60)
-    agreed = terms(60, fitted="out-of-fold", n_folds=3, validation_fraction=0.2)
-    rows = agreed.rows
-    residual = np.column_stack([y, y]).astype(np.float32)[rows.fit]
-    one = Organization("bank", X, LinearRegression())
-    values = one.fit(FitRequest(1, residual, ("bank",)), agreed)
-    assert rows.folds is not None
-    expected = np.zeros((60, 2))
-    for fold in range(3):
-        others = rows.folds != fold
-        model = LinearRegression().fit(X.iloc[rows.fit[others]], residual[others])
-        expected[rows.fit[~others]] = model.predict(X.iloc[rows.fit[~others]])
-        expected[rows.validation] += model.predict(X.iloc[rows.validation]) / 3
-    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
-    assert len(one.models["assisted", 1]) == 3
-
-
 @pytest.mark.parametrize(
     ("view", "message"),
     [

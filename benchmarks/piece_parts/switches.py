@@ -143,12 +143,6 @@ ALL = [
         guards=True,
     ),
     Piece(
-        "4 Newton residuals",
-        _large_classes,
-        {"curvature": False},
-        code=("core/residuals.py:newton_residual",),
-    ),
-    Piece(
         "5 rounds beyond ten",
         _long,
         {"rounds": 10},

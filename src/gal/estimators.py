@@ -68,12 +68,9 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         fitted: str = "auto",
         validation_fraction: str | float | None = "auto",
         cross_validation: str | int = "auto",
-        held_out_fraction: str | float = "auto",
         closing: bool | str = "auto",
         interactions: bool | int = False,
-        curvature: str | bool = "auto",
         scale_residual: str | bool = "auto",
-        min_rate: float | None = 1e-6,
         patience: int | None = 3,
         plateau: float | None = None,
         preset: str = "default",
@@ -90,10 +87,10 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.local_losses = local_losses
         self.weights, self.line_search, self.initial = weights, line_search, initial
         self.fitted, self.validation_fraction = fitted, validation_fraction
-        self.cross_validation, self.held_out_fraction = cross_validation, held_out_fraction
+        self.cross_validation = cross_validation
         self.closing = closing
-        self.interactions, self.curvature, self.scale_residual = interactions, curvature, scale_residual
-        self.min_rate, self.patience, self.plateau = min_rate, patience, plateau
+        self.interactions, self.scale_residual = interactions, scale_residual
+        self.patience, self.plateau = patience, plateau
         self.preset, self.privacy, self.secrecy = preset, privacy, secrecy
         self.n_jobs, self.random_state = n_jobs, random_state
         self.on_round, self.on_message, self.verbose = on_round, on_message, verbose
@@ -120,7 +117,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         members = self._make_organizations(X, options)
         columns = self._columns()
         self._loss: Loss = labels.loss
-        self._initial = check_initial(self.initial, labels.loss, columns.names, X)
+        self._initial = check_initial(self.initial, columns.names, X)
         check_constant(self.privacy, self._initial)
         self.privacy_ = statement(self.privacy)
         self.traffic_ = Traffic()
@@ -129,7 +126,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             members,
             options,
             label_holder=self.label_holder_,
-            initial=lambda seen: self._initial.learn(X, columns.view(X, self.label_holder_), seen, weight),
+            initial=lambda seen: self._initial.learn(X, seen, weight),
             sample_weight=weight,
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             n_jobs=self.n_jobs,

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.assembling import assemble
-from gal.core.guards.plausible import Outside
 from gal.core.prediction import closed_output, final_output
 from gal.core.state import Ensemble, Progress
 from gal.engine.drivers import Traffic, by_name, drive_prediction, open_driver
@@ -125,7 +124,6 @@ def predict(
     *,
     initial: Any = None,
     n_jobs: int | None = None,
-    outside: Outside = "keep",
 ) -> Prediction:
     """Outputs for new rows.
 
@@ -134,8 +132,6 @@ def predict(
     views : each organization's columns of these rows; by default the rows that they hold. An organization
         without a view does not reply: its mean contribution stands in, and the rows are ``degraded``
     initial : F^0 of these rows, where learning got it row by row
-    outside : what becomes of replies far outside of those in learning, but the label holder's: "keep",
-        "clip" at the bounds, or "missing". What was learned from sums takes "keep" only
     """
     members = by_name(organizations)
     given = {name: one.view for name, one in members.items()} if views is None else dict(views)
@@ -149,9 +145,9 @@ def predict(
     first = None if ensemble.initial is not None else _first_output(initial, n_rows, ensemble.n_outputs)
     with open_driver(n_jobs) as run:
         if SUM in ensemble.asked():
-            ensemble, answers = predict_summed(ensemble, members, checked, n_rows, run, outside)
+            ensemble, answers = predict_summed(ensemble, members, checked, n_rows, run)
         else:
-            answers = drive_prediction(ensemble, members, checked, n_rows, run, outside=outside)
+            answers = drive_prediction(ensemble, members, checked, n_rows, run)
     output = closed_output(ensemble, answers, final_output(ensemble, answers, first))
     return Prediction(output, answers.missing, answers.degraded)
 

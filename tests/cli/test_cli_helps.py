@@ -19,7 +19,7 @@ pytest.importorskip("duckdb")
 pytest.importorskip("grpc")
 pytest.importorskip("cryptography")
 
-from gal.cli.app import COMMANDS, app, load
+from gal.cli.app import COMMANDS, app, command_named
 from gal.cli.learning import Watcher
 from gal.cli.options import known_tasks
 from gal.cli.screen import ProgressLine, Screen, command_line, print_table, span
@@ -216,7 +216,7 @@ def test_classes_are_weighed_by_the_label_holder_unless_labels_are_private(two: 
 def test_every_command_that_prints_speaks_json() -> None:
     without = []
     for name in COMMANDS:
-        command: Any = load(name)
+        command: Any = command_named(name)
         for one in getattr(command, "commands", {name: command}).values():
             if not any("--json" in parameter.opts for parameter in one.params):
                 without.append(one.name)

@@ -283,7 +283,7 @@ def test_audit(town: Town) -> None:
         (["other", "lab", "-o", "seed=-1"], 2, "non-negative"),
         (["other", "lab", "-o", "surprise=1"], 2, "surprise"),
         (["other", "lab", "-o", "rounds"], 2, "name=value"),
-        (["other", "lab", "-o", "held_out_fraction=some", "-o", "fitted=held-out"], 2, "some"),
+        (["other", "lab", "-o", "validation_fraction=some", "-o", "fitted=held-out"], 2, "some"),
         (["other", "lab", "-o", "patience=long"], 2, "patience"),
         (["other", "lab", "-o", "fitted=guess"], 2, "guess"),
         (["other", "lab", "-o", "validation_fraction=5"], 2, "validation_fraction"),

@@ -209,7 +209,7 @@ def test_an_end_on_request_keeps_the_finished_rounds(finished: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["squared", "multinomial"])
-@pytest.mark.parametrize("fitted", ["in-sample", "held-out", "out-of-fold"])
+@pytest.mark.parametrize("fitted", ["in-sample", "held-out"])
 def test_only_residuals_of_fit_rows_go_out(name: str, fitted: Any) -> None:
     rows = assign_rows(60, np.random.default_rng(0), fitted=fitted, validation_fraction=0.2)
     requests: list[FitRequest] = []

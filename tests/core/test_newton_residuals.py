@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,9 @@ def test_the_bend_is_the_second_derivative_over_all_outputs(loss: Any) -> None:
     np.testing.assert_allclose(residual * expected[:, None], loss.pseudo_residual(y, output), atol=1e-6)
 
 
-def test_rounds_of_least_squares_are_newtons_steps_of_logistic_regression() -> None:
+def test_rounds_of_least_squares_are_newtons_steps_of_logistic_regression(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3)) * [1.0, 3.0, 0.2]
     y = rng.random(400) < 1 / (1 + np.exp(-(X @ [1.0, -1.0, 2.0] + 1.5)))
@@ -43,11 +46,12 @@ def test_rounds_of_least_squares_are_newtons_steps_of_logistic_regression() -> N
         "rounds": 5,
     }
 
-    def error(curvature: bool) -> float:
-        model = GALClassifier({"all": [0, 1, 2]}, local_models=LinearRegression(), curvature=curvature, **how)
+    def error(large: int) -> float:
+        monkeypatch.setattr("gal.engine.task_making.LARGE", large)
+        model = GALClassifier({"all": [0, 1, 2]}, local_models=LinearRegression(), **how)
         return float(np.abs(model.fit(X, y).predict_proba(X) - best).max())
 
-    assert error(True) < 1e-4 < 1e-3 < error(False)
+    assert error(len(X)) < 1e-4 < 1e-3 < error(len(X) + 1)
 
 
 def labels_of(n: int) -> Any:
@@ -62,7 +66,6 @@ class TestWhen:
     def test_for_classes_in_large_tables(self) -> None:
         assert self.curved()
         assert not self.curved(n=1999)
-        assert self.curved(n=100, options={"curvature": True})
 
     def test_not_where_something_else_is_apart(self) -> None:
         assert not self.curved(options={"preset": "paper"})
@@ -73,9 +76,8 @@ class TestWhen:
     def test_numbers_have_none(self) -> None:
         numbers = regression_labels(np.arange(2000.0), Options())
         assert not make_task(numbers, ["a"], Options(), label_holder="a").curved
-        with pytest.raises(InvalidOptionError, match="use curvature=False"):
-            make_task(numbers, ["a"], Options(curvature=True), label_holder="a")
+        task = make_task(numbers, ["a"], Options(), label_holder="a")
+        with pytest.raises(InvalidOptionError, match="known for classes"):
+            replace(task, curved=True)
         with pytest.raises(InvalidOptionError, match="models that move"):
-            make_task(labels_of(100), ["a"], Options(curvature=True), label_holder="a", moving=["a"])
-        with pytest.raises(InvalidOptionError, match="'auto', True or False"):
-            make_task(labels_of(100), ["a"], Options(curvature="yes"), label_holder="a")
+            replace(make_task(labels_of(100), ["a"], Options(), label_holder="a", moving=["a"]), curved=True)

@@ -43,7 +43,6 @@ def test_every_row_has_one_role(
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(n))
     assert all((np.diff(part) > 0).all() for part in parts)
     assert len(rows.validation) == round(validation * n)
-    assert (rows.folds is not None) == (fitted == "out-of-fold")
 
 
 @settings(max_examples=40)
@@ -58,10 +57,9 @@ def test_groups_keep_their_shares_in_every_part(shares: tuple[float, ...], seed:
     held_out = assign_rows(
         n, rng, fitted="held-out", validation_fraction=0.2, held_out_fraction=0.2, groups=groups
     )
-    folded = assign_rows(n, rng, fitted="out-of-fold", n_folds=n_folds, groups=groups)
-    assert folded.folds is not None
+    folded = assign_rows(n, rng, n_parts=n_folds, groups=groups)
     parts = [held_out.fit, held_out.search, held_out.validation]
-    parts += [folded.fit[folded.folds == fold] for fold in range(n_folds)]
+    parts += [np.flatnonzero(folded.parts == fold) for fold in range(n_folds)]
     for part in parts:
         counts = np.bincount(groups[part], minlength=len(shares))
         np.testing.assert_allclose(counts, len(part) * np.array(shares), atol=2)
@@ -70,10 +68,10 @@ def test_groups_keep_their_shares_in_every_part(shares: tuple[float, ...], seed:
 @settings(max_examples=30)
 @given(n=st.integers(10, 100), n_folds=st.integers(2, 10), seed=st.integers(0, 100))
 def test_folds_are_balanced(n: int, n_folds: int, seed: int) -> None:
-    rows = assign_rows(n, np.random.default_rng(seed), fitted="out-of-fold", n_folds=n_folds)
-    assert rows.folds is not None
-    sizes = np.bincount(rows.folds)
-    assert rows.n_folds == len(sizes) == n_folds
+    rows = assign_rows(n, np.random.default_rng(seed), n_parts=n_folds)
+    assert rows.parts is not None
+    sizes = np.bincount(rows.parts)
+    assert rows.n_parts == len(sizes) == n_folds
     assert sizes.max() - sizes.min() <= 1
 
 
@@ -93,7 +91,7 @@ def test_all_rows() -> None:
 
 def test_options_out_of_range_are_refused() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(InvalidOptionError, match="in-sample, held-out, out-of-fold, got 'none'"):
+    with pytest.raises(InvalidOptionError, match="in-sample, held-out, got 'none'"):
         assign_rows(10, rng, fitted="none")  # type: ignore[arg-type]
     for fraction in (-0.1, 1.0, float("nan")):
         with pytest.raises(InvalidOptionError, match="validation_fraction must be at least 0 and below 1"):
@@ -101,8 +99,8 @@ def test_options_out_of_range_are_refused() -> None:
     with pytest.raises(InvalidOptionError, match="not one whole row"):
         assign_rows(4, rng, fitted="held-out")
     for n_folds in (1, 11):
-        with pytest.raises(InvalidOptionError, match="need 2 to 10 folds"):
-            assign_rows(10, rng, fitted="out-of-fold", n_folds=n_folds)
+        with pytest.raises(InvalidOptionError, match="2 to 10 parts"):
+            assign_rows(10, rng, n_parts=n_folds)
     with pytest.raises(InvalidOptionError, match="no rows are left to fit: 1 rows"):
         assign_rows(1, rng, validation_fraction=0.9)
     with pytest.raises(InvalidOptionError, match="2 fold numbers for 3 fit rows"):

@@ -21,7 +21,6 @@ IN_SAMPLE: dict[str, Any] = {
     "fitted": "in-sample",
     "validation_fraction": 0,
     "cross_validation": 0,
-    "min_rate": None,
     "random_state": 0,
 }
 """The theorem speaks of the rows that are fitted, and of rounds without end."""

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit
-from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss
 
 from gal import GALClassifier, GALRegressor
@@ -102,62 +102,9 @@ def test_a_column_may_be_called_like_a_word() -> None:
     assert model.ensemble_.initial_train_loss < 1e-6
 
 
-# --- fitted models
-
-
-@pytest.mark.parametrize("table", [ill, stages])
-def test_a_fitted_classifier_is_the_start(table: Any) -> None:
-    X, y = table(300)
-    own = LogisticRegression().fit(X[PARTS["bank"]], y)
-    model = GALClassifier(PARTS, initial=own, **QUICK).fit(X, y)
-    loss = log_loss(y, own.predict_proba(X[PARTS["bank"]]))
-    assert model.ensemble_.initial_train_loss == pytest.approx(loss, rel=1e-6)
-    assert model.rounds_[-1].train_loss < 0.8 * loss
-    output = start(model, X)
-    assert output.shape == (300, 1 if table is ill else 3)
-    np.testing.assert_allclose(model.predict_proba(X), own.predict_proba(X[PARTS["bank"]]), atol=1e-5)
-
-
-def test_a_fitted_regressor_is_the_start() -> None:
-    X, y = health()
-    own = LinearRegression().fit(X[PARTS["bank"]], y)
-    model = GALRegressor(PARTS, initial=own, **QUICK).fit(X, y)
-    np.testing.assert_allclose(
-        model.ensemble_.initial_train_loss, np.mean((y - own.predict(X[PARTS["bank"]])) ** 2) / 2, rtol=1e-6
-    )
-    np.testing.assert_allclose(start(model, X)[:, 0], own.predict(X[PARTS["bank"]]), rtol=1e-6)
-
-
-def test_a_model_of_counts_starts_in_link_space() -> None:
-    X, y = health()
-    counts = np.random.default_rng(0).poisson(np.exp(0.4 * y))
-    own = PoissonRegressor().fit(X[PARTS["bank"]], counts)
-    model = GALRegressor(PARTS, initial=own, loss="poisson", **QUICK).fit(X, counts)
-    np.testing.assert_allclose(np.exp(start(model, X)[:, 0]), own.predict(X[PARTS["bank"]]), rtol=1e-6)
-
-
-def test_the_initial_model_must_know_the_classes() -> None:
+def test_a_model_is_no_start() -> None:
     X, y = ill()
-    other = LogisticRegression().fit(X[PARTS["bank"]], np.where(y == "ill", "sick", "well"))
-    with pytest.raises(
-        InvalidInputError,
-        match=r"LogisticRegression knows the classes \['sick', 'well'\], the labels are \['ill', 'well'\]",
-    ):
-        GALClassifier(PARTS, initial=other, **QUICK).fit(X, y)
-
-
-def test_the_initial_model_must_have_as_many_outputs() -> None:
-    X, y = health()
-    both = LinearRegression().fit(X[PARTS["bank"]], np.column_stack([y, y]))
-    with pytest.raises(
-        InvalidInputError, match=r"LinearRegression gives outputs of shape \(120, 2\), expected \(120, 1\)"
-    ):
-        GALRegressor(PARTS, initial=both, **QUICK).fit(X, y)
-
-
-def test_a_model_for_classes_needs_probabilities() -> None:
-    X, y = ill()
-    with pytest.raises(InvalidOptionError, match="a fitted model with predict_proba, got Ridge"):
+    with pytest.raises(InvalidOptionError, match="a word or a column of the table, got Ridge"):
         GALClassifier(PARTS, initial=Ridge(), **QUICK).fit(X, y)
 
 

@@ -244,7 +244,7 @@ def test_large_sets_hold_rows_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert deep_cells.options_of(cell(), views) == {}
     monkeypatch.setattr(deep_cells, "LARGE", 90)
     held = deep_cells.options_of(cell(), views)
-    assert held == {"fitted": "held-out", "held_out_fraction": 0.04, "validation_fraction": 0.04}
+    assert held == {"fitted": "held-out", "validation_fraction": 0.04}
     own = deep_cells.options_of(cell(options={"fitted": "in-sample"}), views)
     assert own["fitted"] == "in-sample"
     paper = deep_cells.options_of(cell(options={"preset": "paper"}), views)

@@ -112,8 +112,7 @@ def test_a_rows_answers_show_in_its_own_residuals_alone_and_as_far_as_was_paid_f
     """Brute force over a whole learning: everything that is sent, for two sets of answers about a row."""
     row = 7
     one, other = (
-        residuals(task_of(parts, scale_residual=False, patience=None, min_rate=None)[0], which)
-        for which in (None, row)
+        residuals(task_of(parts, scale_residual=False, patience=None)[0], which) for which in (None, row)
     )
     assert one.keys() == other.keys()
     moved = {key: np.nan_to_num(other[key] - one[key]) for key in one}
@@ -127,7 +126,7 @@ def test_a_rows_answers_show_in_its_own_residuals_alone_and_as_far_as_was_paid_f
 
 @pytest.mark.parametrize(("parts", "learnings"), [(0, 1), (4, 5)])
 def test_every_residual_but_the_first_is_noised(parts: int, learnings: int) -> None:
-    task, source = task_of(parts, patience=None, min_rate=None)
+    task, source = task_of(parts, patience=None)
     sent = residuals(task, None)
     assert len(sent) == learnings * ROUNDS
     assert source.asked == learnings * (ROUNDS - 1)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.algorithm import predict
-from gal.core.guards.plausible import Outside, screen
+from gal.core.guards.plausible import screen
 from gal.core.pipeline import learn
 from gal.core.prediction import closed_output, final_output
 from gal.core.requests import FitRequest, PredictRequest, Terms
@@ -297,7 +297,7 @@ def drive(task: Task, members: Mapping[str, Member]) -> Ensemble:
 
 
 def forecast(
-    ensemble: Ensemble, members: Mapping[str, Member], views: Mapping[str, Values], outside: Outside
+    ensemble: Ensemble, members: Mapping[str, Member], views: Mapping[str, Values], *, screens: bool
 ) -> Values:
     """Outputs (n, K) of these rows."""
     n_rows = len(next(iter(views.values())))
@@ -308,8 +308,8 @@ def forecast(
             name: members[name].predict(request, ensemble.n_outputs, views[name])
             for name in request.organizations
         }
-        if outside != "keep":
-            replies = screen(ensemble, request, replies, n_rows, outside).replies
+        if screens:
+            replies = screen(ensemble, request, replies, n_rows).replies
         steps.send(replies)
     except StopIteration as end:
         answers = end.value
@@ -321,7 +321,7 @@ class Defence:
     """How the label holder learns and predicts."""
 
     options: Mapping[str, Any]
-    outside: Outside
+    screens: bool
 
 
 OFF = Defence(
@@ -333,11 +333,11 @@ OFF = Defence(
         "patience": None,
         "closing": False,
     },
-    "keep",
+    screens=False,
 )
 """Equal weights, nothing validated, every answer believed."""
-DEFAULT = Defence({}, "missing")
-VALIDATED = Defence({"validation_fraction": 0.2, "fitted": "held-out", "held_out_fraction": 0.2}, "missing")
+DEFAULT = Defence({}, screens=True)
+VALIDATED = Defence({"validation_fraction": 0.2, "fitted": "held-out"}, screens=True)
 """The residuals of validation rows, and of those that choose weights, never leave the label holder."""
 
 
@@ -386,7 +386,7 @@ class Trial:
             triggered[name][:, 0] = TRIGGER
         errors = []
         for rows in (self.test, triggered):
-            output = forecast(ensemble, members, rows, defence.outside)
+            output = forecast(ensemble, members, rows, screens=defence.screens)
             with np.errstate(over="ignore"):
                 errors.append(float(np.abs(output[:, 0] - self.y_test).mean()))
         return errors[0], errors[1]

@@ -130,7 +130,7 @@ class OnDemand(TyperGroup):
         """The command that was typed; where there is none, what was perhaps meant."""
         try:
             name, _, rest = super().resolve_command(ctx, args)
-            return name, load(str(name)), rest
+            return name, command_named(str(name)), rest
         except Exception as error:
             close = get_close_matches(args[0], [*MEANT, *COMMANDS], n=1)
             if close and hasattr(error, "message"):
@@ -139,7 +139,7 @@ class OnDemand(TyperGroup):
             raise
 
 
-def load(name: str) -> Any:
+def command_named(name: str) -> Any:
     """The command of this name, imported now."""
     module, _, function = COMMANDS[name].place.partition(":")
     found: Any = getattr(import_module(module), function)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from gal.errors import InvalidOptionError
 
-FittedValues = Literal["in-sample", "held-out", "out-of-fold"]
-FITTED_VALUES: tuple[FittedValues, ...] = ("in-sample", "held-out", "out-of-fold")
+FittedValues = Literal["in-sample", "held-out"]
+FITTED_VALUES: tuple[FittedValues, ...] = ("in-sample", "held-out")
 SENTINEL = 0
 """The fold of a cross-validation that is learned before any of its rows are sent."""
 
@@ -150,7 +150,6 @@ def assign_rows(
     fitted: FittedValues = "in-sample",
     validation_fraction: float = 0.0,
     held_out_fraction: float = 0.1,
-    n_folds: int = 5,
     n_parts: int = 0,
     groups: NDArray[np.intp] | None = None,
 ) -> Rows:
@@ -179,22 +178,15 @@ def assign_rows(
             )
         return Rows(n, np.sort(fit), np.sort(search), np.sort(validation))
     fit = np.sort(rest)
-    if n_parts and (fitted != "in-sample" or len(validation) or not 2 <= n_parts <= n):
+    if n_parts and (len(validation) or not 2 <= n_parts <= n):
         raise InvalidOptionError(
-            f"a cross-validation in {n_parts} parts needs in-sample values, no validation rows and 2 to {n} "
-            "parts"
+            f"a cross-validation in {n_parts} parts needs no validation rows and 2 to {n} parts"
         )
     number = np.empty(n, dtype=np.intp)
-    if fitted == "in-sample":
-        number[order] = np.arange(n) * n_parts // n
-        return Rows(n, fit, fit, np.sort(validation), parts=number if n_parts else None)
-    if not 2 <= n_folds <= len(fit):
-        raise InvalidOptionError(
-            f"out-of-fold values of {len(fit)} rows need 2 to {len(fit)} folds, got {n_folds}"
-        )
-    # Stretches, not every n-th row: those can meet the same group each time.
-    number[rest] = np.arange(len(rest)) * n_folds // len(rest)
-    return Rows(n, fit, fit, np.sort(validation), number[fit])
+    number[order] = (
+        np.arange(n) * n_parts // n
+    )  # stretches: every n-th row could meet the same group each time
+    return Rows(n, fit, fit, np.sort(validation), parts=number if n_parts else None)
 
 
 def _shuffled(n: int, rng: np.random.Generator, groups: NDArray[np.intp] | None) -> NDArray[np.intp]:

@@ -113,15 +113,10 @@ class Task:
         if not self.curved:
             return
         if not knows_curvature(self.loss):
-            raise InvalidOptionError(
-                f"residuals by the curve of the loss are known for classes, not for {self.loss.name}: use "
-                "curvature=False"
-            )
+            raise InvalidOptionError(f"Newton residuals are known for classes, not for {self.loss.name}")
         if self.moving or self.release is not None:
             what = "models that move" if self.moving else "noise on residuals"
-            raise InvalidOptionError(
-                f"residuals by the curve of the loss are not for {what}: use curvature=False"
-            )
+            raise InvalidOptionError(f"Newton residuals are not for {what}")
 
     def _check_sample_weight(self) -> None:
         weight = self.sample_weight

@@ -27,7 +27,7 @@ from gal.core.state import Ensemble
 from gal.core.stored_answers import StoredAnswers, stored_answers
 from gal.engine.columns import DividedColumns, row_mask
 from gal.engine.drivers import drive_prediction, open_driver
-from gal.engine.initial import FittedModel, InitialOutput
+from gal.engine.initial import InitialOutput
 from gal.engine.organization import Organization
 from gal.errors import InvalidInputError, LocalModelError
 
@@ -132,9 +132,7 @@ class AssistedModel:
     def _first(self, table: Any) -> Floats | None:
         if self.ensemble.initial is not None:
             return None
-        if isinstance(self.initial, FittedModel):
-            return self.initial.output(table, self.columns.view(table, str(self.ensemble.label_holder)))
-        return self.initial.output(table, None)
+        return self.initial.output(table)
 
 
 def mean_added(ensemble: Ensemble, name: str) -> Floats:

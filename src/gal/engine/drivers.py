@@ -18,7 +18,6 @@ from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 
 from gal.core.algorithm import Observer, predict
-from gal.core.guards.plausible import Outside, screen
 from gal.core.outcome import Ended
 from gal.core.passes import on_one_thread
 from gal.core.pipeline import learn
@@ -272,25 +271,15 @@ def drive_prediction(
     n_rows: int,
     driver: Driver = IN_PROCESS,
     unknown: Mapping[str, NDArray[np.bool_]] | None = None,
-    outside: Outside = "keep",
 ) -> Answers:
-    """Run ``predict``; an organization without a view here does not answer, nor do ``unknown`` rows.
-
-    ``outside``: what becomes of answers unlike those in learning.
-    """
-    steps, degraded = predict(ensemble, n_rows), np.zeros(n_rows, dtype=np.bool_)
+    """Run ``predict``; an organization without a view here does not answer, nor do ``unknown`` rows."""
+    steps = predict(ensemble, n_rows)
     try:
         request = next(steps)
-        replies: Mapping[str, Any] = ask_to_predict(
-            ensemble, organizations, views, driver, request, unknown or {}
-        )
-        if outside != "keep":
-            screened = screen(ensemble, request, replies, n_rows, outside)
-            replies, degraded = screened.replies, screened.rows
-        steps.send(replies)
+        steps.send(ask_to_predict(ensemble, organizations, views, driver, request, unknown or {}))
     except StopIteration as end:
         answers: Answers = end.value
-    return replace(answers, degraded=answers.degraded | degraded)
+    return answers
 
 
 def ask_to_predict(

@@ -1,4 +1,4 @@
-"""F^0 from what the label holder already has: a constant, a score column, or a fitted model."""
+"""F^0 from what the label holder already has: a constant or a score column."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, Poisson
+from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.engine.columns import missing_columns, positions_of, view_of
 from gal.engine.labels import Labels
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
@@ -30,10 +30,10 @@ class ConstantOutput:
 
     word: str = "auto"
 
-    def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:
+    def learn(self, table: Any, labels: Labels, sample_weight: Floats | None) -> Any:
         return self.word
 
-    def output(self, table: Any, own_view: Any) -> Floats | None:
+    def output(self, table: Any) -> Floats | None:
         return None
 
 
@@ -50,7 +50,7 @@ class ScoreColumn:
     slope: float = 1.0
     kind: str = "as it is"
 
-    def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:
+    def learn(self, table: Any, labels: Labels, sample_weight: Floats | None) -> Any:
         loss = labels.loss
         score = self._read(table)
         if score.shape[1] not in {1, loss.n_outputs}:
@@ -63,7 +63,7 @@ class ScoreColumn:
         self.shift, self.slope = _calibrate(loss, labels.y, base, sample_weight)
         return self._scaled(base)
 
-    def output(self, table: Any, own_view: Any) -> Floats | None:
+    def output(self, table: Any) -> Floats | None:
         return self._scaled(self._linked(self._read(table)))
 
     def _scaled(self, base: Floats) -> Floats:
@@ -88,62 +88,26 @@ class ScoreColumn:
         return np.log(inside / (1 - inside)) if self.kind == "log-odds" else np.log(inside)
 
 
-@dataclass
-class FittedModel:
-    """A model that the label holder fitted on its own columns before."""
-
-    model: Any
-    loss: Loss | None = None
-
-    def learn(self, table: Any, own_view: Any, labels: Labels, sample_weight: Floats | None) -> Any:
-        self.loss = labels.loss
-        name, known = type(self.model).__name__, getattr(self.model, "classes_", None)
-        if labels.classes is not None and known is not None and not np.array_equal(known, labels.classes):
-            raise InvalidInputError(
-                f"the initial model {name} knows the classes {np.asarray(known).tolist()}, the labels are "
-                f"{labels.classes.tolist()}"
-            )
-        output, expected = self.output(table, own_view), (len(labels.y), labels.loss.n_outputs)
-        if output.shape != expected:
-            raise InvalidInputError(
-                f"the initial model {name} gives outputs of shape {output.shape}, expected {expected}"
-            )
-        return output
-
-    @at_most(1)
-    def output(self, table: Any, own_view: Any) -> Floats:
-        if isinstance(self.loss, BinaryLogLoss | MultinomialLogLoss):
-            probability = np.clip(self.model.predict_proba(own_view), SMALLEST, 1 - SMALLEST)
-            logs = np.log(probability)
-            return np.asarray(logs[:, 1:] - logs[:, :1] if self.loss.n_outputs == 1 else logs)
-        prediction = np.asarray(self.model.predict(own_view), dtype=np.float64)
-        prediction = prediction.reshape(len(prediction), -1)
-        return np.log(np.maximum(prediction, SMALLEST)) if isinstance(self.loss, Poisson) else prediction
-
-
-InitialOutput = ConstantOutput | ScoreColumn | FittedModel
+InitialOutput = ConstantOutput | ScoreColumn
 """Where F^0 comes from: ``learn`` once, which gives a word or outputs (n, K), and ``output`` of new rows."""
 
 
-def check_initial(initial: Any, loss: Loss, names: list[str] | None, X: Any) -> InitialOutput:
-    """Read the option: a word, a column (or list of columns) of the table, or a fitted model."""
+def check_initial(initial: Any, names: list[str] | None, X: Any) -> InitialOutput:
+    """Read the option: a word, or a column (or list of columns) of the table."""
     if isinstance(initial, str) and initial not in (names or ()):
         if initial not in WORDS:
             raise InvalidOptionError(
-                f"initial must be {', '.join(WORDS)}, a column of the table or a fitted model, got "
-                f"{initial!r:.100}"
+                f"initial must be {', '.join(WORDS)} or a column of the table, got {initial!r:.100}"
             )
         return ConstantOutput(initial)
     if isinstance(initial, str | int | np.integer | list | tuple):
         columns: Any = initial if isinstance(initial, list | tuple) else [initial]
         positions = positions_of("initial", columns, X, names)
         return ScoreColumn(positions, None if names is None else [names[position] for position in positions])
-    needed = "predict_proba" if isinstance(loss, BinaryLogLoss | MultinomialLogLoss) else "predict"
-    if not hasattr(initial, needed):
-        raise InvalidOptionError(
-            f"initial must be a word, a column, or a fitted model with {needed}, got {type(initial).__name__}"
-        )
-    return FittedModel(initial)
+    raise InvalidOptionError(
+        f"initial must be a word or a column of the table, got {type(initial).__name__}: a model's "
+        "predictions can be a column"
+    )
 
 
 @at_most(1)

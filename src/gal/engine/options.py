@@ -39,12 +39,9 @@ class Options:
     fitted: str = "auto"
     validation_fraction: str | float | None = "auto"
     cross_validation: str | int | None = "auto"
-    held_out_fraction: str | float = "auto"
     closing: bool | str = "auto"
     interactions: bool | int = False
-    curvature: str | bool = "auto"
     scale_residual: str | bool = "auto"
-    min_rate: float | None = 1e-6
     patience: int | None = 3
     plateau: float | None = None
     preset: str = "default"
@@ -66,8 +63,7 @@ class Options:
             f"False (no interaction probes), True, or how many each organization gets, 1 to {MOST_PROBES}",
         )
         self._check("validation_fraction", isinstance(self.validation_fraction, Real | None), "a number")
-        self._check("held_out_fraction", isinstance(self.held_out_fraction, Real), "a number")
-        for name in ("closing", "curvature", "scale_residual"):
+        for name in ("closing", "scale_residual"):
             self._check(name, _truth(getattr(self, name)), "True or False")
 
     def _check(self, name: str, fine: bool, words: str) -> None:

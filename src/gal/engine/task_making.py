@@ -95,8 +95,8 @@ def make_task(
         line_search=line_search(chosen(options.line_search, "lbfgs" if paper else "exact")),
         stopping=Stopping(None, None, None)
         if paper
-        else Stopping(options.min_rate, options.patience, options.plateau),
-        curved=bool(chosen(options.curvature, plain and n >= LARGE and knows_curvature(labels.loss))),
+        else Stopping(patience=options.patience, plateau=options.plateau),
+        curved=plain and n >= LARGE and knows_curvature(labels.loss),
         scale_residual=bool(chosen(options.scale_residual, not paper)),
         keep_fitted=private,
         guard=not private,
@@ -181,6 +181,7 @@ def make_rows(
     always = parts == "always" and cross_validate and n >= SMALL
     large = n >= LARGE and not paper and not always
     kept = min(0.1, max(0.05, JUDGES / n))
+    fraction = float(chosen(options.validation_fraction, kept if large else 0.0) or 0.0)
     untouched = is_auto(options.fitted) and is_auto(options.validation_fraction) and not paper
     if is_auto(parts):
         parts = PARTS if untouched and cross_validate and SMALL <= n < LARGE else 0
@@ -190,8 +191,8 @@ def make_rows(
         n,
         rng,
         fitted=chosen(options.fitted, "held-out" if large else "in-sample"),
-        validation_fraction=float(chosen(options.validation_fraction, kept if large else 0.0) or 0.0),
-        held_out_fraction=float(chosen(options.held_out_fraction, kept)),
+        validation_fraction=fraction,
+        held_out_fraction=fraction if fraction > 0 else kept,
         n_parts=int(parts),
         groups=labels.groups,
     )

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.guards.plausible import Outside
 from gal.core.replies import Answers
 from gal.core.requests import Request
 from gal.core.state import Ensemble, Progress
@@ -156,14 +155,8 @@ def predict_summed(
     views: Mapping[str, Any],
     n_rows: int,
     run: Driver,
-    outside: Outside,
 ) -> tuple[Ensemble, Answers]:
     """The model with each organization's rounds added up, and what is answered to that."""
-    if outside != "keep":
-        raise InvalidOptionError(
-            f"outside={outside!r} looks at single answers, which secrecy='sums' keeps away: pass "
-            "outside='keep'"
-        )
     require("node", WHAT)
     from gal.secure_aggregation.in_process import added_up, predict_sums
 

@@ -206,7 +206,6 @@ def options_of(cell: Cell, views: ViewSet) -> dict[str, Any]:
     options = {name: value for name, value in cell.options.items() if name != "rate"}  # AL's alone
     if options.get("preset") != "paper" and len(views.y_train) >= LARGE:
         options.setdefault("fitted", "held-out")
-        options.setdefault("held_out_fraction", HELD_OUT)
         options.setdefault("validation_fraction", HELD_OUT)
     if views.metric == "mad":
         options.setdefault("loss", "absolute_error")

@@ -10,9 +10,13 @@ from numpy.typing import NDArray
 
 import gal
 from gal import Organization
+from gal.core.algorithm import predict
 from gal.core.guards.plausible import RECENT, SHARES, Recent, screen, spread_of
+from gal.core.prediction import final_output
+from gal.core.replies import Answers
 from gal.core.requests import PredictRequest
 from gal.core.state import Ensemble, ensemble_of, plain
+from gal.engine.drivers import IN_PROCESS, ask_to_predict
 from gal.models import LinearModel
 
 N = 300
@@ -47,11 +51,22 @@ def learned() -> tuple[Ensemble, list[Organization], type[Turned]]:
     return ensemble, members, Model
 
 
-def rmse(ensemble: Ensemble, members: list[Organization], new: dict[str, Any], **how: Any) -> float:
-    given = {name: view for name, view in new.items() if name not in how.pop("without", ())}
-    found = gal.predict(ensemble, members, given, **how)
-    full = {**views(1, len(found.degraded)), **new}
-    return float(np.sqrt(np.mean((found.output[:, 0] - labels(full)) ** 2)))
+def screened(ensemble: Ensemble, members: list[Organization], new: dict[str, Any]) -> gal.Prediction:
+    """Predictions as a node makes them."""
+    n_rows, known = len(next(iter(new.values()))), {one.name: one for one in members}
+    steps = predict(ensemble, n_rows)
+    request = next(steps)
+    found = screen(ensemble, request, ask_to_predict(ensemble, known, new, IN_PROCESS, request, {}), n_rows)
+    try:
+        steps.send(found.replies)
+    except StopIteration as end:
+        answers: Answers = end.value
+    degraded = answers.degraded | found.rows
+    return gal.Prediction(final_output(ensemble, answers), answers.missing, degraded)
+
+
+def rmse(found: gal.Prediction, new: dict[str, Any]) -> float:
+    return float(np.sqrt(np.mean((found.output[:, 0] - labels(new)) ** 2)))
 
 
 @pytest.mark.parametrize("factor", [-20.0, 1e30, 50.0])
@@ -60,17 +75,17 @@ def test_hostile_answers_do_no_more_harm_than_none(learned: Any, factor: float) 
     new = views(1)
     missing = gal.predict(ensemble, members, {"clinic": new["clinic"]}).output
     model.factor = factor
-    found = gal.predict(ensemble, members, new, outside="missing")
+    found = screened(ensemble, members, new)
     assert np.array_equal(found.output, missing)
     assert found.degraded.all()
     assert "none of its answers is used" in found.missing["lab"]
-    assert rmse(ensemble, members, new) > 5 * rmse(ensemble, members, new, outside="missing")
+    assert rmse(gal.predict(ensemble, members, new), new) > 5 * rmse(found, new)
 
 
 def test_honest_answers_pass_untouched(learned: Any) -> None:
     ensemble, members, _ = learned
     new = views(1, 5000)
-    found = gal.predict(ensemble, members, new, outside="missing")
+    found = screened(ensemble, members, new)
     assert np.array_equal(found.output, gal.predict(ensemble, members, new).output)
     assert not found.degraded.any()
     assert not found.missing
@@ -81,7 +96,7 @@ def test_single_rows_outside_are_missing_and_marked(learned: Any) -> None:
     new = views(1)
     new["lab"] = new["lab"].copy()
     new["lab"][7] *= 1e4
-    found = gal.predict(ensemble, members, new, outside="missing")
+    found = screened(ensemble, members, new)
     honest, missing = (
         gal.predict(ensemble, members, some).output for some in (new, {"clinic": new["clinic"]})
     )
@@ -90,20 +105,11 @@ def test_single_rows_outside_are_missing_and_marked(learned: Any) -> None:
     assert np.array_equal(np.delete(found.output, 7), np.delete(honest, 7))
 
 
-def test_clipped_answers_stay_near_those_of_learning(learned: Any) -> None:
-    ensemble, members, model = learned
-    model.factor = 1e30
-    found = gal.predict(ensemble, members, views(1), outside="clip")
-    assert np.abs(found.output).max() < 100
-    assert found.degraded.any()
-    assert not found.missing
-
-
 def test_the_label_holder_is_believed(learned: Any) -> None:
     ensemble, members, _ = learned
     new = views(1)
     new["clinic"] = new["clinic"] * 1e4
-    found = gal.predict(ensemble, members, new, outside="missing")
+    found = screened(ensemble, members, new)
     assert not found.degraded.any()
 
 
@@ -126,13 +132,13 @@ def test_who_is_asked_for_one_row_at_a_time_is_judged_too(learned: Any) -> None:
     believed = 0
     for row in views(2, 200)["lab"]:
         said = -20 * answers(ensemble, members, row[None])
-        reply = screen(ensemble, asked(ensemble), {"lab": said}, 1, "missing", counts).replies["lab"]
+        reply = screen(ensemble, asked(ensemble), {"lab": said}, 1, counts).replies["lab"]
         believed += isinstance(reply, np.ndarray) and bool(np.isfinite(reply).all())
     assert believed <= 8
     for _ in range(3):  # honest again: it has to earn it
         for row in views(3, RECENT)["lab"]:
             said = answers(ensemble, members, row[None])
-            reply = screen(ensemble, asked(ensemble), {"lab": said}, 1, "missing", counts).replies["lab"]
+            reply = screen(ensemble, asked(ensemble), {"lab": said}, 1, counts).replies["lab"]
     assert isinstance(reply, np.ndarray)
 
 
@@ -143,14 +149,14 @@ def test_drift_of_answers_is_seen(learned: Any, factor: float, drifts: bool) -> 
     """
     ensemble, members, _ = learned
     said = factor * answers(ensemble, members, views(4, 1000)["lab"])
-    found = screen(ensemble, asked(ensemble), {"lab": said}, 1000, "keep")
+    found = screen(ensemble, asked(ensemble), {"lab": said}, 1000)
     assert bool(found.drifted) == drifts
 
 
 def test_a_few_rows_are_no_drift(learned: Any) -> None:
     ensemble, members, _ = learned
     said = answers(ensemble, members, views(4, 5)["lab"])
-    assert not screen(ensemble, asked(ensemble), {"lab": said}, 5, "keep").drifted
+    assert not screen(ensemble, asked(ensemble), {"lab": said}, 5).drifted
 
 
 def test_answers_that_are_the_same_for_many_rows_are_no_drift() -> None:
@@ -162,20 +168,10 @@ def test_answers_that_are_the_same_for_many_rows_are_no_drift() -> None:
     facts = plain(ensemble)
     facts["rounds"][0]["spread"]["lab"] = spread_of(values)
     again = np.random.default_rng(0).permutation(values)[None, :300]
-    assert not screen(ensemble_of(facts), asked(ensemble), {"lab": again}, 300, "missing").drifted
+    assert not screen(ensemble_of(facts), asked(ensemble), {"lab": again}, 300).drifted
 
 
 def test_the_spread_survives_as_plain_data(learned: Any) -> None:
     ensemble = learned[0]
     assert ensemble_of(plain(ensemble)).rounds[0].spread["lab"] == ensemble.rounds[0].spread["lab"]
     assert len(ensemble.rounds[0].spread["lab"][0]) == len(SHARES)
-
-
-def test_ensembles_of_before_are_used_as_they_are(learned: Any) -> None:
-    ensemble, members, model = learned
-    facts = plain(ensemble)
-    for done in facts["rounds"]:
-        del done["spread"]
-    model.factor = -20.0
-    found = gal.predict(ensemble_of(facts), members, views(1), outside="missing")
-    assert not found.degraded.any()

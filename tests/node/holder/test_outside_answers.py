@@ -89,15 +89,3 @@ def test_drift_is_told_and_counted(
     peers = network.nodes["clinic"].records.activity.facts()["peers"]
     assert peers["ward"]["drift"] == found["drifted"]["ward"]
     assert peers["lab"]["drift"] == 0
-
-
-def test_the_operator_may_keep_or_clip(tmp_path: Path, ward_says: Callable[[float], None]) -> None:
-    more = {"clinic": '[predictions]\noutside = "clip"\n'}
-    with running(Network(tmp_path / "clip", numbers(100), more=more)) as network:
-        network.invite("risk", **OPTIONS)
-        network.learn("risk")
-        ward_says(1e30)
-        found = predict(network, tmp_path)
-    assert not found["missing"]
-    assert found["degraded"] == found["outside"]["ward"] > 50
-    assert max(abs(row["prediction"]) for row in found["rows"]) < 100

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ from gal.errors import NoAnswerError
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Outside = Literal["missing", "clip", "keep"]
-"""What becomes of answers outside: the mean answer stands in, they are cut at the bounds, or nothing."""
-
 SHARES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """Of the rows: at or below which answers do so many lie."""
 SAMPLE = 5_000
@@ -63,7 +60,7 @@ class Bounds:
 
     @staticmethod
     def of(ensemble: Ensemble, request: PredictRequest, name: str) -> Bounds | None:
-        """Those of an organization; None where nothing is known, as in ensembles of before."""
+        """Those of an organization; None where nothing is known."""
         spread = np.full((len(request.rounds), ensemble.n_outputs, len(SHARES)), np.nan)
         for place, index in enumerate(request.rounds):
             found = ensemble.spread(index, name)
@@ -83,13 +80,6 @@ class Bounds:
         """Which rows (n,) of answers (rounds, n, K) have one that is not believed; NaN is no answer."""
         low, high = self.ends
         return np.asarray(((values < low) | (values > high)).any(axis=(0, 2)))
-
-    def clipped(self, values: NDArray[Any]) -> NDArray[np.float32]:
-        """The nearest answers that are believed."""
-        low, high = (
-            np.nan_to_num(end, nan=sign * np.inf) for end, sign in zip(self.ends, (-1, 1), strict=True)
-        )
-        return np.asarray(np.clip(values, low, high), dtype=np.float32)
 
     def drift(self, values: NDArray[Any]) -> float:
         """How far apart the distributions of the answers in learning and of these are, from 0 to 1.
@@ -150,7 +140,6 @@ def screen(
     request: PredictRequest,
     replies: Mapping[str, Any],
     n_rows: int,
-    outside: Outside = "missing",
     recent: dict[str, Recent] | None = None,
 ) -> Screened:
     """Compare what organizations answer with what they said in learning; the label holder's own is believed.
@@ -174,12 +163,10 @@ def screen(
         if beyond.any():
             found[name] = int(beyond.sum())
             rows |= beyond
-        if outside == "missing" and distrusted and n_answered:
+        if distrusted and n_answered:
             used[name] = _not_believed(counts[name], found.get(name, 0), n_answered)
-        elif outside == "missing" and beyond.any():
+        elif beyond.any():
             used[name] = np.where(beyond[None, :, None], np.float32(np.nan), values)
-        elif outside == "clip" and beyond.any():
-            used[name] = bounds.clipped(values)
     return Screened(used, found, drifted, rows, counts)
 
 

@@ -35,12 +35,13 @@ WEIGHED_ROWS = 2000
 ROWS_PER_LEAF = 200
 """A tree has no more leaves than one for so many rows: small tables get small trees."""
 
-TREES, TREES_OF_SEVERAL, TREES_BEYOND = 5, 1, 10
-RATE, RATE_OF_SEVERAL, RATE_BEYOND = 0.15, 0.3, 0.1
-"""How many trees, for up to two outputs, for more, and for up to two in fits beyond the rounds; and how far
-each is followed. Five at .15 go about as far as ten at .1, in less time: docs/results/peers.md. For several
-outputs: research/2026-11-19-several-classes.md. Beyond the rounds each interaction probe is fitted once: what
-it misses no later fit finds.
+TREES, TREES_OF_SEVERAL = 5, 1
+RATE, RATE_OF_SEVERAL = 0.15, 0.3
+BEYOND, BEYOND_OF_SEVERAL = (10, 0.1), (2, 0.25)
+"""How many trees, for up to two outputs and for more; how far each is followed; both beyond the rounds. Five
+at .15 go about as far as ten at .1, in less time: docs/results/peers.md. For several outputs:
+research/2026-11-19-several-classes.md. Each interaction probe is fitted once, beyond the rounds: what it
+misses no later fit finds.
 """
 
 TREES_OF_RANDOM, RATE_OF_RANDOM, LEAVES_OF_RANDOM = 1, 0.3, 8
@@ -56,7 +57,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     ----------
     alpha: strength of the ridge, on standardised columns; bends are shrunk a hundred times as much.
     max_iter, learning_rate, max_leaf_nodes: of the trees; ``max_iter=0`` leaves them out. None: 5 and 0.15
-        (beyond the rounds 10 and 0.1), for three or more outputs 1 and 0.3.
+        (beyond the rounds 10 and 0.1), for three or more outputs 1 and 0.3 (beyond the rounds 2 and 0.25).
         A tree has at most one leaf for 200 rows.
     min_rows: tables with fewer rows get no trees.
     kinds: by column, of what kind it is, where a guess is wrong: "number", "date", "category" ...
@@ -93,8 +94,9 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         if random:
             self.max_iter, self.learning_rate = TREES_OF_RANDOM, RATE_OF_RANDOM
             self.max_leaf_nodes = min(self.max_leaf_nodes, LEAVES_OF_RANDOM)
-        elif n_outputs < SEVERAL:
-            self.max_iter, self.learning_rate = TREES_BEYOND, RATE_BEYOND
+        else:
+            few = n_outputs < SEVERAL
+            self.max_iter, self.learning_rate = BEYOND if few else BEYOND_OF_SEVERAL
 
     def prepare(self, view: Any) -> Any:
         """The table with what is computed of it once: all rounds of a task fit the same columns."""

@@ -89,13 +89,6 @@ class Network(Section):
     proxy: Annotated[str, AfterValidator(check_proxy)] | None = None
 
 
-class Predictions(Section):
-    """How a label holder predicts."""
-
-    outside: Literal["missing", "clip", "keep"] = "missing"
-    """What becomes of answers outside of what an organization said in learning."""
-
-
 class Privacy(Section):
     """How much others may learn at most: of the labels of own tasks, and of own rows by answers for others."""
 
@@ -198,7 +191,6 @@ class NodeFile(Section):
     listen: Listen | None = None
     policy: Policy = Policy()
     privacy: Privacy = Privacy()
-    predictions: Predictions = Predictions()
     network: Network = Network()
 
     @model_validator(mode="after")
@@ -370,10 +362,6 @@ use = "tabular"                    # or linear, ridge, svr, knn, gradient_boosti
 # answer_delta = 1e-6              # with gaussian only
 # answer_budget_epsilon = 20.0     # of all answers about one row together
 # answer_budget_delta = 1e-5
-
-# Only for label holders: answers that are far outside of what an organization said in learning.
-# [predictions]
-# outside = "missing"              # its mean answer stands in; or clip: cut; keep: used, and only said
 
 # [network]
 # proxy = "http://proxy:3128"      # to get out of the house; default: the variable https_proxy

@@ -244,12 +244,12 @@ class Predictor:
     ) -> Screened:
         """What may be used of the replies, by what each said in learning; the operator is told."""
         recent = self._recent.setdefault((asked.record.id, asked.version), {})
-        policy, log, n_rows = self._node.configuration.predictions.outside, self._node.log, len(asked.ids)
+        log, n_rows = self._node.log, len(asked.ids)
         activity, task = self._node.records.activity, asked.record.name
         with self._screening:
-            screened = screen(ensemble, request, replies, n_rows, policy, recent)
+            screened = screen(ensemble, request, replies, n_rows, recent)
         for name, n_outside in screened.outside.items():
-            log.warning("answers outside", peer=name, task=task, rows=n_outside, of=n_rows, policy=policy)
+            log.warning("answers outside", peer=name, task=task, rows=n_outside, of=n_rows)
             activity.outside(name, n_outside)
         for name, apart in screened.drifted.items():
             log.warning("answers drifted", peer=name, task=task, apart=round(apart, 3))

@@ -91,7 +91,7 @@ def test_with_validation_rows_the_refit_is_on_rows_that_were_never_sent(
     monkeypatch.setattr("gal.privacy.refit.stacked", spied)
     with running(Network(tmp_path, in_turns(200))) as network:
         network.holder.guard.noise = FixedNoise
-        n, asked = len(network.tables["clinic"]), {"validation_fraction": 0.3, "held_out_fraction": 0.3}
+        n, asked = len(network.tables["clinic"]), {"validation_fraction": 0.3}
         same_as_in_one_process(network, LinearModel(), fitted="held-out", **asked)
     n_kept = 2 * round(0.3 * n)
     assert seen == [n_kept, n_kept]
