@@ -62,7 +62,7 @@ def test_of_noise_nothing_is_claimed_in_any_line(noise: Simulation) -> None:
         assert "as good as pooled" not in said
         assert NUMBER_OF_PERCENT.search(said) is None
         assert "may be chance" in said
-    facts = page(noise).facts
+    facts = noise.to_json()
     assert facts["verdict"] == "no gain"
     assert facts["covered"] is None
     found = facts["contributions"]["by_organization"]

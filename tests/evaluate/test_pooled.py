@@ -132,20 +132,18 @@ def shops(n: int, seed: int = 0, many: int = 120) -> tuple[pd.DataFrame, NDArray
     return table, effects[shop] + size / 2 + rng.normal(0, 0.5, n)
 
 
-@pytest.mark.parametrize("kind", ["numbers", "two classes", "three classes", "two outputs"])
+@pytest.mark.parametrize("kind", ["numbers", "two classes", "three classes"])
 @pytest.mark.parametrize("only", NAMES)
 def test_pooled_reads_a_column_with_many_categories(kind: str, only: str) -> None:
     (X, y), (fresh, truth) = shops(1500), shops(500, seed=1)
-    target = {"numbers": y, "two outputs": np.column_stack([y, -y])}.get(kind)
     cuts = np.quantile(y, [0.5] if kind == "two classes" else [1 / 3, 2 / 3])
-    classes = target is None
+    classes = kind != "numbers"
     model = pooled(classes=classes, organizations={"a": ["shop"], "b": ["size"]}, candidates=[only])
-    model.fit(X, np.digitize(y, cuts) if target is None else target)
+    model.fit(X, np.digitize(y, cuts) if classes else y)
     if classes:
         assert (model.predict(fresh) == np.digitize(truth, cuts)).mean() > (0.72 if len(cuts) == 1 else 0.55)
     else:
-        found = np.asarray(model.predict(fresh)).reshape(500, -1)[:, 0]
-        assert 1 - ((found - truth) ** 2).mean() / truth.var() > 0.55
+        assert r2_score(truth, model.predict(fresh)) > 0.55
     unknown = fresh.assign(shop=pd.Series(["a new one"]).reindex(fresh.index))  # and missing ones
     assert np.isfinite(model.predict(unknown)).all()
 
@@ -160,10 +158,7 @@ def test_pooled_is_as_good_as_a_ridge_with_a_column_for_each_of_many_categories(
     assert r2_score(truth, found.predict(fresh)) > r2_score(truth, ridge.predict(fresh)) - 0.03
 
 
-def test_pooled_several_outputs_and_unknown_candidates() -> None:
+def test_pooled_unknown_candidates() -> None:
     X, y = health()
-    both = np.column_stack([y, X["debt"]])
-    model = pooled().fit(X, both)
-    assert model.predict(X).shape == both.shape
     with pytest.raises(InvalidOptionError, match="candidates must be some of linear model"):
         pooled(candidates=["magic"]).fit(X, y)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,9 +54,8 @@ def read(found: Any, folder: Path, *rows: Any) -> ReadPage:
     return ReadPage(path.read_text(encoding="utf-8"))
 
 
-def test_a_report_has_the_facts_of_json(found: Simulation, tmp_path: Path) -> None:
+def test_a_report_has_what_was_found(found: Simulation, tmp_path: Path) -> None:
     page = read(found, tmp_path)
-    assert page.facts == json.loads(json.dumps(found.to_json()))
     for one in (found.alone, found.assisted, found.pooled, found.gain):
         for value in (one.value, one.low, one.high):
             assert number(value) in page.words
@@ -118,8 +116,7 @@ def test_names_do_no_harm_and_nothing_is_loaded(found: Simulation, tmp_path: Pat
     check_harmless(page)
     assert BAD in page.words  # it is said, and not obeyed
     assert f"not used : unused {BAD}" in page.words
-    assert page.count("script") == 1
-    assert not set("<>&") & set(page.machine)
+    assert page.count("script") == 0
 
 
 def test_what_stands_in_the_way_is_said(found: Simulation, tmp_path: Path) -> None:
@@ -152,11 +149,6 @@ def test_sentences_name_classes_and_organizations(found: Simulation) -> None:
     assert "That is as good as pooled, and no column would leave its organization." in said
     assert "What telecom and shop could learn" in said
     assert (f"A positive case is a row of yes {BAD}." in said) == (found.metric == "auc")
-
-
-def test_who_is_alone_sends_nothing() -> None:
-    alone = simulate(table("r2"), f"y {BAD}", {"bank": ["a"]}, folds=2, rounds=1, local_models=Ridge())
-    assert "Nobody else takes part" in ReadPage(page_of(facts_of_simulation(alone), "now")).words
 
 
 def test_what_cannot_be_written_is_said_first(found: Simulation, tmp_path: Path) -> None:
@@ -193,7 +185,6 @@ def test_a_version_says_what_left() -> None:
     )
     page = ReadPage(page_of(facts_of_version(facts, moved=moved, versions=versions), "now"))
     check_harmless(page)
-    assert page.facts == json.loads(json.dumps(facts))
     for words in (
         *("Yes: assistance brings the log loss 0.150 (95 % confidence: 0.100 to 0.200) below the 0.600",),
         *(
@@ -217,16 +208,6 @@ def test_a_loss_above_its_curve_is_explained() -> None:
     assert "went from 0.700 to 0.550. With whole steps it would be 0.400" in said
     for same in (VERSION | judged, VERSION | {"contributions": plain(FOUND), "train_loss": 0.55}):
         assert "whole steps" not in facts_of_version(same).more[0]
-
-
-def test_calibration_is_that_of_the_rows() -> None:
-    rng = np.random.default_rng(0)
-    p = rng.uniform(size=5000)
-    truth = (rng.uniform(size=5000) < p).astype(int)
-    groups = quality_of(truth, np.stack([1 - p, p], axis=1), ["no", "yes"]).groups
-    assert len(groups) == 10
-    assert sum(one.rows for one in groups) == 5000
-    assert sum(one.low <= one.predicted <= one.high for one in groups) >= 8
 
 
 def test_groups_of_numbers_and_of_equal_predictions() -> None:

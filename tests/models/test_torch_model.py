@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
 
@@ -63,16 +61,6 @@ def table(n: int = 60) -> tuple[Floats, Floats]:
 )
 def test_the_contract_of_a_local_model_is_kept(check: Callable[[Any], None]) -> None:
     check(TorchModel(epochs=2, batch_size=16, device="cpu"))
-
-
-def test_it_is_a_scikit_learn_regressor() -> None:
-    X, y = table()
-    given = model(schedule="linear", clip_norm=None)
-    assert repr(clone(given).get_params()) == repr(given.get_params())
-    with pytest.raises(NotFittedError):
-        given.predict(X)
-    assert given.fit(X, y) is given
-    assert given.set_params(epochs=30).fit(X, y).score(X, y) > 0.8
 
 
 # --- views of every kind
@@ -135,18 +123,6 @@ def test_images_are_learned_from_changed_copies() -> None:
     assert not np.allclose(plain, changed)
 
 
-def test_half_precision_is_close() -> None:
-    X, y = pictures(120)
-    options: dict[str, Any] = {"epochs": 10, "learning_rate": 0.3}
-    exact, half = (
-        model(SMALL["cnn"], precision=precision, **options).fit(X, y).predict(X)
-        for precision in ("float32", "bfloat16")
-    )
-    assert half.dtype == np.float32
-    assert not np.array_equal(exact, half)
-    assert np.abs(exact - half).mean() < 0.2 * y.std()
-
-
 def test_values_of_sequences_beyond_their_ends_do_not_matter() -> None:
     steps, y = stays(40)
     rng = np.random.default_rng(1)
@@ -190,19 +166,6 @@ def test_rows_without_steps_and_unknown_codes() -> None:
 def test_rows_and_residuals_that_cannot_be_learned_from(X: Any, y: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         model().fit(X, y)
-
-
-def test_rows_that_cannot_be_predicted() -> None:
-    X, y = table()
-    fitted = model().fit(X, y)
-    with pytest.raises(InvalidInputError, match=r"shape \(3,\) were learned from, got 'table' and \(2,\)"):
-        fitted.predict(X[:, :2])
-    with pytest.raises(InvalidInputError, match=r"got 'images' and \(1, 3, 1\)"):
-        fitted.predict(X[:, None, :, None])
-    with pytest.raises(InvalidInputError, match="NaN or infinite"):
-        fitted.predict(np.full((2, 3), np.nan))
-    with pytest.raises(InvalidInputError, match="no rows to predict"):
-        fitted.predict(X[:0])
 
 
 @pytest.mark.parametrize(
@@ -293,15 +256,6 @@ def test_divergence_names_the_learning_rate(optimizer: str) -> None:
 
 
 # --- weights of rows
-
-
-def test_labels_of_rows_without_weight_do_not_matter() -> None:
-    X, y = table()
-    weight = np.where(np.arange(len(y)) % 3 == 0, 0.0, 2.0)
-    garbage = np.where(weight == 0, 1e4, y)
-    one, two = (model().fit(X, labels, weight).predict(X) for labels in (y, garbage))
-    np.testing.assert_array_equal(one, two)
-    assert not np.allclose(one, model().fit(X, y).predict(X))
 
 
 # --- one trainer for all rounds

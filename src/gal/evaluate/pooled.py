@@ -19,7 +19,6 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeCV
 from sklearn.model_selection import KFold, StratifiedKFold
-from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler, TargetEncoder
 from sklearn.utils import check_random_state
@@ -149,7 +148,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         if self.chosen_ == TREES and len(target) > ENOUGH:  # more rows bear more trees than were tried
             rows = splits[0][1]
             fit, last = np.setdiff1d(fit, rows, assume_unique=True), (codes[rows], target[rows])
-        elif self.chosen_ == TREES and isinstance(chosen, Pipeline):
+        elif self.chosen_ == TREES:
             chosen[-1].set_params(early_stopping=False, max_iter=max(n_trees[best], 1))
         self.model_ = self._fitted(chosen, codes[fit], target[fit], last)
         self.traffic_ = Traffic()
@@ -159,9 +158,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         made = clone(model)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            if check is None or not getattr(
-                made[-1] if isinstance(made, Pipeline) else None, "early_stopping", 0
-            ):
+            if check is None or not getattr(made[-1], "early_stopping", False):
                 return made.fit(codes, target)
             columns, trees = made[0], made[-1]
             table, (held_out, truth) = columns.fit_transform(codes, target), check
@@ -251,14 +248,9 @@ class PooledRegressor(RegressorMixin, _Pooled):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Self:
         """Choose a model, then fit it to all rows."""
         table = self._checked(X, reset=True)
-        target = check_regression_labels(y, int(table.shape[0]))
-        self._single_output = target.ndim == 1
+        target = check_regression_labels(y, int(table.shape[0])).ravel()
         self._fit(table, target, regression_labels(target, Options(loss=self.loss, preset=self.preset)))
         return self
-
-    def _pipeline(self, model: Any, *, wide: bool, many: Any = None) -> Any:
-        made = super()._pipeline(model, wide=wide, many=many)
-        return made if self._single_output else MultiOutputRegressor(made)
 
     def _losses_of(self, model: Any, codes: Floats, labels: Labels) -> Floats:
         output = np.asarray(model.predict(codes), dtype=np.float64).reshape(len(codes), -1)
@@ -324,7 +316,7 @@ def _best(names: Sequence[str], losses: Sequence[Floats]) -> int:
 
 def _best_trees(fitted: Any) -> list[int]:
     """How many trees of boosting were best on validation rows; nothing for other models."""
-    scores = getattr(fitted[-1], "validation_score_", None) if isinstance(fitted, Pipeline) else None
+    scores = getattr(fitted[-1], "validation_score_", None)
     return [int(np.argmax(scores))] if scores is not None and len(scores) else []
 
 

@@ -392,7 +392,6 @@ def _write_report(found: DemoFacts, learned: Mapping[str, Any], home: Path, path
             *facts.more,
         ],
         sections={**facts.sections, PRIVACY: [learned["privacy"]["words"], *reveals(found)]},
-        plain=found.to_json() | {"learned": dict(learned)},
     )
     write_report(page, path)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -63,8 +63,6 @@ class ReportFacts:
     """What to look at in the table, beside the answer that depends on it."""
     sections: Mapping[str, Sequence[str | Cells]]
     """By heading: sentences and tables; a section without any is left out."""
-    plain: Mapping[str, Any] = field(default_factory=dict)
-    """The same for machines: what ``--json`` prints."""
 
 
 def levels_in_cells(measure: str, levels: Sequence[Level], log_losses: Sequence[float] = ()) -> Cells:

@@ -96,7 +96,6 @@ def facts_of_version(
             "Versions": [] if versions is None else [versions],
             "How it was computed": computed_in_cells(_computed(facts)),
         },
-        plain=facts,
     )
 
 

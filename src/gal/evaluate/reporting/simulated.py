@@ -164,7 +164,6 @@ def facts_of_simulation(found: Simulation) -> ReportFacts:
             "What was in the table": [Cells(COLUMNS_HEADER, columns)] if columns else [],
             "How it was computed": computed_in_cells(_computed(found)),
         },
-        plain=found.to_json(),
     )
 
 

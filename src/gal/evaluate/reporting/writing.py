@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -15,8 +14,6 @@ from gal.evaluate.reporting.simulated import facts_of_simulation
 from gal.evaluate.simulation import Simulation
 from gal.evaluate.wording import number
 
-LARGEST = 2_000_000
-"""Bytes: what a report may have at most."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What a browser may load for this page: nothing; and it runs nothing."""
 PIECES = re.compile(r"[^_./-]{1,20}[_./-]?|[_./-]")
@@ -70,13 +67,9 @@ def check_report(path: Path) -> None:
 
 
 def write_report(facts: ReportFacts, path: Path) -> Path:
-    """Write the page; JSON for machines is left out of it where it would be too large."""
-    written = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    text = page_of(facts, written)
-    if len(text.encode()) > LARGEST:
-        text = page_of(facts, written, for_machines=False)
+    """Write the page."""
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(page_of(facts, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"), encoding="utf-8")
     except OSError as error:
         raise InvalidOptionError(
             f"the report cannot be written to {str(path)!r}: {error.strerror}; name another file"
@@ -84,8 +77,8 @@ def write_report(facts: ReportFacts, path: Path) -> Path:
     return path
 
 
-def page_of(facts: ReportFacts, written: str, *, for_machines: bool = True) -> str:
-    """The whole file; ``written`` says when, ``for_machines`` adds what ``--json`` prints."""
+def page_of(facts: ReportFacts, written: str) -> str:
+    """The whole file; ``written`` says when."""
     sections = "".join(
         f"<section><h2>{escape(title)}</h2>"
         + "".join(_cells(one) if isinstance(one, Cells) else f"<p>{escape(one)}</p>" for one in parts)
@@ -103,7 +96,7 @@ def page_of(facts: ReportFacts, written: str, *, for_machines: bool = True) -> s
         f"<header><h1>{escape(facts.question)}</h1></header>"
         f'<p class="answer {facts.verdict}">{escape(facts.answer)}</p>{_remarks(facts)}{more}\n{sections}'
         f"<footer><p>{escape(f'Written by gal-learn, {written}. {kept}')}</p></footer>\n"
-        f"</main>{_for_machines(facts.plain) if for_machines else ''}</body></html>\n"
+        "</main></body></html>\n"
     )
 
 
@@ -117,14 +110,6 @@ def _remarks(facts: ReportFacts) -> str:
         for one in facts.remarks
     )
     return f'<div class="remarks"><h2>Look at the table first</h2><ul>{items}</ul></div>'
-
-
-def _for_machines(plain: Mapping[str, object]) -> str:
-    """The facts that ``--json`` prints; data that no browser runs, and that cannot end its element."""
-    text = json.dumps(plain, default=str, allow_nan=True)
-    for sign in "<>&":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return f'<script type="application/json" id="facts">{text}</script>'
 
 
 def _cells(cells: Cells) -> str:
