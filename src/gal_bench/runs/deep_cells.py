@@ -139,7 +139,7 @@ def _assembled(cell: Cell, views: ViewSet) -> tuple[Ensemble, list[NDArray[Any]]
         labels,
         list(members),
         options,
-        label_holder=next(iter(members)),
+        label_holder=next(iter(train)),
         label_holder_loss=None,
         moving=[name for name, one in members.items() if one.moves],
         tables=all(one.is_table for one in members.values()),
