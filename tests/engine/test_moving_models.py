@@ -354,7 +354,7 @@ def test_cross_validation_is_quietly_off_and_refused_when_asked_for() -> None:
 def test_a_local_loss_needs_an_option_of_the_model() -> None:
     X, _ = data()
     assert Organization("a", X, Drifting(), local_loss="l2").moves
-    with pytest.raises(UnsupportedLocalLossError, match=r"'a': Drifting has no option local_loss"):
+    with pytest.raises(UnsupportedLocalLossError, match=r"'a': Drifting cannot minimise"):
         Organization("a", X, Drifting(), local_loss="l1")
 
 
