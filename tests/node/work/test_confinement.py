@@ -11,9 +11,9 @@ import pytest
 
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.holder.learning.gathering import Patience
-from gal.node.work import confinement
-from gal.node.work.confinement import readable_places, within_reach
-from gal.node.work.sandbox import landlock_version
+from gal.node.store.files import within_reach
+from gal.node.work import sandbox
+from gal.node.work.sandbox import landlock_version, readable_places
 from gal.node.work.worker import Worker, WorkFailedError
 from patience import patient
 from small_network import Network, numbers, running
@@ -115,8 +115,8 @@ def test_a_file_outside_is_lent_as_a_copy(tmp_path: Path) -> None:
 
 
 def test_without_landlock_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confinement, "landlock_version", lambda: 0)
-    assert "no Landlock" in confinement.confine(configuration(tmp_path, 'source = "rows.csv"'))
+    monkeypatch.setattr(sandbox, "landlock_version", lambda: 0)
+    assert "no Landlock" in sandbox.confine(configuration(tmp_path, 'source = "rows.csv"'))
 
 
 def test_data_that_were_replaced_are_read_by_a_new_process(tmp_path: Path) -> None:

@@ -23,10 +23,10 @@ from gal.alignment import read_secret
 from gal.errors import GALError, LinkLostError
 from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration
 from gal.node.runtime.control import running_node
+from gal.node.store.files import temporary_folder
 from gal.node.web.health import disk_room, free_disk
 from gal.node.web.server import listening_socket
 from gal.node.work.answer_noise import answer_noise, check_noise_installed, noise_facts
-from gal.node.work.confinement import temporary_folder
 from gal.node.work.sandbox import landlock_version
 from gal.node.work.worker import ENDED, Worker, WorkFailedError
 from gal.protocol.names import parse_address

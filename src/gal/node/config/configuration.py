@@ -7,17 +7,16 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from gal.core.residual_losses import local_loss as find_local_loss
 from gal.errors import ConfigurationError
 from gal.models.registry import MODELS
 from gal.node.config.data_source import DataSource, FilePath, Filled, Section
-from gal.node.config.key_errors import errors_by_key
 from gal.node.config.policy import Policy
 from gal.protocol.names import check_name, check_proxy, parse_address
 
@@ -268,6 +267,62 @@ def _syntax_error(said: str, text: str) -> str:
         f"{FILE}, line {line}{column}: not valid TOML: {what or said}. Text stands in quotes, lists in "
         "brackets"
     )
+
+
+def errors_by_key(file: str, error: ValidationError, model: type[BaseModel]) -> str:
+    """All errors of a validation, one in each line: file, key, what is wrong."""
+    return "\n".join(f"{file}: {_dotted(one['loc'])}: {_said(one, model)}" for one in error.errors())
+
+
+def _dotted(place: Sequence[str | int]) -> str:
+    """Such as policy.accept[0]."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
+
+
+def _said(error: Any, model: type[BaseModel]) -> str:
+    if error["type"] == "extra_forbidden":
+        return _unknown_key(error["loc"], model)
+    if error["type"] == "missing":
+        return "this key is missing"
+    said = str(error["msg"])
+    if error["type"] == "value_error":
+        return said.removeprefix("Value error, ")
+    if error["type"].startswith("model_type"):
+        return f"should be a table such as [{_dotted(error['loc'])}], got {error['input']!r:.60}"
+    return f"{said.removeprefix('Input ')}, got {error['input']!r:.60}"
+
+
+def _unknown_key(place: Sequence[str | int], model: type[BaseModel]) -> str:
+    """That there is no such key, and which one may have been meant."""
+    key, known = str(place[-1]), _keys_at(model, place[:-1])
+    close = difflib.get_close_matches(key.lower(), known, n=1)
+    if close:
+        return f"there is no such key; did you mean {close[0]}?"
+    elsewhere = [
+        section
+        for section in ["", *model.model_fields]
+        if key in _keys_at(model, [section] if section else [])
+    ]
+    if elsewhere:
+        under = f"under [{elsewhere[0]}]" if elsewhere[0] else "at the top, before the first section"
+        return f"there is no such key here; it belongs {under}"
+    return f"there is no such key; there are {', '.join(known)}"
+
+
+def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
+    """The keys that the table at this place may have."""
+    for part in place:
+        field = model.model_fields.get(str(part))
+        annotation: Any = None if field is None else field.annotation
+        inner = [one for one in (annotation, *get_args(annotation)) if _is_model(one)]
+        if not inner:
+            return []
+        model = inner[0]
+    return list(model.model_fields)
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def new_configuration_text(name: str, **given: str | None) -> str:

@@ -43,9 +43,9 @@ from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.shared_rows import Asking, Question, shared_positions
 from gal.node.holder.sums import SummedPredictions
 from gal.node.journal.failures import describe_failure
+from gal.node.store.files import within_reach
 from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import LearningOutcome
-from gal.node.work.confinement import within_reach
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
 from gal.secure_aggregation.in_process import accept_sum, added_up

@@ -25,8 +25,8 @@ from gal.node.journal.logs import Log, open_log
 from gal.node.journal.quotas import Quotas
 from gal.node.journal.records import Records
 from gal.node.store.audit import AuditLog
+from gal.node.store.files import empty_temporary_folder
 from gal.node.store.state import State
-from gal.node.work.confinement import empty_temporary_folder
 from gal.node.work.erasing import drop_leftovers
 from gal.node.work.worker import Worker
 from gal.transport import CardFolder, Identity, Listener, Stream, dial, load_identity

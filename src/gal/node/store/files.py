@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -95,3 +97,42 @@ def folder_bytes(folder: Path) -> int:
         with suppress(OSError):  # it may be gone meanwhile
             found += path.lstat().st_size if not path.is_dir() else 0
     return found
+
+
+# Files for the process that computes
+
+CACHES = ("CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR")
+"""Variables that say where libraries keep what they compile: by default beside the home folder, where nothing
+may be written.
+"""
+
+
+def temporary_folder(home: Path) -> Path:
+    """Where a node puts files for the process that computes, for as long as it takes."""
+    place = home / "tmp"
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place
+
+
+def empty_temporary_folder(home: Path) -> int:
+    """Delete what a process that was killed left there, such as rows to be predicted; how many entries. What
+    libraries have compiled stays.
+    """
+    kept = {one.lower() for one in CACHES}
+    gone = [path for path in temporary_folder(home).iterdir() if path.name not in kept]
+    for path in gone:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return len(gone)
+
+
+@contextmanager
+def within_reach(path: Path, home: Path) -> Iterator[Path]:
+    """A file as the process that computes can read it: itself, or a copy in the home folder meanwhile."""
+    if path.resolve().is_relative_to(home.resolve()):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="rows-", dir=temporary_folder(home)) as folder:
+        yield Path(shutil.copyfile(path, Path(folder) / path.name))

@@ -30,8 +30,8 @@ from gal.node.holder.label_holder import LabelHolder
 from gal.node.holder.predicting import NodePrediction
 from gal.node.holder.prediction_files import prediction_facts, prediction_rows
 from gal.node.source.data import kind_of_ids, refuse_forgotten
+from gal.node.store.files import temporary_folder
 from gal.node.web.app import said_error, whole_body
-from gal.node.work.confinement import temporary_folder
 
 LANES = 2
 """Exchanges at a time, so that one that waits for a slow organization does not hold the others up."""

@@ -15,10 +15,9 @@ import numpy as np
 
 from gal.errors import InvalidInputError, TaskError
 from gal.node.store.audit import AuditLog
-from gal.node.store.files import remove_drafts, write_whole
+from gal.node.store.files import empty_temporary_folder, remove_drafts, write_whole
 from gal.node.store.row_index import LEARNED, RowIndex, forgotten_rows
 from gal.node.store.state import State, TaskRecord
-from gal.node.work.confinement import empty_temporary_folder
 
 NOISY_LABELS = "noisy-labels.arrow"
 """A label holder's noisy labels by key of the row: they stay for later versions."""

@@ -1,23 +1,29 @@
-"""Shut a process in: it reads and writes only the paths that it needs (Linux Landlock).
+"""The process that computes reads and writes only the paths that it needs (Linux Landlock): Python, its
+organization's home and data.
 
-A local model is code of the organization's own choice. In a sandbox neither it nor a fault of the node reads
-or changes what lies beside the node's folder. It needs no privileges, cannot be undone, and is inherited by
-every process that is started later. The network is not restricted.
+A local model is code of the organization's own choice, and what it is fitted to comes from others. In a
+sandbox neither it nor a fault of the node reads or changes what lies beside the node's folder. It needs no
+privileges, cannot be undone, and is inherited by every process that is started later. The network is not
+restricted.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import stat
 import sys
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from gal.errors import NodeError
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.store.files import CACHES
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION, _PATH_BENEATH, _SET_NO_NEW_PRIVS = 1, 1, 38
@@ -52,6 +58,73 @@ class _Ruleset(ctypes.Structure):
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
     _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+def confine(configuration: NodeConfiguration, also_writable: Sequence[Path] = ()) -> str:
+    """Shut this process in for good; why it could not be, or an empty text where it is.
+
+    A module with the local model is imported first: it may lie in a folder that holds more than the process
+    may read.
+    """
+    use, own_module = configuration.model.use, list[Path]()
+    if ":" in use:
+        module = use.partition(":")[0]
+        with suppress(Exception):  # what is wrong with it, the first fit says
+            importlib.import_module(module)
+        package = sys.modules.get(module.partition(".")[0])
+        places = list(getattr(package, "__path__", [])) or [getattr(package, "__file__", None)]
+        own_module = [Path(place) for place in places if place is not None]
+    if landlock_version() == 0:
+        return "this kernel has no Landlock (Linux 5.13 or newer has it, where it is switched on)"
+    if threading.active_count() > 1:
+        return f"{use} starts threads when it is imported, and these would be outside of the sandbox"
+    for variable in CACHES:
+        os.environ.setdefault(variable, str(configuration.home / "tmp" / variable.lower()))
+    readable = [path for path in (*readable_places(configuration), *own_module) if path.exists()]
+    shut_in([configuration.home, *also_writable], readable)
+    return ""
+
+
+def readable_places(configuration: NodeConfiguration) -> list[Path]:
+    """Where data, secret and other files lie that node.toml names, whether or not they are there."""
+    data, home, found = configuration.data, configuration.home, list(configuration.model.readable)
+    if data is None:
+        return found
+    if data.path is not None:
+        found.append(_folder_or_file(data.path.resolve(), home))
+    found += [path for path in (data.secret_file, data.password_file) if path is not None]
+    if data.is_database:  # where PostgreSQL's own library looks for passwords and certificates
+        variables = ("PGPASSFILE", "PGSERVICEFILE", "PGSSLROOTCERT", "PGSSLKEY", "PGSSLCERT")
+        usual = [Path.home() / name for name in (".pgpass", ".pg_service.conf", ".postgresql")]
+        chosen = [Path(os.environ[name]) for name in variables if os.environ.get(name)]
+        found += [path for path in (*usual, *chosen) if path.exists()]
+    return list(dict.fromkeys(found))
+
+
+def replaced_files(places: Sequence[Path]) -> Callable[[], bool]:
+    """Whether one of the places is a file that has another one in its stead since this was called.
+
+    What a shut-in process may read it knows by the file itself, not by its name: a new export under the same
+    name is out of reach.
+    """
+    before = [_file_id(path) for path in places]
+    return lambda: [_file_id(path) for path in places] != before
+
+
+def _file_id(path: Path) -> tuple[int, int] | None:
+    """What a file is known by besides its name; None for a folder, or where there is nothing."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return None if stat.S_ISDIR(facts.st_mode) else (facts.st_dev, facts.st_ino)
+
+
+def _folder_or_file(path: Path, home: Path) -> Path:
+    """The folder of a file, which a new export may replace; the file, where the folder holds too much."""
+    folder = path if path.is_dir() else path.parent
+    above = (home.resolve(), Path.home(), Path(tempfile.gettempdir()).resolve())
+    return path if any(one.is_relative_to(folder) for one in above) else folder
 
 
 def landlock_version() -> int:

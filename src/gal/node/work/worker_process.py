@@ -21,8 +21,8 @@ from typing import Any
 from gal.errors import GALError, LocalModelError
 from gal.node.config.configuration import read_configuration
 from gal.node.journal.failures import describe_failure
-from gal.node.work.confinement import confine, readable_places, replaced_files
 from gal.node.work.local_work import LocalWork
+from gal.node.work.sandbox import confine, readable_places, replaced_files
 from gal.node.work.worker import Result, receive_piece, send_piece
 
 ONE_AT_A_TIME = frozenset({"fit", "begin", "revisit"})
