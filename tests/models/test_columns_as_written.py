@@ -371,6 +371,7 @@ def test_control_characters_are_shown_as_what_they_are() -> None:
     (one,) = column_readings(pd.DataFrame({"a\x07": ["x\x1b[31m", "y\n"] * 20}))
     assert one.examples == ("x\\x1b[31m", "y\\n")
     assert shown(one.name) == "a\\x07"
+    assert shown("32\u202f695,63 €") == "32 695,63 €"
 
 
 FORMS: dict[str, tuple[Callable[[float], str], NumberForm]] = {

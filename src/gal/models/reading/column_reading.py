@@ -12,7 +12,7 @@ from gal.errors import InvalidColumnsError, InvalidInputError, did_you_mean
 from gal.models.reading.converting import names_of_parts, parts_of, reading_of
 from gal.models.reading.deciding import ALONE, ALONE_BY_NAME, ENOUGH, ID_NAME
 from gal.models.reading.texts import MEASURES, Texts, texts_of
-from gal.models.reading.written_numbers import stands_for_nothing
+from gal.models.reading.written_numbers import SPACES, stands_for_nothing
 from gal.models.tabular.column_values import as_numbers, is_number
 from gal.models.tabular.readings import DECLARED, LEFT_OUT, HowRead, Kind
 
@@ -173,7 +173,8 @@ def shown(text: str, most: int = EXAMPLE_LENGTH) -> str:
     >>> shown("a\\x1b[31mb")
     'a\\\\x1b[31mb'
     """
-    plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    spaced = text.translate(SPACES)
+    plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in spaced)
     return plain if len(plain) <= most else f"{plain[: most - 1]}…"
 
 
