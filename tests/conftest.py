@@ -27,7 +27,7 @@ from gal.extras import EXTRAS, extra_of, is_installed
 from patience import PATIENCE, patient
 
 if TYPE_CHECKING:
-    from live_nodes import House
+    from loopback import House
 
 ALLOWED_SKIPS = (
     "no GPU",
@@ -84,7 +84,7 @@ def processes_are_forked() -> Iterator[None]:
 @pytest.fixture
 def bank(tmp_path: Path) -> House:
     """A label holder with keys of its own; no node runs."""
-    from live_nodes import house  # here: it needs the extra node, without which tests skip one by one
+    from loopback import house  # here: it needs the extra node, without which tests skip one by one
 
     return house(tmp_path, "bank")
 
@@ -92,7 +92,7 @@ def bank(tmp_path: Path) -> House:
 @pytest.fixture
 def hospital(tmp_path: Path, bank: House) -> House:
     """An organization whose card the bank has."""
-    from live_nodes import house
+    from loopback import house
 
     hospital = house(tmp_path, "hospital")
     bank.knows(hospital)

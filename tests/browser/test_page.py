@@ -16,9 +16,9 @@ import pytest
 
 import gal.node.web
 from gal.errors import TaskError
-from patience import LONGEST
+from patience import LONGEST, until
 from ports import free_port
-from real_nodes import HOLDER, Network, until
+from real_nodes import HOLDER, Network
 
 if not os.environ.get("GAL_BROWSER"):
     pytest.skip("browsers are started by make test-browser only", allow_module_level=True)

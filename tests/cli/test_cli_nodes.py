@@ -27,9 +27,8 @@ from gal.cli.app import main
 from gal.core.state import plain
 from gal.models import LinearModel
 from gal.node.store.state import State
-from patience import LONGEST, patient
+from patience import LONGEST, patient, until
 from ports import free_port
-from real_nodes import until
 from report_pages import ReadPage, check_harmless
 
 PROGRAM = [sys.executable, "-c", "from gal.cli.app import main; main()"]

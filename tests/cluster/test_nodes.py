@@ -19,8 +19,8 @@ from gal import Organization
 from gal.extras import require
 from gal.models import LinearModel
 from gal.models.cluster import ClusterModel
-from patience import LONGEST
-from real_nodes import HOLDER, Network, text_of, until
+from patience import LONGEST, until
+from real_nodes import HOLDER, Network, text_of
 
 require("dask", "these tests")
 

@@ -15,8 +15,8 @@ pytest.importorskip("grpc")
 
 from gal.errors import NodeError
 from gal.node.admin.membership import forget
-from patience import patient
-from real_nodes import HOLDER, TASK, Network, Running, until
+from patience import patient, until
+from real_nodes import HOLDER, TASK, Network, Running
 
 ONE_FIT = {"cross_validation": 0, "validation_fraction": 0.0, "patience": None}
 """Options with which a round is one fit at each organization."""

@@ -34,8 +34,7 @@ from hostile import (
     opened,
     raw,
 )
-from live_nodes import eventually
-from patience import LONGEST, patient
+from patience import LONGEST, patient, until
 
 POLICY = (
     "[policy]\ninteractions = true\nmax_rounds = 3\nmin_rows = 20\nmax_rows = 50_000\n"
@@ -209,10 +208,10 @@ def test_predictions_have_a_budget(net: Network, link: Peer, task: Asker) -> Non
 
 def test_another_label_holders_task_is_not_touched(net: Network, link: Peer) -> None:
     """The clinic's task, its id and its terms known to mallory: as if it were mallory's own."""
-    net.invite("of-the-clinic", net.lab)
-    net.learn("of-the-clinic")
+    net.offer("of-the-clinic", net.lab)
+    net.learned("of-the-clinic")
     terms = TaskTerms.model_validate(net.nodes["lab"].state.find_task("of-the-clinic").terms)
-    stolen = Asker(terms, net.data["clinic"]["id"].to_numpy())
+    stolen = Asker(terms, net.tables["clinic"]["id"].to_numpy())
     messages = (stolen.begin(version=2), stolen.fit(), stolen.predict(), stolen.revisit(), stolen.end(kept=0))
     assert [link.refused(message) for message in messages] == ["not-joined"] * 5
     assert net.nodes["lab"].state.version(terms.task, 1) is not None
@@ -220,7 +219,7 @@ def test_another_label_holders_task_is_not_touched(net: Network, link: Peer) -> 
 
 def test_an_invitation_with_the_id_of_anothers_task_is_not_joined(net: Network, tmp_path: Path) -> None:
     """Otherwise mallory could change what the lab agreed to with the clinic, and the clinic's own tasks."""
-    terms = net.invite("precious", net.lab)
+    terms = net.offer("precious", net.lab)
     forged = terms.model_copy(
         update={
             "fingerprint": net.mallory.identity.fingerprint,
@@ -355,12 +354,12 @@ def test_an_endless_flood_of_requests_is_not_kept(net: Network, task: Asker) -> 
     records = replace(lab.records, audit=written)  # type: ignore[arg-type]
     link = Link("mallory", service, records, lambda peer: flood)  # type: ignore[arg-type, return-value]
     try:
-        eventually(lambda: flood.taken >= 10, "ten requests of a megabyte wait")
+        until(lambda: flood.taken >= 10, "ten requests of a megabyte wait")
         time.sleep(0.3)  # time in which an unbounded queue takes thousands
         assert flood.taken <= 11
         for _ in range(5):
             answered.release()
-        eventually(lambda: flood.taken >= 15, "it reads on when it has answered")
+        until(lambda: flood.taken >= 15, "it reads on when it has answered")
         time.sleep(0.3)
         assert flood.taken <= 16
     finally:

@@ -14,7 +14,6 @@ import pytest
 
 from gal.alignment import RowIds, row_digest
 from gal.errors import AlignmentError, NodeError
-from gal.node.admin import membership as registering
 from gal.node.admin.init import rotate_key
 from gal.node.agreement.invitations import TaskTerms
 from gal.node.config.configuration import read_configuration
@@ -33,8 +32,7 @@ from hostile import (
     joined,
     network,
 )
-from live_nodes import eventually
-from patience import patient
+from patience import patient, until
 
 SOON = Patience(join=patient(20.0), deadline=patient(30.0))
 
@@ -49,7 +47,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 
 def test_only_tasks_that_it_was_invited_to_can_be_joined(net: Network) -> None:
-    theirs, own = net.invite("theirs", net.lab), net.invite("for-mallory", net.mallory)
+    theirs, own = net.offer("theirs", net.lab), net.offer("for-mallory", net.mallory)
     other = own.model_copy(update={"rounds": 50})
     unknown = own.model_copy(update={"task": "e" * 32})
     assistants = net.nodes["clinic"].assistants
@@ -64,12 +62,12 @@ def test_only_tasks_that_it_was_invited_to_can_be_joined(net: Network) -> None:
         assert "mallory" not in assistants.present(theirs.task)
         assert "mallory" not in assistants.present(own.task)
         peer.send(joined(own))
-        eventually(lambda: "mallory" in assistants.present(own.task), "mallory joins its own")
+        until(lambda: "mallory" in assistants.present(own.task), "mallory joins its own")
     assert net.refusals("clinic", since) == ["not-invited", "not-invited", "other-terms"]
 
 
 def test_it_cannot_make_another_leave(net: Network) -> None:
-    terms = net.invite("stay", net.lab)
+    terms = net.offer("stay", net.lab)
     with dialed(net.mallory, net.clinic) as peer:
         peer.send(Message("leave", terms.task, request="x"))
         assert peer.wait_for(lambda one: one.request == "x", "refusal").fields["code"] == "not-invited"
@@ -77,7 +75,7 @@ def test_it_cannot_make_another_leave(net: Network) -> None:
 
 
 def test_who_left_cannot_come_back_by_itself(net: Network) -> None:
-    terms = net.invite("gone", net.mallory)
+    terms = net.offer("gone", net.mallory)
     with dialed(net.mallory, net.clinic) as peer:
         peer.send(Message("leave", terms.task))
         peer.send(joined(terms))
@@ -86,8 +84,8 @@ def test_who_left_cannot_come_back_by_itself(net: Network) -> None:
 
 def test_an_organization_asks_nothing(net: Network) -> None:
     """As if it were a label holder: the clinic's own organization would fit and predict for it."""
-    terms = net.invite("asked", net.mallory)
-    task = Asker(terms, net.data["clinic"]["id"].to_numpy())
+    terms = net.offer("asked", net.mallory)
+    task = Asker(terms, net.tables["clinic"]["id"].to_numpy())
     hello = Message("hello", fields={"versions": [1], "software": "x", "nonce": "ab" * 32}, request="hello")
     since = net.mark("clinic")
     with dialed(net.mallory, net.clinic) as peer:
@@ -178,10 +176,10 @@ def test_a_bad_answer_counts_for_nothing(
 ) -> None:
     """Who sends it is left out of the round by name, and the others learn as if it were not there."""
     name = f"bad-{request.node.callspec.indices['twist']}"
-    terms = net.invite(name, net.lab, net.mallory)
+    terms = net.offer(name, net.lab, net.mallory)
     with assisting(net, terms, twist):
-        ensemble = net.learn(name, patience=SOON)
-    alone = net.in_process("clinic", "lab")
+        ensemble = net.learned(name, patience=SOON)
+    alone = net.expected("clinic", "lab")
     for mine, theirs in zip(ensemble.rounds, alone.rounds, strict=True):
         assert mine.rate == theirs.rate
         assert mine.weights["lab"] == theirs.weights["lab"]
@@ -189,10 +187,10 @@ def test_a_bad_answer_counts_for_nothing(
 
 
 def test_words_of_a_refusal_are_no_commands_for_a_terminal(net: Network) -> None:
-    terms = net.invite("words", net.lab, net.mallory)
+    terms = net.offer("words", net.lab, net.mallory)
     loud = replace(NO, fields={"code": "no", "message": "\x1b[2J\r\nall is well\u202e"})
     with assisting(net, terms, instead("fitted", loud)):
-        ensemble = net.learn("words", patience=SOON)
+        ensemble = net.learned("words", patience=SOON)
     said = ensemble.rounds[0].left_out["mallory"]
     assert "all is well" in said
     assert said.isprintable()
@@ -205,13 +203,13 @@ def test_only_the_first_answer_counts(net: Network) -> None:
         other = replace(answer, arrays={"fitted": answer.arrays["fitted"] * np.float32(-100)})
         return [answer, other, other]
 
-    honest_terms = net.invite("once", net.lab, net.mallory, **USED)
+    honest_terms = net.offer("once", net.lab, net.mallory, **USED)
     with assisting(net, honest_terms):
-        honest = net.learn("once", patience=SOON)
-    terms = net.invite("twice", net.lab, net.mallory, **USED)
+        honest = net.learned("once", patience=SOON)
+    terms = net.offer("twice", net.lab, net.mallory, **USED)
     since = net.mark("clinic")
     with assisting(net, terms, twice) as peer:
-        ensemble = net.learn("twice", patience=SOON)
+        ensemble = net.learned("twice", patience=SOON)
         peer.send(Message("leave", "e" * 32, request="sync"))
         peer.wait_for(lambda one: one.request == "sync", "everything before it is read")
     assert [one.rate for one in ensemble.rounds] == [one.rate for one in honest.rounds]
@@ -245,10 +243,10 @@ def test_answers_to_what_was_not_asked_do_not_count(
         return [replace(answer, **{**changes, "fields": fields})]
 
     name = f"unasked-{request.node.callspec.indices['changes']}"
-    terms = net.invite(name, net.lab, net.mallory, **USED)
+    terms = net.offer(name, net.lab, net.mallory, **USED)
     since = net.mark("clinic")
     with assisting(net, terms, twist):
-        ensemble = net.learn(name, patience=Patience(join=patient(20.0), deadline=patient(1.5)))
+        ensemble = net.learned(name, patience=Patience(join=patient(20.0), deadline=patient(1.5)))
     assert "did not answer" in ensemble.rounds[0].left_out["mallory"]
     assert "not-asked" in net.refusals("clinic", since)
     assert "mallory" not in ensemble.rounds[1].left_out
@@ -258,7 +256,7 @@ def test_it_cannot_answer_for_another(net: Network) -> None:
     """Mallory is asked the same as the lab, so it knows the digest; an
     answer still is its own or nobody's.
     """
-    theirs = net.invite("not-yours", net.lab)
+    theirs = net.offer("not-yours", net.lab)
     stop = threading.Event()
     with dialed(net.mallory, net.clinic) as peer:
 
@@ -272,11 +270,11 @@ def test_it_cannot_answer_for_another(net: Network) -> None:
         thread = threading.Thread(target=shout)
         thread.start()
         try:
-            ensemble = net.learn("not-yours")
+            ensemble = net.learned("not-yours")
         finally:
             stop.set()
             thread.join()
-    assert ensemble == net.in_process("clinic", "lab")
+    assert ensemble == net.expected("clinic", "lab")
 
 
 @pytest.mark.parametrize(
@@ -296,18 +294,18 @@ def test_lies_about_rows_stop_learning_before_it_begins(
 ) -> None:
     """Silent misalignment must be impossible: people have to sort it out, and are told with whom."""
     name = f"rows-{request.node.callspec.indices['twist']}"
-    terms = net.invite(name, net.lab, net.mallory, **USED)
+    terms = net.offer(name, net.lab, net.mallory, **USED)
     with assisting(net, terms, twist), pytest.raises(NodeError, match="mallory"):
-        net.learn(name, patience=SOON)
+        net.learned(name, patience=SOON)
 
 
 def test_lies_about_the_order_of_rows_are_alignment_errors(net: Network) -> None:
-    terms = net.invite("order", net.lab, net.mallory, **USED)
+    terms = net.offer("order", net.lab, net.mallory, **USED)
     with (
         assisting(net, terms, only("begun", rows="sha256:" + "1" * 64)),
         pytest.raises(AlignmentError, match="mallory means other rows"),
     ):
-        net.learn("order", patience=SOON)
+        net.learned("order", patience=SOON)
 
 
 HUGE = 1 << 22
@@ -356,9 +354,9 @@ def test_bad_last_words_of_a_moving_model_count_for_nothing(
     net: Network, twist: Twist, counts: bool, request: pytest.FixtureRequest
 ) -> None:
     name = f"moving-{request.node.callspec.indices['twist']}"
-    terms = net.invite(name, net.lab, net.mallory, **USED)
+    terms = net.offer(name, net.lab, net.mallory, **USED)
     with assisting(net, terms, twist, moving=True) as peer:
-        ensemble = net.learn(name, patience=SOON)
+        ensemble = net.learned(name, patience=SOON)
         assert any(one.kind == "revisit" for one in peer.inbox)
     used = any("mallory" in one for one in ensemble.coefficients)
     assert used is counts
@@ -367,19 +365,18 @@ def test_bad_last_words_of_a_moving_model_count_for_nothing(
 def blind_task(net: Network, name: str) -> TaskTerms:
     """A task of the clinic and mallory that aligns rows by private set intersection."""
     pytest.importorskip("private_set_intersection", reason="needs the extra psi")
-    path, options = net.root / f"{name}.invitation", {"rounds": 1, **USED}
-    return registering.invite(net.clinic.home, name, ["mallory"], path, options=options, alignment="psi")
+    return net.offer(name, net.mallory, rounds=1, alignment="psi", **USED)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"\0" * 33, b"\3" * 33 * 60], ids=len)
 def test_garbage_in_a_private_set_intersection_is_named(net: Network, content: bytes) -> None:
     terms = blind_task(net, f"blind-{len(content)}")
     with assisting(net, terms, blind=lambda request: content), pytest.raises(NodeError, match="mallory"):
-        net.learn(terms.name, patience=SOON)
+        net.learned(terms.name, patience=SOON)
 
 
 def test_garbage_in_a_private_set_intersection_does_not_stop_predictions(net: Network) -> None:
-    terms, ids = blind_task(net, "blind"), net.data["mallory"]["id"].to_numpy()
+    terms, ids = blind_task(net, "blind"), net.tables["mallory"]["id"].to_numpy()
     holders: dict[str, Any] = {}
 
     def honestly(request: Message) -> bytes:
@@ -399,7 +396,7 @@ def test_garbage_in_a_private_set_intersection_does_not_stop_predictions(net: Ne
 
     own = net.clinic.home / "rows.csv"
     with assisting(net, terms, rows, blind=honestly):
-        net.learn("blind", patience=SOON)
+        net.learned("blind", patience=SOON)
         assert net.holder.predict_file("blind", own, join=patient(20.0))["degraded"] == 0
     with assisting(net, terms, rows, blind=lambda request: b"garbage"):
         facts = net.holder.predict_file("blind", own, join=patient(20.0))
@@ -419,15 +416,15 @@ def test_a_prediction_that_is_no_number_degrades_its_row(net: Network, learned: 
 @pytest.fixture(scope="module")
 def learned(net: Network) -> Any:
     """A task that was learned with mallory's help."""
-    terms = net.invite("learned", net.lab, net.mallory, **USED)
+    terms = net.offer("learned", net.lab, net.mallory, **USED)
     with assisting(net, terms):
-        net.learn("learned", patience=SOON)
+        net.learned("learned", patience=SOON)
     return terms
 
 
 def predicted(net: Network, terms: Any) -> dict[str, Any]:
     present = net.nodes["clinic"].assistants.present
-    eventually(lambda: {"lab", "mallory"} <= set(present(terms.task)), "both are there")
+    until(lambda: {"lab", "mallory"} <= set(present(terms.task)), "both are there")
     return net.holder.predict_file("learned", net.clinic.home / "rows.csv", seconds=patient(5.0))
 
 
@@ -436,7 +433,7 @@ def test_who_does_not_read_keeps_nobody_waiting(net: Network) -> None:
     """It says again and again that it joined, so as to be asked again and again,
     and never reads what it is asked.
     """
-    terms = net.invite("deaf", net.lab, net.mallory, **USED)
+    terms = net.offer("deaf", net.lab, net.mallory, **USED)
     asked, ears = threading.Event(), threading.Event()
 
     def deaf(request: Message, answer: Message) -> list[Message]:
@@ -459,7 +456,7 @@ def test_who_does_not_read_keeps_nobody_waiting(net: Network) -> None:
         thread = threading.Thread(target=shout, args=(peer,))
         thread.start()
         try:
-            ensemble = net.learn(
+            ensemble = net.learned(
                 "deaf", patience=Patience(join=patient(20.0), deadline=patient(4.0)), on_event=hear_the_end
             )
         finally:
@@ -474,30 +471,30 @@ def test_who_does_not_read_keeps_nobody_waiting(net: Network) -> None:
 
 
 def test_a_revoked_card_ends_the_link_and_a_new_one_lets_it_back_in(net: Network) -> None:
-    net.invite("revoked", net.lab)
-    first = net.learn("revoked")
+    net.offer("revoked", net.lab)
+    first = net.learned("revoked")
     assistants = net.nodes["clinic"].assistants
     net.clinic.cards.remove("lab")
     with pytest.raises(NodeError, match="lab"):
-        net.learn("revoked", patience=Patience(join=patient(1.0), deadline=patient(3.0)))
-    eventually(lambda: "lab" not in assistants.connected(), "the lab's stream ends")
+        net.learned("revoked", patience=Patience(join=patient(1.0), deadline=patient(3.0)))
+    until(lambda: "lab" not in assistants.connected(), "the lab's stream ends")
     assert any("removed or replaced" in one.note for one in net.audited("clinic") if one.kind == "refused")
     net.clinic.cards.add(net.lab.card)
-    eventually(lambda: "lab" in assistants.connected(), "the lab comes back")
-    again = net.learn("revoked", anew=True)
+    until(lambda: "lab" in assistants.connected(), "the lab comes back")
+    again = net.learned("revoked", anew=True)
     assert again == first
 
 
 def test_a_new_key_goes_on_with_a_task(net: Network) -> None:
     """The task, its versions and its invitation stay."""
-    net.invite("rotated", net.lab)
-    first = net.learn("rotated")
+    net.offer("rotated", net.lab)
+    first = net.learned("rotated")
     old = net.lab.identity.fingerprint
     path, new = rotate_key(net.lab.home, read_configuration(net.lab.home))
     net.clinic.cards.add(read_card(path), replace=True)
     assert net.clinic.cards.get("lab").fingerprint == new != old  # type: ignore[union-attr]
-    net.stop(net.lab)
-    net.start(net.lab)
-    assert net.learn("rotated") == first
+    net.stop("lab")
+    net.start("lab")
+    assert net.learned("rotated") == first
     facts = net.holder.predict_file("rotated", net.clinic.home / "rows.csv", version=1, join=patient(20.0))
     assert facts["degraded"] == 0

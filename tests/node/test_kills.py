@@ -14,8 +14,9 @@ import pytest
 pytest.importorskip("grpc")
 
 from gal.errors import NodeError
+from patience import until
 from process_faults import HOLDER_POINTS, NODE_POINTS, WORKER_POINTS
-from real_nodes import HOLDER, TASK, Beside, Network, until
+from real_nodes import HOLDER, TASK, Beside, Network
 
 MOST_VERSIONS = 20
 

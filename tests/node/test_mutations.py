@@ -321,7 +321,7 @@ def check_files(net: Network, before: set[str]) -> None:
 
 
 def mutate_for_the_label_holder(net: Network, n: int, seed: int) -> None:
-    terms = net.invite(f"bait-{seed}", net.mallory)
+    terms = net.offer(f"bait-{seed}", net.mallory)
     before, since = files_below(net.root), net.mark("clinic")
     with dialed(net.mallory, net.clinic) as peer:
         peer.send(joined(terms))
@@ -354,8 +354,8 @@ def mutate_for_the_organization(net: Network, n: int, seed: int) -> None:
 
 def learn_as_ever(net: Network, name: str) -> None:
     """The honest ones go on, to the same bits as without a network."""
-    net.invite(name, net.lab)
-    assert net.learn(name) == net.in_process("clinic", "lab")
+    net.offer(name, net.lab)
+    assert net.learned(name) == net.expected("clinic", "lab")
 
 
 AMOUNTS = pytest.mark.parametrize("n", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])

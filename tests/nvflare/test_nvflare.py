@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from patience import LONGEST, patient
-from real_nodes import HOLDER, TASK, Network, text_of, until
+from patience import LONGEST, patient, until
+from real_nodes import HOLDER, TASK, Network, text_of
 
 if not os.environ.get("GAL_NVFLARE"):
     pytest.skip("NVFlare is started by make test-nvflare only", allow_module_level=True)

@@ -15,9 +15,8 @@ from typing import Any, Self
 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
-from patience import LONGEST, patient
+from patience import LONGEST, patient, until
 from ports import free_port
-from real_nodes import until
 
 ADMIN = "admin@nvidia.com"
 RUN = {

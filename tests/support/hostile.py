@@ -19,70 +19,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
 import gal
+import loopback
 import small_network
 from gal.alignment import row_digest
 from gal.core.state import Ensemble
 from gal.errors import InvalidMessageError, NodeError
 from gal.node.admin import membership as registering
 from gal.node.agreement.invitations import Invited, TaskTerms, write_invitation
-from gal.node.holder.label_holder import LabelHolder
-from gal.node.store.audit import AuditEntry
 from gal.protocol import Message, encode, prepare, split
 from gal.protocol.codec import HEADER
-from gal.transport import (
-    Card,
-    CardFolder,
-    Identity,
-    Listener,
-    Received,
-    Stream,
-    card_of,
-    dial,
-    load_identity,
-)
-from patience import LONGEST, patient
+from gal.transport import CardFolder, Received, Stream, load_identity
+from loopback import House
+from patience import LONGEST
 
 USED: dict[str, Any] = {"cross_validation": 0}
 """With which mallory is used: it gives back half of what it is sent, and a cross-validation finds that."""
 N_ROWS = 60
 NOBODY = "sha256:" + "0" * 64
-
-
-@dataclass(frozen=True)
-class House:
-    """One organization: its folder and key, whether a node runs there or not."""
-
-    name: str
-    home: Path
-    identity: Identity
-    address: str | None
-
-    @property
-    def card(self) -> Card:
-        """What others know of it."""
-        return card_of(self.identity, self.address)
-
-    @property
-    def cards(self) -> CardFolder:
-        """Whom it knows."""
-        return CardFolder(self.home / "cards")
-
-
-def tables(seed: int = 0) -> dict[str, pd.DataFrame]:
-    """The same rows in three houses, each with columns of its own; the clinic has the labels."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(N_ROWS, 6))
-    y = x @ rng.normal(size=6) + 0.1 * rng.normal(size=N_ROWS)
-    ids = np.arange(N_ROWS) + 1000
-    clinic = pd.DataFrame({"id": ids, "a": x[:, 0], "b": x[:, 1], "y": y})
-    lab = pd.DataFrame({"id": ids, "c": x[:, 2], "d": x[:, 3]}).sample(frac=1, random_state=1)
-    mallory = pd.DataFrame({"id": ids, "e": x[:, 4], "f": x[:, 5]})
-    return {"clinic": clinic, "lab": lab, "mallory": mallory}
 
 
 class Peer:
@@ -169,9 +126,7 @@ class Peer:
 @contextmanager
 def dialed(who: House, holder: House, on_message: Callable[[Received], None] | None = None) -> Iterator[Peer]:
     """The hostile organization's stream to a label holder."""
-    stream = dial(
-        holder.card, who.identity, cards=who.cards, largest=10**9, software="hostile", timeout=patient(20)
-    )
+    stream = loopback.dialed(who, holder.card)
     peer = Peer(stream, on_message)
     thread = threading.Thread(target=peer.read, daemon=True)
     thread.start()
@@ -192,63 +147,42 @@ def listening(who: House) -> Iterator[queue.Queue[Peer]]:
         came.put(peer)
         peer.read()
 
-    with Listener(
-        str(who.address),
-        who.identity,
-        who.cards,
-        on_stream=on_stream,
-        on_refused=lambda fingerprint, why: None,
-        largest=10**9,
-        software="hostile",
-    ):
+    with loopback.listening(who, on_stream, bind=str(who.address)):
         yield came
 
 
-class Network:
-    """Nodes of the clinic and the lab, and mallory's folder; ``holder`` is the clinic as a label holder."""
+class Network(small_network.Network):
+    """Nodes of the clinic and the lab, and mallory's folder."""
 
-    def __init__(self, inner: small_network.Network) -> None:
-        self.inner, self.root, self.data, self.nodes = inner, inner.root, inner.tables, inner.nodes
-        self.clinic, self.lab, self.mallory = (
-            House(name, inner.root / name, load_identity(inner.root / name, name), inner.address(name))
-            for name in ("clinic", "lab", "mallory")
-        )
+    def __init__(self, root: Path, lab_model: str, more: Mapping[str, str]) -> None:
+        names = ("clinic", "lab", "mallory")
+        tables = small_network.numbers(N_ROWS, organizations=names, linear=True)
+        super().__init__(root, tables, holders=("clinic", "mallory"), models={"lab": lab_model}, more=more)
+        self.clinic, self.lab, self.mallory = map(self._house, names)
 
-    @property
-    def holder(self) -> LabelHolder:
-        return self.inner.holder
+    def _house(self, name: str) -> House:
+        home = self.root / name
+        identity, cards = load_identity(home, name), CardFolder(home / "cards")
+        return House(identity, cards, home=home, address=self.address(name))
 
-    def start(self, house: House) -> None:
-        self.inner.start(house.name)
-
-    def stop(self, house: House) -> None:
-        self.inner.stop(house.name)
-
-    def invite(self, task: str, *organizations: House, join: bool = True, **options: Any) -> TaskTerms:
+    def offer(self, task: str, *organizations: House, **options: Any) -> TaskTerms:
         """The clinic opens a task; the lab joins it if it is invited, mallory never by itself."""
-        path = self.root / f"{task}.invitation"
         names = [one.name for one in organizations]
-        terms = registering.invite(self.clinic.home, task, names, path, options={"rounds": 2} | options)
-        if join and self.lab in organizations:
-            registering.join(self.lab.home, *registering.read_terms(self.lab.home, path))
+        joins = [name for name in names if name in self.nodes]
+        terms = self.invite(task, organizations=names, join=joins, **{"rounds": 2} | options).terms
+        assert isinstance(terms, TaskTerms)
         return terms
 
-    def learn(self, task: str, **how: Any) -> Ensemble:
+    def learned(self, task: str, **how: Any) -> Ensemble:
         """Learn a version of a task of the clinic's to its end."""
-        version = int(self.inner.learn(task, **how)["version"])
-        return self.inner.ensemble(self.nodes["clinic"].state.find_task(task), version)
+        version = int(self.learn(task, **how)["version"])
+        return self.ensemble(self.nodes["clinic"].state.find_task(task), version)
 
-    def in_process(self, *names: str) -> Ensemble:
+    def expected(self, *names: str) -> Ensemble:
         """The same learning without a network."""
-        members = [one for one in self.inner.members() if one.name in names]
-        y = self.data["clinic"]["y"].to_numpy()
+        members = [one for one in self.members() if one.name in names]
+        y = self.tables["clinic"][small_network.LABEL].to_numpy()
         return gal.learn(y, members, rounds=2, kind="regression", label_holder="clinic")
-
-    def audited(self, node: str) -> list[AuditEntry]:
-        """The audit log of a node, verified."""
-        audit = self.nodes[node].records.audit
-        audit.verify()
-        return audit.entries()
 
     def refusals(self, node: str, since: int = 0) -> list[str]:
         """Codes of what a node refused, in order."""
@@ -264,12 +198,10 @@ class Network:
 @contextmanager
 def network(root: Path, *, lab_model: str = small_network.LINEAR, **more: str) -> Iterator[Network]:
     """A running clinic and lab, and mallory, whom both know; ``more``: by name, lines of node.toml."""
-    made = small_network.Network(
-        root, tables(), holders=("clinic", "mallory"), models={"lab": lab_model}, more=more
-    )
+    made = Network(root, lab_model, more)
     try:
         made.start("clinic", "lab")
-        yield Network(made)
+        yield made
     finally:
         made.stop()
 

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,7 +37,7 @@ from gal.node.runtime.control import running_node
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import State
 from gal.transport import CardFolder, read_card
-from patience import LONGEST, patient
+from patience import LONGEST, patient, until
 from ports import free_port
 
 HOLDER, TASK = "clinic", "risk"
@@ -88,14 +87,6 @@ class Running:
     def died(self) -> bool:
         """Whether it, or the process that computes for it, was killed at the chosen point."""
         return self.mark.exists()
-
-
-def until(ready: Callable[[], bool], what: str, seconds: float = LONGEST) -> None:
-    """Wait until something is so; an error says what was waited for."""
-    end = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
-        time.sleep(0.02)
 
 
 @dataclass

@@ -32,6 +32,7 @@ from gal.node.holder.learning.gathering import Patience
 from gal.node.journal.failures import describe_failure
 from gal.node.journal.logs import Log
 from gal.node.runtime.node import Node
+from gal.node.store.audit import AuditEntry
 from gal.node.store.state import TaskRecord
 from gal.node.work.local_work import LocalWork
 from gal.node.work.worker import Result, WorkFailedError
@@ -174,12 +175,18 @@ class Network:
             self.label_holders.pop(name, None)
 
     def invite(
-        self, task: str, *, holder: str | None = None, join: Sequence[str] | None = None, **options: Any
+        self,
+        task: str,
+        *,
+        holder: str | None = None,
+        organizations: Sequence[str] = (),
+        join: Sequence[str] | None = None,
+        **options: Any,
     ) -> TaskRecord:
-        """Open a task, and have everybody (or ``join`` only) join it."""
+        """Open a task for everybody (or ``organizations`` only), and have them (or ``join`` only) join it."""
         who = holder or self.holders[0]
         node = self.nodes[who]
-        others = [name for name in self.tables if name != who]
+        others = list(organizations) or [name for name in self.tables if name != who]
         record = new_task(node.configuration, node.identity, node.cards, task, others, **options)
         node.state.add_task(record, dict.fromkeys(others, "invited"))
         path = self.root / f"{who}-{task}.invitation"
@@ -212,6 +219,12 @@ class Network:
         assert learned is not None
         assert learned.outcome is not None
         return ensemble_of(learned.outcome.ensemble)
+
+    def audited(self, name: str) -> list[AuditEntry]:
+        """The audit log of a node, verified."""
+        audit = self.nodes[name].records.audit
+        audit.verify()
+        return audit.entries()
 
     # Without a network
 
@@ -265,12 +278,16 @@ def running(network: Network, *, own_processes: bool = False) -> Iterator[Networ
 
 
 def numbers(
-    n: int = 120, seed: int = 0, organizations: Sequence[str] = ("clinic", "lab", "ward")
+    n: int = 120,
+    seed: int = 0,
+    organizations: Sequence[str] = ("clinic", "lab", "ward"),
+    linear: bool = False,
 ) -> dict[str, pd.DataFrame]:
     """Tables of numbers: two columns each, the rows in another order everywhere; the first has the label."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, max(6, 2 * len(organizations))))
-    y = X[:, 0] + np.sin(2 * X[:, 2]) + X[:, 4] * X[:, 5] + 0.1 * rng.normal(size=n)
+    y = X.sum(axis=1) if linear else X[:, 0] + np.sin(2 * X[:, 2]) + X[:, 4] * X[:, 5]
+    y += 0.1 * rng.normal(size=n)
     tables: dict[str, pd.DataFrame] = {}
     for place, name in enumerate(organizations):
         table = pd.DataFrame(X[:, 2 * place : 2 * place + 2], columns=[f"{name}_a", f"{name}_b"])

@@ -16,12 +16,11 @@ from gal.errors import IdentityError, LinkLostError, NodeError, RefusedError
 from gal.protocol.frames import FIRST, SIZE
 from gal.transport import Stream, card_of, dial, make_identity
 from gal.transport.wire import explain, grpc
-from live_nodes import (
+from loopback import (
     SMALL,
     House,
     Live,
     dialed,
-    eventually,
     frames_of,
     hello,
     house,
@@ -30,7 +29,7 @@ from live_nodes import (
     raw_call,
     residual_message,
 )
-from patience import LONGEST, patient
+from patience import LONGEST, patient, until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -49,7 +48,7 @@ def soon_dialed(who: House, live: Live) -> Stream:
             streams.append(dialed(who, live.card()))
         return bool(streams)
 
-    eventually(dialing, "it is let in")
+    until(dialing, "it is let in")
     return streams[0]
 
 
@@ -127,7 +126,7 @@ def test_a_card_removed_ends_the_open_stream_and_refuses_a_new_one(bank: House, 
         stream.close()
         with pytest.raises(RefusedError):
             dialed(hospital, live.card())
-        eventually(lambda: len(live.refused) > 0, "the refusal is told")
+        until(lambda: len(live.refused) > 0, "the refusal is told")
         assert live.refused[0][0] == hospital.fingerprint
 
 
@@ -218,7 +217,7 @@ def test_a_peer_that_does_not_say_hello_is_sent_away(bank: House, hospital: Hous
             next(call)
         assert "did not say hello within 0.2 s" in call.details()
         assert isinstance(explain(call, "bank", "here"), RefusedError)
-        eventually(lambda: len(live.refused) == 1, "the refusal is told")
+        until(lambda: len(live.refused) == 1, "the refusal is told")
         assert live.refused[0][0] == hospital.fingerprint
 
 
@@ -342,7 +341,7 @@ def test_a_change_of_cards_starts_another_server_and_the_streams_of_the_one_befo
             assert_echoes(stream)
         assert live.listener.n_servers == 2
         first.close()
-        eventually(lambda: live.listener.n_servers == 1, "only the newest is left")
+        until(lambda: live.listener.n_servers == 1, "only the newest is left")
         assert_echoes(second)
         second.close()
 

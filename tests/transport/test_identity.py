@@ -20,7 +20,7 @@ from gal.transport import (
     save_identity,
     verify,
 )
-from live_nodes import pem_key
+from loopback import pem_key
 
 
 def test_the_fingerprint_is_that_of_the_public_key() -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from gal.errors import InvalidInputError, LinkLostError
-from live_nodes import SMALL, House, dialed, listening
+from loopback import SMALL, House, dialed, listening
 from patience import LONGEST
 
 pytestmark = pytest.mark.timeout(60)

@@ -21,13 +21,12 @@ from gal.protocol import FRAME, VERSIONS, Message
 from gal.protocol.frames import FIRST, MORE, SIZE
 from gal.transport import CardFolder, Stream, card_of, save_identity
 from gal.transport.stream import Outgoing
-from live_nodes import (
+from loopback import (
     SMALL,
     House,
     Live,
     dialed,
     echo,
-    eventually,
     frames_of,
     hello,
     house,
@@ -36,7 +35,7 @@ from live_nodes import (
     residual_message,
     settled,
 )
-from patience import LONGEST, patient
+from patience import LONGEST, patient, until
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -57,7 +56,7 @@ def test_messages_of_all_sizes_come_back_as_they_were(bank: House, hospital: Hou
             np.testing.assert_array_equal(back.message.arrays["residual"], values)
         assert live.listener.peers() == ["hospital"]
         stream.close()
-        eventually(lambda: live.listener.peers() == [], "the listener forgets a stream that ended")
+        until(lambda: live.listener.peers() == [], "the listener forgets a stream that ended")
         assert live.refused == []
 
 
@@ -164,7 +163,7 @@ def test_a_peer_that_stops_reading_stops_the_sender_and_not_the_memory(
         pouring = threading.Thread(target=pour, args=(stream,))
         if who == "dialer":
             pouring.start()
-        eventually(lambda: len(sent) > 0, "the first message is sent")
+        until(lambda: len(sent) > 0, "the first message is sent")
         assert settled(lambda: len(sent)) < 60, "200 messages of 1 MiB must not all wait in memory"
         stream.close()
         assert isinstance(ended.get(timeout=LONGEST), LinkLostError)
@@ -191,7 +190,7 @@ def test_a_stream_ends_although_its_peer_does_not_read(bank: House, hospital: Ho
 
     with listening(bank, pour_and_leave) as live:
         stream = dialed(hospital, live.card())
-        eventually(lambda: bool(streams) and streams[0]._gone.is_set(), "gRPC's own thread is free again")
+        until(lambda: bool(streams) and streams[0]._gone.is_set(), "gRPC's own thread is free again")
         with pytest.raises(LinkLostError):
             echo(stream)
         stream.close()
@@ -235,7 +234,7 @@ def test_leaving_the_listener_ends_all_streams(tmp_path: Path, bank: House) -> N
 
     with listening(bank, wait) as live:
         streams = [dialed(peer, live.card()) for peer in peers]
-        eventually(lambda: len(live.listener.peers()) == 3, "all are there")
+        until(lambda: len(live.listener.peers()) == 3, "all are there")
     assert sorted(lost) == ["peer0", "peer1", "peer2"]
     for stream in streams[1:]:
         with pytest.raises(LinkLostError):
@@ -293,7 +292,7 @@ def test_a_refusal_of_the_node_reaches_the_peer(bank: House, hospital: House) ->
             stream.receive()
         assert caught.value.code == "busy"
         stream.close()
-        eventually(lambda: len(live.refused) == 1, "the refusal is told")
+        until(lambda: len(live.refused) == 1, "the refusal is told")
         assert live.refused[0][0] == hospital.fingerprint
 
 
@@ -378,7 +377,7 @@ def test_a_dialer_that_hangs_is_noticed(tmp_path: Path, bank: House, hospital: H
                 assert client.stdout is not None
                 assert client.stdout.readline() == "dialed\n"
                 client.send_signal(signal.SIGSTOP)
-                eventually(lambda: live.listener.peers() == [], "the bank notices", seconds=patient(90))
+                until(lambda: live.listener.peers() == [], "the bank notices", seconds=patient(90))
             finally:
                 client.kill()
 
@@ -410,7 +409,7 @@ def test_garbage_is_refused_and_the_stream_goes_on(bank: House, hospital: House)
     with listening(bank, collect) as live:
         with raw_call(hospital, live.card(), frames) as call:
             next(call)
-            eventually(lambda: got[-1:] == ["joined"], "the valid message after the garbage arrives")
+            until(lambda: got[-1:] == ["joined"], "the valid message after the garbage arrives")
         assert_each_was_refused_once(got[:-1])
         assert_serves(live, hospital)
 
@@ -427,7 +426,7 @@ def assert_serves(live: Live, who: House) -> None:
     stream = dialed(who, live.card())
     stream.send(SMALL)
     stream.close()
-    eventually(lambda: live.listener.peers() == [], "the stream ended")
+    until(lambda: live.listener.peers() == [], "the stream ended")
 
 
 def test_a_frame_that_is_too_large_ends_the_stream_but_not_the_service(bank: House, hospital: House) -> None:

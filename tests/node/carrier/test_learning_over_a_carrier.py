@@ -10,8 +10,8 @@ import pytest
 
 from carried import Holder, MemoryCarrier, label_holder, site
 from gal.errors import LearningInterruptedError
-from patience import patient
-from real_nodes import HOLDER, Network, text_of, until
+from patience import patient, until
+from real_nodes import HOLDER, Network, text_of
 
 
 @pytest.fixture

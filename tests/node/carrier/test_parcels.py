@@ -13,8 +13,8 @@ from gal.errors import InvalidMessageError
 from gal.node.carrier import calls as calls_module
 from gal.node.carrier.calls import Call, Called, Pace
 from gal.node.carrier.parcels import LENGTH, Header, Parcel, parcel_of
-from live_nodes import eventually, house, settled
-from patience import LONGEST
+from loopback import house, settled
+from patience import LONGEST, until
 
 ONE, OTHER = "ab" * 16, "cd" * 16
 
@@ -87,12 +87,12 @@ def test_what_is_not_read_is_not_taken_in_without_end(monkeypatch: pytest.Monkey
 
     thread = threading.Thread(target=flood, daemon=True)
     thread.start()
-    eventually(lambda: len(done) == 4, "four parcels were taken")
+    until(lambda: len(done) == 4, "four parcels were taken")
     session = called._session
     assert session is not None
     for _ in range(3):
         next(session.incoming)
-    eventually(lambda: len(done) == 5, "and one more for what was read")
+    until(lambda: len(done) == 5, "and one more for what was read")
     assert session.incoming.n_bytes <= 1200
     called.close()  # whoever waits goes on
     thread.join(LONGEST)
@@ -119,6 +119,6 @@ def test_a_label_holder_asks_no_more_while_nobody_reads_what_came(
 
     pace = Pace(look=0.001, hold=0.0)
     call = Call("lab", Flooding(), clinic.cards, lambda name: True, pace)
-    eventually(lambda: len(asked) == 5, "four answers are taken in, and one waits")
+    until(lambda: len(asked) == 5, "four answers are taken in, and one waits")
     assert settled(lambda: len(asked)) == 5
     call.stream.abandon()

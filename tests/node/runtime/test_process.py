@@ -20,9 +20,8 @@ from gal.node.admin.init import init_node
 from gal.node.runtime.commands import serving
 from gal.node.runtime.control import ask_node, running_node
 from gal.node.runtime.node import Node
-from patience import LONGEST
+from patience import LONGEST, until
 from ports import free_port
-from real_nodes import until
 
 pytestmark = pytest.mark.timeout(240)
 

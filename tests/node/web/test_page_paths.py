@@ -23,8 +23,7 @@ from gal.node.web import health
 from gal.node.web.app import HEADERS
 from gal.node.web.metrics import NodeMetrics
 from gal.privacy.ledger import Budget
-from live_nodes import eventually
-from patience import LONGEST, patient
+from patience import LONGEST, patient, until
 from sites import Site, site_of
 from small_network import Network, numbers, running
 
@@ -56,7 +55,7 @@ def sites(network: Network) -> Iterator[dict[str, Site]]:
 
 @pytest.fixture(scope="module")
 def site(sites: dict[str, Site]) -> Site:
-    eventually(lambda: sites["clinic"].json("/readyz")[0] == 200, "the start")
+    until(lambda: sites["clinic"].json("/readyz")[0] == 200, "the start")
     return sites["clinic"]
 
 
@@ -152,7 +151,7 @@ def test_who_went_before_it_was_asked_is_waited_for(network: Network) -> None:
     """Rows are being matched, and an organization that was there at first is away."""
     clinic = network.nodes["clinic"]
     network.stop("ward")
-    eventually(lambda: "ward" not in clinic.assistants.connected(), "the ward is away")
+    until(lambda: "ward" not in clinic.assistants.connected(), "the ward is away")
     asking = {
         "what": "to find the shared rows",
         "since": 0.0,
@@ -271,7 +270,7 @@ def test_a_source_that_is_being_read_is_waited_for(network: Network, monkeypatch
     (source,) = [one for one in checks.checks() if one.name == "source"]
     assert (source.ok, source.said) == (False, "the source is being read for the first time: wait")
     done.set()
-    eventually(lambda: all(one.ok for one in checks.checks() if one.name == "source"), "the start")
+    until(lambda: all(one.ok for one in checks.checks() if one.name == "source"), "the start")
 
 
 def test_not_ready_without_a_source_or_a_quorum(network: Network, sites: dict[str, Site]) -> None:
@@ -281,7 +280,7 @@ def test_not_ready_without_a_source_or_a_quorum(network: Network, sites: dict[st
     assert "rows.csv" in site.json("/readyz")[1]["problems"]["source"]
     hidden.rename(source)
     network.stop("ward")
-    eventually(lambda: site.json("/readyz")[0] == 200, "two of three are a quorum")
+    until(lambda: site.json("/readyz")[0] == 200, "two of three are a quorum")
     network.nodes["lab"].links._links["clinic"].problem = "gone"
     assert "no stream to clinic" in sites["lab"].json("/readyz")[1]["problems"]["streams"]
     network.nodes["lab"].links._links["clinic"].problem = ""

@@ -1,4 +1,4 @@
-"""Nodes for tests: houses with keys and cards, live listeners on loopback, and peers that do not behave."""
+"""Organizations with keys and cards, live listeners on loopback, and peers that do not behave; no nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cryptography.x509.oid import NameOID
 from gal.protocol import Message, encode, split
 from gal.transport import Card, CardFolder, Identity, Listener, Stream, card_of, dial, make_identity
 from gal.transport.wire import grpc
-from patience import LONGEST, patient
+from patience import patient
 
 LARGEST = 64 << 20
 SMALL = Message("joined", fields={"tasks": []})
@@ -39,10 +39,22 @@ class House:
     identity: Identity
     cards: CardFolder
     warnings: list[str] = field(default_factory=list)
+    home: Path = Path()
+    """Its folder, where it is an organization of a network."""
+    address: str | None = None
 
     @property
     def fingerprint(self) -> str:
         return self.identity.fingerprint
+
+    @property
+    def name(self) -> str:
+        return self.identity.name
+
+    @property
+    def card(self) -> Card:
+        """What others know of it."""
+        return card_of(self.identity, self.address)
 
     def knows(self, *others: House) -> None:
         for other in others:
@@ -170,14 +182,6 @@ def issued_by(known: Identity, name: str, *, with_chain: bool) -> Identity:
     issuer = x509.load_pem_x509_certificate(known.certificate).subject
     leaf = issue(fresh, key, issuer, hosts=[x509.DNSName("node.gal")])
     return Identity(name, fresh.private_key, leaf + (known.certificate if with_chain else b""))
-
-
-def eventually(condition: Callable[[], bool], what: str, seconds: float = LONGEST) -> None:
-    """Waits until this is so."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"did not happen: {what}"
-        time.sleep(0.01)
 
 
 def settled(count: Callable[[], int], quiet: float = 0.4) -> int:
