@@ -64,7 +64,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Start:
             "run --tables attack:_silent_1,000 --splits 1 --rows 200 --pieces 9_shrinkage_of_all_steps",
             r"\| piece \|",
         ),
-        ("privacy", "canaries --seeds 1 --sets Wine", r"Wine: 26 canaries over 1 seeds"),
+        ("privacy", "canaries --seeds 1 --sets Wine", r"Wine: \d+ canaries over 1 seeds"),
         (
             "privacy",
             "columns --models ridge",
