@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gal.errors import InvalidInputError, LinkLostError, RefusedError
+from gal.errors import LinkLostError, RefusedError
 from gal.node.admin import membership as registering
 from gal.node.agreement.invitations import Invited, TaskTerms, write_invitation
 from gal.node.assistant.links import Link
@@ -262,38 +262,6 @@ def test_one_broken_message_does_not_end_the_stream(net: Network, link: Peer, ta
     assert link.ask(task.begin()).kind == "begun"
 
 
-def test_what_there_is_no_room_for_is_not_held_against_who_sent_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor does it end the link: nothing else would dial again."""
-
-    class Full(bytearray):
-        def extend(self, piece: Any) -> None:
-            if len(self) + len(piece) == large.size:
-                raise MemoryError
-            super().extend(piece)
-
-    with (
-        network(tmp_path, lab="[policy]\nrefusals_per_day = 2\n") as net,
-        listening(net.mallory) as came,
-    ):
-        task = asker(net, "crowded")
-        link = came.get(timeout=LONGEST)
-        link.wait_for(lambda one: one.kind == "joined", "joined")
-        large, since = encode(task.end()), net.mark("lab")
-        with monkeypatch.context() as crowded:
-            crowded.setattr("gal.protocol.frames.bytearray", Full, raising=False)
-            for _ in range(3):
-                assert link.refused_bytes(large) == "invalid-message"
-        assert link.ask(task.end()).kind == "done"
-        assert net.refusals("lab", since) == ["no-room"] * 3
-        notes = [one.note for one in net.audited("lab") if one.kind == "refused"]
-        assert len(notes) == 3
-        assert all(
-            "no-room: mallory sent what cannot be taken: there is no memory left" in one for one in notes
-        )
-
-
 def test_a_link_that_fails_inside_is_dialed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with network(tmp_path) as net, listening(net.mallory) as came:
         task = asker(net, "unlucky")
@@ -433,25 +401,3 @@ def test_no_failure_tells_what_the_data_say(
 
 
 # Invitations
-
-
-def write(net: Network, path: Path, **changes: Any) -> TaskTerms:
-    terms = asker(net, "unsigned", join=False).terms.model_copy(update=changes)
-    write_invitation(terms, net.mallory.identity, path)
-    return terms
-
-
-def test_more_rounds_than_the_policy_allows_cannot_be_joined(net: Network, tmp_path: Path) -> None:
-    write(net, path := tmp_path / "one", rounds=4)
-    with pytest.raises(RefusedError, match="at most 3 rounds"):
-        registering.read_terms(net.lab.home, path)
-
-
-@pytest.mark.parametrize("name", ["../../x", "a/b", "", "a" * 65, "a\nb", ".hidden", "täsk"])
-def test_names_that_are_paths_are_refused(net: Network, tmp_path: Path, name: str) -> None:
-    terms = asker(net, "unsigned", join=False).terms
-    for changed in ({"name": name}, {"label_holder": name}, {"task": name}):
-        path = tmp_path / "one"
-        write_invitation(terms.model_copy(update=changed), net.mallory.identity, path)
-        with pytest.raises(InvalidInputError):
-            registering.read_terms(net.lab.home, path)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gal.alignment import RowIds, row_digest
-from gal.errors import AlignmentError, NodeError
+from gal.errors import NodeError
 from gal.node.admin.init import rotate_key
 from gal.node.agreement.invitations import TaskTerms
 from gal.node.config.configuration import read_configuration
@@ -297,15 +297,6 @@ def test_lies_about_rows_stop_learning_before_it_begins(
     terms = net.offer(name, net.lab, net.mallory, **USED)
     with assisting(net, terms, twist), pytest.raises(NodeError, match="mallory"):
         net.learned(name, patience=SOON)
-
-
-def test_lies_about_the_order_of_rows_are_alignment_errors(net: Network) -> None:
-    terms = net.offer("order", net.lab, net.mallory, **USED)
-    with (
-        assisting(net, terms, only("begun", rows="sha256:" + "1" * 64)),
-        pytest.raises(AlignmentError, match="mallory means other rows"),
-    ):
-        net.learned("order", patience=SOON)
 
 
 HUGE = 1 << 22

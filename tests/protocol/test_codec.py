@@ -529,16 +529,6 @@ def test_any_bytes_changed_are_taken_or_refused(message: Message, changes: list[
     taken_or_refused(bytes(broken))
 
 
-@given(messages(), st.integers(0), st.integers(0), st.binary(max_size=20))
-@settings(max_examples=300)
-def test_any_piece_cut_out_is_taken_or_refused(
-    message: Message, first: int, last: int, instead: bytes
-) -> None:
-    data = bytes(encode(message))
-    start, end = sorted((first % (len(data) + 1), last % (len(data) + 1)))
-    taken_or_refused(data[:start] + instead + data[end:])
-
-
 @given(st.binary(max_size=300))
 @example(b"")
 @example(b"\xff" * 8)

@@ -91,11 +91,6 @@ def test_files_that_are_no_cards(tmp_path: Path) -> None:
         read_card(path)
 
 
-def test_an_address_is_checked_before_it_goes_into_a_card() -> None:
-    with pytest.raises(InvalidInputError, match="must be host:port"):
-        card_of(make_identity("bank"), "bank.example")
-
-
 def test_the_folder_finds_by_name_and_by_key(tmp_path: Path) -> None:
     cards = CardFolder(tmp_path / "cards")
     assert dict(cards.all()) == {}
@@ -184,15 +179,6 @@ def test_a_known_key_has_one_name_and_names_are_not_alike(tmp_path: Path) -> Non
     assert list(cards.all()) == ["bank"]
 
 
-def test_a_new_address_of_the_same_key_is_taken(tmp_path: Path) -> None:
-    cards, bank = CardFolder(tmp_path), make_identity("bank")
-    cards.add(card_of(bank, "old.example:1"))
-    cards.add(card_of(bank, "new.example:2"))
-    found = cards.get("bank")
-    assert found is not None
-    assert found.address == "new.example:2"
-
-
 def test_another_key_is_taken_on_purpose_only(tmp_path: Path) -> None:
     cards = CardFolder(tmp_path)
     old, new = make_identity("bank"), make_identity("bank")
@@ -211,16 +197,6 @@ def test_the_folder_is_its_owners_and_its_cards_may_be_read(tmp_path: Path) -> N
     cards.add(card_of(make_identity("shop")))  # the folder is there by now
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o644}
-
-
-def test_a_card_has_at_most_64_kibibytes(tmp_path: Path) -> None:
-    card, path = card_of(make_identity("bank")), tmp_path / "bank.card"
-    text = card_text(card)
-    path.write_text(text + "#" * (64 * 1024 - len(text)))
-    assert read_card(path) == card
-    path.write_text(text + "#" * (64 * 1024 - len(text) + 1))
-    with pytest.raises(IdentityError, match="larger than 64 kB: this is not a card"):
-        read_card(path)
 
 
 def test_a_key_is_known_under_its_own_name_only(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from gal.errors import IdentityError, InvalidInputError
+from gal.errors import IdentityError
 from gal.transport import (
     fingerprint_of,
     load_identity,
@@ -100,11 +100,3 @@ def test_a_key_that_is_none_of_ours_is_refused(tmp_path: Path, data: bytes) -> N
     (tmp_path / "key.pem").write_bytes(data)
     with pytest.raises(IdentityError, match=r"key\.pem is not a"):
         load_identity(tmp_path, "bank")
-
-
-@pytest.mark.parametrize("name", ["", "../bank", "a/b", "bank\n", "-bank"])
-def test_a_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError):
-        make_identity(name)
-    with pytest.raises(InvalidInputError):
-        load_identity(tmp_path, name)

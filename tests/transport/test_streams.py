@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -78,24 +76,6 @@ def test_the_listener_may_speak_first_and_names_the_peer_by_its_own_card(bank: H
             stream.send(SMALL)
         stream.close()
     assert seen == [("the-clinic", clinic.fingerprint, "gal-learn of the hospital")]
-
-
-HOSTS = ["127.0.0.1", "localhost"]
-try:
-    with socket.socket(socket.AF_INET6) as probe:
-        probe.bind(("::1", 0))
-    HOSTS.append("[::1]")
-except OSError:
-    pass
-
-
-@pytest.mark.parametrize("host", HOSTS)
-def test_addresses_of_loopback(bank: House, hospital: House, host: str) -> None:
-    with listening(bank, bind=f"{host}:0") as live:
-        stream = dialed(hospital, live.card(host))
-        stream.send(SMALL)
-        assert stream.receive().message == SMALL
-        stream.close()
 
 
 def test_messages_of_several_threads_do_not_interleave(bank: House, hospital: House) -> None:
@@ -171,50 +151,6 @@ def test_a_peer_that_stops_reading_stops_the_sender_and_not_the_memory(
     if who == "dialer":
         pouring.join(LONGEST)
         assert not pouring.is_alive()
-
-
-def test_a_stream_ends_although_its_peer_does_not_read(bank: House, hospital: House) -> None:
-    sent: list[int] = []
-    streams: list[Stream] = []
-
-    def pour(stream: Stream) -> None:
-        with suppress(LinkLostError):
-            while True:
-                stream.send(residual_message(FRAME // 4, 0.0))
-                sent.append(1)
-
-    def pour_and_leave(stream: Stream) -> None:
-        streams.append(stream)
-        threading.Thread(target=pour, args=(stream,)).start()
-        settled(lambda: len(sent), quiet=0.2)
-
-    with listening(bank, pour_and_leave) as live:
-        stream = dialed(hospital, live.card())
-        until(lambda: bool(streams) and streams[0]._gone.is_set(), "gRPC's own thread is free again")
-        with pytest.raises(LinkLostError):
-            echo(stream)
-        stream.close()
-
-
-def test_close_wakes_a_receive_that_waits(bank: House, hospital: House) -> None:
-    ended: queue.Queue[Exception] = queue.Queue()
-    with listening(bank) as live:
-        stream = dialed(hospital, live.card())
-
-        def wait() -> None:
-            try:
-                stream.receive()
-            except NodeError as error:
-                ended.put(error)
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        stream.close()
-        assert isinstance(ended.get(timeout=LONGEST), LinkLostError)
-        thread.join(LONGEST)
-        stream.close()
-        with pytest.raises(LinkLostError, match="was closed"):
-            stream.send(SMALL)
 
 
 def test_leaving_the_listener_ends_all_streams(tmp_path: Path, bank: House) -> None:
@@ -352,36 +288,6 @@ def test_a_listener_that_hangs_loses_the_link(
     stream.close()
 
 
-CLIENT = """
-import sys
-from pathlib import Path
-from gal.transport import CardFolder, dial, load_identity
-home = Path(sys.argv[1])
-cards = CardFolder(home / "cards")
-stream = dial(cards.get("bank"), load_identity(home, "hospital"), cards=cards, largest=1 << 20, software="gal")
-print("dialed", flush=True)
-stream.receive()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_a_dialer_that_hangs_is_noticed(tmp_path: Path, bank: House, hospital: House) -> None:
-    home = tmp_path / "home"
-    save_identity(hospital.identity, home)
-    with listening(bank) as live:
-        CardFolder(home / "cards").add(live.card())
-        command = [sys.executable, "-c", CLIENT, str(home)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
-            try:
-                assert client.stdout is not None
-                assert client.stdout.readline() == "dialed\n"
-                client.send_signal(signal.SIGSTOP)
-                until(lambda: live.listener.peers() == [], "the bank notices", seconds=patient(90))
-            finally:
-                client.kill()
-
-
 def test_garbage_is_refused_and_the_stream_goes_on(bank: House, hospital: House) -> None:
     got: list[str] = []
 
@@ -444,25 +350,6 @@ def test_a_frame_that_is_too_large_ends_the_stream_but_not_the_service(bank: Hou
         assert_serves(live, hospital)
 
 
-def test_outgoing_frames_wait_in_a_short_queue() -> None:
-    outgoing = Outgoing(waiting=2)
-    assert outgoing.put(b"a")
-    assert outgoing.put(b"b")
-    results: list[bool] = []
-    thread = threading.Thread(target=lambda: results.append(outgoing.put(b"c")))
-    thread.start()
-    assert next(outgoing) == b"a"
-    thread.join(LONGEST)
-    assert results == [True]
-    outgoing.finish()
-    assert not outgoing.put(b"d")
-    assert list(outgoing) == [b"b", b"c"]
-    dropping = Outgoing()
-    dropping.put(b"a")
-    dropping.finish(drop=True)
-    assert list(dropping) == []
-
-
 def before_the_greeting(*frames: bytes) -> Stream:
     """The stream of somebody who is not welcome yet, and has sent these frames."""
     return Stream(
@@ -485,22 +372,3 @@ def test_before_it_is_welcome_a_peer_can_send_64_kibibytes_and_no_more() -> None
         with pytest.raises(InvalidMessageError, match=said) as caught:
             before_the_greeting(frame).receive()
         assert ("announced" in str(caught.value)) == (size > 65_536)
-
-
-@pytest.mark.parametrize("begun", [FIRST + SIZE.pack(60_000) + b"x", FIRST + SIZE.pack(10**15)])
-def test_frames_of_a_byte_are_no_messages(begun: bytes) -> None:
-    """Else they would end no message, so that no limit of messages counts them."""
-    stream, refused = before_the_greeting(begun, *[MORE + b"x"] * 2000), list[Exception]()
-    while not refused or isinstance(refused[-1], InvalidMessageError):
-        try:
-            stream.receive()
-        except NodeError as error:
-            refused.append(error)
-    assert len(refused) >= 1000
-
-
-def test_after_the_greeting_larger_messages_are_taken() -> None:
-    message = residual_message(FRAME // 4, 0.0)
-    stream = before_the_greeting(*frames_of(message))
-    stream.agree(1, "theirs", 2 * FRAME)
-    assert stream.receive().message.kind == "fit"

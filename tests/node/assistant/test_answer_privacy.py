@@ -132,13 +132,6 @@ def test_fitted_values_are_cut_noised_and_charged_to_every_row(lab: Lab) -> None
     assert (entry.subject, entry.task, entry.peers, entry.n_rows) == ("answers", "risk", ("clinic",), N)
 
 
-def test_the_same_request_gets_the_same_bytes_and_costs_nothing_more(lab: Lab) -> None:
-    first = lab.fitted()
-    lab.ask(fit(first.fields["rows"], RESIDUAL))
-    assert same(lab.fitted(), first)
-    assert [lab.spent(), lab.source.draws] == pytest.approx([0.5, 1])
-
-
 def test_also_after_a_restart(tmp_path: Path) -> None:
     with opened(tmp_path) as lab:
         first = lab.fitted()

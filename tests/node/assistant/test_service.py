@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pandas as pd
 import pytest
 
 from gal.errors import RefusedError
-from gal.models import LinearModel
 from gal.node.agreement.invitations import Invited, TaskTerms
 from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.service import Service
@@ -159,14 +157,6 @@ def test_beginning_again_is_the_same_beginning(lab: Lab) -> None:
 # Rounds
 
 
-def test_fitted_values_are_those_of_its_model(lab: Lab) -> None:
-    rows = lab.ask(begin()).fields["rows"]
-    answer = lab.ask(fit(rows))
-    assert (answer.kind, answer.fields["round"], answer.fields["rows"]) == ("fitted", 1, rows)
-    expected = LinearModel().fit(X, RESIDUAL).predict(X)
-    np.testing.assert_allclose(answer.arrays["fitted"], np.reshape(expected, (N, 1)), rtol=1e-5, atol=1e-6)
-
-
 def test_a_request_that_comes_again_gets_the_stored_answer(lab: Lab) -> None:
     rows = lab.ask(begin()).fields["rows"]
     first = lab.ask(fit(rows))
@@ -193,22 +183,6 @@ def test_a_file_that_is_lost_is_made_again(lab: Lab, which: str, how: str) -> No
 
 
 # Prediction and end
-
-
-def test_an_own_prediction_is_the_same_without_being_made_ready_to_be_sent(lab: Lab) -> None:
-    own = "c" * 32
-    lab.state.add_task(TaskRecord(own, "mine", "label holder", "lab", TERMS))
-    rows = lab.ask(replace(begin(), task=own), "lab", own=True).fields["rows"]
-    lab.ask(replace(fit(rows), task=own), "lab", own=True)
-    asked = prepare(replace(predict([3, 999, 1], 1), task=own))
-    sent = lab.service.answer(IncomingRequest.to_oneself("lab", asked)).message
-    kept = lab.service.predict_own(IncomingRequest.to_oneself("lab", asked))
-    assert (kept.kind, kept.task, kept.request, kept.fields) == ("predicted", own, sent.request, sent.fields)
-    for name, array in sent.arrays.items():
-        np.testing.assert_array_equal(kept.arrays[name], array, strict=True)
-    stranger = IncomingRequest("clinic", asked.message, asked.data, asked.digest)
-    with pytest.raises(AssertionError, match="clinic"):  # what others ask for is checked, counted and charged
-        lab.service.predict_own(stranger)
 
 
 def test_after_the_end_it_only_predicts(lab: Lab) -> None:

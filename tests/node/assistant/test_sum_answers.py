@@ -14,7 +14,7 @@ import pytest
 
 from gal.errors import RefusedError
 from gal.node.agreement.invitations import Invited, TaskTerms
-from gal.node.agreement.sum_messages import begin_content, check_members, circle_of
+from gal.node.agreement.sum_messages import check_members, circle_of
 from gal.node.store.state import State
 from gal.protocol import Message, digest, encode
 from gal.secure_aggregation.collector import Collector
@@ -279,13 +279,6 @@ def test_of_one_residual_there_is_one_sum_however_it_is_fitted(made: Callable[..
     question = asked_all(by, by.residual(version=2), LATER)
     with refused("content", "has helped to open a sum of the same for bank insurer lab shop"):
         by.masked("lab", by.ready(8, LATER), question)
-
-
-def test_roles_are_those_of_the_rows_that_are_known(made: Callable[..., ByHand]) -> None:
-    """The same roles for a list with other rows that nobody knows among them would be roles of other rows."""
-    begin = replace(made().beginning("lab"), arrays={"fit": np.array([1, 0, 1], dtype=np.uint8)})
-    first, last = np.array([True, True, False]), np.array([False, True, True])
-    assert begin_content(begin, first) != begin_content(begin, last)
 
 
 def test_answers_follow_from_the_name_in_the_terms(made: Callable[..., ByHand]) -> None:

@@ -124,15 +124,6 @@ def test_single_rows_are_limited(lab: Lab) -> None:
     assert lab.ask(predict(range(N), 1)).kind == "predicted"
 
 
-def test_only_in_bulk(tmp_path: Path) -> None:
-    lab = Lab(tmp_path, "[policy]\nsmall_predictions_per_day = 0\n")
-    learned(lab)
-    assert refusal(lab, predict([3], 1))[0] == refusal(lab, predict([999], 1))[0] == "too-few-rows"
-    assert refusal(lab, predict([3, *range(900, 930)], 1))[0] == "too-few-rows"
-    assert lab.ask(predict(range(N), 1)).kind == "predicted"
-    lab.close()
-
-
 @pytest.mark.parametrize("ids", [[3] * 40, [3, 4] * 5000, [3] * 40 + [999], [3] * 5000 + [*range(4, 22)]])
 def test_one_row_named_many_times_is_no_bulk(tmp_path: Path, ids: list[int]) -> None:
     """Else one would ask forty times about one id, and be answered if it is known."""

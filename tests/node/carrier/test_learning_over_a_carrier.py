@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from carried import Holder, MemoryCarrier, label_holder, site
-from gal.errors import LearningInterruptedError
 from patience import patient, until
 from real_nodes import HOLDER, Network, text_of
 
@@ -54,19 +53,6 @@ def test_who_goes_away_is_missed_and_not_fatal(tmp_path: Path, carrier: MemoryCa
         assert missed[1] == {}
         assert set(missed[2]) == set(missed[3]) == {"lab"}
         assert "did not answer within" in missed[2]["lab"]
-
-
-def test_an_interrupted_learning_goes_on_to_the_same_ensemble(tmp_path: Path, carrier: MemoryCarrier) -> None:
-    with Network(tmp_path) as network, ExitStack() as stack:
-        for name in network.organizations:
-            stack.enter_context(site(carrier, network.home(name), name))
-        with label_holder(carrier, network.home(HOLDER)) as holder:
-            holder.after_round = lambda round: holder.stopping.set() if round == 2 else None
-            with pytest.raises(LearningInterruptedError, match="goes on"):
-                holder.learn()
-        with label_holder(carrier, network.home(HOLDER)) as again:
-            again.learn()
-            same(network, again)
 
 
 def test_a_revoked_card_ends_the_call(tmp_path: Path, carrier: MemoryCarrier) -> None:

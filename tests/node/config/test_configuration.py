@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gal.errors import ConfigurationError, InvalidInputError
+from gal.errors import ConfigurationError
 from gal.node.config.configuration import (
     NodeConfiguration,
     home_of,
@@ -17,37 +17,6 @@ from gal.node.config.configuration import (
     read_configuration,
 )
 from gal.node.config.policy import Policy
-
-WHOLE = """\
-name = "hospital"
-
-[data]
-source = "patients.csv"
-row_id = "patient"
-row_id_type = "text"
-features = ["age", "bp"]
-label = "died"
-secret_file = "/etc/gal/alignment.secret"
-
-[model]
-use = "ridge"
-options = { alpha = 2.0 }
-local_loss = "l2"
-trusted = ["mypackage.MyClass"]
-
-[listen]
-bind = "0.0.0.0:0"
-address = "bank.example:7443"
-
-[policy]
-accept = ["bank"]
-max_rounds = 5
-fit_memory = "512MB"
-largest_message = 1_000
-
-[network]
-proxy = "http://proxy:3128"
-"""
 
 
 def read(home: Path, text: str) -> NodeConfiguration:
@@ -59,23 +28,6 @@ def errors_of(home: Path, text: str) -> list[str]:
     with pytest.raises(ConfigurationError) as caught:
         read(home, text)
     return str(caught.value).splitlines()
-
-
-def test_all_that_can_be_said(tmp_path: Path) -> None:
-    found = read(tmp_path, WHOLE)
-    assert (found.name, found.home) == ("hospital", tmp_path)
-    assert found.data is not None
-    assert found.data.source == tmp_path / "patients.csv"
-    assert found.data.features == ("age", "bp")
-    assert found.data.secret_file == Path("/etc/gal/alignment.secret")
-    assert found.model.options == {"alpha": 2.0}
-    assert found.model.trusted == ("mypackage.MyClass",)
-    assert found.listen is not None
-    assert found.listen.address == "bank.example:7443"
-    assert found.policy.accept == ("bank",)
-    assert found.policy.fit_memory == 512_000_000
-    assert found.policy.largest_message == 1000
-    assert found.network.proxy == "http://proxy:3128"
 
 
 def test_a_name_is_enough(tmp_path: Path) -> None:
@@ -260,8 +212,3 @@ def test_it_mentions_every_key_there_is() -> None:
             either = [field.annotation, *getattr(field.annotation, "__args__", ())]
             section = next(one for one in either if hasattr(one, "model_fields"))
             assert set(content[name]) == set(section.model_fields)
-
-
-def test_bad_names_are_not_written() -> None:
-    with pytest.raises(InvalidInputError, match="an organization needs a name"):
-        new_configuration_text("../lab")

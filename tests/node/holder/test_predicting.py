@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import gal
-from gal.core.state import Ensemble
 from gal.errors import GALError, InvalidInputError
 from gal.node.holder import prediction_files as batches
 from small_network import LABEL, ROW_ID, Network, numbers, running, view_by_hand
@@ -187,28 +186,6 @@ def test_a_file_that_cannot_be_written_leaves_nothing(network: Network, tmp_path
     network.tables["clinic"][[ROW_ID]].to_csv(tmp_path / "new.csv", index=False)
     with pytest.raises(GALError, match="gone"):
         network.holder.predict_file("risk", tmp_path / "new.csv", tmp_path / "gone" / "out.csv")
-
-
-def stood_in(network: Network, ensemble: Ensemble, members: list[Any], absent: str) -> list[float]:
-    views = {one.name: one.view for one in members if one.name != absent}
-    return [float(one) for one in gal.predict(ensemble, members, views).output[:, 0]]
-
-
-def test_one_that_refuses_is_named(network: Network, tmp_path: Path) -> None:
-    ids = network.tables["clinic"][[ROW_ID]]
-    limit = network.nodes["ward"].configuration.policy.predictions_per_day
-    day = network.nodes["ward"].service._clock().date().isoformat()
-    network.nodes["ward"].state.spend_predictions("clinic", day, 4000, limit)
-    for _ in range(30):
-        found = predict(network, tmp_path, ids)
-        if found["missing"]:
-            break
-    assert set(found["missing"]) == {"ward"}
-    assert "refused (budget-spent): ward predicts at most 5000 rows a day" in found["missing"]["ward"]
-    assert found["degraded"] == len(ids)
-    ensemble, members = network.in_process(**OPTIONS)
-    expected = stood_in(network, ensemble, members, "ward")
-    assert [row["prediction"] for row in found["rows"]] == expected
 
 
 def test_one_that_is_not_connected_is_named(network: Network, tmp_path: Path) -> None:

@@ -57,14 +57,6 @@ def begun(known: Any, n_rows: int | None = None, rows: str = DIGEST) -> Message:
     return Message("begun", TASK, 1, "begin", fields, {"known": said})
 
 
-@pytest.mark.parametrize(
-    ("said", "n_rows"), [([1, 0], None), ([1, 0, 1, 1], None), ([1, 0, 2], 1), ([1, 0, 1], 3), ([], None)]
-)
-def test_an_answer_that_does_not_add_up(said: list[int], n_rows: int | None) -> None:
-    with pytest.raises(AlignmentError, match="lab"):
-        Asking(np.arange(3)).shared(begun(said, n_rows), "lab", all_rows(3))
-
-
 def test_one_that_knows_no_row_to_fit() -> None:
     rows = Rows(4, np.array([0, 1]), np.array([2, 3]), np.array([], dtype=np.intp))
     with pytest.raises(AlignmentError, match="none of the rows that are fitted"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gal.node.journal.logs import LONGEST, Level, open_log
+from gal.node.journal.logs import LONGEST, open_log
 
 
 def written(log_as_json: bool, event: str = "fitted", **fields: object) -> str:
@@ -103,14 +102,6 @@ def test_data_is_never_written(as_json: bool) -> None:
     assert "object" in written(as_json, thing=object())
 
 
-def test_numbers_of_numpy_and_not_numbers() -> None:
-    line = json.loads(
-        written(True, n=np.int64(3), x=np.float32(0.5), nan=float("nan"), inf=np.float64("inf"))
-    )
-    assert (line["n"], line["x"], line["nan"], line["inf"]) == (3, 0.5, "nan", "inf")
-    assert "n=3 x=0.5 nan=nan" in written(False, n=np.int64(3), x=np.float32(0.5), nan=float("nan"))
-
-
 def test_long_values_are_cut_and_paths_are_relative_to_the_home() -> None:
     line = json.loads(
         written(True, why="x" * 10_000, file=Path("/home/of/node/tasks/a"), other=Path("/etc/b"))
@@ -122,26 +113,6 @@ def test_long_values_are_cut_and_paths_are_relative_to_the_home() -> None:
 def test_a_field_cannot_replace_time_level_and_event() -> None:
     line = json.loads(written(True, level="error", time="never"))
     assert (line["level"], line["level_"], line["time_"]) == ("info", "error", "never")
-
-
-@pytest.mark.parametrize(("level", "n_lines"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
-def test_levels(level: Level, n_lines: int) -> None:
-    to = io.StringIO()
-    log = open_log(None, level, to=to)
-    for write in (log.debug, log.info, log.warning, log.error):
-        write("happened")
-    assert len(to.getvalue().splitlines()) == n_lines
-
-
-def test_the_root_logger_and_other_logs_are_left_alone() -> None:
-    before = (list(logging.root.handlers), logging.root.level, dict(logging.root.manager.loggerDict))
-    one, two = io.StringIO(), io.StringIO()
-    first, second = open_log(None, to=one), open_log(None, "error", to=two)
-    first.info("first")
-    second.info("second")
-    assert (list(logging.root.handlers), logging.root.level, dict(logging.root.manager.loggerDict)) == before
-    assert "first" in one.getvalue()
-    assert two.getvalue() == ""
 
 
 class Full(io.StringIO):

@@ -226,25 +226,6 @@ def test_one_message_with_thousands_of_wrong_tasks_is_refused_once(house: Callab
     state.close()
 
 
-def test_who_has_just_connected_is_not_said_to_stay_away(
-    house: Callable[..., House],
-) -> None:
-    clinic = house()
-    records, state = clinic.records(), State(clinic.home)
-    assistants, seen = Assistants(state, records), list[tuple[list[str], set[str]]]()
-
-    class Watched(FakeStream):
-        def receive(self) -> Received:
-            seen.append((assistants.connected(), assistants.greeting()))
-            return super().receive()
-
-    for _ in range(2):  # when it comes back, too
-        assistants.on_stream(cast(Any, Watched("lab", JOINED)))
-    assert seen == 2 * [(["lab"], {"lab"}), (["lab"], set())]
-    assert assistants.greeting() == set()
-    state.close()
-
-
 def test_an_organization_whose_day_is_spent_is_told_and_let_go(house: Callable[..., House]) -> None:
     clinic = house(messages_per_day=5)
     records, state = clinic.records(), State(clinic.home)
@@ -308,15 +289,6 @@ def test_a_label_holder_whose_day_is_spent_is_told_and_not_dialed(house: Callabl
     assert codes.count("limited") == 1
 
 
-def test_what_is_no_message_counts_as_refused_at_a_label_holder(house: Callable[..., House]) -> None:
-    clinic = house(refusals_per_day=5)
-    records, state = clinic.records(), State(clinic.home)
-    stream = FakeStream("lab", *[GARBAGE] * 50)
-    Assistants(state, records).on_stream(cast(Any, stream))
-    assert (stream.n_left, [code for code, _ in stream.refused]) == (45, ["limited"])
-    state.close()
-
-
 def garbled(*frames: bytes) -> Stream:
     """A stream of these frames."""
     return Stream(
@@ -363,18 +335,6 @@ def test_frames_that_make_no_message_use_up_the_bytes_of_a_day(
     state.close()
 
 
-def test_a_message_that_breaks_off_with_the_line_counts(house: Callable[..., House]) -> None:
-    clinic = house(bytes_per_day=ByteSize(2_500))
-    records, state = clinic.records(), State(clinic.home)
-    assistants = Assistants(state, records)
-    for spent in (False, False, True):
-        assert (records.is_limited("lab") is not None) == spent
-        stream = garbled(BEGINNING, REST)
-        stream.agree(2, "gal", 10**9)
-        assistants.on_stream(stream)
-    state.close()
-
-
 @pytest.mark.parametrize("policy", [{"refusals_per_day": 5}, {"bytes_per_day": ByteSize(5_000)}], ids=str)
 def test_what_is_no_message_counts_at_an_organization(
     house: Callable[..., House], policy: dict[str, Any]
@@ -384,12 +344,3 @@ def test_what_is_no_message_counts_at_an_organization(
     link = Link("clinic", cast(Any, FakeService(lab.policy)), lab.records(), lambda peer: cast(Any, stream))
     end_when_spent(link)
     assert stream.n_left == 45
-
-
-def test_and_so_do_frames_that_make_no_message(house: Callable[..., House]) -> None:
-    lab = house(bytes_per_day=ByteSize(20_000))
-    stream = garbled(TOO_LARGE, *[REST] * 99)
-    stream.peer = "clinic"
-    stream.agree(2, "gal", 10**9)
-    end_when_spent(Link("clinic", cast(Any, FakeService(lab.policy)), lab.records(), lambda peer: stream))
-    assert len(list(stream._incoming)) == 80

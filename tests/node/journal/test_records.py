@@ -15,7 +15,6 @@ from gal.node.journal.activity import Activity
 from gal.node.journal.records import Records
 from gal.node.store.audit import AuditLog
 from gal.protocol import VERSIONS, Encoded, Message, prepare
-from gal.transport import Received
 from small_network import quiet
 
 TASK = "0" * 32
@@ -105,12 +104,6 @@ def test_what_cannot_be_written_down_leaves_for_nobody(records: Records) -> None
     assert all(isinstance(one, NodeError) for one in problems)
     assert [one.sent for one in streams] == [[], []]
     assert records.audit.entries() == []  # all, or nothing
-
-
-def test_what_enters(records: Records) -> None:
-    records.entered("clinic", Received(FIT.message, FIT.digest, FIT.data.size, FIT.data))
-    [entry] = records.audit.entries()
-    assert (entry.direction, entry.peer, entry.kind, entry.digest) == ("in", "clinic", "fit", FIT.digest)
 
 
 def test_what_is_refused(records: Records) -> None:

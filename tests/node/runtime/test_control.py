@@ -129,22 +129,3 @@ def test_a_node_that_ends_meanwhile(tmp_path: Path) -> None:
         there.shutdown(socket.SHUT_WR)
         with there, here, pytest.raises(NodeError, match=r"ended before it was done.*gal serve"):
             ask_node(here, "learn", {}, lambda event: None)
-
-
-def test_two_at_once(tmp_path: Path) -> None:
-    barrier = threading.Barrier(2, timeout=LONGEST)
-
-    def meet(arguments: Mapping[str, Any], tell: Event, stopping: threading.Event) -> Any:
-        barrier.wait()
-        return arguments["me"]
-
-    found: list[int] = []
-    with ControlServer(tmp_path, {"meet": meet}):
-        threads = [
-            threading.Thread(target=lambda me=me: found.append(ask(tmp_path, "meet", me=me))) for me in (1, 2)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sorted(found) == [1, 2]

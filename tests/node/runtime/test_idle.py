@@ -7,10 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from gal.protocol import Message, encode
 from patience import LONGEST
 from small_network import LABEL, ROW_ID, Network
 
@@ -55,35 +53,3 @@ def test_label_holder_and_organization_that_have_linked_import_nothing_that_comp
         env=os.environ | {"PYTHONPATH": str(SOURCES)},
     )
     assert (done.stdout, done.returncode) == ("linked\n", 0), done.stderr
-
-
-READING = """
-import sys
-from pathlib import Path
-from gal.protocol import decode
-for path in sys.argv[1:]:
-    decode(Path(path).read_bytes())
-print("pandas" in sys.modules)
-"""
-
-
-def test_reading_a_message_imports_no_pandas(tmp_path: Path) -> None:
-    """It would take every node 40 MB."""
-    task, empty = "0" * 32, {"answers": "sha256:" + "0" * 64}
-    ids = {"integers": np.array([3, 4]), "texts": np.array(["a", "b"], dtype=object)}
-    fields = {"rounds": [1], "track": "assisted", "method": "plain", "secret": ""}
-    asked = [
-        Message("predict", task, 1, "", fields | {"kind": kind}, {name: ids[name]})
-        for kind, name in (("integer", "integers"), ("text", "texts"))
-    ]
-    files = [str(tmp_path / str(number)) for number in range(3)]
-    for file, message in zip(files, [Message("done", task, 1, "", empty), *asked], strict=True):
-        Path(file).write_bytes(encode(message))
-    done = subprocess.run(
-        [sys.executable, "-c", READING, *files],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(SOURCES)},
-    )
-    assert done.stdout == "False\n"

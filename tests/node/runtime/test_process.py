@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import signal
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import forked
 from forked import Forked
 from gal.node.admin.init import init_node
 from gal.node.runtime.commands import serving
@@ -67,24 +65,6 @@ def test_the_page_beside_a_node(home: Path, tmp_path: Path) -> None:
         assert process.wait(LONGEST) == 0
 
 
-RAISED = """
-import resource, sys
-hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-from pathlib import Path
-from gal.node.runtime.node import Node
-with Node(Path(sys.argv[1])):
-    print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-"""
-
-
-def test_a_node_may_open_as_many_files_as_the_system_allows(home: Path) -> None:
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    command = [sys.executable, "-c", RAISED, str(home)]
-    found = forked.run(command, capture_output=True, text=True, timeout=LONGEST, check=True)
-    assert int(found.stdout) == (65_536 if hard == resource.RLIM_INFINITY else min(65_536, hard))
-
-
 def test_the_port_is_opened_last(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is imported and opened at the start needs descriptors before strangers can take them."""
     seen: list[Any] = []
@@ -102,8 +82,3 @@ def test_the_port_is_opened_last(home: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert seen[0]["port"] is None
         assert seen[1]
         assert node.port is not None
-
-
-def test_a_service_that_ends_hard_is_started_again() -> None:
-    unit = (Path(__file__).parents[3] / "docs" / "gal-node.service").read_text(encoding="utf-8").splitlines()
-    assert {"Restart=always", "StartLimitIntervalSec=0", "LimitNOFILE=65536"} <= set(unit)

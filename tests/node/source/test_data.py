@@ -5,7 +5,6 @@ the same whatever rows are taken.
 from __future__ import annotations
 
 import datetime
-import errno
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from gal.errors import (
     InvalidColumnsError,
     InvalidInputError,
     InvalidLabelsError,
-    NodeError,
 )
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 
@@ -40,7 +38,6 @@ from gal.node.source.data import (  # noqa: E402
     view_of_table,
 )
 from gal.node.store.views import load_view, save_view  # noqa: E402
-from gal.storage.text_files import LOOKED_AT  # noqa: E402
 
 PATIENTS = """\
 patient,age,smoker,town,seen,died
@@ -229,20 +226,6 @@ def test_what_excel_calls_csv(encoding: str, tmp_path: Path) -> None:
     assert simulated.to_dict("records") == table.columns.to_pylist()
 
 
-def test_latin_1_after_much_that_is_ascii(tmp_path: Path) -> None:
-    many = b"id;ort\n" + b"".join(b"%d;Bonn\n" % one for one in range(100_000)) + b"100000;K\xf6ln\n"
-    assert len(many) > LOOKED_AT
-    (tmp_path / "rows.csv").write_bytes(many)
-    table = read_source(configured(tmp_path, 'source = "rows.csv"\nrow_id = "id"'))
-    assert table.columns.to_pylist()[-1] == {"ort": "Köln"}
-    assert read_frame(tmp_path / "rows.csv")["ort"].iloc[-1] == "Köln"
-
-
-def test_points_beside_commas_are_no_decimal_commas(tmp_path: Path) -> None:
-    table = read_csv(tmp_path, "patient;x;code\n1;1.5;1,2\n2;2.5;3,4\n")
-    assert table.kinds == {"x": "number", "code": "text"}
-
-
 def test_files_that_are_something_else(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes("id,x\n1,é\n".encode("utf-16-le"))
     (tmp_path / "rows.parquet").write_text("id,x\n1,2\n")
@@ -255,12 +238,6 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     for name, said in wrong.items():
         with pytest.raises(InvalidInputError, match=said):
             read_source(configured(tmp_path, f'source = "{name}"\nrow_id = "id"'))
-
-
-def test_two_parquet_columns_of_one_name(tmp_path: Path) -> None:
-    pq.write_table(pa.table([[1], [2], [3]], names=["id", "x", "x"]), tmp_path / "rows.parquet")
-    with pytest.raises(InvalidColumnsError, match="'x' is there twice"):
-        read_source(configured(tmp_path, 'source = "rows.parquet"\nrow_id = "id"'))
 
 
 def test_without_data_the_configuration_is_at_fault(tmp_path: Path) -> None:
@@ -293,12 +270,6 @@ def test_the_stamp_notices_changes(tmp_path: Path) -> None:
     assert table.stamp != stamp_of(configuration)
     (tmp_path / "rows.csv").unlink()
     assert stamp_of(configuration) is None
-
-
-def test_a_path_with_a_quote(tmp_path: Path) -> None:
-    folder = tmp_path / "o'neill"
-    folder.mkdir()
-    assert len(read_csv(folder, PATIENTS)) == 3
 
 
 @pytest.fixture(scope="module")
@@ -402,26 +373,6 @@ def test_frames_come_back_with_types_categories_and_order(
             assert back[name].to_numpy().tobytes() == frame[name].to_numpy().tobytes()
         else:
             assert back[name].cat.categories.dtype == object
-
-
-def test_a_full_disk_leaves_the_old_view_and_no_draft(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    save_view(np.zeros((2, 2)), tmp_path / "view")
-    monkeypatch.setattr("gal.node.store.files.os.fsync", full)
-    for view in (np.ones((2, 2)), pd.DataFrame({"a": [1.0]})):
-        with pytest.raises(NodeError, match=r"No space left on device. Make room"):
-            save_view(view, tmp_path / "view")
-    assert load_view(tmp_path / "view").tolist() == [[0.0, 0.0], [0.0, 0.0]]
-    assert [one.name for one in tmp_path.iterdir()] == ["view"]
-
-
-def test_an_array_stays_on_disk_until_used(tmp_path: Path) -> None:
-    save_view(np.ones((3, 2)), tmp_path / "view")
-    assert isinstance(load_view(tmp_path / "view"), np.memmap)
 
 
 def test_views_never_run_code_and_broken_files_say_so(tmp_path: Path) -> None:

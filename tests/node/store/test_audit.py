@@ -7,7 +7,6 @@ import json
 import sqlite3
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -244,16 +243,6 @@ def test_a_file_that_is_no_database_is_named(path: Path) -> None:
     path.write_bytes(b"this is no database" * 100)
     with pytest.raises(NodeError, match=r"state\.sqlite cannot be opened"):
         AuditLog(path)
-
-
-def test_threads_append_to_one_chain(log: AuditLog) -> None:
-    def work(_: int) -> None:
-        for _ in range(50):
-            log.append("out", "fitted")
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))
-    assert log.verify().n == 200
 
 
 APPEND = """

@@ -6,7 +6,6 @@ import os
 import stat
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gal.errors import NodeError
@@ -23,12 +22,6 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_arrays_are_bytes_too(tmp_path: Path) -> None:
-    values = np.arange(5)
-    known = write_whole(tmp_path / "positions", values)
-    assert read_whole(tmp_path / "positions", known) == values.tobytes()
-
-
 def test_a_damaged_file_is_a_missing_one(tmp_path: Path) -> None:
     path = tmp_path / "model.gal"
     known = write_whole(path, b"content")
@@ -42,12 +35,6 @@ def test_a_damaged_file_is_a_missing_one(tmp_path: Path) -> None:
     assert read_whole(path, known) is None
 
 
-def test_a_new_file_replaces_the_old(tmp_path: Path) -> None:
-    write_whole(tmp_path / "a", b"old and longer")
-    known = write_whole(tmp_path / "a", b"new")
-    assert read_whole(tmp_path / "a", known) == b"new"
-
-
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = write_whole(tmp_path / "a", b"old")
 
@@ -59,11 +46,6 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
         write_whole(tmp_path / "a", b"new")
     assert read_whole(tmp_path / "a", known) == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_a_folder_that_is_gone(tmp_path: Path) -> None:
-    with pytest.raises(NodeError, match="cannot be written"):
-        write_whole(tmp_path / "gone" / "a", b"new")
 
 
 def test_what_a_crash_left_is_removed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from gal.errors import NodeError, TaskError
 from gal.node.store.state import Answer, State, TaskRecord
 from gal.node.store.stored_replies import StoredReply
-from gal.node.store.stored_versions import AssistedVersion, LearnedVersion, LearningOutcome
+from gal.node.store.stored_versions import AssistedVersion
 from small_terms import small_terms
 
 RISK = TaskRecord(
@@ -41,7 +41,6 @@ ASSISTED = AssistedVersion(
     organization="bank",
     kinds={"age": "numbers"},
 )
-LEARNED = LearnedVersion(n_rows=5, n_without_label=1, started="2026-01-01", privacy={"mechanism": "none"})
 DIGEST, OTHER = "sha256:" + "1" * 64, "sha256:" + "2" * 64
 
 
@@ -84,18 +83,6 @@ def test_what_is_no_database(tmp_path: Path) -> None:
 
 
 # Tasks
-
-
-def test_tasks_come_back_as_they_were(state: State) -> None:
-    state.add_task(RISK, {"lab": "invited", "ward": "invited"})
-    state.add_task(HELP)
-    assert state.tasks() == [RISK, HELP]
-    assert state.tasks("organization") == [HELP]
-    assert state.get_task(RISK.id) == RISK
-    assert state.get_task("c" * 32) is None
-    assert state.members(RISK.id) == {"lab": "invited", "ward": "invited"}
-    for name in ("risk", RISK.id, "bank/risk"):
-        assert state.find_task(name) == RISK
 
 
 def test_joining_again_renews(state: State) -> None:
@@ -148,19 +135,6 @@ def rows_by_task(state: State) -> dict[str, int]:
 # Transactions
 
 
-def test_a_transaction_is_all_or_nothing(state: State) -> None:
-    def fails() -> None:
-        with state.transaction() as db:
-            db.execute("INSERT INTO members VALUES ('t', 'lab', 'invited')")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fails()
-    assert state.members("t") == {}
-    state.set_member("t", "lab", "invited")  # and the connection is as good as before
-    assert state.members("t") == {"lab": "invited"}
-
-
 def test_a_step_is_closed_with_everything_or_not_at_all(state: State) -> None:
     state.replies(RISK.id, 1).put(2, reply())
     state.replies(RISK.id, 1).close(2, [StoredReply(0, "ward", "", None, None, "was late")])
@@ -172,50 +146,7 @@ def test_a_step_is_closed_with_everything_or_not_at_all(state: State) -> None:
 # Versions
 
 
-def test_versions_by_role(state: State) -> None:
-    state.put_version(RISK.id, 1, ASSISTED)
-    state.put_version(RISK.id, 1, LEARNED)
-    state.put_version(RISK.id, 2, LEARNED)
-    state.put_version(RISK.id, 1, replace(LEARNED, status="abandoned"))
-    assert state.versions(RISK.id) == {1: ASSISTED}
-    assert state.learned_versions(RISK.id) == {1: replace(LEARNED, status="abandoned"), 2: LEARNED}
-    assert state.statuses(RISK.id, "organization") == {1: "begun"}
-    assert state.statuses(RISK.id, "label holder") == {1: "abandoned", 2: "begun"}
-    assert state.version(RISK.id, 1) == ASSISTED
-    assert state.learned_version(RISK.id, 2) == LEARNED
-    assert state.version(RISK.id, 3) is None
-    assert state.learned_version(RISK.id, 3) is None
-
-
-def test_a_finished_version_comes_back_as_it_was(state: State) -> None:
-    outcome = LearningOutcome(
-        ensemble={"rounds": [], "first": [float("nan"), 0.1]},
-        classes=["ill", "well"],
-        loss="log",
-        finished="2026-01-02T00:00:00Z",
-        seconds=1.5,
-        known_rows={"lab": 3},
-        unknown_rows={"lab": 2},
-    )
-    finished = replace(LEARNED, status="finished", outcome=outcome, refit={"private_refit": None})
-    state.add_task(RISK)
-    state.put_version(RISK.id, 1, finished, activate=True)
-    assert repr(state.learned_version(RISK.id, 1)) == repr(finished)  # by their text: NaN equals nothing
-    assert state.find_task("risk").active == 1
-
-
 # Answers
-
-
-def test_answers_by_round_and_part(state: State) -> None:
-    for one in (answer(2), answer(1), answer(1, part=0), answer(1, track="alone")):
-        state.put_answer(RISK.id, 1, one, moving=False)
-    assert state.answer(RISK.id, 1, "assisted", 1, -1) == answer(1)
-    assert state.answer(RISK.id, 1, "assisted", 1, 0) == answer(1, part=0)
-    assert state.answer(RISK.id, 1, "assisted", 3, -1) is None
-    assert state.answer(RISK.id, 2, "assisted", 1, -1) is None
-    found = state.answers(RISK.id, 1, "track = ? AND part = -1", ("assisted",))
-    assert [one.round for one in found] == [1, 2]
 
 
 def test_a_round_is_answered_once(state: State) -> None:

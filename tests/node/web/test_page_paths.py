@@ -6,7 +6,6 @@ import http.client
 import json
 import re
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -18,12 +17,12 @@ from urllib.error import HTTPError
 import pytest
 
 from gal.node.config.configuration import LEDGER
-from gal.node.holder.holder_node import CONNECTED, waited_for
+from gal.node.holder.holder_node import CONNECTED
 from gal.node.web import health
 from gal.node.web.app import HEADERS
 from gal.node.web.metrics import NodeMetrics
 from gal.privacy.ledger import Budget
-from patience import LONGEST, patient, until
+from patience import patient, until
 from sites import Site, site_of
 from small_network import Network, numbers, running
 
@@ -147,24 +146,6 @@ def test_who_is_waited_for(network: Network, site: Site) -> None:
     assert (learning["round"], learning["rounds"]) == (0, 3), "known before the first round is done"
 
 
-def test_who_went_before_it_was_asked_is_waited_for(network: Network) -> None:
-    """Rows are being matched, and an organization that was there at first is away."""
-    clinic = network.nodes["clinic"]
-    network.stop("ward")
-    until(lambda: "ward" not in clinic.assistants.connected(), "the ward is away")
-    asking = {
-        "what": "to find the shared rows",
-        "since": 0.0,
-        "seconds": 60.0,
-        "organizations": ["lab", "ward"],
-    }
-    waiting = waited_for(clinic.state, clinic.assistants, {"task": "other", "asking": asking})
-    assert [(one["organization"], one["what"], one["connected"]) for one in waiting] == [
-        ("ward", "connect", False)
-    ]
-    network.start("ward")
-
-
 def test_events_come_as_they_happen(network: Network, site: Site) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=patient(60))
     connection.request("GET", "/v1/events", headers=site.bearer)
@@ -257,22 +238,6 @@ def test_alive_started_ready(site: Site, monkeypatch: pytest.MonkeyPatch) -> Non
     assert set(said["problems"]) == {"disk"}
 
 
-def test_a_source_that_is_being_read_is_waited_for(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    node, begun, done = network.nodes["clinic"], threading.Event(), threading.Event()
-
-    def slow(*_: Any) -> None:
-        begun.set()
-        done.wait(LONGEST)
-
-    monkeypatch.setattr(type(node.worker), "__call__", slow)
-    checks = health.Health(node, dict)
-    assert begun.wait(LONGEST)
-    (source,) = [one for one in checks.checks() if one.name == "source"]
-    assert (source.ok, source.said) == (False, "the source is being read for the first time: wait")
-    done.set()
-    until(lambda: all(one.ok for one in checks.checks() if one.name == "source"), "the start")
-
-
 def test_not_ready_without_a_source_or_a_quorum(network: Network, sites: dict[str, Site]) -> None:
     site, source = sites["clinic"], network.root / "clinic" / "rows.csv"
     hidden = source.with_suffix(".hidden")
@@ -327,15 +292,6 @@ def test_what_is_left_of_privacy(tmp_path: Path, spent: float, left: float) -> N
 
 
 # What can be done
-
-
-def test_what_is_not_understood_is_said_in_one_sentence(site: Site) -> None:
-    for path, body, said in (("/v1/audit?last=many", None, "last: "),):
-        status, content, _ = site.raw(path, body)
-        assert status == 422
-        assert said in json.loads(content)["error"]
-    status, said = site.json(f"/v1/versions?task={'x' * 10_000}")
-    assert (status, "xxx ..." in said["error"], len(said["error"]) < 6000) == (404, True, True)
 
 
 def test_fits_are_seen_where_they_run(network: Network, sites: dict[str, Site]) -> None:

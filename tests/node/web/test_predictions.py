@@ -16,14 +16,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gal.alignment import RowIds
 from gal.errors import ConfigurationError, InvalidInputError, TaskError
 from gal.node.holder.predicting import NodePrediction
 from gal.node.web import app as module
-from gal.node.web.predictions import SharedExchanges, merged
+from gal.node.web.predictions import SharedExchanges
 from gal.node.web.token import ensure_token
 from patience import LONGEST, patient
 from sites import Site, site_of
@@ -225,12 +223,6 @@ def test_the_token_is_the_users_alone(tmp_path: Path) -> None:
         ensure_token(tmp_path)
 
 
-def test_one_that_hangs_up_in_the_middle(site: Site) -> None:
-    with socket.create_connection(("127.0.0.1", site.port), timeout=patient(60)) as connection:
-        connection.sendall(head(site, b"Content-Length: 500") + b'{"ids"')
-    assert site.predict({"ids": ["p001003"]})[0] == 200
-
-
 def test_one_connection_for_many_requests(site: Site) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=patient(60))
     try:
@@ -242,24 +234,6 @@ def test_one_connection_for_many_requests(site: Site) -> None:
             assert not answer.will_close
     finally:
         connection.close()
-
-
-def test_many_at_once(network: Network, site: Site) -> None:
-    expected = batch(network)
-    found: dict[str, Any] = {}
-
-    def one(name: str) -> None:
-        found[name] = site.predict({"ids": [name]})
-
-    names = list(expected)[:12]
-    threads = [threading.Thread(target=one, args=(name,)) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {name: said["predictions"][0]["prediction"] for name, (_, said) in found.items()} == {
-        name: expected[name] for name in names
-    }
 
 
 def test_where_nobody_can_listen(network: Network) -> None:
@@ -368,10 +342,3 @@ def test_what_goes_wrong_is_told_to_all() -> None:
     found, asked = exchanged([of(1), of(2), of(3)], 1, wrong=True)
     assert [type(one) for one in found] == [TaskError] * 3
     assert asked == [[1], [2, 3]]
-
-
-@given(st.lists(st.lists(st.integers(0, 9), min_size=1, unique=True), min_size=1, max_size=5))
-def test_merging_loses_and_doubles_nothing(requests: list[list[int]]) -> None:
-    ids, places = merged([of(*one) for one in requests])
-    assert len(set(ids.values.tolist())) == len(ids)
-    assert [ids.values[at].tolist() for at in places] == requests

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import http.client
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fastapi.responses import Response
 from starlette.datastructures import URL
 from starlette.requests import Request
 
 from gal.node.web import server
 from gal.node.web.app import make_app
 from gal.node.web.server import HttpServer, listening_socket
-from patience import LONGEST, patient
+from patience import LONGEST
 
 HALF = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Half: "
 
 
 @contextmanager
-def serving(home: Path, listen: str = "127.0.0.1:0", buffer: int | None = None) -> Iterator[int]:
-    """A server that says that it is alive; ``buffer``: bytes that the system keeps for a connection."""
+def serving(home: Path) -> Iterator[int]:
+    """A server that says that it is alive."""
     app = make_app("t" * 20, {"localhost", "127.0.0.1"})
     app.add_api_route("/livez", lambda: {"alive": True})
     app.add_api_route("/secret", lambda: {}, methods=["POST"])
-    app.state.open.add("/large")
-    app.add_api_route("/large", lambda size: Response(bytes(int(size))))
-    listening = listening_socket(listen)
-    if buffer is not None:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
+    listening = listening_socket("127.0.0.1:0")
     made = HttpServer(app, listening, home)
     made.start()
     try:
@@ -44,14 +38,6 @@ def slow(port: int, said: bytes) -> socket.socket:
     one = socket.create_connection(("127.0.0.1", port), timeout=LONGEST)
     one.sendall(said)
     return one
-
-
-def answer(port: int) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST)
-    connection.request("GET", "/livez")
-    status = connection.getresponse().status
-    connection.close()
-    return status
 
 
 def ended(one: socket.socket) -> bytes:
@@ -94,27 +80,6 @@ def test_nor_is_one_who_asks_slowly_after_an_answer(
         one.sendall(HALF if b"200" in came else b"x")
         assert b"HTTP/1.1" in came
         ended(one)
-
-
-def test_a_client_may_ask_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_SECONDS", patient(5.0))
-    with serving(tmp_path) as port:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST)
-        for _ in range(50):
-            connection.request("GET", "/livez")
-            given = connection.getresponse()
-            assert (given.status, given.read()) == (200, b'{"alive":true}')
-        connection.close()
-
-
-def test_nonsense_is_no_line_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with serving(tmp_path) as port:
-        assert b"400" in ended(slow(port, b"\x16\x03\x01\r\n\r\n"))
-        upgrade = (
-            b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade, close\r\nUpgrade: x\r\n\r\n"
-        )
-        assert b"200" in ended(slow(port, upgrade))
-    assert not [one for one in caplog.records if one.name.startswith("uvicorn")]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,14 +58,6 @@ def test_the_kernel_holds_what_was_granted_and_lets_go_afterwards() -> None:
     assert limits() == before
 
 
-def test_beside_a_request_without_limits_there_is_none() -> None:
-    allowance, before = Allowance(), limits()
-    with allowance.granted(1000.0, 40 * GB):
-        with allowance.granted(0, 0):
-            assert limits() == before
-        assert limits() != before
-
-
 def test_memory_is_counted_from_what_the_first_one_found() -> None:
     """Otherwise each that comes would raise the limit by what the one before has taken."""
     allowance = Allowance()
@@ -76,21 +67,6 @@ def test_memory_is_counted_from_what_the_first_one_found() -> None:
         with allowance.granted(1000.0, 20 * GB):
             assert limits()[1] == first + 20 * GB
         del taken
-
-
-def test_a_thread_that_has_ended_leaves_nothing() -> None:
-    allowance, before = Allowance(), limits()
-
-    def work() -> None:
-        with allowance.granted(1000.0, 40 * GB):
-            pass
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert limits() == before
 
 
 def test_one_without_end_ends_however_many_come_and_go_beside_it() -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from gal import Organization
-from gal.alignment import RowIds, row_digest
+from gal.alignment import RowIds
 from gal.core.requests import FitRequest, PredictRequest, Terms
 from gal.core.rows import Rows
 from gal.errors import AlignmentError, LocalModelError, RefusedError
@@ -97,20 +97,6 @@ def test_a_model_that_asks_for_parts_gets_them_instead_of_one_file(
     assert len(list(folder.glob("view.*.parquet"))) == 3  # none of the rows before stay
 
 
-def test_rows_in_the_label_holder_s_order(tmp_path: Path) -> None:
-    lab = work(tmp_path, ids=np.arange(N)[::-1])
-    _, answer = lab.begin(
-        begin(integers(7, 100, 3, *range(10, 30))), tmp_path / "version", "clinic", own=False
-    )
-    begun = decode(answer)
-    assert begun.arrays["known"].tolist() == [1, 0, *([1] * 21)]
-    known = np.array([7, 3, *range(10, 30)], dtype=np.int64)
-    assert begun.fields["rows"] == row_digest(known, "integer", "plain")
-    organization, terms = lab.version(tmp_path / "version")
-    np.testing.assert_array_equal(organization.view, X[::-1][known])
-    assert terms.rows.n == 22
-
-
 def test_a_source_that_changes_is_read_again(tmp_path: Path) -> None:
     lab = work(tmp_path)
     assert len(lab.own_rows.table().ids) == N
@@ -145,19 +131,6 @@ def test_what_is_wrong_between_two_is_told_to_both(tmp_path: Path, data: bytes, 
     assert not (tmp_path / "version" / "begun.arrow").exists()
 
 
-def test_who_is_known_is_not_told_by_a_refusal(tmp_path: Path) -> None:
-    """Two known rows are too few, and so are two unknown ones."""
-    said = set()
-    for ids in (integers(1, 2), integers(1001, 1002), integers(1, 1002)):
-        with pytest.raises(RefusedError) as error:
-            work(tmp_path).begin(begin(ids), tmp_path / "version", "clinic", own=False)
-        said.add((error.value.code, str(error.value)))
-    assert {code for code, _ in said} == {"too-few-rows"}
-    assert len(said) == 1
-    with pytest.raises(RefusedError, match="knows none of the 2 rows"):
-        work(tmp_path).begin(begin(integers(1001, 1002)), tmp_path / "version", "lab", own=True)
-
-
 def test_what_is_wrong_at_home_stays_there(tmp_path: Path) -> None:
     lab = work(tmp_path, ids=[5] * N)
     with pytest.raises(AlignmentError, match="5"):  # no RefusedError: its text is not for others
@@ -181,25 +154,6 @@ def test_secrets_must_be_the_same(tmp_path: Path) -> None:
         )
 
 
-def test_a_private_set_intersection(tmp_path: Path) -> None:
-    pytest.importorskip("private_set_intersection", reason="the extra psi")
-    from gal.alignment.psi import Asker
-
-    lab = work(tmp_path)
-    asker = Asker(integers(3, 99, 5, 77))
-
-    def ask(step: str, content: bytes | None, exchange: str = "e" * 32) -> bytes:
-        fields = {"step": step, "kind": "integer", "exchange": exchange, "n_rows": 4}
-        arrays = {} if content is None else {"bytes": np.frombuffer(content, dtype=np.uint8)}
-        data = bytes(encode(Message("blind", TASK, 1, f"blind {step}", fields, arrays)))
-        return decode(lab.own_rows.intersect(data, "clinic")).arrays["bytes"].tobytes()
-
-    setup = ask("setup", None)
-    with pytest.raises(RefusedError, match="begin it again"):
-        ask("response", asker.request(), exchange="f" * 32)
-    assert asker.shared(setup, ask("response", asker.request())).tolist() == [0, 2]
-
-
 # Rounds
 
 
@@ -219,18 +173,6 @@ def rounds_of(
 
 RESIDUALS = [np.random.default_rng(seed).normal(size=(N, 1)).astype(np.float32) for seed in range(3)]
 TERMS = Terms(Rows(N, np.arange(N), np.arange(N), np.arange(0)), 1, 5, 3)
-
-
-@pytest.mark.parametrize(("model", "local"), [(LINEAR, LinearModel()), (MOVING, Drifting())])
-def test_rounds_are_those_of_the_engine(tmp_path: Path, model: str, local: Any) -> None:
-    lab = work(tmp_path, model)
-    lab.begin(begin(integers()), tmp_path / "version", "clinic", own=False)
-    answers, _ = rounds_of(lab, tmp_path / "version", RESIDUALS)
-    organization = Organization("lab", X, local)
-    for round, (residual, answer) in enumerate(zip(RESIDUALS, answers, strict=True), 1):
-        np.testing.assert_array_equal(
-            answer, organization.fit(FitRequest(round, residual, ("lab",)), TERMS), strict=True
-        )
 
 
 @pytest.mark.parametrize("model", [LINEAR, MOVING])

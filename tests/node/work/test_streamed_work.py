@@ -192,25 +192,6 @@ def test_hashed_ids_are_read_once_and_the_rows_by_their_ids(tmp_path: Path, read
     assert (lab.own_rows.known_rows(decode(asked), "x", {})[1] >= 0).all()  # a new file is noticed
 
 
-def test_only_the_columns_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = work(tmp_path / "lake", "lake", frame())
-    seen: list[list[str]] = []
-    counted = StreamedReader._arriving
-
-    def note(self: StreamedReader, reader: Any) -> Any:
-        seen.append(list(reader.schema.names))
-        return counted(self, reader)
-
-    monkeypatch.setattr(StreamedReader, "_arriving", note)
-    path = tmp_path / "lake" / "node.toml"
-    path.write_text(
-        path.read_text().replace("features = ['age', 'year', 'town', 'smoker']", 'features = ["age"]')
-    )
-    lab = LocalWork(read_configuration(tmp_path / "lake"))
-    lab.begin(message("begin", ASKED), tmp_path / "lake" / "version", "clinic", own=False)
-    assert seen == [["id", "age"]]
-
-
 def test_forgotten_rows_are_unknown(tmp_path: Path) -> None:
     lab = work(tmp_path / "lake", "lake", frame())
     forgotten_rows(tmp_path / "lake").add(["7", "0"])

@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,7 @@ from gal.errors import (
     GALError,
     InvalidInputError,
     LocalModelError,
-    MissingExtraError,
     NodeError,
-    RefusedError,
 )
 from gal.node.config.configuration import read_configuration
 from gal.node.holder.learning.gathering import Patience
@@ -32,7 +29,7 @@ from gal.node.journal.failures import describe_failure
 from gal.node.store.row_index import forgotten_rows
 from gal.node.work import worker as worker_module
 from gal.node.work.worker import Worker, WorkFailedError, why_ended
-from gal.node.work.worker_process import Server, is_puzzling
+from gal.node.work.worker_process import Server
 from patience import LONGEST, patient
 from small_network import Network, numbers, running
 
@@ -165,29 +162,6 @@ def test_it_rests_when_nothing_is_asked_and_comes_back(home: Path, monkeypatch: 
         worker.close()
 
 
-def test_one_that_computes_does_not_rest(home: Path) -> None:
-    """A fit takes longer than it may be idle."""
-    worker = Worker(read_configuration(home))
-    ours, theirs = socket.socketpair()
-    connection = Connection(ours.detach())
-    process = FinishedProcess()
-    worker._connection, worker._waiting[1] = connection, (True, Future())
-    assert not worker._let_rest(connection, process)  # type: ignore[arg-type]
-    assert worker._connection is connection
-    worker._waiting.clear()
-    assert worker._let_rest(connection, process)  # type: ignore[arg-type]
-    assert worker._connection is None
-    assert theirs.recv(1) == b""
-    theirs.close()
-
-
-class FinishedProcess:
-    """A process that has ended."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        return 0
-
-
 def answered_soon(worker: Worker) -> Any:
     """What the worker answers; None where nobody hears of it any more."""
     told: list[Any] = []
@@ -312,27 +286,3 @@ def test_a_failure_gives_nothing_away(error: BaseException) -> None:
     assert SECRET in failure.inside
     assert failure.outside.startswith("lab ")
     assert failure.outside.endswith("its own log says why")
-
-
-def test_a_refusal_was_written_for_others() -> None:
-    assert describe_failure(RefusedError("left", "lab has left"), "lab") == (
-        "left",
-        "lab has left",
-        "lab has left",
-    )
-
-
-def test_codes_by_kind() -> None:
-    missing = describe_failure(MissingExtraError("psi", "psi", "a private set intersection"), "lab")
-    assert missing.code == "not-installed"
-    wrapped = LocalModelError("the model failed")
-    wrapped.__cause__ = MemoryError(SECRET)
-    assert describe_failure(wrapped, "lab").code == "out-of-memory"
-
-
-def test_only_what_puzzles_leaves_a_trace() -> None:
-    """A refusal's sentence says all; a model that fails, or a fault of ours, does not."""
-    assert not is_puzzling(RefusedError("policy", "too many rows"))
-    assert not is_puzzling(InvalidInputError("no column"))
-    assert is_puzzling(LocalModelError("the model failed"))
-    assert is_puzzling(KeyError("x"))

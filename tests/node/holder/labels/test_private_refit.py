@@ -17,9 +17,6 @@ from gal.errors import (
     TaskError,
 )
 from gal.models import LinearModel
-from gal.node.admin import backup as backups
-from gal.node.admin.backup import back_up, bring_back
-from gal.node.admin.membership import forget_rows
 from gal.node.holder.closing_files import OWN_FILE, write_own_closing
 from gal.node.store.stored_versions import OWN_CLOSING
 from gal.privacy import RandomisedResponse
@@ -161,43 +158,6 @@ def test_what_resumes_after_the_end_has_the_same_closing_model(
         network.tables["clinic"][[ROW_ID]].to_csv(asked, index=False)
         whole, parts = (network.holder.predict_file(task, asked)["rows"] for task in ("whole", "parts"))
         assert whole == parts
-
-
-@pytest.mark.usefixtures("small_forests")
-def test_its_closing_model_comes_back_with_a_backup_a_rollback_and_without_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backups, "WORK", 2)
-    home, backup = tmp_path / "nodes" / "clinic", tmp_path / "clinic.backup"
-    with running(Network(tmp_path / "nodes", in_turns())) as network:
-        network.holder.guard.noise = FixedNoise
-        record = network.invite("whole", rounds=1, seed=4, privacy=RESPONSE)
-        network.learn("whole")
-        fewer = network.tables["clinic"][:-20]
-        network.write("clinic", fewer)
-        network.learn("whole")
-        network.nodes["clinic"].state.set_active(record.id, 2)
-        asked = network.root / "all.csv"
-        fewer[[ROW_ID]][1:].to_csv(asked, index=False)
-        first, second = (network.holder.predict_file("whole", asked, version=one)["rows"] for one in (1, 2))
-        assert first != second
-        facts = back_up(home, backup, "words that are long")
-        network.stop("clinic")
-        home.rename(tmp_path / "lost")
-        bring_back(backup, home, "words that are long", head=str(facts["head"]))
-        network.start("clinic")
-        network.wait_until_joined(record)
-        assert network.holder.predict_file("whole", asked)["rows"] == second
-        network.nodes["clinic"].state.set_active(record.id, 1)  # as gal rollback does
-        assert network.holder.predict_file("whole", asked)["rows"] == first
-        network.stop("clinic")
-        assert [one["version"] for one in forget_rows(home, ["0"])["versions"]] == [1, 2]
-        network.start("clinic")
-        network.wait_until_joined(record)
-        assert network.holder.predict_file("whole", asked)["rows"] == first
-        network.stop("clinic")
-        forget_rows(home, ["1"], drop_versions=True)
-        assert not list(home.rglob(OWN_FILE))
 
 
 def test_a_private_refit_that_fails_does_not_show(net: Network, monkeypatch: pytest.MonkeyPatch) -> None:

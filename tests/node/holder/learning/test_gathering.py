@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from gal.errors import LearningInterruptedError, TaskError
+from gal.errors import TaskError
 from gal.node.holder.holder_node import HolderNode
 from gal.node.holder.learning.gathering import OpenVersion, Patience, patience_for
 from gal.node.store.state import TaskRecord
@@ -80,17 +80,6 @@ def test_too_few_are_named_with_what_to_do() -> None:
     with pytest.raises(TaskError, match=said + r"'risk' \(there: gal join\)\. Then: gal learn risk$"):
         gathering(node).connect()
     gathering(FakeNode(INVITED, {}), quorum=1).connect()
-
-
-@pytest.mark.parametrize(
-    ("among", "said"), [(None, "before it began"), (frozenset({"lab"}), "gal learn risk goes on")]
-)
-def test_who_stops_it_is_told_how_to_go_on(among: frozenset[str] | None, said: str) -> None:
-    one = gathering(FakeNode(INVITED, {}))
-    one.among = among
-    one.stopping.set()
-    with pytest.raises(LearningInterruptedError, match=said):
-        one.wait(lambda: True, 1.0)
 
 
 SUMMED = replace(RECORD, terms=RECORD.terms.model_copy(update={"secrecy": "sums", "drop_outs": 1}))

@@ -110,27 +110,3 @@ def test_who_no_longer_consents_is_left_out(tmp_path_factory: pytest.TempPathFac
         network.wait_until_joined(record)
         with pytest.raises(RefusedError, match="asks for interaction probes, and clinic, the label holder"):
             network.learn("together")
-
-
-def test_more_than_was_agreed_is_refused(network: Network, learned: Any) -> None:
-    """Further rounds are in the terms: an organization fits no more of them."""
-    record, _ = learned
-    checks = network.nodes["lab"].service._checks
-    version = network.nodes["lab"].state.version(record.id, 1)
-    assert version is not None
-    assert (version.rounds, version.further) == (ROUNDS, 18)
-    n_probed = version.n_probed
-    assert 0 < version.fewest_probed < n_probed <= version.n_fit
-
-    class Asked:
-        own, peer = False, "clinic"
-
-        def __init__(self, round: int, **fields: Any) -> None:
-            residual = np.ones((n_probed, 1), dtype=np.float32)
-            content = {"round": round, "part": None, **fields}
-            self.message = type("M", (), {"fields": content, "arrays": {"residual": residual}})
-
-    checks.fit(Asked(ROUNDS + 18, target="probe"), version)  # type: ignore[arg-type]
-    for wrong in (Asked(ROUNDS + 19, target="probe"), Asked(ROUNDS + 1)):
-        with pytest.raises(RefusedError, match="agreed to 2 rounds"):
-            checks.fit(wrong, version)  # type: ignore[arg-type]

@@ -13,11 +13,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from gal.core.requests import PredictRequest, Request
-from gal.errors import InvalidReplyError, NoAnswerError, NodeError, TaskError
-from gal.node.holder.learning.rounds import Rounds, read_values
-from gal.protocol import Encoded, Message, prepare
-from one_step import DIGEST, ROWS, TASK, Step, fitted, refusal
+from gal.errors import NoAnswerError, NodeError, TaskError
+from gal.node.holder.learning.rounds import Rounds
+from gal.protocol import Encoded, Message
+from one_step import DIGEST, Step, fitted, refusal
 from patience import patient
 
 
@@ -109,25 +108,6 @@ def test_what_cannot_be_kept_here_ends_the_step(step: Step, monkeypatch: pytest.
     assert not step.version.replies.is_closed(1)
 
 
-def test_what_her_own_organization_cannot_keep_ends_the_step_at_once(
-    step: Step, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    del step.node.answers["ward"]
-    asked = threading.Event()
-
-    def full(path: Path, data: Any, known: str | None = None, *, durably: bool) -> str:
-        if "clinic" in path.name:
-            asked.set()
-            raise NodeError("the disk is full")
-        return known or ""
-
-    monkeypatch.setattr("gal.node.holder.learning.rounds.write_whole", full)
-    step.node.meanwhile = [lambda: cast(None, asked.wait(patient(60.0)))]
-    with pytest.raises(NodeError, match=r"^the disk is full$"):
-        step.carry(1, [step.fit()])
-    assert 49.0 not in step.node.waited
-
-
 def test_fewer_than_the_quorum_stop_learning_and_say_what_to_do(step: Step) -> None:
     del step.node.answers["ward"]
     step.node.answers["lab"] = refusal
@@ -206,27 +186,6 @@ def test_a_version_whose_steps_ask_something_else_is_not_resumed(step: Step) -> 
 
 
 # What a reply may be
-
-
-def reading(message: Message, request: Request, step: Step) -> Any:
-    return read_values(message, step.shared["lab"], request, step.version.task)
-
-
-def test_only_what_was_asked_for_becomes_values(step: Step) -> None:
-    fit, revisit = step.fit(round=2), PredictRequest((1, 2), ("lab",))
-    asked = prepare(step.shared["lab"].message(fit, step.version.task, TASK, 1, "1.0"))
-    good = fitted(asked, 5.0, "lab", round=2)
-    np.testing.assert_array_equal(reading(good, fit, step), np.full((ROWS, 1), 5.0))
-    wrong: dict[str, tuple[Message, Request]] = {
-        "answered with fitted": (good, revisit),
-        "answered for round 1": (fitted(asked, 5.0, "lab"), fit),
-        "answered for other rows, or in another order": (fitted(asked, 5.0, "ward", round=2), fit),
-        "answered with shape (5, 1), expected (6, 1)": (fitted(asked, 5.0, "lab", round=2, n_rows=5), fit),
-    }
-    for why, (message, request) in wrong.items():
-        found = reading(message, request, step)
-        assert isinstance(found, InvalidReplyError)
-        assert str(found) == why
 
 
 def test_a_reply_that_is_far_too_large_is_not_put_on_the_disk(step: Step) -> None:
