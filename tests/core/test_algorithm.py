@@ -16,8 +16,9 @@ from sklearn.datasets import load_diabetes
 from core_problems import LOSSES, Floats, labels
 from gal.core.algorithm import predict
 from gal.core.losses import Loss, SquaredError
+from gal.core.passes import added_by_name
 from gal.core.pipeline import learn
-from gal.core.prediction import final_output, outputs_by_organization, staged_outputs
+from gal.core.prediction import answers_by_round, final_output, staged_outputs
 from gal.core.replies import Answers, Reply
 from gal.core.requests import EndLearning, FitRequest
 from gal.core.rows import Rows, all_rows, assign_rows
@@ -298,7 +299,7 @@ def test_predictions_of_the_train_rows_are_the_outputs_learned(name: str) -> Non
     np.testing.assert_array_equal(
         list(staged_outputs(ensemble, answers))[-1], final_output(ensemble, answers)
     )
-    parts = sum(outputs_by_organization(ensemble, answers).values())
+    parts = sum(added_by_name(ensemble.coefficients, answers_by_round(ensemble, answers)).values())
     np.testing.assert_allclose(
         np.array(ensemble.initial) + parts, final_output(ensemble, answers), atol=1e-12
     )

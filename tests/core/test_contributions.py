@@ -30,7 +30,7 @@ from gal.core.contributions import (
     contribution,
 )
 from gal.core.state import Ensemble, ensemble_of, plain
-from gal.core.stored_answers import StoredAnswers, projected, stored_answers
+from gal.core.stored_answers import StoredAnswers, projected
 from gal.engine.organization import Organization
 from gal.privacy import RandomisedResponse
 from gal.privacy.noise import SeededNoise
@@ -167,7 +167,8 @@ def test_the_stacker_sees_the_absent_answer_about_another_row() -> None:
     rng = np.random.default_rng(0)
     said = {name: rng.normal(size=(50, 1)).astype(np.float32) for name in "ab"}
     a, b = (said[name].astype(float) for name in "ab")
-    stored = stored_answers(np.zeros((50, 1)), [{"a": 1.0, "b": 0.5}], [said], stacker=Product())
+    stacker: Any = Product()
+    stored = StoredAnswers(np.zeros((50, 1)), {"a": a, "b": 0.5 * b}, [said], stacker=stacker)
     np.testing.assert_allclose(stored.output, a + 0.5 * b + a * b)
     (moved,) = stored._moved(frozenset("b"))
     assert np.abs(moved - a * b).mean() > 0.1

@@ -264,7 +264,7 @@ def test_an_absurd_answer_does_not_stop_it() -> None:
     """A sum beyond what float32 holds is the largest number for it, not an error."""
     largest = float(np.finfo(np.float32).max)
     answers = [{"left": np.full((2, 1), largest, dtype=np.float32)}]
-    table = Features(np.array([[1e300], [-1e300]]), answers, [{"left": 1.0}]).table
+    table = Features.of_rounds(np.array([[1e300], [-1e300]]), answers, [{"left": 1.0}]).table
     assert table[:, 0].tolist() == [largest, -largest]
 
 
@@ -337,7 +337,7 @@ def test_its_output_is_the_blend_of_rounds_and_forests() -> None:
         for index, counts in enumerate(ensemble.coefficients)
     ]
     plain = final_output(ensemble, answers)
-    features = Features(plain, used, ensemble.coefficients)
+    features = Features.of_rounds(plain, used, ensemble.coefficients)
     pieces = [plain, *(predicted(one, SquaredError(), features) for one in closing.models)]
     expected = sum(weight * one for weight, one in zip(closing.weights, pieces, strict=True))
     assert model.predict(X[:50]) == pytest.approx(np.asarray(expected)[:, 0])

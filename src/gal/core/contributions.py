@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,16 +65,6 @@ class Contributions:
     rows: Rows
     """Which rows tell; training rows flatter noise."""
     n_rows: int
-
-
-def contributions_of(facts: Mapping[str, Any] | None) -> Contributions | None:
-    """From what ``gal.core.state.plain`` made of them."""
-    if facts is None:
-        return None
-    by_organization = {name: Contribution(**one) for name, one in facts["by_organization"].items()}
-    return Contributions(
-        **{**facts, "by_organization": by_organization, "gain": Contribution(**facts["gain"])}
-    )
 
 
 @dataclass(frozen=True)

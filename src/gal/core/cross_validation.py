@@ -10,6 +10,7 @@ Where assistance has to beat learning alone, the sentinel fold is learned first 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -18,8 +19,9 @@ from numpy.typing import NDArray
 
 from gal.core.line_search import ExactSearch, Line
 from gal.core.outcome import Ended, TaskOutcome
+from gal.core.passes import added_by_name
 from gal.core.rows import SENTINEL
-from gal.core.state import ByName, Progress
+from gal.core.state import Progress
 from gal.core.stopping import Stopping
 from gal.core.task import Task
 
@@ -62,37 +64,31 @@ class Judgement:
             for replies in (() if reached is None else reached.fitted)
         ]
 
-    def added(self, fold: int, name: str | None, rounds: int) -> Floats:
-        """What an organization adds to F^0 of the rows of a fold in the first rounds of the learning without
-        them.
-        """
-        reached, found = self.reached[fold], np.zeros((len(self.rows[fold]), self.stages[0].shape[1]))
+    def added(self, fold: int, rounds: int) -> defaultdict[str, Floats]:
+        """What each organization adds to F^0 of a fold's rows in the first rounds learned without them."""
+        reached, nothing = self.reached[fold], np.zeros((len(self.rows[fold]), self.stages[0].shape[1]))
         counted = () if reached is None else reached.coefficients[:rounds]
-        for counts, fitted in zip(counted, self.fitted(fold), strict=False):
-            if name is not None and name in counts:
-                found += counts[name] * fitted[name].astype(np.float64)
-        return found
+        return defaultdict(lambda: nothing, added_by_name(counted, self.fitted(fold)))
 
     def without(self, task: Task, names: Collection[str]) -> Judgement:
         """The same where these organizations add nothing."""
         stages = [stage.copy() for stage in self.stages]
         for fold, rows in enumerate(self.rows):
             for rounds, stage in enumerate(stages):
+                added = self.added(fold, rounds)
                 for name in names:
-                    stage[rows] -= self.added(fold, name, rounds)
+                    stage[rows] -= added[name]
         losses, trusts = zip(
             *(loss_and_trust(task, stages[0], one) for one in stages[: len(self.losses)]), strict=True
         )
-        reached = tuple(one and _without(one, names) for one in self.reached)
+
+        def kept(counts: Mapping[str, float]) -> Mapping[str, float]:
+            return {name: count for name, count in counts.items() if name not in names}
+
+        reached = tuple(
+            one and replace(one, coefficients=tuple(map(kept, one.coefficients))) for one in self.reached
+        )
         return replace(self, losses=losses, trusts=trusts, stages=tuple(stages), reached=reached)
-
-
-def _without(progress: Progress, names: Collection[str]) -> Progress:
-    counted = (
-        ByName({name: count for name, count in counts.items() if name not in names})
-        for counts in progress.coefficients
-    )
-    return replace(progress, coefficients=tuple(counted))
 
 
 def loss_and_trust(

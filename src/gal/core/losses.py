@@ -58,8 +58,24 @@ class Loss(Protocol):
         """Raise InvalidLabelsError where these labels cannot be learned with this loss."""
 
 
+class _OfNumbers:
+    """Numbers are predicted as they are; the slope along a direction follows from the residual."""
+
+    def pseudo_residual(self, y: Floats, output: Floats) -> Floats:
+        raise NotImplementedError
+
+    def along(self, y: Floats, output: Floats, direction: Floats) -> tuple[Floats, Floats | None]:
+        return -np.einsum("ij,ij->i", self.pseudo_residual(y, output), direction), None
+
+    def inverse_link(self, output: Floats) -> Floats:
+        return output
+
+    def check(self, y: Floats) -> None:
+        _check_finite(y)
+
+
 @dataclass(frozen=True)
-class SquaredError:
+class SquaredError(_OfNumbers):
     """Half the squared error, summed over outputs."""
 
     n_outputs: int = 1
@@ -83,15 +99,9 @@ class SquaredError:
         slope = np.einsum("ij,ij->i", output - y, direction)
         return slope, np.einsum("ij,ij->i", direction, direction)
 
-    def inverse_link(self, output: Floats) -> Floats:
-        return output
-
-    def check(self, y: Floats) -> None:
-        _check_finite(y)
-
 
 @dataclass(frozen=True)
-class QuantileError:
+class QuantileError(_OfNumbers):
     """Pinball loss: ``quantile`` of the labels lie below the prediction."""
 
     quantile: float = 0.5
@@ -119,15 +129,6 @@ class QuantileError:
         low, high = self.slopes
         return np.where(y > output, low, np.where(y < output, -high, 0.0))
 
-    def along(self, y: Floats, output: Floats, direction: Floats) -> tuple[Floats, Floats | None]:
-        return -np.einsum("ij,ij->i", self.pseudo_residual(y, output), direction), None
-
-    def inverse_link(self, output: Floats) -> Floats:
-        return output
-
-    def check(self, y: Floats) -> None:
-        _check_finite(y)
-
 
 @dataclass(frozen=True)
 class AbsoluteError(QuantileError):
@@ -142,7 +143,7 @@ class AbsoluteError(QuantileError):
 
 
 @dataclass(frozen=True)
-class Huber:
+class Huber(_OfNumbers):
     """Squared up to ``delta``, absolute beyond it.
 
     Without a ``delta``, ``resolve_loss`` takes the ``quantile`` of the labels' distances from their
@@ -192,12 +193,6 @@ class Huber:
         error = y - output
         slope = -np.einsum("ij,ij->i", np.clip(error, -self._delta, self._delta), direction)
         return slope, np.where(np.abs(error) <= self._delta, direction**2, 0.0).sum(axis=1)
-
-    def inverse_link(self, output: Floats) -> Floats:
-        return output
-
-    def check(self, y: Floats) -> None:
-        _check_finite(y)
 
 
 @dataclass(frozen=True)
@@ -300,7 +295,7 @@ class MultinomialLogLoss:
 
 
 @dataclass(frozen=True)
-class CustomLoss:
+class CustomLoss(_OfNumbers):
     """A differentiable loss of the user's own, as a pair of functions of (y, output).
 
     ``value_function`` returns the loss per row, (n,); ``gradient_function`` its derivative with
@@ -333,14 +328,8 @@ class CustomLoss:
             )
         return -gradient
 
-    def along(self, y: Floats, output: Floats, direction: Floats) -> tuple[Floats, Floats | None]:
-        return -np.einsum("ij,ij->i", self.pseudo_residual(y, output), direction), None
-
     def inverse_link(self, output: Floats) -> Floats:
         return output if self.link is None else self.link(output)
-
-    def check(self, y: Floats) -> None:
-        _check_finite(y)
 
 
 REGRESSION_LOSSES: dict[str, type[SquaredError | AbsoluteError | Huber | QuantileError | Poisson]] = {

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Literal
 
 JudgedBy = Literal["validation rows", "cross-validation", "sentinel fold"]
 
@@ -55,15 +54,6 @@ class TaskOutcome:
     """Organizations that were left out because they memorize residuals."""
     no_round_helps: bool = False
     """Whether every prediction is F^0, because no round was better on rows that validate."""
-
-
-def outcome_of(facts: Mapping[str, Any] | None) -> TaskOutcome | None:
-    """An outcome from its plain values."""
-    if facts is None:
-        return None
-    ended, decision = Ended(facts["ended"]), Decision(facts["decision"])
-    memorizers = tuple(facts["memorizers"])
-    return TaskOutcome(**{**facts, "memorizers": memorizers, "ended": ended, "decision": decision})
 
 
 def sentence(outcome: TaskOutcome) -> str:

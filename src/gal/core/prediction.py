@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.probes.kept_probes import Probes, ReplyKey
+from gal.core.passes import added_by_name, added_to
+from gal.core.probes.kept_probes import ReplyKey
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
 from gal.threads import at_most
@@ -25,20 +26,15 @@ def first_output(ensemble: Ensemble, n_rows: int, initial: Floats | None) -> Flo
 def staged_outputs(ensemble: Ensemble, answers: Answers, initial: Floats | None = None) -> Iterator[Floats]:
     """F^1, F^2, ... F^T of the rows answered, with the coefficients of the final model."""
     output = first_output(ensemble, len(answers.degraded), initial)
-    for index, counts in enumerate(ensemble.coefficients):
-        output = output.copy()
-        for name in sorted(counts):
-            output += counts[name] * answers.values[name][index].astype(np.float64)
+    for counts, values in zip(ensemble.coefficients, answers_by_round(ensemble, answers), strict=True):
+        output = added_to(output, [counts], [values])
         yield output
 
 
 def final_output(ensemble: Ensemble, answers: Answers, initial: Floats | None = None) -> Floats:
     """F^T, shape (n, K)."""
-    output = first_output(ensemble, len(answers.degraded), initial)
-    for index, counts in enumerate(ensemble.coefficients):
-        for name in sorted(counts):
-            output += counts[name] * answers.values[name][index].astype(np.float64)
-    return output
+    first = first_output(ensemble, len(answers.degraded), initial)
+    return added_to(first, ensemble.coefficients, answers_by_round(ensemble, answers))
 
 
 @at_most(1)
@@ -50,44 +46,24 @@ def closed_output(ensemble: Ensemble, answers: Answers, output: Floats) -> Float
     """
     if (ensemble.closing is None and ensemble.probes is None) or answers.degraded.all():
         return output
-    used = [
-        {name: answers.values[name][index] for name in counts}
-        for index, counts in enumerate(ensemble.coefficients)
-    ]
-    closed = output if ensemble.closing is None else ensemble.closing.output(output, used)
+    used, closed = answers_by_round(ensemble, answers), output
+    if ensemble.closing is not None:
+        closed = ensemble.closing.output(output, used)
     if ensemble.probes is not None:
-        closed = ensemble.probes.output(closed, output, *_probed(ensemble, ensemble.probes, answers))
+        parts = added_by_name(ensemble.coefficients, used)
+        closed = ensemble.probes.output(closed, output, parts, probe_answers(ensemble, answers))
     return np.where(answers.degraded[:, None], output, closed)
-
-
-def _probed(
-    ensemble: Ensemble, probes: Probes, answers: Answers
-) -> tuple[dict[str, Floats], dict[ReplyKey, Floats32]]:
-    """What each organization added to F^T, and the replies to probes that are needed."""
-    place = {round: index for index, round in enumerate(ensemble.asked_rounds)}
-    said = {(round, name): answers.values[name][place[round]] for round, name in probes.needed}
-    counted = {name for counts in ensemble.coefficients for name in counts}
-    parts = outputs_by_organization(ensemble, answers)
-    return {name: parts[name] for name in counted}, said
 
 
 def probe_answers(ensemble: Ensemble, answers: Answers) -> dict[ReplyKey, Floats32]:
     """The replies to interaction probes that are needed."""
-    return {} if ensemble.probes is None else _probed(ensemble, ensemble.probes, answers)[1]
+    place = {round: index for index, round in enumerate(ensemble.asked_rounds)}
+    needed = [] if ensemble.probes is None else ensemble.probes.needed
+    return {(round, name): answers.values[name][place[round]] for round, name in needed}
 
 
 def answers_by_round(ensemble: Ensemble, answers: Answers) -> list[dict[str, Floats32]]:
-    """By round that is used: all answers, for a private refit."""
+    """By round that is used: all answers."""
     return [
         {name: values[index] for name, values in answers.values.items()} for index in range(ensemble.n_rounds)
     ]
-
-
-def outputs_by_organization(ensemble: Ensemble, answers: Answers) -> dict[str, Floats]:
-    """What each organization adds to F^T, shape (n, K): with F^0 they sum to the output exactly."""
-    shape = (len(answers.degraded), ensemble.n_outputs)
-    parts = {name: np.zeros(shape) for name in ensemble.organizations}
-    for index, counts in enumerate(ensemble.coefficients):
-        for name, count in counts.items():
-            parts[name] += count * answers.values[name][index].astype(np.float64)
-    return parts

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
-from gal.core.contributions import Contributions, contributions_of
-from gal.core.outcome import TaskOutcome, outcome_of, sentence
+from gal.core.contributions import Contributions
+from gal.core.outcome import TaskOutcome, sentence
 from gal.core.probes.kept_probes import Probes
 from gal.core.requests import Track
-from gal.errors import StoredModelError
-
-if TYPE_CHECKING:
-    from gal.core.cross_validation import Judgement
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -109,8 +107,8 @@ class Ensemble:
     """What the label holder's own last model makes of the answers; None: they are only added up."""
     probes: Probes | None = field(default=None, compare=False, metadata={"plain": False})
     """Interaction probes and the stacker on their replies; None: there are none, or they do not help."""
-    judged: Judgement | None = field(default=None, compare=False, metadata={"plain": False})
-    """The cross-validation, where the task keeps its replies; never stored."""
+    judged: Any = field(default=None, compare=False, metadata={"plain": False})
+    """The ``Judgement`` of a cross-validation, where the task keeps its replies; never stored."""
     summed: tuple[str, ...] = ()
     """Whose answers came as one sum, under one name; nobody's where all came apart."""
     summed_units: tuple[float, ...] = ()
@@ -198,34 +196,25 @@ def plain(value: Any) -> Any:
 
 def ensemble_of(facts: Mapping[str, Any]) -> Ensemble:
     """An ensemble from what ``plain`` made of it, without its stacker."""
-    if "outcome" not in facts:
-        raise StoredModelError(
-            "this model was learned by an earlier version of gal-learn: learn a new version"
-        )
-    plain = dict(facts)
-    rounds = tuple(
-        Round(**{name: _restored(value) for name, value in done.items()}) for done in plain.pop("rounds")
-    )
-    coefficients = tuple(ByName(counts) for counts in plain.pop("coefficients"))
-    initial = plain.pop("initial")
-    organizations = tuple(plain.pop("organizations"))
-    contributions = contributions_of(plain.pop("contributions", None))
-    outcome = outcome_of(plain.pop("outcome", None))
-    summed, units = tuple(plain.pop("summed", ())), tuple(plain.pop("summed_units", ()))
-    return Ensemble(
-        organizations=organizations,
-        initial=None if initial is None else tuple(initial),
-        coefficients=coefficients,
-        rounds=rounds,
-        contributions=contributions,
-        outcome=outcome,
-        summed=summed,
-        summed_units=units,
-        **plain,
-    )
+    found: Ensemble = restored(Ensemble, facts)
+    return found
 
 
-def _restored(value: Any) -> Any:
-    if isinstance(value, dict):
-        return ByName({name: _restored(item) for name, item in value.items()})
-    return tuple(map(_restored, value)) if isinstance(value, list) else value
+def restored(kind: Any, value: Any) -> Any:
+    """A value of this type from what ``plain`` made of it."""
+    origin, inside = get_origin(kind), get_args(kind)
+    if value is None or origin is Literal:
+        return value
+    if origin is UnionType:  # a type or None
+        return restored(inside[0], value)
+    if origin is tuple:
+        return tuple(restored(inside[0], one) for one in value)
+    if origin is Mapping:
+        return ByName({name: restored(inside[1], one) for name, one in value.items()})
+    if isinstance(kind, type) and is_dataclass(kind):
+        types = _types_of(kind)
+        return kind(**{name: restored(types[name], one) for name, one in value.items()})
+    return kind(value) if issubclass(kind, Enum) else value
+
+
+_types_of = cache(get_type_hints)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gal.core.guards.plausible import spread_of
 from gal.core.line_search import Line, mean_loss
 from gal.core.losses import SquaredError
-from gal.core.passes import blocks
+from gal.core.passes import added_to
 from gal.core.residuals import Broadcast
 from gal.core.rows import at
 from gal.core.state import ByName, Progress, Round
@@ -27,7 +27,7 @@ EXACT = 1e-6
 
 def start(task: Task) -> Progress:
     """F^0, before the first round."""
-    output = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs)).copy()
+    output = task.first_of().copy()
     return Progress(
         output,
         initial_train_loss=loss_on(task, task.rows.search, output),
@@ -77,7 +77,7 @@ def advance(
     """F^t and the record of the round; without ranges of answers where a fold is left out."""
     counts = {name: float(rate * weight) for name, weight in zip(fitted, weights, strict=True)}
     counts = {name: count for name, count in counts.items() if count != 0}
-    output = moved(progress.output, [(counts[name], fitted[name]) for name in counts])
+    output = added_to(progress.output, [counts], [fitted])
     losses = loss_on(task, task.rows.search, output), loss_on(task, task.rows.validation, output)
     whole = residual.part is None
     record = Round(
@@ -100,15 +100,6 @@ def advance(
         coefficients=(*progress.coefficients, ByName(counts)),
         fitted=(*progress.fitted, {name: at(task.kept_rows, values) for name, values in fitted.items()}),
     )
-
-
-def moved(output: Floats, moves: Sequence[tuple[float, Floats32]]) -> Floats:
-    """The output with so much of each of these fitted values added."""
-    found = output.copy()
-    for block in blocks(*output.shape):
-        for count, values in moves:
-            found[block] += count * values[block].astype(np.float64)
-    return found
 
 
 def fitted_exactly(task: Task, progress: Progress, size: float) -> bool:

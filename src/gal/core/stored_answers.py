@@ -28,13 +28,13 @@ from gal.core.contributions import (
     coalitions_of,
     contribution,
 )
+from gal.core.passes import FittedValues, added_by_name
 from gal.core.probes.kept_probes import Probes, Replies
 from gal.core.state import ByName
 from gal.core.task import Task
 from gal.core.validated import BestRounds
 
 Floats = NDArray[np.float64]
-Floats32 = NDArray[np.float32]
 
 ROUNDING = 1e-6
 """Contributions below this share of the first loss are none."""
@@ -49,7 +49,7 @@ class StoredAnswers:
     first: Floats
     parts: Mapping[str, Floats]
     """By organization: what it adds to the output."""
-    rounds: Sequence[Mapping[str, Floats32]] = ()
+    rounds: FittedValues = ()
     stacker: ClosingModel | None = None
     probes: Probes | None = None
     probe_replies: Replies = field(default_factory=dict)
@@ -113,23 +113,6 @@ def projected(target: Floats, known: Sequence[Floats], usual: Floats) -> Floats:
     return np.asarray(mean + (counts @ table).reshape(target.shape))
 
 
-def stored_answers(
-    first: Floats,
-    coefficients: Sequence[Mapping[str, float]],
-    replies: Sequence[Mapping[str, Floats32]],
-    **models: Any,
-) -> StoredAnswers:
-    """From replies of these rows by round, and how much they count."""
-    rounds = [
-        {name: said[name] for name in counts} for counts, said in zip(coefficients, replies, strict=True)
-    ]
-    parts: dict[str, Floats] = {}
-    for counts, said in zip(coefficients, rounds, strict=True):
-        for name, count in counts.items():
-            parts[name] = parts.get(name, np.zeros(first.shape)) + count * said[name].astype(np.float64)
-    return StoredAnswers(first, parts, rounds, **models)
-
-
 def measured_contributions(
     task: Task, helped: BestRounds, own: BestRounds | None, *, used: bool
 ) -> Contributions | None:
@@ -180,27 +163,17 @@ def _telling(task: Task, one: BestRounds, most: int) -> tuple[NDArray[np.intp], 
 
 
 def _stored(task: Task, one: BestRounds, rows: NDArray[np.intp]) -> StoredAnswers:
-    if one.judged is not None:
-        return _left_out(task, one, rows)
-    first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))[rows]
-    places = np.searchsorted(task.kept_rows, rows)
-    replies = [
-        {name: values[places] for name, values in fitted.items()}
-        for fitted in one.progress.fitted[: one.kept]
-    ]
+    """Of a cross-validation: of each row by the learning that left it out."""
+    if (judged := one.judged) is not None:
+        first = judged.stages[0]
+        parts = {name: np.zeros_like(first) for name in task.organizations if name not in one.dropped}
+        for fold, own in enumerate(judged.rows):
+            added = judged.added(fold, one.kept)
+            for name, part in parts.items():
+                part[own] = one.trust * added[name]
+        return StoredAnswers(first[rows], {name: part[rows] for name, part in parts.items()})
+    replies = one.fitted(np.searchsorted(task.kept_rows, rows))
     sampled = np.searchsorted(task.rows.sample, rows) if one.probes is not None else rows
     probe_replies = {key: values[sampled] for key, values in one.probe_replies.items()}
-    models = {"stacker": one.closing, "probes": one.probes, "probe_replies": probe_replies}
-    return stored_answers(first, one.coefficients, replies, **models)
-
-
-def _left_out(task: Task, one: BestRounds, rows: NDArray[np.intp]) -> StoredAnswers:
-    """Of each row by the learning that left it out."""
-    judged = one.judged
-    assert judged is not None
-    first = judged.stages[0]
-    parts = {name: np.zeros_like(first) for name in task.organizations if name not in one.dropped}
-    for fold, own in enumerate(judged.rows):
-        for name, part in parts.items():
-            part[own] = one.trust * judged.added(fold, name, one.kept)
-    return StoredAnswers(first[rows], {name: part[rows] for name, part in parts.items()})
+    parts = added_by_name(one.coefficients, replies)
+    return StoredAnswers(task.first_of(rows), parts, replies, one.closing, one.probes, probe_replies)

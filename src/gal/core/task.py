@@ -231,6 +231,10 @@ class Task:
             y, weight = y[fit], None if weight is None else weight[fit]
         return self.loss.initial(y, weight)[None, :]
 
+    def first_of(self, rows: NDArray[np.intp] | slice = slice(None)) -> Floats:
+        """F^0 of these rows, shape (n, K)."""
+        return np.broadcast_to(self.first_output, (self.rows.n, self.loss.n_outputs))[rows]
+
 
 def local_seed(task_seed: int, organization: str, round: int) -> int:
     """The seed of one local fit: it depends on nothing but these three.

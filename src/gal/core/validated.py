@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
 from gal.core.cross_validation import Judgement
+from gal.core.passes import added_by_name, added_to
 from gal.core.probes.kept_probes import Probes, Replies
 from gal.core.requests import Track
 from gal.core.state import ByName, Progress
-from gal.core.steps import loss_on, moved
+from gal.core.steps import loss_on
 from gal.core.stopping import validation_losses
 from gal.core.task import Task
 
 Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,10 @@ class BestRounds:
     @property
     def coefficients(self) -> tuple[Mapping[str, float], ...]:
         """Of the rounds that it uses."""
-        counts = _trusted(self.progress.coefficients[: self.kept], self.trust)
-        return tuple(_without(one, self.dropped) for one in counts) if self.dropped else counts
+        return tuple(
+            ByName({name: self.trust * count for name, count in counts.items() if name not in self.dropped})
+            for counts in self.progress.coefficients[: self.kept]
+        )
 
     @property
     def validated(self) -> float:
@@ -67,17 +71,16 @@ class BestRounds:
 
     def added_up(self, task: Task, rows: NDArray[np.intp]) -> tuple[Floats, dict[str, Floats]]:
         """F^T of these rows (n, K), and what each organization that counts added to it."""
-        shape = len(rows), task.loss.n_outputs
-        parts: dict[str, Floats] = {}
-        for replies, counts in zip(self.progress.fitted, self.coefficients, strict=False):
-            for name, count in counts.items():
-                added = count * replies[name][rows].astype(np.float64)
-                parts[name] = parts.get(name, np.zeros(shape)) + added
-        first = task.first_output
-        output = np.broadcast_to(first if len(first) == 1 else first[rows], shape).copy()
+        parts = added_by_name(self.coefficients, self.fitted(rows))
+        output = task.first_of(rows).copy()
         for name in sorted(parts):
             output += parts[name]
-        return output, {name: parts[name] for name in sorted(parts)}
+        return output, parts
+
+    def fitted(self, places: NDArray[np.intp]) -> list[dict[str, Floats32]]:
+        """Fitted values of the rounds that it uses, at these places among those that are kept."""
+        used = self.progress.fitted[: self.kept]
+        return [{name: values[places] for name, values in one.items()} for one in used]
 
     def train_loss(self, task: Task) -> float:
         """Of the rounds that it uses."""
@@ -85,10 +88,8 @@ class BestRounds:
             return self.progress.initial_train_loss
         if self.trust == 1 and not self.dropped:
             return self.progress.rounds[self.kept - 1].train_loss
-        first = np.broadcast_to(task.first_output, (task.rows.n, task.loss.n_outputs))
-        pairs = zip(self.progress.fitted, self.coefficients, strict=False)
-        moves = [(count, fitted[name]) for fitted, counts in pairs for name, count in counts.items()]
-        return loss_on(task, task.rows.search, moved(first, moves))
+        output = added_to(task.first_of(), self.coefficients, self.progress.fitted)
+        return loss_on(task, task.rows.search, output)
 
     def stacked(self, task: Task) -> BestRounds:
         """The same with the stacker that was learned from its fitted values."""
@@ -104,24 +105,10 @@ class BestRounds:
         probes, replies = found
         rows = task.rows.sample
         output, parts = self.added_up(task, rows)
-        used = [
-            {name: fitted[name][rows] for name in counts}
-            for fitted, counts in zip(self.progress.fitted, self.coefficients, strict=False)
-        ]
-        closed = output if self.closing is None else self.closing.output(output, used)
+        closed = output if self.closing is None else self.closing.output(output, self.fitted(rows))
         table = probes.features(output, parts, replies)
         stacker = task.probes.stacking.of_table(task.sampled, closed, table)
         if stacker is None:
             return self
         probes = replace(probes, stacker=stacker, validation_loss=self.validated - stacker.gain)
         return replace(self, probes=probes, probe_replies=replies)
-
-
-def _trusted(coefficients: tuple[Mapping[str, float], ...], trust: float) -> tuple[Mapping[str, float], ...]:
-    if trust == 1:
-        return coefficients
-    return tuple(ByName({name: trust * count for name, count in counts.items()}) for counts in coefficients)
-
-
-def _without(counts: Mapping[str, float], names: frozenset[str]) -> Mapping[str, float]:
-    return ByName({name: count for name, count in counts.items() if name not in names})

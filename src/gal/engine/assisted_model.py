@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.passes import added_by_name
 from gal.core.prediction import (
     answers_by_round,
     closed_output,
     final_output,
     first_output,
-    outputs_by_organization,
     probe_answers,
     staged_outputs,
 )
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
-from gal.core.stored_answers import StoredAnswers, stored_answers
+from gal.core.stored_answers import StoredAnswers
 from gal.engine.columns import DividedColumns, row_mask
 from gal.engine.drivers import drive_prediction, open_driver
 from gal.engine.initial import InitialOutput
@@ -80,7 +80,9 @@ class AssistedModel:
 
     def parts(self, table: Any, answers: Answers) -> dict[str, Floats]:
         """What each organization adds, as deviation from its own average; "base" has the averages."""
-        added = outputs_by_organization(self.ensemble, answers)
+        nothing = np.zeros((len(answers.degraded), self.ensemble.n_outputs))
+        added = {name: nothing.copy() for name in self.ensemble.organizations}
+        added |= added_by_name(self.ensemble.coefficients, answers_by_round(self.ensemble, answers))
         base = first_output(self.ensemble, len(answers.degraded), self._first(table)).copy()
         for name, part in added.items():
             average = mean_added(self.ensemble, name)
@@ -97,13 +99,11 @@ class AssistedModel:
     def stored(self, table: Any, answers: Answers) -> StoredAnswers:
         """The answers, from which outputs without some of the organizations are estimated."""
         first = first_output(self.ensemble, len(answers.degraded), self._first(table))
-        counts = self.ensemble.coefficients
-        replies = [{name: answers.values[name][at] for name in one} for at, one in enumerate(counts)]
-        if self.refit is not None:
-            return stored_answers(first, counts, replies, refitted=self.output(table, answers))
-        models = {"stacker": self.ensemble.closing, "probes": self.ensemble.probes}
-        probe_replies = probe_answers(self.ensemble, answers)
-        return stored_answers(first, counts, replies, **models, probe_replies=probe_replies)
+        replies = answers_by_round(self.ensemble, answers)
+        parts = added_by_name(self.ensemble.coefficients, replies)
+        refitted = None if self.refit is None else self.output(table, answers)
+        models = self.ensemble.closing, self.ensemble.probes, probe_answers(self.ensemble, answers)
+        return StoredAnswers(first, parts, replies, *models, refitted)
 
     def _own(self, output: Floats, answers: Answers, table: Any) -> Floats:
         """F^T as the label holder's own models move it; with privacy, the output of the private refit."""

@@ -9,10 +9,9 @@ labels that are clear (a forest with pure leaves). Validation rows choose how mu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from gal.core.blending import Blend, blended, shares
 from gal.core.closings import Replies
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
+from gal.core.passes import added_by_name, added_to
 from gal.core.residuals import newton_residual
 from gal.core.task import Task
 from gal.errors import InvalidOptionError, LocalModelError
@@ -58,43 +58,53 @@ class Features:
     """What models of the stacker see of some rows."""
 
     output: Floats
-    """F^T, shape (n, K)."""
-    answers: Sequence[Mapping[str, Floats32]]
-    """Fitted values (n, K) by round and organization that counts."""
-    coefficients: Sequence[Mapping[str, float]]
-    """How much they count."""
+    """F^T, or the output of the stacker before; shape (n, K)."""
+    table: Floats32
+    """What forests see."""
+    sums: Floats
+    """What boosted trees see."""
 
-    @cached_property
-    def table(self) -> Floats32:
-        """F^T and every fitted value, side by side."""
+    @staticmethod
+    def of_rounds(
+        output: Floats, answers: Sequence[Mapping[str, Floats32]], coefficients: Sequence[Mapping[str, float]]
+    ) -> Features:
+        """Beside F^T every fitted value by round and organization, or what each organization adds up to."""
         largest = np.finfo(np.float32).max  # whatever an organization predicts, models get finite numbers
-        columns = [np.clip(self.output, -largest, largest).astype(np.float32)]
-        columns += [values[name] for values in self.answers for name in sorted(values)]
-        return np.concatenate(columns, axis=1)
+        columns = [np.clip(output, -largest, largest).astype(np.float32)]
+        pairs = zip(answers, coefficients, strict=True)
+        columns += [values[name] for values, counts in pairs for name in sorted(counts)]
+        parts = added_by_name(coefficients, answers)
+        sums = np.concatenate([output, *(parts[name] for name in sorted(parts))], axis=1)
+        return Features(output, np.concatenate(columns, axis=1), sums)
 
-    @cached_property
-    def sums(self) -> Floats:
-        """F^T and what each organization adds to it, side by side: what boosted trees see."""
-        parts: dict[str, Floats] = {}
-        for values, counts in zip(self.answers, self.coefficients, strict=True):
-            for name, count in counts.items():
-                added = count * values[name].astype(np.float64)
-                parts[name] = parts[name] + added if name in parts else added
-        return np.concatenate([self.output, *(parts[name] for name in sorted(parts))], axis=1)
+    @staticmethod
+    def of_probes(output: Floats, table: Floats32) -> Features:
+        """Replies to interaction probes, as a table (n, any width)."""
+        return Features(output, table, np.concatenate([output, table], axis=1))
 
 
 @dataclass(frozen=True, eq=False)
-class ProbeFeatures:
-    """The same of models that learn from replies to interaction probes."""
+class Received:
+    """What a stacker learns from."""
 
-    output: Floats
-    """Of the stacker before, shape (n, K)."""
-    table: Floats32
+    task: Task
+    features: Callable[[Rows], Features]
+    coefficients: Sequence[Mapping[str, float]] = ()
+    """Of the rounds that are used; none where it learns from replies to interaction probes."""
 
-    @property
-    def sums(self) -> Floats:
-        """What boosted trees see: all."""
-        return np.concatenate([self.output, self.table], axis=1)
+    @staticmethod
+    def in_rounds(
+        task: Task, coefficients: Sequence[Mapping[str, float]], fitted: Sequence[Mapping[str, Floats32]]
+    ) -> Received:
+        """All fitted values of the rounds that are used."""
+
+        def features(rows: Rows) -> Features:
+            pairs = zip(fitted, coefficients, strict=True)
+            answers = [{name: values[name][rows] for name in counts} for values, counts in pairs]
+            output = added_to(task.first_of(rows), coefficients, answers)
+            return Features.of_rounds(output, answers, coefficients)
+
+        return Received(task, features, coefficients)
 
 
 @dataclass(frozen=True)
@@ -120,13 +130,13 @@ class Closing:
 
     def output(self, output: Floats, answers: Sequence[Mapping[str, Floats32]]) -> Floats:
         """The blended output (n, K) of rows with this F^T; ``answers`` by round and organization."""
-        return self._blended(Features(output, answers, self.coefficients))
+        return self._blended(Features.of_rounds(output, answers, self.coefficients))
 
     def blended(self, output: Floats, table: Floats32) -> Floats:
         """The same of replies to interaction probes."""
-        return self._blended(ProbeFeatures(output, table))
+        return self._blended(Features.of_probes(output, table))
 
-    def _blended(self, seen: Features | ProbeFeatures) -> Floats:
+    def _blended(self, seen: Features) -> Floats:
         return blended(self.weights, [seen.output, *(predicted(one, self.loss, seen) for one in self.models)])
 
 
@@ -164,13 +174,13 @@ class Stacking:
         """Models of all rows but the validation rows, one after another where it gains there beyond chance;
         None where none does.
         """
-        return self._learned(KeptReplies(task, coefficients, fitted))
+        return self._learned(Received.in_rounds(task, coefficients, fitted))
 
     def of_table(self, task: Task, output: Floats, table: Floats32) -> Closing | None:
         """The same from a table of the task's rows (n, any width), blended with another output than F^T."""
-        return self._learned(ProbeReplies(task, output, table))
+        return self._learned(Received(task, lambda rows: Features.of_probes(output[rows], table[rows])))
 
-    def _learned(self, received: KeptReplies | ProbeReplies) -> Closing | None:
+    def _learned(self, received: Received) -> Closing | None:
         task, loss, models = received.task, received.task.loss, list[Any]()
         rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation, assume_unique=True)
         features = received.features(task.rows.validation)
@@ -209,7 +219,7 @@ class Stacking:
         """
         outputs = np.empty((3, task.rows.n, task.loss.n_outputs))
         for part, replies in enumerate(left_out):
-            fold, received = task.rows.without(part), KeptReplies(task, *replies)
+            fold, received = task.rows.without(part), Received.in_rounds(task, *replies)
             forests = [self._forest(received, fold.fit, leaf, TREES, ROWS) for leaf in (FINE, COARSE)]
             features = received.features(fold.validation)
             predictions = [predicted(one, task.loss, features) for one in forests]
@@ -218,7 +228,7 @@ class Stacking:
         alone, blend = (Blend.of(task.loss, task.y, some, task.sample_weight) for some in (every[:1], every))
         if not blend.gain(alone)[1] > FOREST_GAINS:
             return None
-        received, rows = KeptReplies(task, coefficients, fitted), np.arange(task.rows.n)
+        received, rows = Received.in_rounds(task, coefficients, fitted), np.arange(task.rows.n)
         forests = [self._forest(received, rows, leaf, TREES, ROWS) for leaf in (FINE, COARSE)]
         return _stacked(forests, alone, blend, received), blended(blend.weights, every)
 
@@ -228,7 +238,7 @@ class Stacking:
             task.loss, task.y[validation], outputs, None if weight is None else weight[validation]
         )
 
-    def _boosted(self, received: KeptReplies | ProbeReplies, rows: Rows) -> Boosted:
+    def _boosted(self, received: Received, rows: Rows) -> Boosted:
         """Trees boosted from F^T; validation rows say how many."""
         task, sets = received.task, list[tuple[Floats, Floats, Floats]]()
         for some in (_some(rows, BOOSTED_ROWS, task.seed), task.rows.validation):
@@ -239,13 +249,11 @@ class Stacking:
         with _whose_failure():
             return Boosted.fit(*sets)
 
-    def _forest(
-        self, received: KeptReplies | ProbeReplies, rows: Rows, leaf: int, trees: int, most: int
-    ) -> Any:
+    def _forest(self, received: Received, rows: Rows, leaf: int, trees: int, most: int) -> Any:
         """A forest on these rows, or so many of them; the same for the same rows and seed."""
         task, rows = received.task, _some(rows, most, received.task.seed)
         kind = ExtraTreesClassifier if isinstance(task.loss, MultinomialLogLoss) else ExtraTreesRegressor
-        wide = isinstance(received, ProbeReplies) or isinstance(task.loss, SquaredError)
+        wide = not received.coefficients or isinstance(task.loss, SquaredError)
         forest = kind(
             trees,
             min_samples_leaf=leaf,
@@ -275,48 +283,10 @@ def _newton(loss: Loss, y: Floats, output: Floats) -> tuple[Floats, Floats]:
     return loss.pseudo_residual(y, output)[:, 0], np.ones(len(y))
 
 
-def _stacked(
-    models: Sequence[Any], alone: Blend, blend: Blend, received: KeptReplies | ProbeReplies
-) -> Closing:
+def _stacked(models: Sequence[Any], alone: Blend, blend: Blend, received: Received) -> Closing:
     weights, gain = tuple(map(float, blend.weights)), alone.loss - blend.loss
     coefficients = tuple(dict(one) for one in received.coefficients)
     return Closing(tuple(models), weights, coefficients, blend.loss, received.task.loss, gain)
-
-
-@dataclass(frozen=True, eq=False)
-class KeptReplies:
-    """All that the label holder received in the rounds that are used."""
-
-    task: Task
-    coefficients: Sequence[Mapping[str, float]]
-    fitted: Sequence[Mapping[str, Floats32]]
-
-    def features(self, rows: Rows) -> Features:
-        """What models see of these rows."""
-        pairs = list(zip(self.fitted, self.coefficients, strict=True))
-        answers = [{name: values[name][rows] for name in counts} for values, counts in pairs]
-        first = self.task.first_output
-        output = np.broadcast_to(
-            first if len(first) == 1 else first[rows], (len(rows), first.shape[1])
-        ).copy()
-        for values, counts in zip(answers, self.coefficients, strict=True):
-            for name, count in counts.items():
-                output += count * values[name].astype(np.float64)
-        return Features(output, answers, self.coefficients)
-
-
-@dataclass(frozen=True, eq=False)
-class ProbeReplies:
-    """What the stacker on interaction probes learns from."""
-
-    task: Task
-    output: Floats
-    table: Floats32
-    coefficients: tuple[Mapping[str, float], ...] = ()
-
-    def features(self, rows: Rows) -> ProbeFeatures:
-        """What models see of these rows."""
-        return ProbeFeatures(self.output[rows], self.table[rows])
 
 
 @contextmanager
@@ -328,7 +298,7 @@ def _whose_failure() -> Iterator[None]:
         raise LocalModelError(f"the stacker failed: {error}. closing=False learns without it") from error
 
 
-def predicted(model: Any, loss: Loss, features: Features | ProbeFeatures) -> Floats:
+def predicted(model: Any, loss: Loss, features: Features) -> Floats:
     """What a model makes of rows, in link space, shape (n, K)."""
     if isinstance(model, Boosted):
         return features.output + model.predict(features.sums)[:, None]

@@ -27,6 +27,7 @@ from gal.core.closings import ClosingModel, Replies
 from gal.core.guards.sentinel_fold import memorizers
 from gal.core.line_search import ExactSearch, Line, mean_loss
 from gal.core.losses import AbsoluteError, BinaryLogLoss, Huber, Loss, MultinomialLogLoss, SquaredError
+from gal.core.passes import added_by_name, added_to
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.core.task import Task
 from gal.engine.labels import Labels
@@ -224,7 +225,7 @@ def refit_privately(
     whole: Replies = (ensemble.coefficients, fitted)
     if summed:
         whole = added(whole)
-    public, left_out, rows = _public(first, whole, len(labels.y)), [whole] * FOLDS, never_sent(task)
+    public, left_out, rows = added_to(task.first_of(), *whole), [whole] * FOLDS, never_sent(task)
     if judged is None or folds is None:
         folds = rng.permutation(len(labels.y)) % FOLDS
     else:
@@ -298,21 +299,9 @@ def _summed(stage: int, name: str) -> Feature:
     return lambda replies: {(t, name): one[name] for t, one in enumerate(replies[0][:stage]) if name in one}
 
 
-def _public(first: Floats, replies: Replies, n: int) -> Floats:
-    """F^T of all rows."""
-    output = np.broadcast_to(first, (n, first.shape[1])).copy()
-    for counts, said in zip(*replies, strict=False):
-        for name, count in counts.items():
-            output += count * said[name]
-    return output
-
-
 def added(replies: Replies) -> Replies:
     """All rounds as one: everybody's fitted values, times what they count; nothing where there are none."""
-    totals: dict[str, Floats] = {}
-    for counts, said in zip(*replies, strict=False):
-        for name, times in counts.items():
-            totals[name] = totals.get(name, 0.0) + times * said[name].astype(np.float64)
+    totals = added_by_name(*replies)
     together = {name: total.astype(np.float32) for name, total in sorted(totals.items())}
     return ([dict.fromkeys(together, 1.0)], [together]) if totals else ([], [])
 

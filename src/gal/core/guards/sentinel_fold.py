@@ -14,7 +14,7 @@ An organization that is honest until it is judged, and lies in prediction, is no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from gal.core.cross_validation import Judgement
 from gal.core.line_search import ExactSearch, Line
 from gal.core.losses import Loss
+from gal.core.passes import Counts, added_to
 from gal.core.rows import SENTINEL
 from gal.core.task import Task
 
 Floats = NDArray[np.float64]
-Counts = Sequence[Mapping[str, float]]
 
 SIGNIFICANT, MUCH, MATTERS, CLOSEST = 5.0, 0.1, 0.02, 0.999
 """By so many standard errors, and by so much, what an organization adds must follow more closely what rows of
@@ -49,16 +49,14 @@ def memorizers(
     What rows lack is what the label holder's own organization leaves over. So nobody can make another look
     like a memorizer.
     """
-    folds = range(len(judged.rows))
     if rounds == 0 or len(judged.rows[SENTINEL]) < FEWEST:
         return ()
-    own = [
-        judged.stages[0][rows] + judged.added(fold, label_holder, rounds)
-        for fold, rows in enumerate(judged.rows)
+    added = [judged.added(fold, rounds) for fold in range(len(judged.rows))]
+    lacking = [
+        loss.pseudo_residual(y[rows], judged.stages[0][rows] + parts[label_holder or ""])
+        for rows, parts in zip(judged.rows, added, strict=True)
     ]
-    lacking = [loss.pseudo_residual(y[rows], output) for rows, output in zip(judged.rows, own, strict=True)]
-    added = {name: [judged.added(fold, name, rounds) for fold in folds] for name in others}
-    return tuple(name for name in others if closer(added[name], lacking) > SIGNIFICANT)
+    return tuple(name for name in others if closer([parts[name] for parts in added], lacking) > SIGNIFICANT)
 
 
 def closer(added: Sequence[Floats], lacking: Sequence[Floats]) -> float:
@@ -114,7 +112,7 @@ def useless(task: Task, judged: Judgement, rounds: int) -> frozenset[str]:
     for name in task.organizations:
         without = output.copy()
         for fold, rows in enumerate(judged.rows):
-            without[rows] -= trust * judged.added(fold, name, rounds)
+            without[rows] -= trust * judged.added(fold, rounds)[name]
         gain = weight * (task.loss.value(task.y, without) - before)
         if not gain.sum() > -WORSE * np.sqrt(np.square(gain - gain.mean()).sum()):
             found.add(name)
@@ -159,9 +157,6 @@ def _losses(task: Task, judged: Judgement, coefficients: Counts, weight: Floats)
     """
     rows = judged.rows[SENTINEL]
     output, y = judged.stages[0][rows], task.y[rows]
-    direction = np.zeros_like(output)
-    for counts, fitted in zip(coefficients, judged.fitted(SENTINEL), strict=False):
-        for name in sorted(set(counts) & set(fitted)):
-            direction += counts[name] * fitted[name].astype(np.float64)
+    direction = added_to(np.zeros_like(output), coefficients, judged.fitted(SENTINEL))
     step = float(np.clip(ExactSearch()(Line(task.loss, y, output, direction, weight)), 0.0, 1.0))
     return task.loss.value(y, output + step * direction)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gal.core.contributions import Contributions, contributions_of
-from gal.core.outcome import Decision, outcome_of
+from gal.core.contributions import Contributions
+from gal.core.outcome import Decision, TaskOutcome
+from gal.core.state import restored
 from gal.engine.observing import LearningCurve
 from gal.evaluate.reporting.facts import (
     PRIVACY,
@@ -59,7 +60,7 @@ def facts_of_version(
     name = f"{facts['task']}, version {facts['version']}"
     said = (facts.get("privacy") or {}).get("words")
     loss, holder = str(facts.get("loss", "loss")).replace("_", " "), facts.get("label_holder")
-    found = contributions_of(facts.get("contributions"))
+    found = restored(Contributions, facts.get("contributions"))
     named = {
         "before the first round": "initial_validation_loss",
         f"{holder} alone": "alone_validation_loss",
@@ -117,7 +118,7 @@ def left_cells(moved: Iterable[Total], holder: str) -> Cells | None:
 
 def why_alone(facts: Mapping[str, Any]) -> str:
     """Why assistance is not used, in a sentence."""
-    outcome = outcome_of(facts.get("outcome"))
+    outcome = restored(TaskOutcome, facts.get("outcome"))
     better = "on rows that were not fitted, the label holder alone was better, and it is not used."
     if outcome is not None and outcome.decision is Decision.MEMORIZATION:
         names = ", ".join(outcome.memorizers) or "some organization"
@@ -179,7 +180,7 @@ def kept_back(facts: Mapping[str, Any]) -> str:
     """Why the loss of its rounds is lower than the version's, if it is: of steps that overfit only a share
     is kept.
     """
-    curve, found = facts.get("learning"), contributions_of(facts.get("contributions"))
+    curve, found = facts.get("learning"), restored(Contributions, facts.get("contributions"))
     if not curve or found is None or found.rows != "cross-validation" or facts.get("refitted"):
         return ""
     reached = curve["train"][curve["used"]]
@@ -273,7 +274,7 @@ def versions_cells(
 
 def gained_by(facts: Mapping[str, Any] | None) -> str:
     """Contributions as parts of the gain, in a line; nothing where none are known."""
-    found = contributions_of(facts)
+    found = restored(Contributions, facts)
     if found is None:
         return ""
     if not found.gain.low > 0:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gal.alignment import RowIds
+from gal.core.passes import added_to
 from gal.core.requests import Release, Track
 from gal.core.state import Ensemble, Floats, Floats32, Progress
 from gal.core.task import Task
@@ -256,10 +257,7 @@ def refit_facts(
     ]
     if not any(fitted):
         return {"private_refit": None}
-    public = np.broadcast_to(task.first_output, (len(labels.y), ensemble.n_outputs)).copy()
-    for counts, values in zip(ensemble.coefficients, fitted, strict=True):
-        for name, count in counts.items():
-            public += count * values[name]
+    public = added_to(task.first_of(), ensemble.coefficients, fitted)
 
     def loss_of(output: Floats) -> float:
         return float(labels.loss.value(labels.y, output).mean())
