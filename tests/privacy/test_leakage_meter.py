@@ -96,7 +96,7 @@ class TestWithoutProtection:
         crossed = measured(cross_validation=3)
         assert crossed.messages == 3 * crossed.rounds  # each row is in the task and in two of three parts
         held_out = measured(fitted="held-out", validation_fraction=0.2, closing=False)
-        assert held_out.rows == 140
+        assert held_out.rows == 120
         for report in (crossed, held_out):
             assert report.attacks[0].canaries.value == 1.0
 

@@ -163,7 +163,7 @@ def test_which_rows_were_never_sent() -> None:
     task = make_task(Labels(y, SquaredError()), ["a", "b"], kept, **how)
     rows = never_sent(task)
     assert rows is not None
-    assert len(rows) == 600
+    assert len(rows) == 800
     assert set(rows) == set(range(2000)) - set(task.rows.fit)
     for fewer in (replace(task.rows, fit=np.arange(1501)), all_rows(2000)):
         assert never_sent(replace(task, rows=fewer)) is None

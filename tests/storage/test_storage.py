@@ -15,7 +15,7 @@ import pytest
 import skops.io
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -115,15 +115,6 @@ def test_options_of_an_earlier_version_are_left_out(tmp_path: Path, monkeypatch:
         fitted.save(tmp_path / "model.gal")
     loaded = GALRegressor.load(tmp_path / "model.gal")
     np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
-
-
-def test_an_initial_model_is_stored_too(tmp_path: Path) -> None:
-    X, y = ill()
-    own = LogisticRegression().fit(X[PARTS["bank"]], y)
-    model = GALClassifier(PARTS, initial=own, rounds=2, local_models=Ridge()).fit(X, y)
-    model.save(tmp_path / "model.gal")
-    again = GALClassifier.load(tmp_path / "model.gal")
-    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
 
 
 # --- what is refused
