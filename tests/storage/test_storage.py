@@ -154,7 +154,7 @@ def test_a_damaged_ensemble_is_refused(tmp_path: Path) -> None:
         content, models = json.loads(saved.read("gal.json")), saved.read("models.skops")
     del content["ensemble"]["rounds"]
     path = archive(tmp_path, json.dumps(content), models)
-    with pytest.raises(StoredModelError, match=r"broken\.gal' cannot be read: KeyError: 'rounds'"):
+    with pytest.raises(StoredModelError, match=r"broken\.gal' cannot be read"):
         GALRegressor.load(path)
 
 
