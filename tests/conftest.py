@@ -53,13 +53,6 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True, scope="session")
-def quick_lookups() -> None:
-    from quick_lookups import remember_lookups  # here: who hands out tests imports no scikit-learn
-
-    remember_lookups()
-
-
 @pytest.fixture(autouse=True)
 def same_draws() -> None:
     """Models without a seed draw the same in every run, whatever ran before."""
@@ -246,7 +239,3 @@ def pytest_configure(config: pytest.Config) -> None:
     hands_out = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if hands_out and all(map(is_installed, EXTRAS["node"])):
         os.environ[WHERE] = nursery()  # one for all who are handed tests: each of their own imports the same
-        if config.getoption("assertmode") == "plain":  # else each rewrites what it imports
-            from forked_workers import fork_workers  # here: only who hands out tests needs it
-
-            fork_workers(["--assert=plain", *config.args])

@@ -46,10 +46,6 @@ class Forked(subprocess.Popen[Any]):
 
     _connection: socket.socket | None = None
 
-    def _server(self) -> str:
-        """Who makes the process."""
-        return nursery()
-
     def _execute_child(self, args: Any, *more: Any) -> None:
         """Overrides the step of Popen that makes the process; its arguments are those of CPython's."""
         if not _is_python(args):
@@ -58,8 +54,7 @@ class Forked(subprocess.Popen[Any]):
         _, _, _, pass_fds, cwd, env, _, _, _, *streams = more
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite, _, _, _, _, _, start_new_session, _ = streams
         environment = {key: os.fsdecode(value) for key, value in (os.environ if env is None else env).items()}
-        environment[WHERE] = nursery()
-        server = self._server()
+        environment[WHERE] = server = nursery()
         request = {
             "words": [os.fsdecode(word) for word in args[1:]],
             "environment": environment,
@@ -162,15 +157,10 @@ def nursery() -> str:
     """The socket of the fork server: the one that made this process, or one that ends with this process."""
     if WHERE in os.environ:
         return os.environ[WHERE]
-    return fork_server(__file__, OMP_NUM_THREADS="1", ARROW_DEFAULT_MEMORY_POOL="system")
-
-
-def fork_server(program: str, *words: str, **environment: str) -> str:
-    """The socket of a new fork server that ends with this process."""
     folder = Path(tempfile.mkdtemp(prefix="gal-"))  # a socket's path has to be short
     path = folder / "nursery"
-    command = [sys.executable, program, str(path), *words]
-    mother = _Popen(command, stdin=subprocess.PIPE, env=os.environ | environment)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    mother = _Popen([sys.executable, __file__, str(path)], stdin=subprocess.PIPE, env=environment)
 
     def end() -> None:
         assert mother.stdin is not None
@@ -363,9 +353,6 @@ def main() -> None:
     from process_faults import install
 
     made = Nursery(sys.argv[1])
-    from quick_lookups import remember_lookups
-
-    remember_lookups()
     sys.path.pop(0)  # the tests' folder, which is first because this file lies in it
     import_everything()
     words = made.run()
