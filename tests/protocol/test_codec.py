@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -164,36 +165,21 @@ def test_every_kind_has_a_strategy() -> None:
 
 @given(messages())
 @settings(max_examples=300)
-def test_every_message_comes_back(message: Message) -> None:
+def test_every_message_comes_back_and_cannot_be_written_to(message: Message) -> None:
     data = encode(message)
     for way in (data, bytes(data), bytearray(data), memoryview(data)):
         assert same(decode(way, data.size), message)
+    for array in decode(bytes(data)).arrays.values():
+        assert array.dtype == object or not array.flags.writeable
 
 
 @given(messages())
 def test_the_same_message_has_the_same_bytes(message: Message) -> None:
     """Whatever the order in which its fields and arrays were given, and after having travelled."""
-    turned = Message(
-        message.kind,
-        message.task,
-        message.version,
-        message.request,
-        dict(reversed(list(message.fields.items()))),
-        dict(reversed(list(message.arrays.items()))),
-    )
+    fields, arrays = (dict(reversed(list(one.items()))) for one in (message.fields, message.arrays))
+    turned = replace(message, fields=fields, arrays=arrays)
     first = prepare(message)
-    assert (
-        first.digest
-        == digest(encode(turned))
-        == digest(encode(decode(first.data)))
-        == digest(bytes(first.data))
-    )
-
-
-@given(messages())
-def test_what_arrives_cannot_be_written_to(message: Message) -> None:
-    for array in decode(bytes(encode(message))).arrays.values():
-        assert array.dtype == object or not array.flags.writeable
+    assert first.digest == digest(encode(turned)) == digest(encode(decode(first.data)))
 
 
 @given(messages(), st.integers(1, 1000))
@@ -221,28 +207,21 @@ ONES = np.ones((2, 1), dtype=np.float32)
         Message("end", "", 1, "", {"kept": 1}),
         Message("end", "../../x", 1, "", {"kept": 1}),
         Message("end", "A" * 32, 1, "", {"kept": 1}),
-        Message("end", "0" * 33, 1, "", {"kept": 1}),
         Message("end", "0" * 32, -1, "", {"kept": 1}),
         Message("end", "0" * 32, 1_000_001, "", {"kept": 1}),
-        Message("end", "0" * 32, True, "", {"kept": 1}),
         Message("end", "0" * 32, 1, "a\nb", {"kept": 1}),
-        Message("end", "0" * 32, 1, "\x1b[31m", {"kept": 1}),
         Message("end", "0" * 32, 1, "\u202e", {"kept": 1}),
         Message("end", "0" * 32, 1, "x" * 201, {"kept": 1}),
         Message("end", "0" * 32, 1, "", {"kept": -1}),
         Message("end", "0" * 32, 1, "", {"kept": "1"}),
-        Message("end", "0" * 32, 1, "", {"kept": 1.0}),
         Message("end", "0" * 32, 1, "", {"kept": True}),
         Message("end", "0" * 32, 1, "", {"kept": 1, "more": 1}),
         Message("end", "0" * 32, 1, "", {}),
         Message("end", "0" * 32, 1, "", {"kept": 1}, {"more": ONES}),
         fitted(np.ones(2, dtype=np.float32)),
         fitted(np.ones((2, 1), dtype=np.float64)),
-        fitted(np.ones((2, 1), dtype=np.complex64)),
         fitted(np.array([["a"]], dtype=object)),
-        fitted(np.array([["a"]])),
         fitted(np.ones((2, 1), dtype=np.bool_)),
-        fitted(np.ones((2, 1), dtype=np.float16)),
         fitted(np.ones((2, 1), dtype="M8[s]")),
     ],
     ids=lambda one: f"{one.kind} {one.request!r:.10} {dict(one.fields)!s:.30} {one.shape}",
@@ -307,25 +286,18 @@ def test_compressed_arrays_are_refused(compression: str) -> None:
     [
         pa.array([1.0, 1.0], type=pa.float32()),
         pa.array([[1.0, 1.0]], type=pa.list_(pa.float32())),
-        pa.array([[1.0, 1.0]], type=pa.list_(pa.float32(), 2)),
         pa.array([[1.0, 1.0]], type=pa.list_view(pa.float32())),
         pa.array([[[1.0], [1.0]]], type=pa.large_list(pa.large_list(pa.float32()))),
         pa.array([{"a": 1.0}], type=pa.struct({"a": pa.float32()})),
         pa.array([[(1.0, 1.0)]], type=pa.map_(pa.float32(), pa.float32())),
         listed(pa.array(["a", "a"]).dictionary_encode()),
-        pa.array(["a"]).dictionary_encode(),
         listed([True, False], pa.bool_()),
         listed([1, 1], pa.int8()),
-        listed([1, 1], pa.uint64()),
-        listed([1.0, 1.0], pa.float16()),
         listed(["a", "b"], pa.string()),
-        listed(["a", "b"], pa.string_view()),
         listed([b"a", b"b"], pa.large_binary()),
         listed([1, 1], pa.timestamp("s")),
-        listed([1, 1], pa.decimal128(5)),
         listed([None, None], pa.null()),
         pa.nulls(1),
-        pa.array([[1.0, 1.0]], type=pa.large_list(pa.bool8().storage_type)),
         pa.ExtensionArray.from_storage(pa.opaque(pa.large_list(pa.float32()), "a", "b"), listed([1.0, 1.0])),
         listed(pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 1], type=pa.int8()))),
         pa.RunEndEncodedArray.from_arrays([1], pa.array([1.0], type=pa.float32())),
@@ -416,7 +388,6 @@ def test_strange_arrays_are_refused() -> None:
     "arrays",
     [
         {},
-        [],
         None,
         {"fitted": None},
         {"fitted": ["float32"]},
@@ -425,14 +396,10 @@ def test_strange_arrays_are_refused() -> None:
         {"fitted": ["pickle", [2, 1]]},
         {"fitted": [["float32"], [2, 1]]},
         {"fitted": ["float32", [1, 1]]},
-        {"fitted": ["float32", [-2, -1]]},
         {"fitted": ["float32", [2.0, 1]]},
         {"fitted": ["float32", [2, True]]},
-        {"fitted": ["float32", ["2", 1]]},
-        {"fitted": ["float32", []]},
         {"fitted": ["float32", [2]]},
         {"fitted": ["float32", [2, 1, 1, 1, 1]]},
-        {"fitted": ["float32", [2**63, 2]]},
         {"fitted": ["float32", [2**32, 2**32]]},
         {"fitted": ["float32", 2]},
         {"fitted": ["float32", [2, 1]], "more": ["float32", [0]]},
@@ -448,15 +415,11 @@ def test_wrong_announcements_are_refused(arrays: Any) -> None:
     "text",
     [
         b"",
-        b"null",
         b"[]",
-        b"1",
         b"\xff\xfe",
         b"{" * 100_000,
         b"[" * 500_000,
-        b'{"a":' * 100_000,
         b"9" * 500_000,
-        b"1e999999",
         b" " * (LARGEST_HEADER + 1),
         json.dumps(HEAD).replace('"round": 1', '"round": NaN').encode(),
         json.dumps(HEAD).replace('"round": 1', '"round": Infinity').encode(),

@@ -34,27 +34,7 @@ def test_everything_else_is_refused(text: str) -> None:
             check_name(text, "a task")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        ".",
-        "..",
-        "../x",
-        "a/b",
-        "a\\b",
-        "a b",
-        "a\n",
-        "\na",
-        "-a",
-        "a\0",
-        "é",
-        "a" * 65,
-        "\u202ea",
-        "ａ",
-        "١",
-    ],
-)
+@pytest.mark.parametrize("text", ["", "..", "a/b", "a\n", "-a", "a\0", "a" * 65, "\u202ea", "ａ"])
 def test_tricks_are_refused_and_shown_escaped(text: str) -> None:
     with pytest.raises(InvalidInputError) as refused:
         check_name(text, "an organization")

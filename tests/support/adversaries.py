@@ -137,13 +137,6 @@ class HonestWhileJudged(Memorised):
         return honest if request.part == 0 else super().in_learning(request, terms, honest)
 
 
-class Silent(Memorised):
-    """Gives the residual back on fitted rows, and says nothing of others."""
-
-    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
-        return np.nan_to_num(self.own_residual(request, terms), nan=0.0)
-
-
 class Constant(HostileAnswers):
     """Says the same of every row."""
 
@@ -152,17 +145,6 @@ class Constant(HostileAnswers):
 
     def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
         return np.full_like(honest, 3.0)
-
-
-class Scaled(HostileAnswers):
-    """A thousand times what is honest, and a thousandth every second round."""
-
-    def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
-        return honest * (1000.0 if request.round % 2 else 0.001)
-
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
-        sizes = np.array([1000.0 if round % 2 else 0.001 for round in request.rounds])
-        return np.asarray(honest * sizes[:, None, None])
 
 
 class Noise(HostileAnswers):
@@ -219,20 +201,6 @@ class LaterTwentyfold(HostileAnswers):
         return -20 * honest
 
 
-class LaterReversed(HostileAnswers):
-    """Honest in learning; in prediction the opposite."""
-
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
-        return -honest
-
-
-class LaterShuffled(HostileAnswers):
-    """Honest in learning; in prediction the answers for other rows."""
-
-    def predict(self, request: PredictRequest, honest: Values, view: Values) -> Values:
-        return honest[:, self.rng.permutation(honest.shape[1])]
-
-
 Makers = Callable[[np.random.Generator], list[HostileAnswers]]
 
 ATTACKS: Mapping[str, Makers] = {
@@ -241,17 +209,13 @@ ATTACKS: Mapping[str, Makers] = {
     "copies fitted rows": lambda rng: [CopiesFitted(rng)],
     "honest first": lambda rng: [HonestFirst(rng)],
     "honest while judged": lambda rng: [HonestWhileJudged(rng)],
-    "silent": lambda rng: [Silent(rng)],
     "two together": lambda rng: [Colluding(rng, sign=1.0), Colluding(rng, sign=-1.0)],
     "constant": lambda rng: [Constant(rng)],
-    "scaled": lambda rng: [Scaled(rng)],
     "noise columns": lambda rng: [OnlyNoise(rng)],
     "noise answers": lambda rng: [Noise(rng)],
     "no numbers": lambda rng: [NotNumbers(rng)],
     "backdoor": lambda rng: [Backdoor(rng)],
     "later -20 times": lambda rng: [LaterTwentyfold(rng)],
-    "later reversed": lambda rng: [LaterReversed(rng)],
-    "later shuffled": lambda rng: [LaterShuffled(rng)],
 }
 """By name: the attacks of the last organizations, one each."""
 

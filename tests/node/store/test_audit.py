@@ -7,6 +7,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -124,8 +125,6 @@ def test_entries_cannot_be_changed_in_the_normal_way(log: AuditLog, path: Path, 
     ("statements", "says"),
     [
         (["update audit set n_bytes = 1 where seq = 3"], "entry 3: its content"),
-        (["update audit set peer = 'insurer' where seq = 3"], "entry 3: its content"),
-        (["update audit set note = x'00ff' where seq = 3"], "entry 3: its content"),
         (["update audit set hash = 'sha256:00' where seq = 3"], "entry 3: its content"),
         (["update audit set previous = 'sha256:00' where seq = 3"], "entry 3: it, or"),
         (["delete from audit where seq = 3"], "entry 3 was removed"),
@@ -154,19 +153,7 @@ def test_tampering_is_noticed(log: AuditLog, path: Path, statements: list[str], 
     assert "sha256:" in str(caught.value)
 
 
-FIELDS = [
-    "time",
-    "direction",
-    "peer",
-    "task",
-    "version",
-    "round",
-    "kind",
-    "shape",
-    "digest",
-    "n_bytes",
-    "note",
-]
+FIELDS = sorted({one.name for one in fields(AuditEntry)} - {"seq", "previous", "hash"})
 
 
 @settings(max_examples=25)

@@ -35,8 +35,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "held-out": {"fitted": "held-out"},
     "cross-validated": {"cross_validation": 3},
-    "not validated": PLAIN,
-    "validated": {"validation_fraction": 0.2},
     "paper": {"preset": "paper"},
     "absolute error": {"loss": "absolute_error"},
 }
