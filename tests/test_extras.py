@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from bare import Bare, bare
 from doc_examples import examples
 from gal.cli.app import COMMANDS
 from gal.extras import EXTRAS
@@ -25,9 +24,6 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 
-import gal.cli.app
-import gal.cli.simulation
-import sklearn.datasets
 """
 NEED_NODES = {
     "demo": [],
@@ -48,12 +44,12 @@ NEED_NODES = {
 }
 
 
-@pytest.fixture(scope="module")
-def without_extras(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
-    """An interpreter where no extra is installed."""
-    plain = {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    with bare(BASE, tmp_path_factory.mktemp("said"), **plain) as interpreter:
-        yield interpreter
+def without_extras(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What a program says in a folder where no extra is installed."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-c", BASE + code], cwd=folder, env=environment, capture_output=True, text=True
+    )
 
 
 def test_the_table_of_extras_is_that_of_the_package() -> None:
@@ -70,15 +66,15 @@ def test_the_table_of_extras_is_that_of_the_package() -> None:
     assert not [package for packages in EXTRAS.values() for package in packages.values() if package in needed]
 
 
-def test_the_readme_runs_without_extras(without_extras: Bare, tmp_path: Path) -> None:
+def test_the_readme_runs_without_extras(tmp_path: Path) -> None:
     found = examples((ROOT / "README.md").read_text(encoding="utf-8"))
     assert len(found) >= 2
-    done = without_extras.run("".join(one.code for one in found), tmp_path)
+    done = without_extras("".join(one.code for one in found), tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "".join(one.output for one in found)
 
 
-def test_help_needs_no_extra(without_extras: Bare, tmp_path: Path) -> None:
+def test_help_needs_no_extra(tmp_path: Path) -> None:
     help_of_all = "\n".join(
         f"""
 sys.argv = ["gal", "{name}", "--help"]
@@ -96,11 +92,11 @@ try:
 except SystemExit as end:
     assert not end.code
 """
-    done = without_extras.run(f"from gal.cli import main\n{alone}{help_of_all}", tmp_path)
+    done = without_extras(f"from gal.cli import main\n{alone}{help_of_all}", tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-def test_gal_simulate_needs_no_extra(without_extras: Bare, tmp_path: Path) -> None:
+def test_gal_simulate_needs_no_extra(tmp_path: Path) -> None:
     rows = "\n".join(f"{row % 7},{row % 5},{row % 7 + 2 * (row % 5)}" for row in range(70))
     (tmp_path / "rows.csv").write_text(f"a,b,y\n{rows}\n")
     (tmp_path / "parts.toml").write_text('[organizations]\nclinic = ["a"]\nlab = ["b"]\n')
@@ -117,12 +113,12 @@ except SystemExit as end:
     found = end.code or 0
 assert found == {status}, ({table!r}, found)
 """
-    done = without_extras.run(code, tmp_path)
+    done = without_extras(code, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "reading Parquet files needs the package 'pyarrow': pip install 'gal-learn[node]'." in done.stderr
 
 
-def test_commands_of_nodes_say_what_to_install(without_extras: Bare, tmp_path: Path) -> None:
+def test_commands_of_nodes_say_what_to_install(tmp_path: Path) -> None:
     evaluating = {"simulate", "leakage", "bench"}
     assert set(NEED_NODES) | evaluating == set(COMMANDS)
     tried = "\n".join(
@@ -137,7 +133,7 @@ else:
 """
         for name, words in NEED_NODES.items()
     )
-    done = without_extras.run(f"from gal.cli import main\n{tried}", tmp_path)
+    done = without_extras(f"from gal.cli import main\n{tried}", tmp_path)
     sentences = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 0, done.stderr
     assert len(sentences) == len(NEED_NODES)

@@ -18,7 +18,6 @@ from gal.node.holder.sums import CircleCalls
 from gal.secure_aggregation import Sums
 from gal.secure_aggregation.member import CircleMember
 from gal.secure_aggregation.terms import SUM
-from low_bits import best_split, sums_of, without_rounding
 from patience import LONGEST, patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 
@@ -60,34 +59,6 @@ def test_the_same_as_in_one_process_and_nobodys_answer_comes(network: Network) -
     spread = network.tables["clinic"][LABEL].std()
     for output in (gal.predict(ensemble, members).output, gal.predict(plain, others).output):
         assert np.abs(output[:, 0] - outputs(found)).max() < GRID * spread
-
-
-def with_two_values(n: int = 300) -> dict[str, pd.DataFrame]:
-    """The lab has one column of two values, which tells next to nothing of the labels."""
-    rng = np.random.default_rng(1)
-    views = {name: rng.choice([-1, 1], n) * rng.uniform(1.5, 2, n) for name in NAMES}
-    views["lab"] = (rng.random(n) < 0.4).astype(np.float64)
-    tables = {name: pd.DataFrame({ROW_ID: np.arange(n), f"{name}_a": one}) for name, one in views.items()}
-    tables["clinic"][LABEL] = sum(views.values()) - 0.98 * views["lab"] + 0.1 * rng.normal(size=n)
-    return tables
-
-
-@pytest.mark.parametrize("rounding", [True, False])
-def test_low_bits_of_sums_over_nodes_do_not_split_rows_by_one_members_column(
-    rounding: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tables = with_two_values()
-    if not rounding:
-        without_rounding(monkeypatch)
-    with running(Network(tmp_path, tables)) as network:
-        network.invite("risk", secrecy="sums", kind="regression", **OPTIONS | {"rounds": 2})
-        with sums_of() as opened:
-            network.learn("risk")
-        found = best_split(opened, tables["lab"]["lab_a"].to_numpy())
-        assert found < 0.1 if rounding else found > 0.9
-        with sums_of() as opened:
-            predicted(network, tables["clinic"][[ROW_ID]], "risk")
-        assert not rounding or best_split(opened, tables["lab"]["lab_a"].to_numpy()) < 0.1
 
 
 def test_classes_with_a_cross_validation_are_learned_to_the_same_bits(network: Network) -> None:

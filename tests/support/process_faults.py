@@ -8,7 +8,6 @@ Processes of ``forked.py`` call ``install``; their environment says what goes wr
   while it is there nobody dies.
 - ``GAL_FULL_DISK`` names a file: while it is there, no file can be written; while it has content, no row of
   the database.
-- ``GAL_CLOCK`` is what this node's clock is ahead, in seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -280,26 +278,6 @@ def fill_disk(flag: Path) -> None:
     connect_with(Full)
 
 
-def shift_clock(seconds: float) -> None:
-    """Have this process live in another year; time.monotonic goes on as it is, as
-    with a clock that is set wrong.
-    """
-    now, gmtime = time.time, time.gmtime
-    time.time = lambda: now() + seconds
-    time.gmtime = lambda at=None: gmtime(time.time() if at is None else at)
-
-    class Shifted(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return datetime.now(tz) + timedelta(seconds=seconds)
-
-    from gal import clock
-    from gal.node.journal import logs
-
-    vars(clock)["datetime"] = Shifted
-    vars(logs)["datetime"] = Shifted
-
-
 def install(role: str) -> None:
     """Have happen in this process what the environment says."""
     whose, _, what = os.environ.get("GAL_DOOM", "").partition(".")
@@ -308,5 +286,3 @@ def install(role: str) -> None:
         POINTS[point](Doom(int(at), Path(os.environ["GAL_DOOM_MARK"])), role)
     if "GAL_FULL_DISK" in os.environ:
         fill_disk(Path(os.environ["GAL_FULL_DISK"]))
-    if "GAL_CLOCK" in os.environ:
-        shift_clock(float(os.environ["GAL_CLOCK"]))

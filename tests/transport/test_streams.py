@@ -58,26 +58,6 @@ def test_messages_of_all_sizes_come_back_as_they_were(bank: House, hospital: Hou
         assert live.refused == []
 
 
-def test_the_listener_may_speak_first_and_names_the_peer_by_its_own_card(bank: House, tmp_path: Path) -> None:
-    clinic = house(tmp_path, "clinic")
-    bank.cards.add(card_of(clinic.identity), "the-clinic")
-    seen: list[tuple[str, str, str]] = []
-
-    def speak(stream: Stream) -> None:
-        seen.append((stream.peer, stream.fingerprint, stream.software))
-        stream.send(residual_message(3, 1.0))
-
-    with listening(bank, speak) as live:
-        stream = dialed(clinic, live.card())
-        assert stream.receive().message.kind == "fit"
-        with pytest.raises(LinkLostError, match="bank closed the stream"):
-            stream.receive()
-        with pytest.raises(LinkLostError, match="bank closed the stream"):
-            stream.send(SMALL)
-        stream.close()
-    assert seen == [("the-clinic", clinic.fingerprint, "gal-learn of the hospital")]
-
-
 def test_messages_of_several_threads_do_not_interleave(bank: House, hospital: House) -> None:
     received: queue.Queue[Message] = queue.Queue()
 
@@ -102,21 +82,6 @@ def test_messages_of_several_threads_do_not_interleave(bank: House, hospital: Ho
     for message in messages:
         assert (message.arrays["residual"] == message.fields["round"]).all()
     assert sorted(message.fields["round"] for message in messages) == [1] * 5 + [2] * 5 + [3] * 5
-
-
-def test_what_was_sent_arrives_although_the_stream_is_closed_at_once(bank: House, hospital: House) -> None:
-    received: queue.Queue[int] = queue.Queue()
-
-    def collect(stream: Stream) -> None:
-        while True:
-            received.put(stream.receive().message.fields["round"])
-
-    with listening(bank, collect) as live:
-        stream = dialed(hospital, live.card())
-        for number in range(1, 6):
-            stream.send(residual_message(300_000, 0.0, number))
-        stream.close()
-        assert [received.get(timeout=LONGEST) for _ in range(5)] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("who", ["dialer", "listener"])

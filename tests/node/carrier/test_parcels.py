@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from gal.node.carrier import calls as calls_module
 from gal.node.carrier.calls import Call, Called, Pace
 from gal.node.carrier.parcels import LENGTH, Header, Parcel, parcel_of
 from loopback import house, settled
-from patience import LONGEST, until
+from patience import until
 
 ONE, OTHER = "ab" * 16, "cd" * 16
 
@@ -73,31 +72,6 @@ def test_a_session_goes_on_in_order_only() -> None:
     assert ended(parcel(3, OTHER))
     called.close()
     assert ended(parcel(1))
-
-
-def test_what_is_not_read_is_not_taken_in_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who sends faster than it is read would fill this side's memory; a frame has its price, too."""
-    monkeypatch.setattr(calls_module, "MOST_UNREAD", 1000)
-    called, done = Called("clinic"), list[int]()
-
-    def flood() -> None:
-        for number in range(1, 101):
-            called.answer(Parcel(Header(session=ONE, number=number), [b""] * 3).to_bytes())
-            done.append(number)
-
-    thread = threading.Thread(target=flood, daemon=True)
-    thread.start()
-    until(lambda: len(done) == 4, "four parcels were taken")
-    session = called._session
-    assert session is not None
-    for _ in range(3):
-        next(session.incoming)
-    until(lambda: len(done) == 5, "and one more for what was read")
-    assert session.incoming.n_bytes <= 1200
-    called.close()  # whoever waits goes on
-    thread.join(LONGEST)
-    assert not thread.is_alive()
-    assert len(done) == 100
 
 
 def test_a_label_holder_asks_no_more_while_nobody_reads_what_came(

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from gal.errors import (
     ConfigurationError,
@@ -83,23 +82,6 @@ def test_ids_keep_their_zeros_as_text(kind: str, ids: list[Any], tmp_path: Path)
 def test_text_that_is_no_integer_is_not_rounded(tmp_path: Path) -> None:
     with pytest.raises(InvalidColumnsError, match=r"'7.6' in row 2 is no whole number"):
         read_csv(tmp_path, "patient,x\n 7,1\n7.6,2\n", 'row_id = "patient"\nrow_id_type = "integer"')
-
-
-def test_numbers_are_an_array(tmp_path: Path) -> None:
-    view = view_of_table(read_csv(tmp_path, "patient,a,b,c\n1,1,true,\n2,NA,false,\n3,2.5,,\n"))
-    assert isinstance(view, np.ndarray)
-    assert view.dtype == np.float64
-    assert view.flags.c_contiguous
-    nan = np.nan
-    np.testing.assert_array_equal(view, [[1.0, 1.0, nan], [nan, 0.0, nan], [2.5, nan, nan]])
-
-
-def test_features_are_those_asked_for_in_their_order(tmp_path: Path) -> None:
-    table = read_csv(
-        tmp_path, "a,patient,b,y\n1,5,2,0\n", 'row_id = "patient"\nlabel = "y"\nfeatures = ["b", "a"]'
-    )
-    assert table.features == ("b", "a")
-    assert view_of_table(table).tolist() == [[2.0, 1.0]]
 
 
 def test_the_label_is_never_a_feature(tmp_path: Path) -> None:
@@ -254,14 +236,6 @@ def test_delimiters_quotes_and_odd_names(delimiter: str, tmp_path: Path) -> None
     assert view_of_table(table).iloc[0].tolist() == ["x\ny", 2.0]
 
 
-def test_types_that_show_late_in_a_long_file(tmp_path: Path) -> None:
-    rows = "".join(f"{row},{row}\n" for row in range(100_500))
-    assert read_csv(tmp_path, f"patient,x\n{rows}").kinds == {"x": "number"}
-    late = read_csv(tmp_path, f"patient,x\n{rows}100500,late\n")
-    assert late.kinds == {"x": "text"}
-    assert len(late) == 100_501
-
-
 def test_the_stamp_notices_changes(tmp_path: Path) -> None:
     table = read_csv(tmp_path, PATIENTS)
     configuration = read_configuration(tmp_path)
@@ -326,21 +300,6 @@ def test_changed_columns_are_noticed(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidColumnsError, match=said):
             check_kinds(read_csv(tmp_path, text), before)
-
-
-floats = hnp.arrays(
-    np.float64, st.tuples(st.integers(0, 5), st.integers(1, 4)), elements=st.floats(width=64, allow_nan=True)
-)
-
-
-@given(floats)
-def test_arrays_come_back_bit_by_bit(tmp_path_factory: pytest.TempPathFactory, view: Any) -> None:
-    path = tmp_path_factory.mktemp("view") / "view"
-    save_view(view, path)
-    back = load_view(path)
-    assert back.shape == view.shape
-    assert back.dtype == np.float64
-    assert back.tobytes() == view.tobytes()
 
 
 numbers = st.lists(st.floats(width=64), min_size=4, max_size=4)

@@ -2,56 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from pathlib import Path
 
 import pytest
 
 from gal.errors import NodeError
 from gal.node.store.database import Database
-from patience import LONGEST
-
-THREADS = 40
-
-
-def descriptors(path: Path) -> int:
-    """How often this process has the file open."""
-    found = 0
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            found += os.readlink(entry) == str(path)
-        except OSError:  # the one that lists them
-            continue
-    return found
-
-
-def test_many_threads_leave_few_connections(tmp_path: Path) -> None:
-    database = Database(tmp_path / "numbers.sqlite")
-    with database.transaction() as db:
-        db.execute("CREATE TABLE numbers (thread, number)")
-    meeting, leaving = threading.Barrier(THREADS), threading.Event()
-
-    def count(thread: int) -> None:
-        meeting.wait(LONGEST)
-        for number in range(5):
-            with database.transaction() as db:
-                db.execute("INSERT INTO numbers VALUES (?, ?)", (thread, number))
-        leaving.wait(LONGEST)  # a thread that lives on keeps nothing open
-
-    threads = [threading.Thread(target=count, args=(thread,)) for thread in range(THREADS)]
-    for one in threads:
-        one.start()
-    while True:
-        with database.reading() as db:
-            if db.execute("SELECT count(*) FROM numbers").fetchone()[0] == 5 * THREADS:
-                break
-    assert descriptors(database.path) <= THREADS // 4
-    leaving.set()
-    for one in threads:
-        one.join(LONGEST)
-    database.close()
-    assert descriptors(database.path) == 0
 
 
 def test_a_transaction_within_another_is_part_of_it(tmp_path: Path) -> None:

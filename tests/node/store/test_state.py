@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -208,21 +207,3 @@ def test_budgets_by_peer_and_day(state: State) -> None:
     assert state.spend_predictions("bank", "2026-01-01", 1, 100) == 100
     assert state.spend_predictions("bank", "2026-01-02", 1, 100) == 0
     assert state.spend_predictions("shop", "2026-01-01", 1, 100) == 0
-
-
-def test_a_budget_is_spent_once_by_many(state: State) -> None:
-    allowed: list[int] = []
-
-    def spend() -> None:
-        for _ in range(10):
-            before = state.spend_predictions("bank", "2026-01-01", 3, 60)
-            if before + 3 <= 60:
-                allowed.append(before)
-        state.close()
-
-    threads = [threading.Thread(target=spend) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(allowed) == [*range(0, 60, 3)]

@@ -58,17 +58,6 @@ def test_the_kernel_holds_what_was_granted_and_lets_go_afterwards() -> None:
     assert limits() == before
 
 
-def test_memory_is_counted_from_what_the_first_one_found() -> None:
-    """Otherwise each that comes would raise the limit by what the one before has taken."""
-    allowance = Allowance()
-    with allowance.granted(1000.0, 40 * GB):
-        first = limits()[1]
-        taken = bytearray(200_000_000)
-        with allowance.granted(1000.0, 20 * GB):
-            assert limits()[1] == first + 20 * GB
-        del taken
-
-
 def test_one_without_end_ends_however_many_come_and_go_beside_it() -> None:
     done = subprocess.run([sys.executable, "-c", ENDLESS], timeout=LONGEST, check=False)
     assert done.returncode == -signal.SIGXCPU

@@ -15,8 +15,6 @@ from gal.models.parted import PartedView
 from gal.node.agreement.requests import token_arrays
 from gal.node.config.configuration import read_configuration
 from gal.node.source import streamed_reading
-from gal.node.source.data import Kind
-from gal.node.source.streamed_reading import StreamedReader
 from gal.node.store.row_index import forgotten_rows
 from gal.node.store.views import load_view
 from gal.node.work.local_work import LocalWork
@@ -85,25 +83,6 @@ def integers(*values: int) -> RowIds:
 ASKED = integers(*range(300, 20, -1), 5000, 0, 7)
 
 
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows came from the source, by reading."""
-    counts: list[int] = []
-    counted = StreamedReader._arriving
-
-    def count(self: StreamedReader, reader: Any) -> Any:
-        def batches() -> Any:
-            for batch in counted(self, reader):
-                counts[-1] += batch.num_rows
-                yield batch
-
-        counts.append(0)
-        return pa.RecordBatchReader.from_batches(reader.schema, batches())
-
-    monkeypatch.setattr(StreamedReader, "_arriving", count)
-    return counts
-
-
 @pytest.mark.parametrize("method", ["plain", "hashed"])
 @pytest.mark.parametrize("texts", [False, True], ids=["numbers", "texts"])
 def test_a_lake_and_a_file_give_the_same_view(
@@ -158,38 +137,6 @@ def test_a_model_that_takes_parts_gets_them_from_either(
         found.append(pd.DataFrame(named))
         assert len(list(folder.glob("view*"))) == 1 + -(-(len(ASKED) - 1) // 70)
     pd.testing.assert_frame_equal(found[0], found[1])
-
-
-def test_a_prediction_asks_for_its_rows_alone(tmp_path: Path, read: list[int]) -> None:
-    rows = frame().sort_values("id")
-    lab = work(tmp_path / "lake", "lake", rows)
-    kinds: dict[str, Kind] = {"age": "number", "year": "number", "town": "text", "smoker": "number"}
-    table, positions, _ = lab.own_rows.known_rows(
-        decode(message("predict", integers(7, 9999), rounds=[1], track="assisted")), "x", kinds
-    )
-    assert read == [1]
-    assert positions.tolist() == [0, -1]
-    assert table.kinds == kinds
-    expected = rows.set_index("id").loc[7]
-    got = table.columns.to_pylist()[0]
-    assert (got["age"], got["year"]) == (expected["age"], expected["year"])
-    assert got["town"] is None  # a single missing value does not make numbers of a column of text
-    table, positions, _ = lab.own_rows.known_rows(
-        decode(message("predict", integers(9999), rounds=[1], track="assisted")), "x", kinds
-    )
-    assert (len(table), positions.tolist(), table.kinds) == (0, [-1], kinds)
-
-
-def test_hashed_ids_are_read_once_and_the_rows_by_their_ids(tmp_path: Path, read: list[int]) -> None:
-    lab = work(tmp_path / "lake", "lake", frame())
-    asked = message("predict", integers(7, 9999), "hashed", rounds=[1], track="assisted")
-    for expected in ([N, 1], [N, 1, 1]):  # all ids, then rows alone
-        _, positions, _ = lab.own_rows.known_rows(decode(asked), "x", {})
-        assert positions.tolist() == [0, -1]
-        assert read == expected
-    rows = pd.DataFrame({"id": [9999], "age": [1.0], "town": ["Ulm"], "smoker": ["true"]})
-    rows.to_parquet(tmp_path / "lake" / "lake" / "year=2000" / "new.parquet")
-    assert (lab.own_rows.known_rows(decode(asked), "x", {})[1] >= 0).all()  # a new file is noticed
 
 
 def test_forgotten_rows_are_unknown(tmp_path: Path) -> None:
