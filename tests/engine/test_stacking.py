@@ -364,7 +364,7 @@ def test_its_work_on_many_rows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     seen.clear()
     monkeypatch.setattr("gal.engine.stacking.MORE", 1.0)
     classifier(PARTS, rounds=2, random_state=0).fit(X, y)
-    assert max(seen) == (900, 60)
+    assert max(seen) == (900, 25)
 
 
 def _breaks(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

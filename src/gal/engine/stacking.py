@@ -40,9 +40,9 @@ TRIAL = {True: (6, 5_000), False: (10, 10_000)}
 output, and for several, where nothing else is boosted.
 """
 
-TREES, TREES_OF_SEVERAL, ROWS = 25, 60, 30_000
-"""Trees of a forest that gains, for one output and for several, where nothing else is boosted; and the rows
-that it sees. A forest that sees all rows has the first number of trees.
+TREES, MORE_TREES, ROWS = 25, 60, 30_000
+"""Trees of a forest that gains, and the rows that it sees. Of fewer rows a forest of several outputs, where
+nothing else is boosted, has more trees.
 """
 
 BOOSTED_GAINS, FOREST_GAINS = 1.0, 2.0
@@ -203,7 +203,7 @@ class Stacking:
         trials = {leaf: gain(self._forest(received, rest, leaf, *TRIAL[one])) for leaf in LEAVES[one]}
         leaf = max(trials, key=lambda leaf: trials[leaf][0])
         if trials[leaf][1] > FOREST_GAINS:
-            model = self._forest(received, rest, leaf, TREES if one else TREES_OF_SEVERAL, ROWS)
+            model = self._forest(received, rest, leaf, TREES if one or len(rest) > ROWS else MORE_TREES, ROWS)
             if len(rest) > ROWS and gain(model)[0] > trials[leaf][0] + MORE:
                 model = self._forest(received, rest, leaf, TREES, len(rest))
             blend = keep(model)
