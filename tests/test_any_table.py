@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -17,9 +18,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
+from sklearn.utils import _safe_indexing
 
-from gal import GALClassifier, GALRegressor
-from gal.errors import GALError
+from gal import GALClassifier, GALRegressor, Organization, learn, predict
+from gal.core.state import Progress
+from gal.errors import GALError, InvalidOptionError
 from gal.privacy import SeededNoise
 from gal.privacy.registry import KINDS, NONE, mechanism_named
 from gal.secure_aggregation import Sums
@@ -40,6 +43,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "default": (*GAPPED, *TEXTS, "empty", "wild", "flags"),
 }
 """Kinds of columns that a local model takes; the paper's takes those of a linear one."""
+LOCALS = {"default": None, "linear": Ridge(), "tree": DecisionTreeRegressor(max_depth=3)}
 OPTIONS: Mapping[str, tuple[Any, ...]] = {
     "closing": (False, True),
     "cross_validation": (0, 2, 3, "always"),
@@ -73,6 +77,8 @@ class AnyTable:
     privacy: str
     epsilon: float
     options: Mapping[str, Any]
+    resumed: int | None
+    """After how many rounds it is interrupted once and resumed, in ``gal.learn``."""
 
     def table(self, rows: int, seed: int) -> Any:
         """The columns of so many rows: a data frame where there is text, else an array."""
@@ -99,23 +105,48 @@ class AnyTable:
 
     def fit(self, table: Any, y: Values) -> Any:
         """The estimator with all that was drawn; one class more than there are is public."""
+        kind = GALClassifier if self.classes else GALRegressor
+        local, privacy = LOCALS[self.model], self.mechanism(y)
+        model = kind(self.parts, local_models=local, privacy=privacy, random_state=self.seed, **self.options)
+        return model.fit(table, y, sample_weight=self.weight(len(y)))
+
+    def members(self, table: Any) -> list[Organization]:
+        """The organizations, as ``gal.learn`` takes them."""
+        return [
+            Organization(name, _safe_indexing(table, part, axis=1), LOCALS[self.model])
+            for name, part in self.parts.items()
+        ]
+
+    def learn(self, members: list[Organization], y: Values, **how: Any) -> Values:
+        """The outputs of what ``gal.learn`` learns."""
+        chosen: dict[str, Any] = {
+            **self.options,
+            "sample_weight": self.weight(len(y)),
+            "privacy": self.mechanism(y),
+        }
+        chosen["kind"] = "classification" if self.classes else "regression"
+        return predict(learn(y, members, seed=self.seed, **chosen, **how), members).output
+
+    def mechanism(self, y: Values) -> Any:
+        """The mechanism, if any, with all that is public."""
+        if self.privacy == NONE:
+            return None
         known: dict[str, Any] = {"epsilon": self.epsilon, "delta": 1e-5}
         if self.classes:
             known["classes"] = np.unique(self._named(np.arange(self.outputs + 1))).tolist()
         else:
             known |= {"lower": float(np.min(y)), "upper": float(np.max(y)) + 1.0}
-        privacy = None
-        if self.privacy != NONE:
-            used = {name: value for name, value in known.items() if name in KINDS[self.privacy].options()}
-            privacy = mechanism_named(self.privacy, **used, source=SeededNoise(self.seed))
-        locals_ = {"default": None, "linear": Ridge(), "tree": DecisionTreeRegressor(max_depth=3)}
-        parts = {f"o{one}": list(range(one, len(self.columns), self.organizations)) for one in self.names}
-        kind = GALClassifier if self.classes else GALRegressor
-        model = kind(
-            parts, local_models=locals_[self.model], privacy=privacy, random_state=self.seed, **self.options
-        )
-        weight = np.random.default_rng(3).exponential(size=len(y)) if self.weighted else None
-        return model.fit(table, y, sample_weight=weight)
+        used = {name: value for name, value in known.items() if name in KINDS[self.privacy].options()}
+        return mechanism_named(self.privacy, **used, source=SeededNoise(self.seed))
+
+    def weight(self, rows: int) -> Values | None:
+        """The weight of each row, if any."""
+        return np.random.default_rng(3).exponential(size=rows) if self.weighted else None
+
+    @property
+    def parts(self) -> Mapping[str, list[int]]:
+        """The columns of each organization."""
+        return {f"o{one}": list(range(one, len(self.columns), self.organizations)) for one in self.names}
 
     @property
     def names(self) -> range:
@@ -196,12 +227,13 @@ def drawn(seed: int, most_rows: int) -> AnyTable:
         privacy=privacy,
         epsilon=rng.choice([0.1, 2.0, 20.0]),
         options=options,
+        resumed=rng.randint(1, options["rounds"]) if rng.random() < 0.4 else None,
     )
 
 
 def check(one: AnyTable, path: Path) -> bool:
     """Whether it was learned, or refused with an error of GAL's own; what was learned predicts finite
-    numbers, also without an organization, and a saved model the same bits.
+    numbers, also without an organization, and a saved model and a resumed learning the same bits.
     """
     table = one.table(one.rows, 0)
     try:
@@ -221,7 +253,22 @@ def check(one: AnyTable, path: Path) -> bool:
             np.testing.assert_allclose(probability.sum(axis=1), 1.0, atol=1e-9)
     model.save(path)
     assert getattr(type(model).load(path), ask)(new).tobytes() == getattr(model, ask)(new).tobytes()
+    if one.resumed is not None:
+        check_resumed(one, table)
     return True
+
+
+def check_resumed(one: AnyTable, table: Any) -> None:
+    """A learning that is resumed equals one that was not interrupted; noise is not drawn again."""
+    saved: list[bytes] = []
+    y, members = one.labels(table), one.members(table)
+    whole = one.learn(members, y, on_round=lambda progress: saved.append(pickle.dumps(progress)))
+    progress: Progress = pickle.loads(saved[min(one.resumed or 1, len(saved)) - 1])
+    if one.privacy != NONE:
+        with pytest.raises(InvalidOptionError, match="cannot go on from progress"):
+            one.learn(members, y, progress=progress)
+    else:
+        assert one.learn(members, y, progress=progress).tobytes() == whole.tobytes()
 
 
 @pytest.mark.parametrize(
