@@ -218,6 +218,17 @@ def test_a_resumed_learning_writes_on_the_same_grid_and_asks_nobody_who_dropped_
     assert predict(resumed, members).output.tobytes() == predict(whole, members).output.tobytes()
 
 
+@pytest.mark.parametrize("finished", [1, 2])
+def test_a_learning_is_resumed_after_a_round_in_which_nothing_was_added_up(finished: int) -> None:
+    X, y = table()
+    members, saved = organizations(X), list[Progress]()
+    options: dict[str, Any] = {"rounds": 3, "secrecy": "sums", "validation_fraction": 0.2}
+    whole = learn(y, members, on_round=saved.append, **options)
+    assert whole.rounds[0].weights[SUM] == 0.0  # the label holder's own
+    resumed = learn(y, members, progress=saved[finished - 1], **options)
+    assert predict(resumed, members).output.tobytes() == predict(whole, members).output.tobytes()
+
+
 def test_nobody_drops_out_by_default() -> None:
     X, y = table()
     FailsFrom.fits = 0

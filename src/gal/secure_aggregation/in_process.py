@@ -192,8 +192,8 @@ class Summing(WayOfAsking):
         self._circle.lost = frozenset(self.members) & set(self._left_out.get(last, {}))
 
     def noted(self, progress: Progress) -> Progress:
-        """A finished round, with who dropped out when, and the units."""
-        units = tuple(self._units[done.round] for done in progress.rounds)
+        """A finished round, with who dropped out when, and the units; 1.0 where nothing was added up."""
+        units = tuple(self._units.get(done.round, 1.0) for done in progress.rounds)
         return replace(progress, rounds=_with_lost(progress.rounds, self._left_out), summed_units=units)
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
