@@ -128,13 +128,6 @@ def test_nothing_of_a_row_is_left_and_nothing_is_answered_for_it(network: Networ
     assert predicted(network, [NEXT], tmp_path / "ask.csv")["unknown"] == {}
 
 
-def test_an_assistant_that_forgot_a_row_does_not_know_it(network: Network, tmp_path: Path) -> None:
-    learned(network)
-    tell(network, "lab", GONE)
-    after = predicted(network, [GONE, NEXT, NEXT + 1], tmp_path / "ask.csv")
-    assert after["unknown"] == {"lab": 1}
-
-
 def test_it_is_not_learned_from_again(network: Network) -> None:
     record = learned(network)
     tell(network, "clinic", GONE)
@@ -198,16 +191,6 @@ def test_models_that_keep_their_rows_go_where_that_is_wanted(tmp_path: Path) -> 
 
 
 # What a kill left
-
-
-def test_files_of_a_version_that_has_just_ended_go(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as killed:
-        killed.setattr(Service, "clean", lambda *_: None)  # as if it ended before
-        learned(network)
-    home, table = network.root / "lab", network.tables["lab"]
-    assert "view" in {path.name for path in home.rglob("*")}
-    tell(network, "lab", GONE)
-    assert traces(home, table) == []
 
 
 def test_files_of_a_version_that_did_not_quite_begin_go(network: Network) -> None:

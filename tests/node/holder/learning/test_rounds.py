@@ -208,22 +208,45 @@ def pair(tmp_path: Path) -> Iterator[Network]:
         yield network
 
 
-def test_stopped_and_resumed_is_the_same(pair: Network) -> None:
-    record = pair.invite("stopped", rounds=4)
+def stopped(network: Network, task: str) -> None:
+    """Learn until round 2."""
     stopping = threading.Event()
 
     def stop(event: Any) -> None:
         if event["event"] == "round" and event["round"] == 2:
             stopping.set()
 
-    with pytest.raises(LearningInterruptedError, match="gal learn stopped goes on"):
-        pair.learn("stopped", on_event=stop, stopping=stopping)
+    with pytest.raises(LearningInterruptedError, match=f"gal learn {task} goes on"):
+        network.learn(task, on_event=stop, stopping=stopping)
+
+
+def test_stopped_and_resumed_is_the_same(pair: Network) -> None:
+    record = pair.invite("stopped", rounds=4)
+    stopped(pair, "stopped")
     pair.stop("clinic", "lab")
     pair.start("clinic", "lab")
     events: list[Any] = []
     assert pair.learn("stopped", on_event=events.append)["version"] == 1
     assert (events[0]["event"], events[0]["version"]) == ("resumed", 1)
     assert exact(pair.ensemble(record)) == exact(pair.in_process(rounds=4)[0])
+
+
+@pytest.mark.parametrize("harm", ["gone", "damaged", "another request"])
+def test_a_reply_that_counts_and_is_not_as_it_was_ends_the_version(pair: Network, harm: str) -> None:
+    record = pair.invite("harmed", rounds=3)
+    stopped(pair, "harmed")
+    reply = next((pair.root / "clinic" / "tasks" / record.id).rglob("reply-*-lab.arrow"))
+    if harm == "gone":
+        reply.unlink()
+    elif harm == "damaged":
+        reply.write_bytes(reply.read_bytes()[:-1])
+    else:
+        with pair.nodes["clinic"].state.transaction() as db:
+            db.execute("UPDATE replies SET request = 'sha256:0' WHERE organization = 'lab'")
+    said = "asks something else than it did" if harm == "another request" else "is gone or damaged here"
+    with pytest.raises(TaskError, match=rf"{said}.*gal learn harmed --anew"):
+        pair.learn("harmed")
+    assert pair.learn("harmed", anew=True)["missed"] == {}
 
 
 def test_two_learnings_at_once_are_one_too_many(pair: Network) -> None:
