@@ -127,7 +127,7 @@ def test_class_labels_must_be_there(bad: Any) -> None:
     X, y = ill()
     labels = y.astype(object)
     labels[[3, 5]] = bad
-    with pytest.raises(InvalidLabelsError, match=r"NaN or None: 2 of 120 labels \(first at row 3\)"):
+    with pytest.raises(InvalidLabelsError, match=r"2 of 120 labels are missing .* first at row 3"):
         GALClassifier(PARTS).fit(X, labels)
 
 

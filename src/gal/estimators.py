@@ -248,14 +248,16 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         facts, ensemble, objects = read_archive(path, trusted)
         if facts["class"] != cls.__name__ or ensemble is None:
             raise StoredModelError(f"{str(path)!r} holds a {facts['class']}: use {facts['class']}.load")
-        known = cls._get_param_names()  # an option of an earlier version may be gone
-        loaded = cls(**{name: value for name, value in objects["parameters"].items() if name in known})
-        for name, value in {"_seconds": [], **objects["fitted"]}.items():
+        loaded = cls(**objects["parameters"])
+        for name, value in objects["fitted"].items():
             setattr(loaded, name, value)
         loaded.columns_ = facts["columns"]
         loaded.label_holder_ = facts["label_holder"]
         loaded.ensemble_ = ensemble
-        loaded.private_refit_ = _refit_of(facts, objects)
+        refit = facts["private_refit"]
+        loaded.private_refit_ = (
+            None if refit is None else PrivateRefit.from_json(refit).with_closing(objects["own_closing"])
+        )
         loaded._organizations = organizations_from_objects(objects)
         loaded._describe()
         return loaded
@@ -279,12 +281,6 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = default or takes
         tags.input_tags.string = tags.input_tags.categorical = default
         return tags
-
-
-def _refit_of(facts: Mapping[str, Any], objects: Mapping[str, Any]) -> PrivateRefit | None:
-    """The private refit of a saved estimator, with the stacker of the label holder's own model."""
-    kept = facts.get("private_refit")
-    return None if kept is None else PrivateRefit.from_json(kept).with_closing(objects.get("own_closing"))
 
 
 class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc]

@@ -344,13 +344,6 @@ def test_the_unit_of_the_labels_does_not_matter(unit: float) -> None:
         assert dict(other.weights) == pytest.approx(dict(one.weights), abs=1e-4)
 
 
-def test_the_record_of_a_round_is_ordered_and_cannot_be_changed() -> None:
-    ensemble = drive(*problem(SquaredError(), 0))
-    assert list(ensemble.rounds[0].weights) == ["a", "b", "c"]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        ensemble.rounds[0].rate = 2.0  # type: ignore[misc]
-
-
 @pytest.mark.parametrize(("left", "rounds"), [(1e-3, 2), (1e-5, 2), (1e-8, 1)])
 def test_a_thousandth_and_less_is_still_learned_but_not_the_rounding_of_float32(
     left: float, rounds: int

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
-import gal
 from gal import GALClassifier, GALRegressor
 from gal.core import stored_answers as stored_module
 from gal.core import task
@@ -31,7 +30,6 @@ from gal.core.contributions import (
 )
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.core.stored_answers import StoredAnswers, projected
-from gal.engine.organization import Organization
 from gal.privacy import RandomisedResponse
 from gal.privacy.noise import SeededNoise
 from gal.warnings import LeftOutWarning
@@ -76,12 +74,6 @@ def test_values_add_up_equals_get_the_same_and_a_dummy_nothing(n: int) -> None:
     assert shares[:1] == pytest.approx(0, abs=1e-12)
     if n <= EXACT:
         np.testing.assert_allclose(shares[1:], n - 1)
-
-
-def test_drawn_orders_follow_from_the_seed() -> None:
-    first, again, other = (coalitions_of(names(12), seed) for seed in (1, 1, 2))
-    assert first.members == again.members
-    assert first.members != other.members
 
 
 def test_what_makes_things_worse_is_not_made_up_for_by_others() -> None:
@@ -258,26 +250,6 @@ def test_of_many_rows_those_that_tell_have_weights(monkeypatch: pytest.MonkeyPat
         assert np.isfinite(model.contributions_.gain.value)
 
 
-def test_rows_without_weight_tell_nothing() -> None:
-    X, y = table(800)
-    weight = np.r_[np.ones(400), np.zeros(400)]
-    spoilt = np.r_[y[:400], -5 * y[400:]]
-    model = GALRegressor(PARTS, local_models=LinearRegression(), rounds=3, random_state=0)
-    model.fit(X, spoilt, sample_weight=weight)
-    assert model.contributions_ is not None
-    check_adds_up(model.contributions_, model.ensemble_)
-    assert model.contributions_.by_organization["shop"].value > 0.3
-
-
-def test_classes_in_several_outputs() -> None:
-    X, y = table(600)
-    codes = np.digitize(y, [-1, 1])
-    model = GALClassifier(PARTS, local_models=LinearRegression(), rounds=3, random_state=0).fit(X, codes)
-    assert model.contributions_ is not None
-    check_adds_up(model.contributions_, model.ensemble_)
-    assert model.contributions_.by_organization["chancer"].verdict == "no gain"
-
-
 def test_assistance_that_is_not_used_has_no_contributions() -> None:
     found, ensemble = fitted(300, parts={"bank": [0, 1, 2], "chancer": [3, 4]})
     assert ensemble.track == "alone"
@@ -312,17 +284,6 @@ def test_a_contribution_of_a_billionth_is_none() -> None:
     assert model.ensemble_.track == "assisted"
     assert model.contributions_ is not None
     assert model.contributions_.by_organization["b"] == Contribution(0.0, 0.0, 0.0, "no gain")
-
-
-def test_a_copy_gets_as_much_as_the_original() -> None:
-    X, y = table(2100)
-    twice = np.column_stack([X, X[:, 1]])
-    parts = {"bank": [0], "shop": [1], "copy": [5], "lab": [2]}
-    model = GALRegressor(parts, local_models=LinearRegression(), closing=False, rounds=4, random_state=0)
-    found = model.fit(twice, y).contributions_
-    assert found is not None
-    first, second = found.by_organization["shop"], found.by_organization["copy"]
-    assert first.value == pytest.approx(second.value, rel=0.1)  # where none is significant, one has a round
 
 
 def test_a_copy_of_the_label_holders_column_has_no_contribution() -> None:
@@ -383,14 +344,6 @@ def test_one_organization_has_its_own_part_only() -> None:
     assert found.by_organization == {}
     assert found.gain == NOTHING
     assert found.own > 0
-
-
-def test_in_parts_there_is_the_same() -> None:
-    X, y = table(400)
-    members = [Organization(name, X[:, columns], LinearRegression()) for name, columns in PARTS.items()]
-    ensemble = gal.learn(y, members, rounds=3, validation_fraction=0.3, label_holder="bank")
-    assert ensemble.contributions is not None
-    check_adds_up(ensemble.contributions, ensemble)
 
 
 def test_under_label_privacy_there_is_no_baseline_and_contributions_add_up() -> None:

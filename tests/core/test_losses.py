@@ -117,18 +117,6 @@ def test_the_best_huber_constant_is_found_far_from_the_median() -> None:
     np.testing.assert_allclose(loss.initial(y), 40 / 60, rtol=1e-9)
 
 
-def test_initial_stays_finite_where_the_fitted_rows_lack_a_class_or_an_event() -> None:
-    zeros = np.zeros((10, 1))
-    assert loss_of_constant(BinaryLogLoss(), zeros) < 0.1
-    assert loss_of_constant(BinaryLogLoss(), zeros + 1) < 0.1
-    assert loss_of_constant(MultinomialLogLoss(3), zeros) < 0.2
-    assert loss_of_constant(Poisson(), zeros) < 0.1
-
-
-def loss_of_constant(loss: Loss, y: Floats) -> float:
-    return float(loss.value(y, np.tile(loss.initial(y), (len(y), 1))).mean())
-
-
 @every_loss
 def test_extreme_outputs_stay_finite(loss: Loss) -> None:
     y, output, direction = problem(loss, 20, 0)
@@ -223,26 +211,6 @@ def test_losses_of_the_users_own() -> None:
         wrong.value(one, one)
     with pytest.raises(InvalidOptionError, match=r"must have shape \(3, 1\), got \(3,\)"):
         wrong.pseudo_residual(one, one)
-
-
-def test_a_pinball_without_a_quantile_is_half_the_absolute_error() -> None:
-    y, output = np.array([[3.0], [-1.0], [0.0]]), np.array([[1.0], [4.0], [0.0]])
-    np.testing.assert_allclose(QuantileError().value(y, output), [1.0, 2.5, 0.0])
-
-
-@pytest.mark.parametrize(
-    "make", [SquaredError, AbsoluteError, QuantileError, Huber, Poisson, BinaryLogLoss, MultinomialLogLoss]
-)
-def test_what_a_loss_is_called_is_not_for_others_to_say(make: Any) -> None:
-    given = (3,) if make is MultinomialLogLoss else ()
-    assert make(*given).name
-    with pytest.raises(TypeError, match="name"):
-        make(*given, name="mine")
-
-
-def test_two_classes_with_one_output_have_one_output() -> None:
-    with pytest.raises(TypeError, match="n_outputs"):
-        BinaryLogLoss(n_outputs=2)  # type: ignore[call-arg]
 
 
 def test_half_a_row_stands_for_a_class_or_an_event_that_did_not_occur() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from gal.core.residuals import FLATTEST, newton_residual
 from gal.engine.labels import class_labels, regression_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
-from gal.errors import InvalidOptionError
 
 
 @pytest.mark.parametrize("loss", [BinaryLogLoss(), MultinomialLogLoss(4)])
@@ -76,8 +74,3 @@ class TestWhen:
     def test_numbers_have_none(self) -> None:
         numbers = regression_labels(np.arange(2000.0), Options())
         assert not make_task(numbers, ["a"], Options(), label_holder="a").curved
-        task = make_task(numbers, ["a"], Options(), label_holder="a")
-        with pytest.raises(InvalidOptionError, match="known for classes"):
-            replace(task, curved=True)
-        with pytest.raises(InvalidOptionError, match="models that move"):
-            replace(make_task(labels_of(100), ["a"], Options(), label_holder="a", moving=["a"]), curved=True)

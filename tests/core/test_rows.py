@@ -84,11 +84,6 @@ def test_roles_are_drawn_at_random_but_repeatable() -> None:
     assert (first != np.arange(25)).any()
 
 
-def test_all_rows() -> None:
-    rows = all_rows(4)
-    assert (len(rows.fit), len(rows.search), len(rows.validation), rows.n_folds) == (4, 4, 0, 1)
-
-
 def test_options_out_of_range_are_refused() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(InvalidOptionError, match="in-sample, held-out, got 'none'"):

@@ -272,14 +272,6 @@ def test_methods_by_name() -> None:
         assistance_weights("best")
 
 
-@pytest.mark.parametrize("m", [1, 2, 5])
-def test_where_everybody_answered_nothing_all_weigh_alike_on_the_simplex(m: int) -> None:
-    np.testing.assert_array_equal(simplex_quadratic(np.zeros((m, m)), np.zeros(m)), np.full(m, 1 / m))
-    silent = [np.zeros((4, 1), dtype=np.float32) for _ in range(m)]
-    weights = ExactWeights()(np.ones((4, 1), dtype=np.float32), silent, None)
-    np.testing.assert_array_equal(weights, np.full(m, 1 / m))
-
-
 # The pull towards equal weights
 
 
@@ -327,13 +319,6 @@ def test_the_pull_does_not_depend_on_the_unit_of_the_residual() -> None:
     np.testing.assert_allclose(pulled(small[0], small[1:]), pulled(residual, fitted), rtol=1e-4)
 
 
-def test_the_default_pull_has_its_name() -> None:
-    residual, fitted = answers(7, m=4)
-    by_name = assistance_weights("shrunk")(residual, fitted)
-    np.testing.assert_array_equal(by_name, ExactWeights(shrinkage=10.0)(residual, fitted))
-    assert np.ptp(by_name) < 0.5 * np.ptp(ExactWeights()(residual, fitted))
-
-
 def test_who_answers_nothing_explains_nothing() -> None:
     """And does not stand in the way of the others' pull: half of nothing is as good as none."""
     residual, (one, other) = answers(3, m=2)
@@ -358,24 +343,6 @@ def test_replies_whose_products_are_known_are_not_summed_again() -> None:
     np.testing.assert_array_equal(ExactWeights()(other, once, None), ExactWeights()(other, fitted))
 
 
-def test_losses_with_a_kink_need_few_quadratic_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Hessian is what makes it quick: without a right one each step is short."""
-    solved = [0]
-
-    def counted(hessian: Floats, linear: Floats) -> Floats:
-        solved[0] += 1
-        return simplex_quadratic(hessian, linear)
-
-    monkeypatch.setattr("gal.core.weights.simplex_quadratic", counted)
-    for loss, most in (("l1", 40), ("l1.5", 9), ("l4", 7), ("huber", 3)):
-        solved[0] = 0
-        for seed in range(5):
-            residual, fitted = answers(seed, n_outputs=2, m=5)
-            rows = np.random.default_rng(seed).uniform(0, 2, size=len(residual))
-            ExactWeights(local_loss(loss))(residual, fitted, rows)
-        assert solved[0] / 5 <= most
-
-
 @local_losses
 @pytest.mark.parametrize("seed", range(4))
 def test_duplicates_together_weigh_what_one_of_them_would(loss: str, seed: int) -> None:
@@ -383,15 +350,6 @@ def test_duplicates_together_weigh_what_one_of_them_would(loss: str, seed: int) 
     find = ExactWeights(local_loss(loss))
     alone, shared = find(residual, [one, other]), find(residual, [one, other, one, one])
     np.testing.assert_allclose(shared[0] + shared[2] + shared[3], alone[0], atol=1e-3)
-
-
-@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
-def test_who_says_nothing_is_better_than_who_says_the_opposite(size: float) -> None:
-    residual, (noise,) = answers(4, m=1)
-    residual, silent = np.float32(size) * residual, np.zeros_like(noise)
-    np.testing.assert_allclose(ExactWeights()(residual, [-residual, silent]), [0.0, 1.0], atol=1e-6)
-    half = ExactWeights()(residual, [2 * residual, silent])
-    np.testing.assert_allclose(half, [0.5, 0.5], atol=1e-6)
 
 
 @pytest.mark.parametrize("m", [5, 16, 40])

@@ -51,16 +51,6 @@ def test_views_have_any_shape(fitted: str, local: Any) -> None:
     np.testing.assert_allclose(few, gal.predict(ensemble, organizations).output[:20], atol=1e-5)
 
 
-def test_organizations_with_any_shape_describe_themselves() -> None:
-    views, _ = images()
-    said = [repr(Organization(name, view, Flattened())) for name, view in views.items()]
-    assert said == [
-        "Organization('camera', 90 rows of 1 x 4 x 3, Flattened)",
-        "Organization('ward', 90 rows of 5 x 2, Flattened)",
-        "Organization('coder', 90 rows x 4 columns, Flattened)",
-    ]
-
-
 @pytest.mark.parametrize("local", [There(), RidgeThere(), PerOutput(RidgeThere(), all_at_once=True)])
 def test_a_view_is_prepared_once_for_a_task(local: Any) -> None:
     organizations, y = members([local] * 3)

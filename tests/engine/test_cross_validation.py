@@ -135,14 +135,6 @@ def test_rows_that_judge(n: int, options: dict[str, Any], parts: int, validation
     assert not set(rows.validation) & (set(rows.fit) | set(rows.search))
 
 
-def test_large_tables_hold_out_rows() -> None:
-    X, y = health(2000)
-    model = GALRegressor(PARTS, local_models=Ridge(), rounds=2, random_state=0).fit(X, y)
-    assert np.isfinite(losses(model)).all()
-    assert model.ensemble_.trust == 1
-    assert np.isfinite(model.ensemble_.alone_validation_loss)
-
-
 def test_classes_keep_their_shares_in_every_part() -> None:
     y = np.repeat(["common", "rare"], [90, 10])
     options = Options()

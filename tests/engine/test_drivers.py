@@ -64,15 +64,6 @@ def test_backends_of_joblib_agree_to_the_last_bit(backend: str, in_process: tupl
     assert [one.rate for one in heard[-1].rounds] == [one.rate for one in ensemble.rounds]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_backends_agree_in_prediction(backend: str) -> None:
-    organizations, y = members()
-    ensemble = gal.learn(y, organizations, rounds=2)
-    alone = gal.predict(ensemble, organizations).output
-    with parallel_config(backend):
-        assert gal.predict(ensemble, organizations, n_jobs=2).output.tobytes() == alone.tobytes()
-
-
 def test_one_round_trip_a_round_whose_jobs_may_run_in_any_order() -> None:
     class Backwards(Driver):
         asked = 0
@@ -99,22 +90,6 @@ def test_n_jobs_changes_nothing(kind: Any) -> None:
     np.testing.assert_array_equal(
         one.predict(X, missing={"lab": [0, 3]}), two.predict(X, missing={"lab": [0, 3]})
     )
-
-
-def test_the_order_of_organizations_changes_nothing() -> None:
-    X, y = health()
-    parts: dict[str, Any] = {"c": ["sugar"], "a": ["income"], "b": ["debt", "pulse"]}
-    options: dict[str, Any] = {
-        "label_holder": "c",
-        "local_models": RandomForestRegressor(4),
-        "rounds": 3,
-        "random_state": 0,
-    }
-    outputs = {
-        GALRegressor({name: parts[name] for name in order}, **options).fit(X, y).predict(X).tobytes()
-        for order in ("abc", "cab", "bca")
-    }
-    assert len(outputs) == 1
 
 
 def test_the_order_of_organizations_in_parts_changes_nothing(in_process: tuple[Ensemble, Any]) -> None:
@@ -222,18 +197,6 @@ def test_the_progress_bar_shows_round_loss_and_weights(monkeypatch: pytest.Monke
     for part in (f"loss {last.train_loss:.4g}", f"validation {last.validation_loss:.4g}"):
         assert part in describe_progress(heard[-1])
     assert f"bank {last.weights['bank']:.2f}" in describe_progress(heard[-1])
-
-
-def test_the_progress_bar_names_who_is_left_out() -> None:
-    organizations, y = members(local=Raising(ValueError("tired"), Counter(2)))
-    heard: list[Progress] = []
-    gal.learn(y, organizations, rounds=2, on_round=heard.append, cross_validation=0)
-    assert describe_progress(heard[-1]).endswith("| without bank")
-
-
-def test_without_show_the_observer_is_handed_through() -> None:
-    with show_progress(3, print, show=False) as observer:
-        assert observer is print
 
 
 # --- resuming

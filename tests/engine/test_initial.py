@@ -50,14 +50,6 @@ def test_assistance_improves_the_score_she_already_has() -> None:
     assert log_loss(y, without) == pytest.approx(model.ensemble_.initial_train_loss, rel=0.02)
 
 
-def test_a_score_may_be_worthless() -> None:
-    X, y = ill(300)
-    X["score"] = np.random.default_rng(5).normal(size=300)
-    plain = GALClassifier(PARTS, **QUICK).fit(X, y)
-    model = GALClassifier(PARTS, initial="score", **QUICK).fit(X, y)
-    assert model.ensemble_.initial_train_loss == pytest.approx(plain.ensemble_.initial_train_loss, rel=0.02)
-
-
 @pytest.mark.parametrize("where", ["name", "position", "negative", "array", "numbered frame"])
 def test_a_score_column_is_found_by_name_or_position(where: str) -> None:
     X, y = health()
@@ -100,12 +92,6 @@ def test_a_column_may_be_called_like_a_word() -> None:
     X, y = health()
     model = GALRegressor(PARTS, initial="mean", **QUICK).fit(X.assign(mean=y), y)
     assert model.ensemble_.initial_train_loss < 1e-6
-
-
-def test_a_model_is_no_start() -> None:
-    X, y = ill()
-    with pytest.raises(InvalidOptionError, match="a word or a column of the table, got Ridge"):
-        GALClassifier(PARTS, initial=Ridge(), **QUICK).fit(X, y)
 
 
 @pytest.mark.parametrize("word", ["mean", "median"])

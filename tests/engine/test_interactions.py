@@ -17,7 +17,6 @@ from sklearn.metrics import r2_score, roc_auc_score
 import gal
 from gal import GALClassifier, GALRegressor, Organization
 from gal.core.probes.kept_probes import Probe, Probes, Sign
-from gal.core.probes.probe_rounds import _promising, _Search
 from gal.core.requests import FitRequest
 from gal.core.state import Progress
 from gal.engine.drivers import drive_learning
@@ -131,45 +130,6 @@ def test_sign_bits_of_two_are_both_taken_back() -> None:
     np.testing.assert_allclose(columns[:, 4:], np.hstack([values * b * c, b, c]), rtol=1e-5)
 
 
-def searching(task: Any, residual: Any) -> _Search:
-    return _Search(task.sampled, {}, residual.astype(np.float32))
-
-
-def test_a_reply_that_is_the_same_for_all_rows_is_not_significant() -> None:
-    """Where the residual times sign bits has a mean, one of the two knows it: no other adds to it."""
-    task, _, _ = xor_task(interactions=4, validation_fraction=0.1)
-    rng = np.random.default_rng(0)
-    target = (1 + rng.normal(size=(FEW, 1))).astype(np.float32)
-    search = searching(task, target)
-    same = (1 + 1e-3 * rng.normal(size=(FEW, 1))).astype(np.float32)
-    assert abs(search.score(same, target)) < search.least
-    assert search.score(same + 1e-3 * target, target) > 10
-
-
-@pytest.mark.parametrize("weighed", [False, True])
-def test_products_that_tell_most_of_the_residual_come_first(weighed: bool) -> None:
-    """Of two others, beside what the third has replied; rows that count nothing say nothing."""
-    task, _, _ = xor_task(interactions=4, validation_fraction=0.1)
-    rng = np.random.default_rng(3)
-    replied = {name: rng.normal(size=(FEW, 4)) for name in "abcd"}
-    chance = rng.normal(size=(FEW, 1))
-    residual = np.sign(replied["a"][:, [1]] * replied["b"][:, [3]] * replied["d"][:, [0]]) + chance
-    if weighed:
-        counts = rng.random(FEW) < 0.5
-        other = np.sign(replied["a"][:, [0]] * replied["b"][:, [1]] * replied["c"][:, [2]])
-        residual = np.where(counts[:, None], residual, 9 * other)
-        task = replace(task, sample_weight=counts.astype(np.float64))
-    several = np.hstack([rng.normal(size=(FEW, 1)), residual])  # it may hide in one of several outputs
-    search = searching(task, several)
-    for name, columns in replied.items():
-        for round, column in enumerate(columns.T, start=2):
-            search.replies[round, name] = column[:, None].astype(np.float32)
-        search.signs[name] = [search.sign(name, round) for round in range(2, 6)]
-    offered = list(_promising(search, "a", 2))
-    assert {(sign.organization, sign.round) for sign in offered[0]} == {("b", 5), ("d", 2)}
-    assert len(offered) == 3 * 4 * 4  # each pair of sign bits of each pair of others, once
-
-
 def test_probes_are_about_a_sample_and_rows_beyond_it_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every request of probes is about the same rows, of which at most so many are validation rows."""
     monkeypatch.setattr("gal.core.rows.PROBE_ROWS", 500)
@@ -192,19 +152,6 @@ def test_probes_are_about_a_sample_and_rows_beyond_it_cost_nothing(monkeypatch: 
     assert set(sizes) == {(len(rows.of_probes.fit), 500)}
     assert ensemble.probes is not None
     assert gal.predict(ensemble, list(members.values())).output.shape == (FEW, 1)
-
-
-@pytest.mark.usefixtures("few_are_many")
-def test_where_three_know_nothing_together_it_ends_soon() -> None:
-    options, seen = Options(rounds=1, interactions=True), Transcript()
-    members = {name: Organization(name, view) for name, view in zip("abc", views(3, FEW), strict=True)}
-    y = classes(np.zeros(FEW), seed=1)
-    task = make_task(class_labels(y, options), list(members), options, label_holder="a", seed=0)
-    assert task.probes is not None
-    assert task.probes.probes == 10
-    drive_learning(task, members, on_message=seen)
-    counts = {name: len(vectors) for name, vectors in seen.probes.items()}
-    assert max(counts.values()) == 4 + 4 + 1  # for pairs, first products, and one that follows them
 
 
 def test_three_classes_are_heard() -> None:
@@ -362,29 +309,6 @@ def test_a_missing_organization_leaves_rows_to_the_rounds() -> None:
     mixed = model.predict_proba(X, missing={"b": some})
     np.testing.assert_array_equal(mixed[~some], model.predict_proba(X)[~some])
     np.testing.assert_array_equal(mixed[some], model.predict_proba(X, missing="b")[some])
-
-
-@pytest.mark.usefixtures("few_are_many")
-def test_stored_and_read_back_it_says_the_same(tmp_path: Path) -> None:
-    task, members, _ = xor_task(interactions=True)
-    ensemble = drive_learning(task, members)
-    assert ensemble.probes is not None
-    said = gal.predict(ensemble, list(members.values())).output
-    save_ensemble(ensemble, tmp_path / "ensemble.gal")
-    again = load_ensemble(tmp_path / "ensemble.gal")
-    assert again.probes is not None
-    assert replace(again.probes, stacker=None) == replace(ensemble.probes, stacker=None)
-    np.testing.assert_array_equal(gal.predict(again, list(members.values())).output, said)
-
-
-@pytest.mark.usefixtures("few_are_many")
-def test_explain_adds_up() -> None:
-    a, b = views(2, FEW)
-    X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
-    model = GALClassifier(divided(2), rounds=2, random_state=0, interactions=True).fit(X, y)
-    parts = model.explain(X[:50])
-    assert np.abs(parts["stacker"]).max() > 1
-    np.testing.assert_allclose(parts.sum(axis=1), model.decision_function(X[:50]))
 
 
 @pytest.mark.usefixtures("few_are_many")

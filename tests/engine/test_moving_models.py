@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from gal.core import pipeline
 from gal.core.line_search import mean_loss
 from gal.core.requests import PredictRequest
 from gal.core.rows import Rows
-from gal.engine.drivers import Traffic, drive_learning
+from gal.engine.drivers import Traffic
 from gal.engine.labels import regression_labels
 from gal.engine.options import Options
 from gal.engine.task_making import make_task
@@ -59,16 +57,6 @@ def test_prediction_replays_what_was_learned(
     assert not predicted.missing
     np.testing.assert_allclose(predicted.output, concluded[-1].output, atol=1e-6)
     assert ensemble.train_loss < 0.8 * ensemble.initial_train_loss
-
-
-def test_without_asking_again_prediction_is_something_else(concluded: list[Progress]) -> None:
-    organizations, y = members()
-    chosen = Options(rounds=4, cross_validation=0, validation_fraction=0.0, closing=False)
-    task = make_task(regression_labels(y, chosen), ["a", "b", "c"], chosen, label_holder="a", seed=3)
-    assert task.moving == ()
-    ensemble = drive_learning(task, {one.name: one for one in organizations})
-    off = np.abs(gal.predict(ensemble, organizations).output - concluded[-1].output)
-    assert off.mean() > 0.05
 
 
 def test_sample_weights_and_scores_of_ones_own_are_honoured(concluded: list[Progress]) -> None:
@@ -120,17 +108,6 @@ def test_moving_and_other_organizations_learn_together(concluded: list[Progress]
     assert len({id(organizations[1].models["assisted", t][0]) for t in (1, 2, 3, 4)}) == 1
 
 
-def test_validation_rows_choose_the_rounds_and_the_label_holder_alone_is_compared() -> None:
-    organizations, y = members()
-    ensemble = gal.learn(y, organizations, **OPTIONS | {"validation_fraction": 0.3, "rounds": 6})
-    losses = [ensemble.initial_validation_loss, *(done.validation_loss for done in ensemble.rounds)]
-    assert ensemble.n_rounds == int(np.argmin(losses))
-    assert np.isfinite(ensemble.alone_validation_loss)
-    assert set(organizations[0].models) >= {("alone", 1), ("assisted", 1)}
-    assert organizations[0].models["alone", 1] != organizations[0].models["assisted", 1]
-    assert not any(track == "alone" for track, _ in organizations[1].models)
-
-
 def test_a_label_holder_who_is_better_alone_predicts_what_she_learned_alone() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
@@ -159,27 +136,6 @@ def task_rows(y: Floats, options: dict[str, Any]) -> Rows:
 # --- who fails
 
 
-class Forgetful(Drifting):
-    """Cannot say anything once it has learned the last of four rounds."""
-
-    def predict_rounds(self, X: Any, rounds: Sequence[int]) -> Floats:
-        if len(rounds) > 1:
-            raise RuntimeError("out of memory")
-        return super().predict_rounds(X, rounds)
-
-
-def test_who_fails_when_asked_again_is_left_out_and_named(concluded: list[Progress]) -> None:
-    organizations, y = members([Drifting(), Forgetful(), Ridge()])
-    ensemble = gal.learn(y, organizations, **OPTIONS)
-    for done in ensemble.rounds:
-        assert list(done.left_out) == ["b"]
-        assert "asked again after the last round, it failed" in done.left_out["b"]
-        assert "organization 'b', prediction: out of memory" in done.left_out["b"]
-    assert ensemble.asked() == ("a", "c")
-    output = gal.predict(ensemble, organizations).output
-    np.testing.assert_allclose(output, concluded[-1].output, atol=1e-6)
-
-
 class Missing(Drifting):
     """Fails in its second round."""
 
@@ -202,19 +158,6 @@ def test_who_missed_a_round_goes_on_from_the_one_before(concluded: list[Progress
     assert np.isnan(values).all(axis=(1, 2)).tolist() == [False, True, False, False]
     output = gal.predict(ensemble, organizations).output
     np.testing.assert_allclose(output, concluded[-1].output, atol=1e-6)
-
-
-class Misshapen(Drifting):
-    """Answers for one round whatever is asked."""
-
-    def predict_rounds(self, X: Any, rounds: Sequence[int]) -> Floats:
-        return super().predict_rounds(X, rounds[:1])
-
-
-def test_a_model_that_does_not_answer_for_all_rounds_is_named() -> None:
-    organizations, y = members([Drifting(), Misshapen(), Ridge()])
-    ensemble = gal.learn(y, organizations, **OPTIONS)
-    assert "shape (1, 150, 1), expected 4 round(s) of 150 rows" in ensemble.rounds[0].left_out["b"]
 
 
 class Wrong(Drifting):
@@ -268,24 +211,6 @@ def test_a_new_task_starts_with_a_new_body() -> None:
     assert max(round for _, round in organizations[0].models) == 4
 
 
-@pytest.mark.parametrize("finished", [2, 4])
-def test_a_resumed_task_asks_again(finished: int, concluded: list[Progress]) -> None:
-    organizations, y = members()
-    saved: list[tuple[Progress, Any]] = []
-
-    def note(progress: Progress) -> None:
-        saved.append((progress, [copy.deepcopy(one.models) for one in organizations]))
-
-    whole = gal.learn(y, organizations, on_round=note, **OPTIONS)
-    progress, models = saved[finished - 1]
-    fresh, _ = members()
-    for one, kept in zip(fresh, models, strict=True):
-        one.models.update(kept)
-    resumed = gal.learn(y, fresh, progress=progress, **OPTIONS)
-    assert repr(resumed) == repr(whole)
-    np.testing.assert_allclose(gal.predict(resumed, fresh).output, concluded[-1].output, atol=1e-6)
-
-
 def test_a_resumed_task_forgets_rounds_that_were_learned_further(concluded: list[Progress]) -> None:
     organizations, y = members()
     saved: list[Progress] = []
@@ -318,23 +243,6 @@ def test_asking_again_is_one_trip_and_counts_what_came_back() -> None:
     assert (ordinary.trips, ordinary.sent, ordinary.received) == (4, 4 * 2 * values, 4 * 2 * values)
     assert (moving.trips, moving.sent) == (5, ordinary.sent)
     assert moving.received == ordinary.received + 4 * values  # b; the label holder's own are at hand
-
-
-class InterruptedOnce(Drifting):
-    """Ctrl-C in the third round."""
-
-    def fit_round(self, X: Any, residual: Any, *, round: int, **rest: Any) -> Drifting:
-        if round == 3:
-            raise KeyboardInterrupt
-        return super().fit_round(X, residual, round=round, **rest)
-
-
-def test_ctrl_c_keeps_rounds_that_can_be_predicted(concluded: list[Progress]) -> None:
-    organizations, y = members([Drifting(), InterruptedOnce(), Ridge()])
-    ensemble = gal.learn(y, organizations, **OPTIONS)
-    assert ensemble.stopped == "ended on request in round 3"
-    assert ensemble.n_rounds == 2
-    np.testing.assert_allclose(gal.predict(ensemble, organizations).output, concluded[-1].output, atol=1e-6)
 
 
 # --- options

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor, HistGradientBoostingClassifier
+from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.linear_model import Ridge
 
 from gal import GALClassifier, GALRegressor, Organization, learn, predict
@@ -36,20 +36,11 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gal.engine.task_making.LARGE", FEW - 100)
 
 
-def regressor(parts: Any, **options: Any) -> GALRegressor:
-    """Without interaction probes, which would leave the stacker nothing."""
-    return GALRegressor(parts, **options)
-
-
-def classifier(parts: Any, **options: Any) -> GALClassifier:
-    return GALClassifier(parts, **options)
-
-
 def test_it_hears_what_organizations_say_together() -> None:
     X, y = crossed()
     X_test, y_test = crossed(seed=1)
-    plain = regressor(PARTS, closing=False, random_state=0).fit(X, y)
-    closed = regressor(PARTS, random_state=0).fit(X, y)
+    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, y)
+    closed = GALRegressor(PARTS, random_state=0).fit(X, y)
     assert closed.closing_ is not None
     assert closed.score(X_test, y_test) > plain.score(X_test, y_test) + 0.3
 
@@ -57,10 +48,10 @@ def test_it_hears_what_organizations_say_together() -> None:
 def test_classes_too() -> None:
     X, y = crossed()
     X_test, y_test = crossed(seed=1)
-    plain = classifier(PARTS, closing=False, random_state=0).fit(X, y > 0)
-    closed = classifier(PARTS, random_state=0).fit(X, y > 0)
+    plain = GALClassifier(PARTS, closing=False, random_state=0).fit(X, y > 0)
+    closed = GALClassifier(PARTS, random_state=0).fit(X, y > 0)
     assert closed.score(X_test, y_test > 0) > plain.score(X_test, y_test > 0) + 0.05
-    three = classifier(PARTS, random_state=0).fit(X, np.digitize(y, [-0.5, 0.5]))
+    three = GALClassifier(PARTS, random_state=0).fit(X, np.digitize(y, [-0.5, 0.5]))
     assert three.closing_ is not None
     assert three.predict_proba(X_test).sum(axis=1) == pytest.approx(1)
 
@@ -69,8 +60,8 @@ def test_where_it_adds_nothing_it_is_left_out_or_hardly_heard() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 4))
     y = X.sum(axis=1) + rng.normal(size=3000)
-    plain = regressor(PARTS, local_models=Ridge(), closing=False, random_state=0).fit(X, y)
-    closed = regressor(PARTS, local_models=Ridge(), random_state=0).fit(X, y)
+    plain = GALRegressor(PARTS, local_models=Ridge(), closing=False, random_state=0).fit(X, y)
+    closed = GALRegressor(PARTS, local_models=Ridge(), random_state=0).fit(X, y)
     X_test = rng.normal(size=(3000, 4))
     truth = X_test.sum(axis=1)
     assert np.abs(closed.predict(X_test) - truth).mean() < np.abs(plain.predict(X_test) - truth).mean() + 0.05
@@ -78,29 +69,21 @@ def test_where_it_adds_nothing_it_is_left_out_or_hardly_heard() -> None:
 
 def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:
     X, y = crossed(400)
-    assert regressor(PARTS, random_state=0).fit(X, y).closing_ is None
+    assert GALRegressor(PARTS, random_state=0).fit(X, y).closing_ is None
     X, y = crossed(2500)
-    paper = regressor(PARTS, local_models=Ridge(), preset="paper", rounds=2, random_state=0)
+    paper = GALRegressor(PARTS, local_models=Ridge(), preset="paper", rounds=2, random_state=0)
     assert paper.fit(X, y).closing_ is None
-    absolute = regressor(PARTS, loss="absolute_error", rounds=2, random_state=0)
+    absolute = GALRegressor(PARTS, loss="absolute_error", rounds=2, random_state=0)
     assert absolute.fit(X, y).closing_ is None
     assert not closes(AbsoluteError())
 
 
 def test_explanations_still_add_up() -> None:
     X, y = crossed(2100)
-    model = regressor(PARTS, random_state=0).fit(X, y)
+    model = GALRegressor(PARTS, random_state=0).fit(X, y)
     parts = model.explain(X[:20])
     assert "stacker" in parts.columns
     assert parts.sum(axis=1).to_numpy() == pytest.approx(model.predict(X[:20]))
-
-
-@pytest.mark.usefixtures("few_are_many")
-def test_saved_and_loaded(tmp_path: Path) -> None:
-    X, y = crossed(FEW)
-    model = regressor(PARTS, random_state=0).fit(X, y)
-    model.save(tmp_path / "model.gal")
-    assert (GALRegressor.load(tmp_path / "model.gal").predict(X) == model.predict(X)).all()
 
 
 @pytest.mark.usefixtures("few_are_many")
@@ -114,34 +97,20 @@ def test_an_ensemble_takes_it_along(tmp_path: Path) -> None:
     assert predict(loaded, members).output.tobytes() == predict(ensemble, members).output.tobytes()
 
 
-@pytest.mark.usefixtures("few_are_many")
-def test_an_organization_may_be_missing() -> None:
-    X, y = crossed(FEW)
-    model = regressor(PARTS, random_state=0).fit(X, y)
-    assert np.isfinite(model.predict(X, missing=["right"])).all()
-
-
 def test_weights_of_rows_are_heard() -> None:
     X, y = crossed()
     weight = np.where(X[:, 0] > 0, 1.0, 0.0)
     turned = np.where(X[:, 0] > 0, y, -y)  # rows that count nothing say the opposite
-    model = regressor(PARTS, random_state=0).fit(X, turned, sample_weight=weight)
+    model = GALRegressor(PARTS, random_state=0).fit(X, turned, sample_weight=weight)
     good = X[:, 0] > 0
     assert np.corrcoef(model.predict(X[good]), y[good])[0, 1] > 0.8
-
-
-@pytest.mark.parametrize("wrong", ["forest", 3, HistGradientBoostingClassifier()])
-def test_nonsense_is_refused(wrong: Any) -> None:
-    X, y = crossed(100)
-    with pytest.raises(InvalidOptionError, match="closing must be"):
-        regressor(PARTS, closing=wrong).fit(X, y)
 
 
 def test_rows_with_a_missing_answer_are_left_to_the_rounds() -> None:
     """It never met a mean in place of an answer: there the sum of the rounds is the better guess."""
     X, y = crossed()
-    closed = regressor(PARTS, random_state=0).fit(X, y)
-    plain = regressor(PARTS, closing=False, random_state=0).fit(X, y)
+    closed = GALRegressor(PARTS, random_state=0).fit(X, y)
+    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, y)
     assert closed.predict(X, missing=["right"]) == pytest.approx(plain.predict(X, missing=["right"]))
     some = closed.predict(X[:4], missing={"right": [0, 2]})
     assert some[[0, 2]] == pytest.approx(plain.predict(X[:4], missing={"right": [0, 2]})[[0, 2]])
@@ -160,8 +129,8 @@ def test_a_label_holder_that_goes_alone_has_the_stacker_of_one_alone() -> None:
     X = rng.normal(size=(2500, 4))
     y = X[:, 0] + np.square(X[:, 0]) + 0.3 * rng.normal(size=2500)
     options: dict[str, Any] = {"local_models": Ridge(), "random_state": 0}  # which leaves the square over
-    model = regressor(PARTS, weights="uniform", **options).fit(X, y)  # noise counts as much
-    alone = regressor({"left": [0, 1]}, **options).fit(X, y)
+    model = GALRegressor(PARTS, weights="uniform", **options).fit(X, y)  # noise counts as much
+    alone = GALRegressor({"left": [0, 1]}, **options).fit(X, y)
     assert model.ensemble_.track == "alone"
     assert model.closing_ is not None
     assert model.closing_.validation_loss == model.ensemble_.alone_validation_loss
@@ -171,8 +140,8 @@ def test_a_label_holder_that_goes_alone_has_the_stacker_of_one_alone() -> None:
 def test_the_guard_compares_closed_models() -> None:
     X, y = of_her_own(seed=4)
     options: dict[str, Any] = {"local_models": Ridge(), "weights": "shrunk", "random_state": 0}
-    plain = regressor(PARTS, closing=False, **options).fit(X, y).ensemble_
-    closed = regressor(PARTS, **options).fit(X, y).ensemble_
+    plain = GALRegressor(PARTS, closing=False, **options).fit(X, y).ensemble_
+    closed = GALRegressor(PARTS, **options).fit(X, y).ensemble_
     assert (plain.track, closed.track) == ("alone", "alone")
     assert closed.closing is not None
     assert closed.alone_validation_loss == closed.closing.validation_loss < plain.alone_validation_loss
@@ -183,8 +152,8 @@ def test_several_outputs_are_closed_together() -> None:
     both = np.column_stack([y, X[:, 1] * X[:, 3] + X[:, 1]])
     X_test, y_test = crossed(seed=1)
     both_test = np.column_stack([y_test, X_test[:, 1] * X_test[:, 3] + X_test[:, 1]])
-    closed = regressor(PARTS, random_state=0).fit(X, both)
-    plain = regressor(PARTS, closing=False, random_state=0).fit(X, both)
+    closed = GALRegressor(PARTS, random_state=0).fit(X, both)
+    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, both)
     assert closed.closing_ is not None
     assert closed.score(X_test, both_test) > plain.score(X_test, both_test) + 0.2
 
@@ -201,14 +170,14 @@ def test_what_is_not_possible_is_said_before_the_first_round(
 ) -> None:
     X, y = crossed(rows)
     with pytest.raises(InvalidOptionError, match=said_of_it):
-        regressor(PARTS, **options).fit(X, y)
+        GALRegressor(PARTS, **options).fit(X, y)
 
 
 def test_in_parts_there_is_the_same() -> None:
     """``gal.learn`` keeps the replies, closes as the estimator does, and ``gal.predict`` uses it."""
     X, y = crossed(2100)
     left, right = Organization("left", X[:, :2]), Organization("right", X[:, 2:])
-    model = regressor(PARTS, rounds=3, random_state=0).fit(X, y)
+    model = GALRegressor(PARTS, rounds=3, random_state=0).fit(X, y)
     seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
     ensemble = learn(y, [left, right], rounds=3, seed=seed)
     assert isinstance(ensemble.closing, Closing)
@@ -254,7 +223,7 @@ def test_a_resumed_task_is_closed_as_one_that_was_not_interrupted() -> None:
 @pytest.mark.usefixtures("few_are_many")
 def test_cores_change_nothing() -> None:
     X, y = three_classes(FEW)
-    one, two = (classifier(PARTS, rounds=2, n_jobs=jobs, random_state=0).fit(X, y) for jobs in (None, 2))
+    one, two = (GALClassifier(PARTS, rounds=2, n_jobs=jobs, random_state=0).fit(X, y) for jobs in (None, 2))
     assert isinstance(two.closing_, Closing)
     assert {forest.n_jobs for forest in two.closing_.models} == {None}
     assert one.predict_proba(X).tobytes() == two.predict_proba(X).tobytes()
@@ -291,7 +260,7 @@ def three_classes(n: int = 2100, noise: float = 0.0, seed: int = 0) -> tuple[Any
 def test_clear_classes_are_told_by_pure_leaves_and_noisy_ones_by_large_leaves(
     noise: float, leaf: int
 ) -> None:
-    found = classifier(PARTS, random_state=0).fit(*three_classes(4000, noise)).closing_
+    found = GALClassifier(PARTS, random_state=0).fit(*three_classes(4000, noise)).closing_
     assert isinstance(found, Closing)
     best = found.models[int(np.argmax(found.weights[1:]))]
     assert best.min_samples_leaf == leaf
@@ -328,7 +297,7 @@ def test_a_class_that_no_row_of_the_forest_had_is_possible() -> None:
 
 def test_its_output_is_the_blend_of_rounds_and_forests() -> None:
     X, y = crossed()
-    model = regressor(PARTS, random_state=0).fit(X, y)
+    model = GALRegressor(PARTS, random_state=0).fit(X, y)
     _, _, answers = model._ask(X[:50])
     ensemble, closing = model.ensemble_, model.closing_
     assert isinstance(closing, Closing)
@@ -345,28 +314,6 @@ def test_its_output_is_the_blend_of_rounds_and_forests() -> None:
     assert closing.share == pytest.approx(1 - closing.weights[0])
 
 
-def test_its_work_on_many_rows_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trial on few rows comes first; only where more rows still tell more do forests see all."""
-    seen: list[tuple[int, int]] = []
-    fit = ExtraTreesClassifier.fit
-
-    def noting(self: Any, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        seen.append((len(X), self.n_estimators))
-        return fit(self, X, y, sample_weight)
-
-    monkeypatch.setattr(ExtraTreesClassifier, "fit", noting)
-    monkeypatch.setattr("gal.engine.stacking.TRIAL", {True: (10, 400), False: (10, 400)})
-    monkeypatch.setattr("gal.engine.stacking.ROWS", 900)
-    X, y = three_classes(2500)
-    classifier(PARTS, rounds=2, random_state=0).fit(X, y)
-    assert {trees for rows, trees in seen if rows == 400} == {10}
-    assert max(seen) == (2250, 25)
-    seen.clear()
-    monkeypatch.setattr("gal.engine.stacking.MORE", 1.0)
-    classifier(PARTS, rounds=2, random_state=0).fit(X, y)
-    assert max(seen) == (900, 25)
-
-
 def _breaks(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fit(*_: Any, **__: Any) -> Any:
         raise error
@@ -379,14 +326,14 @@ def test_its_failure_says_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = crossed(FEW)
     _breaks(monkeypatch, ValueError("no thanks"))
     with pytest.raises(LocalModelError, match="the stacker failed: no thanks"):
-        regressor(PARTS, rounds=2, random_state=0).fit(X, y)
+        GALRegressor(PARTS, rounds=2, random_state=0).fit(X, y)
 
 
 @pytest.mark.usefixtures("few_are_many")
 def test_ctrl_c_while_it_is_fitted_keeps_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = crossed(FEW)
     _breaks(monkeypatch, KeyboardInterrupt())
-    with pytest.warns(InterruptedWarning, match="without a stacker"):
-        model = regressor(PARTS, rounds=2, random_state=0).fit(X, y)
+    with pytest.warns(InterruptedWarning, match="rounds are kept"):
+        model = GALRegressor(PARTS, rounds=2, random_state=0).fit(X, y)
     assert model.closing_ is None
     assert np.isfinite(model.predict(X)).all()

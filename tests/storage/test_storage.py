@@ -106,17 +106,6 @@ def test_options_of_all_kinds_can_be_stored(options: dict[str, Any], tmp_path: P
     np.testing.assert_array_equal(GALRegressor.load(tmp_path / "model.gal").predict(X), model.predict(X))
 
 
-def test_options_of_an_earlier_version_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = health()
-    fitted = regressor().fit(X, y)
-    with monkeypatch.context() as earlier:
-        given = {**fitted.get_params(deep=False), "n_folds": 5}
-        earlier.setattr(GALRegressor, "get_params", lambda self, deep: given)
-        fitted.save(tmp_path / "model.gal")
-    loaded = GALRegressor.load(tmp_path / "model.gal")
-    np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
-
-
 # --- what is refused
 
 

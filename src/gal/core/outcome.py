@@ -20,12 +20,11 @@ class Ended(Enum):
     NO_REPLY = "no organization replied"
     REQUEST = "on request"
     BEFORE_REEVALUATION = "on request, before stateful models were re-evaluated"
-    BEFORE_STACKING = "on request, in the label holder's own work after the rounds"
 
     @property
     def on_request(self) -> bool:
         """Whether the driver ended the learning."""
-        return self in {Ended.REQUEST, Ended.BEFORE_REEVALUATION, Ended.BEFORE_STACKING}
+        return self in {Ended.REQUEST, Ended.BEFORE_REEVALUATION}
 
 
 class Decision(Enum):
@@ -88,6 +87,5 @@ def _ended(outcome: TaskOutcome) -> str:
         Ended.REQUEST: f"ended on request in round {t}",
         Ended.BEFORE_REEVALUATION: "ended on request before stateful models were re-evaluated: weights and "
         "rates are of what these predicted before",
-        Ended.BEFORE_STACKING: "ended on request in the label holder's own work: without a stacker",
     }
     return words[outcome.ended]

@@ -55,6 +55,17 @@ def added_by_name(coefficients: Counts, fitted: FittedValues) -> dict[str, Float
     return parts
 
 
+def driven(steps: Generator[Asked, Reply, T], answer: Callable[[Asked], Reply]) -> T:
+    """What a generator returns when each of its requests is answered so."""
+    try:
+        asked = next(steps)
+        while True:
+            asked = steps.send(answer(asked))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
 def on_one_thread(steps: Generator[Asked, Reply, T]) -> Generator[Asked, Reply, T]:
     """The same generator, with one thread of BLAS and OpenMP for each of its steps.
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from gal.core.outcome import Ended, TaskOutcome
+from gal.core.passes import driven
 from gal.core.replies import Reply, accept_moved
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
 from gal.core.state import Progress
@@ -60,12 +61,7 @@ def revisit(
 def _replay(steps: Rounds, now: list[dict[str, Reply]]) -> Progress:
     """The rounds once more with these replies."""
     try:
-        request = next(steps)
-        while True:
-            request = steps.send(now[request.round - 1])
-    except StopIteration as end:
-        reached: Progress = end.value[0]
-        return reached
+        return driven(steps, lambda request: now[request.round - 1])[0]
     except NobodyAnsweredError as error:
         raise NobodyAnsweredError(
             f"all {len(now)} rounds are done, but no stateful model could be re-evaluated ({error}). Resume "

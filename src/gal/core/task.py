@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gal.core.closings import LearnsClosing
 from gal.core.line_search import ExactSearch, LineSearch
-from gal.core.losses import Loss, knows_curvature
+from gal.core.losses import Loss
 from gal.core.probes.kept_probes import SEEDS, ProbePlan
 from gal.core.requests import Release, Terms
 from gal.core.rows import Rows
@@ -68,25 +68,18 @@ class Task:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if tuple(sorted(set(self.organizations))) != self.organizations or not self.organizations:
-            raise InvalidInputError(
-                f"organizations must be distinct names in order, got {self.organizations}"
-            )
         if self.label_holder is not None and self.label_holder not in self.organizations:
             raise InvalidOptionError(
                 f"label holder {self.label_holder!r} is none of the organizations "
                 f"{', '.join(self.organizations)}"
             )
-        self._check_moving()
-        self._check_curved()
-        if self.rounds < 1:
-            raise InvalidOptionError(f"rounds must be at least 1, got {self.rounds!r}")
-        if len(self.y) != self.rows.n:
-            raise InvalidInputError(f"{len(self.y)} labels for {self.rows.n} rows")
+        if self.moving and self.rows.n_parts > 0:
+            raise InvalidOptionError(
+                f"a cross-validation is not possible with models that move ({', '.join(self.moving)}): pass "
+                "cross_validation=0, and validation_fraction=0.1 to choose the number of rounds"
+            )
         self.loss.check(self.y)
         self._check_sample_weight()
-        if self.probes is not None and (self.rows.probes is None or len(self.rows.validation) == 0):
-            raise InvalidOptionError("interaction probes need a sample of rows, and validation rows")
         if self.initial is not None and (
             self.initial.shape not in {(1, self.loss.n_outputs), (len(self.y), self.loss.n_outputs)}
             or not np.isfinite(self.initial).all()
@@ -95,28 +88,6 @@ class Task:
                 f"initial outputs must be finite with shape (1, {self.loss.n_outputs}) or "
                 f"({len(self.y)}, {self.loss.n_outputs}), got shape {self.initial.shape}"
             )
-
-    def _check_moving(self) -> None:
-        unknown = sorted(set(self.moving) - set(self.organizations))
-        if unknown:
-            raise InvalidOptionError(
-                f"moving names {', '.join(map(repr, unknown))}, but the organizations are "
-                f"{', '.join(self.organizations)}"
-            )
-        if self.moving and self.rows.n_parts > 0:
-            raise InvalidOptionError(
-                f"a cross-validation is not possible with models that move ({', '.join(self.moving)}): pass "
-                "cross_validation=0, and validation_fraction=0.1 to choose the number of rounds"
-            )
-
-    def _check_curved(self) -> None:
-        if not self.curved:
-            return
-        if not knows_curvature(self.loss):
-            raise InvalidOptionError(f"Newton residuals are known for classes, not for {self.loss.name}")
-        if self.moving or self.release is not None:
-            what = "models that move" if self.moving else "noise on residuals"
-            raise InvalidOptionError(f"Newton residuals are not for {what}")
 
     def _check_sample_weight(self) -> None:
         weight = self.sample_weight
@@ -141,7 +112,7 @@ class Task:
         if not (self.guard and validated) or self.label_holder is None or len(self.organizations) == 1:
             return None
         own = self.only(self.label_holder)
-        return replace(own, closing=self.closing, keep_fitted=self._keeps_all)
+        return replace(own, closing=self.closing, keep_fitted=self.keeps_all)
 
     @property
     def own_first(self) -> bool:
@@ -202,12 +173,13 @@ class Task:
         """Rows whose fitted values a progress keeps: all, where a later step looks at all; else those that
         validate; where none do, those that judge.
         """
-        if self._keeps_all:
+        if self.keeps_all:
             return np.arange(self.rows.n)
         return self.rows.validation if len(self.rows.validation) else self.judging_rows
 
     @property
-    def _keeps_all(self) -> bool:
+    def keeps_all(self) -> bool:
+        """Whether a later step looks at the fitted values of all rows."""
         looked_at = self.closing is not None or self.probes is not None or self.keep_fitted
         return looked_at or self.rows.n_parts > 0 or bool(self.moving)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gal.core.algorithm import Observer, predict
 from gal.core.outcome import Ended
-from gal.core.passes import on_one_thread
+from gal.core.passes import driven, on_one_thread
 from gal.core.pipeline import learn
 from gal.core.replies import Answers
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
@@ -60,15 +60,6 @@ class Traffic:
             self.sent += organizations * (request.residual.nbytes + weight)
         else:
             self.asked_again += came
-
-    def count_trip(
-        self, holder: str | None, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """One round trip."""
-        others = [[name for name in request.organizations if name != holder] for request in requests]
-        for request, names, said in zip(requests, others, replies, strict=True):
-            self.count(request, len(names), [said[name] for name in names])
-        self.trips += any(others)
 
 
 @dataclass
@@ -135,28 +126,18 @@ def drive_learning(
         for one in members.values():
             one.models.clear()
 
+    reached, interrupted = progress, False
+
     def trip(requests: Sequence[Request]) -> list[Mapping[str, Any]]:
         replies = (asking or ask)(task, members, driver, requests)
         if traffic is not None:
-            traffic.count_trip(task.label_holder, requests, replies)
+            others = [set(request.organizations) - {task.label_holder} for request in requests]
+            for request, there, said in zip(requests, others, replies, strict=True):
+                traffic.count(request, len(there), [said[name] for name in there])
+            traffic.trips += any(others)
         if on_message is not None:
             on_message(requests, replies)
         return replies
-
-    try:
-        return _drive(task, trip, progress, on_round)
-    finally:
-        for one in members.values():
-            one.release()
-
-
-def _drive(
-    task: Task,
-    trip: Callable[[Sequence[Request]], list[Mapping[str, Any]]],
-    reached: Progress | None,
-    on_round: Observer | None,
-) -> Ensemble:
-    unclosed = False
 
     def note(now: Progress) -> None:
         nonlocal reached
@@ -164,7 +145,7 @@ def _drive(
         if on_round is not None:
             on_round(now)
 
-    steps = on_one_thread(learn(task, progress=reached, on_round=note))
+    steps = on_one_thread(learn(task, progress=progress, on_round=note))
     try:
         requests = next(steps)
         while True:
@@ -175,21 +156,21 @@ def _drive(
                 continue
             try:
                 requests = steps.send(replies)
-            except KeyboardInterrupt:  # in the label holder's own work: go back to the last whole round
-                unclosed = task.closing is not None or task.probes is not None
-                unfinished = replace(
-                    task, closing=None, probes=None, keep_fitted=unclosed or task.keep_fitted
-                )
-                steps = on_one_thread(learn(unfinished, progress=reached))
+            except KeyboardInterrupt:  # in the label holder's own work: no stacker then
+                rounds_only = replace(task, closing=None, probes=None, keep_fitted=task.keeps_all)
+                steps, interrupted = on_one_thread(learn(rounds_only, progress=reached)), True
                 next(steps)
                 requests = steps.throw(EndLearning())
     except StopIteration as end:
         ensemble: Ensemble = end.value
+    finally:
+        for one in members.values():
+            one.release()
     outcome = ensemble.outcome
-    if outcome is not None and not ensemble.rounds and outcome.ended.on_request:
+    if not ensemble.rounds and outcome is not None and outcome.ended.on_request:
         raise NothingLearnedError("learning was interrupted before its first round was finished")
-    if outcome is not None and unclosed:
-        return replace(ensemble, outcome=replace(outcome, ended=Ended.BEFORE_STACKING))
+    if outcome is not None and interrupted:
+        return replace(ensemble, outcome=replace(outcome, ended=Ended.REQUEST))
     return ensemble
 
 
@@ -197,14 +178,7 @@ def drive_own(
     task: Task, organizations: Mapping[str, Organization], driver: Driver, steps: Generator[Any, Any, Result]
 ) -> Result:
     """Run a learning of the label holder's own organization: no traffic, and no observer."""
-    steps = on_one_thread(steps)
-    try:
-        requests = next(steps)
-        while True:
-            requests = steps.send(ask(task, organizations, driver, requests))
-    except StopIteration as end:
-        found: Result = end.value
-    return found
+    return driven(on_one_thread(steps), lambda requests: ask(task, organizations, driver, requests))
 
 
 def ask(
@@ -273,13 +247,11 @@ def drive_prediction(
     unknown: Mapping[str, NDArray[np.bool_]] | None = None,
 ) -> Answers:
     """Run ``predict``; an organization without a view here does not answer, nor do ``unknown`` rows."""
-    steps = predict(ensemble, n_rows)
-    try:
-        request = next(steps)
-        steps.send(ask_to_predict(ensemble, organizations, views, driver, request, unknown or {}))
-    except StopIteration as end:
-        answers: Answers = end.value
-    return answers
+
+    def answer(request: PredictRequest) -> dict[str, Any]:
+        return ask_to_predict(ensemble, organizations, views, driver, request, unknown or {})
+
+    return driven(predict(ensemble, n_rows), answer)
 
 
 def ask_to_predict(

@@ -168,12 +168,7 @@ def _rows_of_labels(y: Any) -> NDArray[Any]:
 def class_labels(y: Any, options: Options) -> Labels:
     """Class labels of any type and the log loss: one output for two classes, two in the paper."""
     given = _rows_of_labels(y)
-    missing = is_missing(given.reshape(len(given)))
-    if missing.any():
-        raise InvalidLabelsError(
-            f"{missing.sum()} of {len(given)} labels are missing (first at row {missing.argmax()}): remove "
-            "these rows or fill in their labels"
-        )
+    _refuse_missing(given.reshape(len(given)))
     try:
         classes, codes = np.unique(given, return_inverse=True)
     except TypeError as error:
@@ -250,16 +245,21 @@ def check_class_labels(y: Any, n_rows: int) -> NDArray[Any]:
     if y is None:
         raise InvalidLabelsError("requires y to be passed, but the target y is None")
     target = column_or_1d(y, warn=True)
-    absent = is_missing(target) if target.dtype.kind == "O" else np.zeros(0, dtype=np.bool_)
-    if absent.any():
-        raise InvalidLabelsError(
-            f"Input y contains NaN or None: {int(absent.sum())} of {len(target)} labels "
-            f"(first at row {int(absent.argmax())})"
-        )
+    if target.dtype.kind == "O":
+        _refuse_missing(target)
     assert_all_finite(target, input_name="y")
     check_classification_targets(target)
     _check_rows(target, n_rows)
     return np.asarray(target)
+
+
+def _refuse_missing(labels: NDArray[Any]) -> None:
+    missing = is_missing(labels)
+    if missing.any():
+        raise InvalidLabelsError(
+            f"{missing.sum()} of {len(labels)} labels are missing (None or NaN), first at row "
+            f"{missing.argmax()}: remove these rows or fill in their labels"
+        )
 
 
 def is_missing(labels: NDArray[Any]) -> NDArray[np.bool_]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gal.core.algorithm import Observer
-from gal.core.outcome import Ended
 from gal.core.state import Ensemble, Progress, Round
 from gal.warnings import InterruptedWarning, LeftOutWarning
 
@@ -97,9 +96,8 @@ def warn_of(ensemble: Ensemble, *, stacklevel: int) -> None:
     """Warn that learning was interrupted, or that an organization was left out."""
     done = ensemble.rounds
     if ensemble.outcome is not None and ensemble.outcome.ended.on_request:
-        without = ", without a stacker" if ensemble.outcome.ended is Ended.BEFORE_STACKING else ""
         warnings.warn(
-            f"interrupted: the {len(done)} finished rounds are kept{without}",
+            f"interrupted: the {len(done)} finished rounds are kept",
             InterruptedWarning,
             stacklevel=stacklevel,
         )

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gal.core.cross_validation import IN_SENTINEL, Judgement
-from gal.core.guards.sentinel_fold import MATTERS, harm, lose_more, memorizers, useless
+from gal.core.guards.sentinel_fold import MATTERS, harm, lose_more, memorizers
 from gal.core.losses import SquaredError
 from gal.core.outcome import Decision, TaskOutcome
 from gal.core.pipeline import learn
@@ -240,15 +240,6 @@ def test_where_it_is_hidden_the_sentinel_fold_still_loses_more(task: Any) -> Non
     assert not losing(1.25 - share)  # it loses less
 
 
-def test_organizations_that_harm_left_out_rows_or_do_not_change_them_are_useless(task: Any) -> None:
-    task, _ = task
-    noise = np.random.default_rng(0).normal(size=(N, 1))
-    for added, found in ((0.2 * task.y, {"a"}), (0.0 * noise, {"a", "c"}), (5 * noise, {"a", "c"})):
-        judged = judgement(task, {fold: {"c": added} for fold in range(PARTS)}.__getitem__)
-        assert useless(replace(task, label_holder=None), judged, 1) == found  # nothing comes from a
-        assert useless(replace(task, label_holder="c"), judged, 1) == {"a"}
-
-
 def test_an_organization_that_predicts_nothing_of_left_out_rows_is_not_used(task: Any) -> None:
     def faint(member: Member, request: FitRequest, honest: Floats) -> Floats:
         """What it was sent, and a little of what it knows of rows that are left out."""
@@ -284,16 +275,6 @@ def test_nobody_goes_further_than_the_first_part(rng: np.random.Generator) -> No
     assert len(ensemble.rounds) <= len(ahead)
 
 
-def test_learnings_that_only_judge_keep_no_record_of_what_answers_look_like(task: Any) -> None:
-    task, columns = task
-    judging, _ = drive(replace(task, keep_fitted=True), members(columns))
-    assert judging.judged is not None
-    rounds = [done for one in judging.judged.reached if one is not None for done in one.rounds]
-    assert len(rounds) > 4
-    assert not any(done.spread for done in rounds)
-    assert all(done.spread for done in judging.rounds)
-
-
 def test_where_nothing_is_compared_no_part_goes_first(task: Any) -> None:
     task, columns = task
     for other in (replace(task, label_holder=None), task.only("a")):
@@ -311,25 +292,6 @@ def weighed(
     stages = np.zeros((N, 1)), np.zeros((N, 1))
     judged = Judgement((1.0, 1.0), (1.0, 1.0), stages, (reached, None, None, None), (rows,))
     return judged, (counts,)
-
-
-def test_harm_is_of_the_coefficients_on_what_was_predicted_of_the_sentinel_fold(task: Any) -> None:
-    task, _ = task
-    own = weighed(task, {"a": 0.9}, {"a": task.y})
-    rows = task.rows.without(0).validation
-    noise = np.random.default_rng(0).normal(size=task.y.shape)
-    loss = float(task.loss.value(task.y[rows], np.zeros((len(rows), 1))).mean())
-
-    def harmed(counts: dict[str, float], fitted: Mapping[str, Floats], task: Task = task) -> float:
-        return harm(task, *weighed(task, counts, fitted), *own)
-
-    assert harmed({"a": 0.5, "b": 0.5}, {"a": task.y, "b": task.y}) == 0.0
-    assert harmed({"a": 0.9, "b": 0.001}, {"a": task.y, "b": noise}) == 0.0
-    assert harmed({"a": 0.5, "b": 0.5}, {"a": task.y, "b": -task.y}) == pytest.approx(0.99 * loss)
-    assert harmed({"a": 0.5, "b": 0.5}, {"a": task.y}) == pytest.approx(0.24 * loss)  # b missed the round
-    assert harmed({"a": 0.5, "b": 3.0}, {"a": task.y, "b": noise}) > 0
-    # Rates differ from fold to fold: longer steps along smaller values are no harm.
-    assert harmed({"a": 2.0, "b": 2.0}, {"a": task.y, "b": task.y}) == 0.0
 
 
 def test_one_row_with_all_the_weight_tells_nothing(task: Any) -> None:
