@@ -58,13 +58,11 @@ TESTS = {
     "gal.transport.handshake": ["transport/test_handshake"],
     "gal.transport.cards": ["transport/test_cards"],
     "gal.node.holder.learning.rounds": [
-        "node/holder/learning/test_steps",
         "node/holder/learning/test_rounds",
     ],
     "gal.node.holder.learning.summed_rounds": ["node/test_sums_over_nodes"],
     "gal.node.holder.learning.gathering": [
         "node/holder/learning/test_gathering",
-        "node/holder/learning/test_steps",
     ],
 }
 HEAVY = (
