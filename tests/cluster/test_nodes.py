@@ -95,9 +95,8 @@ class Forests(Network):
         path.write_text(written, encoding="utf-8")
 
     def members(self) -> list[Organization]:
-        parts = self.columns(self.n_rows)
         models: Any = {"lab": ClusterModel(**SLOW)}
-        return [Organization(name, parts[name], models.get(name, LinearModel())) for name in self.names]
+        return [Organization(name, self.view(name), models.get(name, LinearModel())) for name in self.names]
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import gal
@@ -100,8 +101,6 @@ class Network:
     organizations: Sequence[str] = ("lab", "hospital")
     rounds: int = 4
     n_rows: int = 80
-    unknown: Mapping[str, int] = field(default_factory=dict)
-    """By organization: how many of the rows it does not know."""
     paced: Sequence[str] = ()
     """Organizations whose fits wait until ``allow`` lets them."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -113,8 +112,10 @@ class Network:
         self.root.mkdir(parents=True, exist_ok=True)
         (self.root / "paced_model.py").write_text(PACED_MODEL, encoding="utf-8")
         self.port = free_port()
-        self.write_rows()
-        for name in self.names:
+        for place, name in enumerate(self.names):
+            rows = self.tables[name]  # in another order at each
+            rows = rows if name == HOLDER else rows.sample(frac=1, random_state=place)
+            rows.to_csv(self.root / f"{name}.csv", index=False)
             self._found(name)
         for name in self.organizations:
             CardFolder(self.home(HOLDER) / "cards").add(read_card(self.home(name) / f"{name}.card"))
@@ -142,33 +143,24 @@ class Network:
         """Somebody's folder."""
         return self.root / name
 
-    def columns(self, n_rows: int) -> dict[str, NDArray[np.float64]]:
-        """By organization: its columns, shape (n, 2); the first rows are the same for every n."""
-        return {
-            name: np.random.default_rng(place).normal(size=(n_rows, 2)).round(6)
-            for place, name in enumerate(self.names)
+    @cached_property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """By organization: its rows, all in one order; the label depends on all columns."""
+        noise, ids = np.random.default_rng(99).normal(size=self.n_rows), 1000 + np.arange(self.n_rows)
+        parts = [
+            np.random.default_rng(place).normal(size=(self.n_rows, 2)) for place in range(len(self.names))
+        ]
+        made = {
+            name: pd.DataFrame({"row": ids, "a": part[:, 0], "b": part[:, 1]}).round(6)
+            for name, part in zip(self.names, parts, strict=True)
         }
+        total = sum((place + 1) * table["a"] for place, table in enumerate(made.values()))
+        made[HOLDER]["y"] = (total + noise).round(6)
+        return made
 
-    def labels(self, n_rows: int) -> NDArray[np.float64]:
-        """What the label holder wants to predict, shape (n,)."""
-        parts = self.columns(n_rows)
-        noise = np.random.default_rng(99).normal(size=n_rows)
-        made = sum((place + 1) * parts[name][:, 0] for place, name in enumerate(parts)) + noise
-        return np.asarray(np.round(made, 6), dtype=np.float64)
-
-    def write_rows(self) -> None:
-        """Write everybody's file: rows in another order at each, without those that it does not know."""
-        parts, y = self.columns(self.n_rows), self.labels(self.n_rows)
-        for place, name in enumerate(self.names):
-            order = np.random.default_rng(50 + place).permutation(self.n_rows)
-            order = order[order >= self.unknown.get(name, 0)]
-            if name == HOLDER:
-                order = np.arange(self.n_rows)
-            lines = ["row,a,b" + (",y" if name == HOLDER else "")]
-            for row in order:
-                values = [1000 + row, *parts[name][row].tolist(), *([y[row]] if name == HOLDER else [])]
-                lines.append(",".join(map(str, values)))
-            (self.root / f"{name}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    def view(self, name: str) -> NDArray[np.float64]:
+        """Somebody's columns, shape (n, 2)."""
+        return self.tables[name][["a", "b"]].to_numpy()
 
     def _found(self, name: str) -> None:
         address = f"127.0.0.1:{self.port}" if name == HOLDER else None
@@ -176,9 +168,7 @@ class Network:
         source = str(self.root / f"{name}.csv")
         init_node(self.home(name), name, source=source, row_id="row", label=label, bind=address)
         listen = f'[listen]\nbind = "{address}"\naddress = "{address}"\n' if address else ""
-        data = f'[data]\nsource = "../{name}.csv"\nrow_id = "row"\n' + (
-            f'label = "{label}"\n' if label else ""
-        )
+        data = f'[data]\nsource = "../{name}.csv"\nrow_id = "row"\n' + ('label = "y"\n' if label else "")
         model = '[model]\nuse = "linear"\n'
         if name in self.paced:
             self.allow(name, 0)
@@ -332,13 +322,12 @@ class Network:
 
     def members(self) -> list[Organization]:
         """The same organizations in this process."""
-        parts = self.columns(self.n_rows)
-        return [Organization(name, parts[name], LinearModel()) for name in self.names]
+        return [Organization(name, self.view(name), LinearModel()) for name in self.names]
 
     def expected(self) -> tuple[Ensemble, NDArray[np.float64]]:
         """What an undisturbed learning in this process finds, and its output for all rows, shape (n,)."""
         members = self.members()
-        y = self.labels(self.n_rows)
+        y = self.tables[HOLDER]["y"].to_numpy()
         ensemble = gal.learn(y, members, rounds=self.rounds, kind="regression", **self.options)
         return ensemble, gal.predict(ensemble, members).output[:, 0]
 

@@ -91,16 +91,6 @@ def test_through_a_proxy(bank: House, hospital: House, monkeypatch: pytest.Monke
         assert proxy.asked == [live.card().address]
 
 
-def test_no_proxy_in_the_environment_is_heard(
-    bank: House, hospital: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with running() as proxy, listening(bank) as live:
-        monkeypatch.setenv("https_proxy", proxy.url)
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        dialed(hospital, live.card()).close()
-        assert proxy.asked == []
-
-
 def test_a_proxy_that_refuses(bank: House, hospital: House) -> None:
     with running(allow=False) as proxy, listening(bank) as live:
         card = live.card()

@@ -20,6 +20,7 @@ from gal.node.journal.activity import Activity
 from gal.node.store.state import State, TaskRecord
 from gal.node.work.worker import Result
 from gal.protocol import Message, prepare
+from hostile import Asker
 from small_network import LINEAR, WorkerHere, quiet
 
 N = 40
@@ -107,40 +108,24 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     made.close()
 
 
-def begin(ids: Any = None, version: int = 1, parts: bool = False, **fields: Any) -> Message:
-    rows = np.arange(N) if ids is None else np.asarray(ids)
-    given = {
-        "kind": "integer",
-        "method": "plain",
-        "secret": "",
-        "terms": TERMS.digest,
-        "organization": "lab",
-        "n_outputs": 1,
-        "rounds": 3,
-        "seed": 0,
-    }
-    arrays: dict[str, Any] = {"integers": rows.astype(np.int64), "fit": np.ones(len(rows), dtype=np.uint8)}
-    if parts:
-        arrays["parts"] = (np.arange(len(rows)) % 2).astype(np.int32)
-    return Message("begin", TERMS.task, version, "begin", given | fields, arrays)
+ASKER = Asker(TERMS, np.arange(N, dtype=np.int64))
 
 
-def fit(rows: str, residual: Any = RESIDUAL, weight: Any = None, version: int = 1, **fields: Any) -> Message:
-    given = {"rows": rows, "track": "assisted", "round": 1, "part": None} | fields
-    arrays = {"residual": np.asarray(residual, dtype=np.float32)}
-    if weight is not None:
-        arrays["sample_weight"] = np.asarray(weight, dtype=np.float64)
-    return Message("fit", TERMS.task, version, f"{given['round']}.0", given, arrays)
+def begin(ids: Any = None, version: int = 1, **fields: Any) -> Message:
+    rows = ASKER.ids if ids is None else np.asarray(ids, dtype=np.int64)
+    return Asker(TERMS, rows).begin(version, **fields)
 
 
-def predict(ids: Any, *rounds: int, version: int = 1) -> Message:
-    fields = {"kind": "integer", "method": "plain", "secret": "", "track": "assisted", "rounds": list(rounds)}
-    arrays = {"integers": np.asarray(ids, dtype=np.int64)}
-    return Message("predict", TERMS.task, version, f"predict {np.asarray(ids).sum()}", fields, arrays)
+def fit(rows: str, residual: Any = RESIDUAL, **how: Any) -> Message:
+    return ASKER.fit(residual=residual, rows=rows, **how)
 
 
-def end(kept: int, version: int = 1) -> Message:
-    return Message("end", TERMS.task, version, "end", {"kept": kept})
+def predict(ids: Any, *rounds: int) -> Message:
+    return ASKER.predict(ids, request=f"predict {np.asarray(ids).sum()}", rounds=list(rounds))
+
+
+def end(kept: int) -> Message:
+    return ASKER.end(kept=kept)
 
 
 # Beginning

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gal.errors import NodeError
-from gal.node.store import row_index
 from gal.node.store.row_index import FORGOTTEN, forgotten_rows
 
 
@@ -20,13 +19,6 @@ def test_numbers_and_their_texts_are_the_same(tmp_path: Path) -> None:
     forgotten_rows(tmp_path).add(["8", "8"])
     assert forgotten_rows(tmp_path).among([7, "8"]).tolist() == [True, True]
     assert len(forgotten_rows(tmp_path)) == 2
-
-
-def test_a_file_is_read_once_while_it_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forgotten_rows(tmp_path).add([7])
-    forgotten_rows(tmp_path)
-    monkeypatch.setattr(row_index, "RowIndex", lambda path: pytest.fail(f"{path} was read again"))
-    assert forgotten_rows(tmp_path).among([7]).tolist() == [True]
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:

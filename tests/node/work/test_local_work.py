@@ -14,7 +14,7 @@ from gal.alignment import RowIds
 from gal.core.requests import FitRequest, PredictRequest, Terms
 from gal.core.rows import Rows
 from gal.errors import AlignmentError, LocalModelError, RefusedError
-from gal.models import LinearModel, PartedView
+from gal.models import LinearModel
 from gal.node.agreement.requests import token_arrays
 from gal.node.config.configuration import read_configuration
 from gal.node.work.local_work import LocalWork
@@ -69,32 +69,6 @@ def fit(rows: str, residual: Any, round: int = 1) -> bytes:
 
 
 # Rows
-
-
-def test_a_model_that_asks_for_parts_gets_them_instead_of_one_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = 'use = "cluster"\noptions = { shards = 1 }'
-    monkeypatch.setattr("gal.node.source.data.PART_ROWS", 9)
-    (tmp_path / "rows.csv").write_text(
-        "id,a,b\n" + "".join(f"{k},{float(X[k, 0])!r},{'' if k == 5 else 'xyz'[k % 3]}\n" for k in range(N))
-    )
-    lab, folder = work(tmp_path, model), tmp_path / "version"
-    asked = [7, 3, 5, *range(10, 40)]
-    lab.begin(begin(integers(*asked)), folder, "clinic", own=False)
-    assert len(list(folder.glob("view.*.parquet"))) == 4
-    for again in (lab, work(tmp_path, model)):  # also after a restart
-        organization, terms = again.version(folder)
-        assert isinstance(organization.view, PartedView)
-        assert organization.view.features[1].categories == ("x", "y", "z")
-        codes = np.where(np.array(asked) == 5, np.nan, np.array(asked) % 3)
-        np.testing.assert_array_equal(
-            organization.view.read(), np.column_stack([X[asked, 0], codes]).astype(np.float32)
-        )
-        fitted = organization.fit(FitRequest(1, np.c_[codes == 2].astype(np.float32), ("lab",)), terms)
-        assert np.corrcoef(fitted[:, 0], codes == 2)[0, 1] > 0.99
-    lab.begin(begin(integers(*range(24))), folder, "clinic", own=False)
-    assert len(list(folder.glob("view.*.parquet"))) == 3  # none of the rows before stay
 
 
 def test_a_source_that_changes_is_read_again(tmp_path: Path) -> None:
