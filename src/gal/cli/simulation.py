@@ -146,7 +146,7 @@ def print_simulation(found: Simulation, out: Console) -> None:
     from gal.evaluate.reporting.simulated import facts_of_simulation
 
     said = facts_of_simulation(found)
-    scores, judged = said.sections["How well"]
+    scores, judged, *_ = said.sections["How well"]  # a terminal has no bars
     print_profile(said.remarks, out)
     out.print(f"Predicting {escape(repr(found.target))} for {found.rows:,} rows:")
     print_parts([scores], out)

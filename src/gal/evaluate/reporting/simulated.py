@@ -153,7 +153,7 @@ def facts_of_simulation(found: Simulation) -> ReportFacts:
         holder=found.label_holder,
         remarks=found.profile,
         sections={
-            "How well": [levels_in_cells(measure, levels, log_losses), _judged(found)],
+            "How well": [levels_in_cells(measure, levels, log_losses), _judged(found), *_scale(found)],
             "Who brings what": contributions_section(
                 found.contributions, measure, found.label_holder, chance=chance
             ),
@@ -183,16 +183,17 @@ def share(missing: float) -> str:
 def _judged(found: Simulation) -> str:
     repeats = int(found.setting.get("repeats", 1))
     often = "" if repeats == 1 else f", in each of {repeats} cross-validations"
-    lowest, chance = min(one.low for *_, one in compared_lines(found)), CHANCE.get(found.metric, np.inf)
-    scale = (
-        f" Bars begin at {number(lowest)}, not at {chance:g}, what chance reaches." if lowest > chance else ""
-    )
     return (
         f"{found.predicted_rows:,} of {found.rows:,} rows, each predicted by models that had not seen it"
         f"{often}. Intervals are of 95 %: they hold the chance of rows and that of training. The gain is "
         "paired row by row, so its interval is narrower than those of the scores."
-        f"{scale}"
     )
+
+
+def _scale(found: Simulation) -> list[str]:
+    """Where bars begin, if not at what chance reaches."""
+    lowest, chance = min(one.low for *_, one in compared_lines(found)), CHANCE.get(found.metric, np.inf)
+    return [f"Bars begin at {number(lowest)}, not at {chance:g}, what chance reaches."] * (lowest > chance)
 
 
 def _privacy(found: Simulation) -> list[str | Cells]:
