@@ -135,10 +135,8 @@ class LeftOut:
     def __init__(self, task: Task) -> None:
         self.task = task
         self._stages: list[Floats] = []  # F^0, F^1, ... of all rows
-        self._reached = [0] * task.rows.n_parts  # rounds that each part has finished
         self._progress: list[Progress | None] = [None] * task.rows.n_parts
         self._judged: list[tuple[float, float]] = []  # loss and trust of stages that all parts have reached
-        self._ahead: list[float] = []  # losses of the sentinel fold's own rows
         self._outcome: TaskOutcome | None = None
         for part in range(task.rows.n_parts):
             rows = task.rows.without(part).validation
@@ -154,7 +152,6 @@ class LeftOut:
         """Note this part's outputs after a finished round."""
         rows = self.task.rows.without(part).validation
         self._note(len(progress.rounds), rows, progress.output[rows])
-        self._reached[part] = len(progress.rounds)
         self._progress[part] = progress
 
     def _note(self, stage: int, rows: NDArray[np.intp], output: Floats) -> None:
@@ -168,9 +165,10 @@ class LeftOut:
     def ended(self) -> TaskOutcome | None:
         """Why learning should end now: no better for so many rounds that all folds have finished."""
         patience = self.task.stopping.patience
-        if patience is None or not self._reached or self._outcome is not None:
-            return self._outcome
-        while len(self._judged) <= min(self._reached) and self._outcome is None:
+        if patience is None or not self._progress:
+            return None
+        reached = min(0 if one is None else len(one.rounds) for one in self._progress)
+        while len(self._judged) <= reached and self._outcome is None:
             self._judged.append(self._judge(self._stages[len(self._judged)]))
             if self.task.stopping.impatient([loss for loss, _ in self._judged]):
                 done = len(self._judged) - 1
@@ -181,15 +179,11 @@ class LeftOut:
         """Why the learning without the sentinel fold should end: it has been no better on the fold's own rows
         for long enough that the others will not go further.
         """
-        if self.task.stopping.patience is None:
+        rows, patience = self.task.rows.without(SENTINEL).validation, self.task.stopping.patience
+        losses = [self._judge(stage, rows)[0] for stage in self._stages]
+        if patience is None or not self.task.stopping.impatient(losses, AHEAD):
             return None
-        rows = self.task.rows.without(SENTINEL).validation
-        while len(self._ahead) <= self._reached[SENTINEL]:
-            self._ahead.append(self._judge(self._stages[len(self._ahead)], rows)[0])
-        if not self.task.stopping.impatient(self._ahead, AHEAD):
-            return None
-        number = AHEAD * self.task.stopping.patience
-        return TaskOutcome(Ended.PATIENCE, len(self._ahead) - 1, number, "sentinel fold")
+        return TaskOutcome(Ended.PATIENCE, len(losses) - 1, AHEAD * patience, "sentinel fold")
 
     def judge(self) -> Judgement | None:
         """The loss of every stage, each with the trust that suits it best; None without any part."""

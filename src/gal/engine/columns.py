@@ -171,18 +171,11 @@ def missing_columns(X: Any, column_names: list[str] | None) -> list[str]:
 
 
 def _warn_of_shared(found: Mapping[str, list[int]], names: list[str] | None) -> None:
-    owners: dict[int, list[str]] = {}
-    for organization, positions in found.items():
-        for position in positions:
-            owners.setdefault(position, []).append(organization)
-    shared = [
-        f"{names[position] if names else position!r} by {' and '.join(who)}"
-        for position, who in owners.items()
-        if len(who) > 1
-    ]
+    claims = Counter(position for positions in found.values() for position in positions)
+    shared = [str(names[one] if names else one) for one, times in claims.items() if times > 1]
     if shared:
         warnings.warn(
-            f"{len(shared)} column(s) are claimed by more than one organization ({'; '.join(shared[:5])}): "
+            f"{len(shared)} column(s) are claimed by more than one organization ({', '.join(shared[:5])}): "
             "each of them gets it",
             SharedColumnsWarning,
             stacklevel=5,

@@ -51,53 +51,40 @@ def _places(n_rows: int) -> NDArray[np.intp]:
     return np.quantile(np.arange(n_rows), SHARES, method="closest_observation").astype(np.intp)
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """What one organization said in learning: in the rounds asked for, of each output."""
+def _spread(ensemble: Ensemble, request: PredictRequest, name: str) -> Floats:
+    """What an organization said in learning, shape (rounds, K, shares); NaN in rounds that do not count."""
+    spread = np.full((len(request.rounds), ensemble.n_outputs, len(SHARES)), np.nan)
+    for place, index in enumerate(request.rounds):
+        found = ensemble.spread(index, name)
+        if found is not None and ensemble.counts(index, name):
+            spread[place] = found
+    return spread
 
-    spread: Floats
-    """Shape (rounds, K, shares); NaN in rounds that do not count."""
 
-    @staticmethod
-    def of(ensemble: Ensemble, request: PredictRequest, name: str) -> Bounds | None:
-        """Those of an organization; None where nothing is known."""
-        spread = np.full((len(request.rounds), ensemble.n_outputs, len(SHARES)), np.nan)
-        for place, index in enumerate(request.rounds):
-            found = ensemble.spread(index, name)
-            if found is not None and ensemble.counts(index, name):
-                spread[place] = found
-        return None if np.isnan(spread).all() else Bounds(spread)
+def _outside(spread: Floats, values: NDArray[Any]) -> Bools:
+    """Which rows (n,) of answers (rounds, n, K) have one that is not believed; NaN is no answer."""
+    low, high = spread[:, None, :, 0], spread[:, None, :, -1]
+    # Where a model said the same of all rows, rounding must not count.
+    room = MARGIN * (high - low) + 1e-5 * np.maximum(np.abs(low), np.abs(high)) + 1e-12
+    return np.asarray(((values < low - room) | (values > high + room)).any(axis=(0, 2)))
 
-    @property
-    def ends(self) -> tuple[Floats, Floats]:
-        """The smallest and the largest answer that is believed, each of shape (rounds, 1, K)."""
-        low, high = self.spread[..., 0], self.spread[..., -1]
-        # Where a model said the same of all rows, rounding must not count.
-        room = MARGIN * (high - low) + 1e-5 * np.maximum(np.abs(low), np.abs(high)) + 1e-12
-        return (low - room)[:, None, :], (high + room)[:, None, :]
 
-    def outside(self, values: NDArray[Any]) -> Bools:
-        """Which rows (n,) of answers (rounds, n, K) have one that is not believed; NaN is no answer."""
-        low, high = self.ends
-        return np.asarray(((values < low) | (values > high)).any(axis=(0, 2)))
+def _drift(spread: Floats, values: NDArray[Any]) -> float:
+    """How far apart the distributions of the answers in learning and of these are, from 0 to 1.
 
-    def drift(self, values: NDArray[Any]) -> float:
-        """How far apart the distributions of the answers in learning and of these are, from 0 to 1.
-
-        The largest difference of the shares at or below the answers that are kept, as Kolmogorov and Smirnov
-        have it; 0 where that could be chance. Answers that are the same for many rows lie on both sides.
-        """
-        known = values[:, ~np.isnan(values).any(axis=(0, 2))]
-        chance = DRIFT + 1.95 / np.sqrt(max(known.shape[1], 1))
-        if chance >= 1.0:  # no difference of so few rows is more than chance
-            return 0.0
-        largest = 0.0
-        for place, share in enumerate(SHARES[1:-1], start=1):
-            kept = self.spread[:, None, :, place]
-            below, at_most = (known < kept).mean(axis=1), (known <= kept).mean(axis=1)
-            apart = np.maximum(below - share, share - at_most)[~np.isnan(self.spread[..., place])]
-            largest = max(largest, float(apart.max(initial=0.0)))
-        return largest if largest > chance else 0.0
+    The largest difference of the shares at or below the answers that are kept, as Kolmogorov and Smirnov
+    have it; 0 where that could be chance. Answers that are the same for many rows lie on both sides.
+    """
+    known = values[:, ~np.isnan(values).any(axis=(0, 2))]
+    chance, largest = DRIFT + 1.95 / np.sqrt(max(known.shape[1], 1)), 0.0
+    if chance >= 1.0:  # no difference of so few rows is more than chance
+        return 0.0
+    for place, share in enumerate(SHARES[1:-1], start=1):
+        kept = spread[:, None, :, place]
+        below, at_most = (known < kept).mean(axis=1), (known <= kept).mean(axis=1)
+        apart = np.maximum(below - share, share - at_most)[~np.isnan(spread[..., place])]
+        largest = max(largest, float(apart.max(initial=0.0)))
+    return largest if largest > chance else 0.0
 
 
 @dataclass
@@ -148,40 +135,27 @@ def screen(
     """
     counts: dict[str, Recent] = {} if recent is None else recent
     used, found, drifted = dict(replies), dict[str, int](), dict[str, float]()
-    rows = np.zeros(n_rows, dtype=np.bool_)
+    rows, shape = np.zeros(n_rows, dtype=np.bool_), (len(request.rounds), n_rows, ensemble.n_outputs)
     for name, values in replies.items():
-        if name == ensemble.label_holder or not _is_answer(values, request, n_rows, ensemble):
+        is_answer = isinstance(values, np.ndarray) and values.shape == shape
+        spread = _spread(ensemble, request, name)
+        if name == ensemble.label_holder or not is_answer or np.isnan(spread).all():
             continue
-        bounds = Bounds.of(ensemble, request, name)
-        if bounds is None:
-            continue
-        beyond = bounds.outside(values)
+        beyond = _outside(spread, values)
         n_answered = int((~np.isnan(values).all(axis=(0, 2))).sum())
         distrusted = counts.setdefault(name, Recent()).note(n_answered, int(beyond.sum()))
-        if apart := bounds.drift(values):
+        if apart := _drift(spread, values):
             drifted[name] = apart
         if beyond.any():
             found[name] = int(beyond.sum())
             rows |= beyond
         if distrusted and n_answered:
-            used[name] = _not_believed(counts[name], found.get(name, 0), n_answered)
+            here = f"for {found[name]} of these {n_answered} rows, " if name in found else ""
+            used[name] = NoAnswerError(
+                f"answered far outside of what it said in learning, {here}for "
+                f"{counts[name].outside / counts[name].answered:.0%} of the last "
+                f"{counts[name].answered:.0f}: none of its answers is used"
+            )
         elif beyond.any():
             used[name] = np.where(beyond[None, :, None], np.float32(np.nan), values)
     return Screened(used, found, drifted, rows, counts)
-
-
-def _is_answer(values: Any, request: PredictRequest, n_rows: int, ensemble: Ensemble) -> bool:
-    return isinstance(values, np.ndarray) and values.shape == (
-        len(request.rounds),
-        n_rows,
-        ensemble.n_outputs,
-    )
-
-
-def _not_believed(recent: Recent, n_outside: int, n_answered: int) -> NoAnswerError:
-    here = f"for {n_outside} of these {n_answered} rows, " if n_outside else ""
-    return NoAnswerError(
-        f"answered far outside of what it said in learning, {here}for "
-        f"{recent.outside / recent.answered:.0%} of the last "
-        f"{recent.answered:.0f}: none of its answers is used"
-    )
