@@ -22,7 +22,7 @@ from gal.core.replies import Answers
 from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
 from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
 from gal.engine.drivers import Traffic
-from gal.engine.initial import check_initial
+from gal.engine.initial import ScoreColumn, check_initial
 from gal.engine.labels import (
     Labels,
     check_class_labels,
@@ -117,8 +117,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         members = self._make_organizations(X, options)
         columns = self._columns()
         self._loss: Loss = labels.loss
-        self._initial = check_initial(self.initial, columns.names, X)
-        check_constant(self.privacy, self._initial)
+        self._initial = start = check_initial(self.initial, columns.names, X)
+        check_constant(self.privacy, start)
         self.privacy_ = statement(self.privacy)
         self.traffic_ = Traffic()
         learning = assemble(
@@ -126,7 +126,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             members,
             options,
             label_holder=self.label_holder_,
-            initial=lambda seen: self._initial.learn(X, seen, weight),
+            initial=lambda seen: start.learn(X, seen, weight) if isinstance(start, ScoreColumn) else start,
             sample_weight=weight,
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             n_jobs=self.n_jobs,

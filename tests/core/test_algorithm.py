@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from sklearn.datasets import load_diabetes
 
 from core_problems import LOSSES, Floats, labels
 from gal.core.algorithm import predict
@@ -272,19 +271,6 @@ def test_a_label_holder_who_fails_alone_keeps_the_assisted_model() -> None:
     )
     assert ensemble.track == "assisted"
     assert ensemble.n_rounds > 0
-
-
-def test_linear_organizations_reach_joint_least_squares() -> None:
-    X, target = load_diabetes(return_X_y=True)
-    y = target[:, None].astype(float)
-    columns = np.array_split(np.random.default_rng(0).permutation(10), 8)
-    rows = all_rows(len(y))
-    organizations = {f"o{m}": LeastSquares(X[:, part], rows) for m, part in enumerate(columns)}
-    task = Task(y, SquaredError(), tuple(organizations), rows, rounds=200, stopping=ON)
-    reached = drive(task, organizations).rounds[-1].train_loss
-    joint = np.column_stack([np.ones(len(y)), X])
-    best = 0.5 * np.mean((y - joint @ np.linalg.lstsq(joint, y, rcond=None)[0]) ** 2)
-    assert best * (1 - 1e-9) <= reached < best * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("name", ["squared", "multinomial"])

@@ -339,13 +339,6 @@ def test_where_nothing_validates_training_rows_tell(options: dict[str, Any]) -> 
     assert found.by_organization["shop"].verdict == "helped"
 
 
-def test_one_organization_has_its_own_part_only() -> None:
-    found, _ = fitted(200, parts={"bank": [0, 1]})
-    assert found.by_organization == {}
-    assert found.gain == NOTHING
-    assert found.own > 0
-
-
 def test_under_label_privacy_there_is_no_baseline_and_contributions_add_up() -> None:
     X, y = table(800)
     privacy = RandomisedResponse(4.0, (False, True), SeededNoise(0))

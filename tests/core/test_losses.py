@@ -285,34 +285,3 @@ def test_what_a_loss_of_the_users_own_starts_from() -> None:
     np.testing.assert_array_equal(CustomLoss(np.subtract, np.subtract).initial(y), [0.0])
     np.testing.assert_array_equal(CustomLoss(np.subtract, np.subtract, 2, 1.5).initial(y), [1.5, 1.5])
     assert own_loss((np.subtract, np.subtract), 1).n_outputs == 1
-
-
-def test_who_brings_a_loss_of_her_own_for_classes_has_as_many_outputs_as_it_needs() -> None:
-    pair = (np.subtract, np.subtract)
-    assert classification_loss(pair, 2).n_outputs == 1
-    assert classification_loss(pair, 2, one_output=False).n_outputs == 2
-    assert classification_loss(pair, 3).n_outputs == 3
-
-
-@pytest.mark.parametrize("wrong", [(np.subtract,), (np.subtract,) * 3, (np.subtract, "gradient"), "name"])
-def test_what_is_no_pair_of_functions_is_no_loss(wrong: Any) -> None:
-    with pytest.raises(InvalidOptionError, match="a pair"):
-        own_loss(wrong, 1)
-
-
-def test_classes_are_two_at_least() -> None:
-    with pytest.raises(InvalidLabelsError, match="one class"):
-        MultinomialLogLoss(1).check(np.zeros((4, 1)))
-
-
-def test_a_class_of_one_row_counts_as_one_row() -> None:
-    y = np.array([[0.0], [0.0], [0.0], [1.0]])
-    np.testing.assert_allclose(np.exp(MultinomialLogLoss(2).initial(y)), [0.75, 0.25])
-    assert BinaryLogLoss().initial(y) == pytest.approx(np.log(1 / 3))
-
-
-def test_the_first_of_a_pair_is_the_value_and_the_second_its_gradient() -> None:
-    loss = own_loss((lambda y, output: (y + 2 * output)[:, 0], lambda y, output: 0 * y + 2.0), 1)
-    y, output = np.ones((3, 1)), np.full((3, 1), 5.0)
-    np.testing.assert_array_equal(loss.value(y, output), [11.0, 11.0, 11.0])
-    np.testing.assert_array_equal(loss.pseudo_residual(y, output), np.full((3, 1), -2.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gal.core.residual_losses import LOCAL_LOSSES, HuberLoss, LocalLoss, PowerLoss, local_loss
+from gal.core.residual_losses import LOCAL_LOSSES, HuberLoss, LocalLoss, PowerLoss
 from gal.errors import InvalidOptionError
 
 every_loss = pytest.mark.parametrize("loss", LOCAL_LOSSES.values(), ids=LOCAL_LOSSES.keys())
@@ -54,16 +54,6 @@ def test_the_rounding_of_l1_is_that_of_a_hyperbola() -> None:
 def test_losses_are_even_and_convex(loss: LocalLoss) -> None:
     np.testing.assert_allclose(loss.value(ERRORS), loss.value(-ERRORS))
     assert (np.diff(loss.gradient(np.linspace(-4, 4, 101))) >= 0).all()
-
-
-def test_names() -> None:
-    assert [loss.name for loss in LOCAL_LOSSES.values()] == list(LOCAL_LOSSES)
-    assert local_loss("l1.5") == PowerLoss(1.5)
-    assert local_loss(HuberLoss(2.0)) == HuberLoss(2.0)
-    with pytest.raises(
-        InvalidOptionError, match=r"unknown local loss 'l3': choose one of l1, l1\.5, l2, l4, huber"
-    ):
-        local_loss("l3")
 
 
 def test_options_out_of_range_are_refused() -> None:

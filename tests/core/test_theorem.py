@@ -1,4 +1,4 @@
-"""What Theorem 1 promises, on real data: the training loss never rises, and it converges.
+"""What Theorem 1 promises, on real data: learning converges.
 
 With linear local models the limit is known: the least-squares fit on the columns of all
 organizations together, which none of them can compute alone.
@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
-from sklearn.tree import DecisionTreeRegressor
 
-from gal import GALClassifier, GALRegressor
+from gal import GALRegressor
 
 IN_SAMPLE: dict[str, Any] = {
     "fitted": "in-sample",
@@ -34,40 +33,9 @@ def partition(n_columns: int, organizations: int, seed: int) -> dict[str, list[i
     return {f"organization {m}": part.tolist() for m, part in enumerate(np.split(order, cuts))}
 
 
-def standardized(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray((X - X.mean(axis=0)) / X.std(axis=0))
-
-
 def train_losses(model: Any) -> NDArray[np.float64]:
     """Before the first round and after each."""
     return np.array([model.ensemble_.initial_train_loss, *(done.train_loss for done in model.rounds_)])
-
-
-@pytest.mark.parametrize(
-    "local", [LinearRegression(), DecisionTreeRegressor(max_depth=3)], ids=["linear", "tree"]
-)
-@pytest.mark.parametrize("weights", ["auto", "exact", "uniform"])
-@pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "log_loss", "log_loss of three classes"])
-def test_the_train_loss_never_rises(loss: str, weights: str, local: Any) -> None:
-    load, estimator = {
-        "squared_error": (load_diabetes, GALRegressor),
-        "absolute_error": (load_diabetes, GALRegressor),
-        "log_loss": (load_breast_cancer, GALClassifier),
-        "log_loss of three classes": (load_wine, GALClassifier),
-    }[loss]
-    X, y = load(return_X_y=True)
-    model = estimator(
-        partition(X.shape[1], 8, seed=0),
-        local_models=local,
-        rounds=8,
-        loss=loss.split()[0],
-        weights=weights,
-        **IN_SAMPLE,
-    ).fit(standardized(X), y)
-    losses = train_losses(model)
-    assert len(losses) > 1
-    assert (np.diff(losses) <= 1e-9 * losses[0]).all(), losses
-    assert losses[-1] < 0.95 * losses[0]
 
 
 class LeastSquares:

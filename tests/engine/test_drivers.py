@@ -264,42 +264,8 @@ def test_an_interrupted_observer_keeps_the_rounds_that_it_saw() -> None:
     assert ensemble.stopped == "ended on request in round 3"
 
 
-def test_driving_asks_only_who_is_in_the_task() -> None:
-    organizations, y = members(local=SVR())
-    labels = regression_labels(y, Options())
-    task = make_task(labels, ["bank"], Options(rounds=1), label_holder="bank")
-    ensemble = drive_learning(task, {one.name: one for one in organizations})
-    assert ensemble.organizations == ("bank",)
-    assert organizations[0].models
-    assert not organizations[1].models
-
-
 def test_models_of_the_cross_validation_are_not_kept() -> None:
     organizations, y = members(local=KNeighborsRegressor())
     gal.learn(y, organizations, rounds=2, cross_validation=3)
     assert set(organizations[0].models) == {("assisted", 1), ("assisted", 2), ("alone", 1), ("alone", 2)}
     assert set(organizations[1].models) == {("assisted", 1), ("assisted", 2)}
-
-
-class InterruptedWeights:
-    """Ctrl-C while the label holder computes: in the weights of the third round of the task itself."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self, residual: Any, fitted: Any, sample_weight: Any = None) -> Any:
-        self.calls += 1
-        if self.calls == 3:
-            raise KeyboardInterrupt
-        return np.full(len(fitted), 1 / len(fitted))
-
-
-def test_ctrl_c_in_the_label_holders_own_work_keeps_the_finished_rounds() -> None:
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(80, 4))
-    organizations = [Organization("a", X[:, :2], Ridge()), Organization("b", X[:, 2:], Ridge())]
-    ensemble = gal.learn(
-        X.sum(axis=1), organizations, weights=InterruptedWeights(), validation_fraction=0, rounds=6
-    )
-    assert len(ensemble.rounds) == ensemble.n_rounds == 2
-    assert ensemble.stopped.startswith("ended on request")

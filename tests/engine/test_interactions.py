@@ -211,16 +211,6 @@ def test_what_cannot_be_is_said() -> None:
         GALClassifier(divided(1), interactions=True, validation_fraction=0.2).fit(X, y)
     with pytest.raises(InvalidOptionError, match="need a log loss or squared error"):
         GALRegressor(divided(2), loss="huber", interactions=True, validation_fraction=0.2).fit(X, y)
-    for possible in (True, 4):
-        model = GALClassifier(
-            divided(2),
-            rounds=1,
-            random_state=0,
-            interactions=possible,
-            validation_fraction=0.2,
-            local_models=Ridge(),
-        )
-        assert model.fit(X, y).ensemble_ is not None
 
 
 def xor_task(n: int = FEW, **options: Any) -> tuple[Any, dict[str, Organization], Any]:

@@ -53,12 +53,6 @@ def test_all_others_have_ten(classes: int, n: int, options: Any, facts: Any) -> 
     assert task.rounds == ROUNDS
 
 
-@pytest.mark.parametrize("rounds", [7, 30])
-def test_what_is_given_holds(rounds: int) -> None:
-    task = task_of(3, options={"rounds": rounds})
-    assert task.rounds == rounds
-
-
 def test_noise_and_sums_are_paid_for_by_round() -> None:
     assert public_options(Options()).rounds == ROUNDS
     assert summed_options(Sums(), Options(), "bank", dict.fromkeys("abc", _Stays())).rounds == ROUNDS

@@ -27,7 +27,7 @@ from gal.core.state import Ensemble
 from gal.core.stored_answers import StoredAnswers
 from gal.engine.columns import DividedColumns, row_mask
 from gal.engine.drivers import drive_prediction, open_driver
-from gal.engine.initial import InitialOutput
+from gal.engine.initial import ScoreColumn
 from gal.engine.organization import Organization
 from gal.errors import InvalidInputError, LocalModelError
 
@@ -51,7 +51,8 @@ class AssistedModel:
     ensemble: Ensemble
     organizations: Mapping[str, Organization]
     columns: DividedColumns
-    initial: InitialOutput
+    initial: str | ScoreColumn
+    """F^0: a word, for all rows the same, or a column."""
     refit: Any = None
     """A ``gal.privacy.refit.PrivateRefit``, which takes the place of the sum under a privacy guarantee."""
     n_jobs: int | None = None
@@ -130,9 +131,7 @@ class AssistedModel:
             return drive_prediction(ensemble, self.organizations, views, int(table.shape[0]), run, unknown)
 
     def _first(self, table: Any) -> Floats | None:
-        if self.ensemble.initial is not None:
-            return None
-        return self.initial.output(table)
+        return self.initial.output(table) if isinstance(self.initial, ScoreColumn) else None
 
 
 def mean_added(ensemble: Ensemble, name: str) -> Floats:

@@ -25,19 +25,6 @@ SMALLEST = 1e-6
 
 
 @dataclass
-class ConstantOutput:
-    """The same for all rows: a word."""
-
-    word: str = "auto"
-
-    def learn(self, table: Any, labels: Labels, sample_weight: Floats | None) -> Any:
-        return self.word
-
-    def output(self, table: Any) -> Floats | None:
-        return None
-
-
-@dataclass
 class ScoreColumn:
     """A column of the table (or one per output) with a score of any scale.
 
@@ -50,7 +37,8 @@ class ScoreColumn:
     slope: float = 1.0
     kind: str = "as it is"
 
-    def learn(self, table: Any, labels: Labels, sample_weight: Floats | None) -> Any:
+    def learn(self, table: Any, labels: Labels, sample_weight: Floats | None) -> Floats:
+        """F^0 (n, K) of the rows that are learned."""
         loss = labels.loss
         score = self._read(table)
         if score.shape[1] not in {1, loss.n_outputs}:
@@ -63,7 +51,8 @@ class ScoreColumn:
         self.shift, self.slope = _calibrate(loss, labels.y, base, sample_weight)
         return self._scaled(base)
 
-    def output(self, table: Any) -> Floats | None:
+    def output(self, table: Any) -> Floats:
+        """F^0 (n, K) of new rows."""
         return self._scaled(self._linked(self._read(table)))
 
     def _scaled(self, base: Floats) -> Floats:
@@ -88,18 +77,14 @@ class ScoreColumn:
         return np.log(inside / (1 - inside)) if self.kind == "log-odds" else np.log(inside)
 
 
-InitialOutput = ConstantOutput | ScoreColumn
-"""Where F^0 comes from: ``learn`` once, which gives a word or outputs (n, K), and ``output`` of new rows."""
-
-
-def check_initial(initial: Any, names: list[str] | None, X: Any) -> InitialOutput:
+def check_initial(initial: Any, names: list[str] | None, X: Any) -> str | ScoreColumn:
     """Read the option: a word, or a column (or list of columns) of the table."""
     if isinstance(initial, str) and initial not in (names or ()):
         if initial not in WORDS:
             raise InvalidOptionError(
                 f"initial must be {', '.join(WORDS)} or a column of the table, got {initial!r:.100}"
             )
-        return ConstantOutput(initial)
+        return initial
     if isinstance(initial, str | int | np.integer | list | tuple):
         columns: Any = initial if isinstance(initial, list | tuple) else [initial]
         positions = positions_of("initial", columns, X, names)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gal.core.requests import Release, Track
 from gal.core.state import Floats, Floats32
-from gal.engine.initial import ConstantOutput, InitialOutput
+from gal.engine.initial import ScoreColumn
 from gal.engine.labels import Labels, class_labels
 from gal.engine.options import Options, is_auto
 from gal.engine.task_making import PARTS, SMALL
@@ -174,11 +174,11 @@ def check_public(privacy: Any, sample_weight: Any, initial: Any) -> None:
         )
 
 
-def check_constant(privacy: Any, initial: InitialOutput) -> None:
+def check_constant(privacy: Any, initial: str | ScoreColumn) -> None:
     """Whether F^0 is a constant: a column of the table that is called like the word is
     a score, fitted to the labels.
     """
-    if isinstance(privacy, LabelMechanism) and not isinstance(initial, ConstantOutput):
+    if isinstance(privacy, LabelMechanism) and isinstance(initial, ScoreColumn):
         raise PrivacyError(
             "initial names a column of the table, whose score would be fitted to the true labels, and would "
             "show in every residual: rename the column, or pass another word"
