@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 from sklearn.linear_model import Ridge
 
+from gal.cli.simulation import print_simulation
 from gal.core.contributions import NOTHING, Contribution, Contributions
 from gal.core.outcome import Decision, Ended, TaskOutcome
 from gal.core.state import plain
@@ -109,6 +112,13 @@ def test_bars_have_a_scale_that_says_where_it_begins(found: Simulation) -> None:
     assert f'<span class="scale"><b>{number(lowest)}</b> <b>{number(highest)}</b></span>' in page
     chance = {"auc": 0.5, "r2": 0.0}.get(found.metric, np.inf)
     assert (f"Bars begin at {number(lowest)}, not at {chance:g}, what chance" in page) == (lowest > chance)
+
+
+def test_a_terminal_has_no_bars(found: Simulation) -> None:
+    shown = StringIO()
+    print_simulation(found, Console(width=1000, file=shown))
+    assert "had not seen it" in shown.getvalue()
+    assert "Bars begin" not in shown.getvalue()
 
 
 def test_names_do_no_harm_and_nothing_is_loaded(found: Simulation, tmp_path: Path) -> None:
