@@ -24,8 +24,7 @@ from gal.errors import (
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 
 duckdb = pytest.importorskip("duckdb")
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("pyarrow.parquet")
 
 from gal.cli.tables import read_frame  # noqa: E402
 from gal.node.source.data import (  # noqa: E402
@@ -300,38 +299,6 @@ def test_changed_columns_are_noticed(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidColumnsError, match=said):
             check_kinds(read_csv(tmp_path, text), before)
-
-
-numbers = st.lists(st.floats(width=64), min_size=4, max_size=4)
-codes = st.lists(st.integers(-1, 2), min_size=4, max_size=4)
-
-
-@given(
-    st.dictionaries(
-        st.text('ab"ä ', min_size=1, max_size=3), st.one_of(numbers, codes.map(tuple)), min_size=1
-    )
-)
-def test_frames_come_back_with_types_categories_and_order(
-    tmp_path_factory: pytest.TempPathFactory, columns: dict[str, Any]
-) -> None:
-    names = pd.Index(["z", "", "日本"], dtype=object)
-    frame = pd.DataFrame(
-        {
-            name: pd.Categorical.from_codes(values, categories=names)
-            if isinstance(values, tuple)
-            else np.array(values)
-            for name, values in columns.items()
-        }
-    )
-    path = tmp_path_factory.mktemp("view") / "view"
-    save_view(frame, path)
-    back = load_view(path)
-    pd.testing.assert_frame_equal(back, frame, check_exact=True)
-    for name, values in columns.items():
-        if isinstance(values, list):
-            assert back[name].to_numpy().tobytes() == frame[name].to_numpy().tobytes()
-        else:
-            assert back[name].cat.categories.dtype == object
 
 
 def test_views_never_run_code_and_broken_files_say_so(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.holder.learning.gathering import Patience
-from gal.node.store.files import within_reach
 from gal.node.work import sandbox
 from gal.node.work.sandbox import landlock_version, readable_places
 from gal.node.work.worker import Worker, WorkFailedError
@@ -99,19 +98,6 @@ def test_the_folder_of_the_data_is_read_unless_it_holds_more(tmp_path: Path) -> 
     assert readable_places(outside) == [tmp_path / "exports", home / "none.txt"]
     beside = configuration(home, f'source = "{tmp_path}/homes-rows.csv"')
     assert readable_places(beside) == [tmp_path / "homes-rows.csv"]
-
-
-def test_a_file_outside_is_lent_as_a_copy(tmp_path: Path) -> None:
-    home = tmp_path / "lab"
-    home.mkdir()
-    for path in (tmp_path / "rows.csv", home / "rows.csv"):
-        path.write_text(str(path))
-    with within_reach(home / "rows.csv", home) as found:
-        assert found == home / "rows.csv"
-    with within_reach(tmp_path / "rows.csv", home) as found:
-        assert found.is_relative_to(home)
-        assert found.read_text() == str(tmp_path / "rows.csv")
-    assert not found.exists()
 
 
 def test_without_landlock_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

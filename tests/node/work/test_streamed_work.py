@@ -20,8 +20,7 @@ from gal.node.store.views import load_view
 from gal.node.work.local_work import LocalWork
 from gal.protocol import Message, decode, encode
 
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("pyarrow.parquet")
 
 N, TASK = 400, "a" * 32
 SECRET = b"a secret that both of them know"

@@ -16,8 +16,6 @@ import pandas as pd
 import pytest
 
 import gal.node.holder.labels.label_guard
-from gal.engine.labels import classes_from
-from gal.engine.options import Options
 from gal.errors import (
     BudgetSpentError,
     InvalidLabelsError,
@@ -373,21 +371,3 @@ def test_the_kind_is_not_looked_up_in_the_labels(net: Network) -> None:
 def test_what_cannot_be_promised(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidOptionError, match=said):
         LabelPrivacy(**given)
-
-
-@pytest.mark.parametrize(
-    ("written", "labels"),
-    [
-        ("0,1", [0, 1, 1]),
-        ("0,1", ["0", "1", "1"]),
-        ("False,True,unknown", [False, True, True]),
-        ("2,10", [2, 10, 10]),
-        ("a,b", ["a", "b", "b"]),
-    ],
-)
-def test_labels_are_read_as_the_public_classes(written: str, labels: list[Any]) -> None:
-    privacy = LabelPrivacy("randomised-response", 1.0, classes=classes_from(written))
-    y = np.array(labels, dtype=object if isinstance(labels[0], str) else None)
-    read = privacy.read(y, "auto", Options())
-    assert read.y[:, 0].tolist() == [0.0, 1.0, 1.0]
-    assert read.loss.n_outputs == (1 if len(privacy.classes or ()) == 2 else 3)
