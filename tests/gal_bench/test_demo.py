@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ import forked
 from gal.core.contributions import Contribution, Contributions
 from gal.core.state import plain
 from gal.node.work.sandbox import landlock_version
+from gal_bench.demo import four_nodes
 from gal_bench.demo.checks import InOneProcess, gain_interval, labels_from, worked_out
 from gal_bench.demo.command import print_demo
 from gal_bench.demo.confined import can_reach
@@ -33,6 +36,7 @@ from gal_bench.demo.four_nodes import (
     OTHERS,
     PARTS,
     REPORT,
+    VICTIM,
     DemoFacts,
     RoundPrinter,
     spread_patients,
@@ -173,18 +177,42 @@ def test_the_facts_in_words(facts: DemoFacts, changes: dict[str, Any], said: str
     assert not unsaid or unsaid not in text
 
 
+def ended(round: int, loss: float) -> dict[str, Any]:
+    return {"event": "round", "round": round, "train_loss": loss, "initial": {"train_loss": 8.0}}
+
+
 def test_rounds_are_said_in_order_as_shares_of_the_first_loss() -> None:
     said: list[str] = []
     rounds = RoundPrinter(said.append, lambda: said.append("killed"))
     rounds({"event": "waiting", "what": "to connect"})
     for round, loss in ((1, 4.0), (2, 2.0)):
-        rounds({"event": "round", "round": round, "train_loss": loss, "initial": {"train_loss": 8.0}})
+        rounds(ended(round, loss))
     assert [line.split(" █")[0].strip() for line in said] == [
         "round 0: loss 100.0 %",
         "round 1: loss  50.0 %",
         "killed",
         "round 2: loss  25.0 %",
     ]
+
+
+def test_a_kill_is_said_after_the_rounds_that_ended_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, coming, joined = list[str](), iter([2, 3]), itertools.count()
+    rounds = RoundPrinter(said.append, lambda: None)
+    rounds(ended(1, 4.0))
+    started = SimpleNamespace(poll=lambda: None)
+    processes: Any = SimpleNamespace(homes={VICTIM: tmp_path}, start=lambda *_: started)
+
+    def sleep(_: float) -> None:
+        for round in itertools.islice(coming, 1):
+            rounds(ended(round, 2.0))
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(four_nodes, "_times_joined", lambda _: next(joined))
+    assert four_nodes._restart(processes, {}, rounds, said.append)["round"] == 3
+    assert [line.split(":")[0].strip() for line in said[:4]] == [f"round {t}" for t in range(4)]
+    assert said[4].startswith("The lab's node is killed after round 3")
 
 
 # Processes
