@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from gal.models.tabular.boosting import Boosted
-from gal.models.tabular.histogram_trees import BinnedTable, Growth, find_bins, grow
+from gal.models.tabular.histogram_trees import BinnedTable, Boosted, Growth, find_bins, grow
 
 
 def parts(n: int, seed: int) -> tuple[Any, Any, Any]:

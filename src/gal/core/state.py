@@ -120,16 +120,6 @@ class Ensemble:
         return "" if self.outcome is None else sentence(self.outcome)
 
     @property
-    def closing_share(self) -> float | None:
-        """The weight of the stacker; None where there is none."""
-        return None if self.closing is None else self.closing.share
-
-    @property
-    def probes_share(self) -> float | None:
-        """The weight of the stacker on interaction probes; None where there is none."""
-        return None if self.probes is None else self.probes.share
-
-    @property
     def n_rounds(self) -> int:
         """How many rounds the model uses: the best validated ones."""
         return len(self.coefficients)

@@ -25,7 +25,7 @@ from gal.core.passes import added_by_name, added_to
 from gal.core.residuals import newton_residual
 from gal.core.task import Task
 from gal.errors import InvalidOptionError, LocalModelError
-from gal.models.tabular.boosting import Boosted
+from gal.models.tabular.histogram_trees import Boosted
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]

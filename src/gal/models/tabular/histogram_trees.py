@@ -31,6 +31,15 @@ FEW = 1000
 BINS = 256
 """Of a column; the last one is for missing values."""
 
+BINNED_ROWS = 20_000
+"""Rows that say which values of a column are told apart where trees are boosted beyond the rounds."""
+
+TREES, RATE, LEAVES = 100, 0.15, 31
+"""Of these trees; validation rows say how many are kept."""
+
+Part = tuple[Floats, Floats, Floats]
+"""Columns (n, p), targets (n,), and how much each row counts (n,)."""
+
 
 def find_bins(table: Floats, is_category: Sequence[bool] = (), *, sampled: int = 200_000) -> Any:
     """The bins of each column, from so many rows; categories are codes from 0 on."""
@@ -163,3 +172,26 @@ def grow(
     if held is not None:
         del trees.predictors[int(np.argmin(losses)) :]
     return trees, fitted
+
+
+@dataclass(frozen=True)
+class Boosted:
+    """Trees boosted on a few columns of numbers, as many as validation rows say."""
+
+    mapper: Any
+    trees: Trees
+
+    @staticmethod
+    def fit(part: Part, validation: Part) -> Boosted:
+        """Squared error; as many trees as are best on the validation rows."""
+        table, target, counts = part
+        mapper = find_bins(table, sampled=BINNED_ROWS)
+        growth = Growth(TREES, RATE, LEAVES, min(100, max(20, len(table) // 100)))
+        held, aim, weight = validation
+        there = BinnedTable.of(mapper, held), aim, weight
+        trees, _ = grow(BinnedTable.of(mapper, table), target, counts, growth, there)
+        return Boosted(mapper, trees)
+
+    def predict(self, table: Floats) -> Floats:
+        """Values (n,)."""
+        return self.trees.predict(BinnedTable.of(self.mapper, table))

@@ -29,9 +29,9 @@ def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> 
         return None
     return StoredClosing(
         digest=_write(state, task, version, ensemble, FILE),
-        share=ensemble.closing_share or 0.0,
+        share=0.0 if ensemble.closing is None else ensemble.closing.share,
         validation_loss=last.validation_loss if last.share > 0 else None,
-        probes=ensemble.probes_share,
+        probes=None if ensemble.probes is None else ensemble.probes.share,
     )
 
 
