@@ -86,7 +86,7 @@ class Features:
 
 
 @dataclass(frozen=True, eq=False)
-class Received:
+class StackerInput:
     """What a stacker learns from."""
 
     task: Task
@@ -97,7 +97,7 @@ class Received:
     @staticmethod
     def in_rounds(
         task: Task, coefficients: Sequence[Mapping[str, float]], fitted: Sequence[Mapping[str, Floats32]]
-    ) -> Received:
+    ) -> StackerInput:
         """All fitted values of the rounds that are used."""
 
         def features(rows: Rows) -> Features:
@@ -106,7 +106,7 @@ class Received:
             output = added_to(task.first_of(rows), coefficients, answers)
             return Features.of_rounds(output, answers, coefficients)
 
-        return Received(task, features, coefficients)
+        return StackerInput(task, features, coefficients)
 
 
 @dataclass(frozen=True)
@@ -176,13 +176,13 @@ class Stacking:
         """Models of all rows but the validation rows, one after another where it gains there beyond chance;
         None where none does.
         """
-        return self._learned(Received.in_rounds(task, coefficients, fitted))
+        return self._learned(StackerInput.in_rounds(task, coefficients, fitted))
 
     def of_table(self, task: Task, output: Floats, table: Floats32) -> Closing | None:
         """The same from a table of the task's rows (n, any width), blended with another output than F^T."""
-        return self._learned(Received(task, lambda rows: Features.of_probes(output[rows], table[rows])))
+        return self._learned(StackerInput(task, lambda rows: Features.of_probes(output[rows], table[rows])))
 
-    def _learned(self, received: Received) -> Closing | None:
+    def _learned(self, received: StackerInput) -> Closing | None:
         task, loss, models = received.task, received.task.loss, list[Any]()
         rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation, assume_unique=True)
         features = received.features(task.rows.validation)
@@ -221,7 +221,7 @@ class Stacking:
         """
         outputs = np.empty((3, task.rows.n, task.loss.n_outputs))
         for part, replies in enumerate(left_out):
-            fold, received = task.rows.without(part), Received.in_rounds(task, *replies)
+            fold, received = task.rows.without(part), StackerInput.in_rounds(task, *replies)
             forests = [self._forest(received, fold.fit, leaf, TREES, ROWS) for leaf in (FINE, COARSE)]
             features = received.features(fold.validation)
             predictions = [predicted(one, task.loss, features) for one in forests]
@@ -230,7 +230,7 @@ class Stacking:
         alone, blend = (Blend.of(task.loss, task.y, some, task.sample_weight) for some in (every[:1], every))
         if not blend.gain(alone)[1] > FOREST_GAINS:
             return None
-        received, rows = Received.in_rounds(task, coefficients, fitted), np.arange(task.rows.n)
+        received, rows = StackerInput.in_rounds(task, coefficients, fitted), np.arange(task.rows.n)
         forests = [self._forest(received, rows, leaf, TREES, ROWS) for leaf in (FINE, COARSE)]
         return _stacked(forests, alone, blend, received), blended(blend.weights, every)
 
@@ -240,7 +240,7 @@ class Stacking:
             task.loss, task.y[validation], outputs, None if weight is None else weight[validation]
         )
 
-    def _boosted(self, received: Received, rows: Rows) -> Boosted:
+    def _boosted(self, received: StackerInput, rows: Rows) -> Boosted:
         """Trees boosted from F^T; validation rows say how many."""
         task, sets = received.task, list[tuple[Floats, Floats, Floats]]()
         for some in (_some(rows, BOOSTED_ROWS, task.seed), task.rows.validation):
@@ -251,7 +251,7 @@ class Stacking:
         with _whose_failure():
             return Boosted.fit(*sets)
 
-    def _forest(self, received: Received, rows: Rows, leaf: int, trees: int, most: int) -> Any:
+    def _forest(self, received: StackerInput, rows: Rows, leaf: int, trees: int, most: int) -> Any:
         """A forest on these rows, or so many of them; the same for the same rows and seed."""
         task, rows = received.task, _some(rows, most, received.task.seed)
         kind = ExtraTreesClassifier if isinstance(task.loss, MultinomialLogLoss) else ExtraTreesRegressor
@@ -285,7 +285,7 @@ def _newton(loss: Loss, y: Floats, output: Floats) -> tuple[Floats, Floats]:
     return loss.pseudo_residual(y, output)[:, 0], np.ones(len(y))
 
 
-def _stacked(models: Sequence[Any], alone: Blend, blend: Blend, received: Received) -> Closing:
+def _stacked(models: Sequence[Any], alone: Blend, blend: Blend, received: StackerInput) -> Closing:
     weights, gain = tuple(map(float, blend.weights)), alone.loss - blend.loss
     coefficients = tuple(dict(one) for one in received.coefficients)
     return Closing(tuple(models), weights, coefficients, blend.loss, received.task.loss, gain)
