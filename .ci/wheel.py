@@ -25,7 +25,7 @@ WANTED = (
     "gal_bench/py.typed",
     "gal_bench/rows/uci/table.toml",
     "gal_bench/kept.jsonl",
-    *(f"gal/node/web/static/page.{kind}" for kind in ("html", "css", "js")),
+    *(f"gal/node/runtime/web/static/page.{kind}" for kind in ("html", "css", "js")),
 )
 PARTS = '[organizations]\nclinic = ["age", "sex", "bp"]\nlab = ["s1", "s2", "s5"]\n'
 KEEPING = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

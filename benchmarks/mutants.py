@@ -57,9 +57,9 @@ TESTS = {
     "gal.secure_aggregation.masking": ["secure_aggregation/test_parts", "secure_aggregation/test_circle"],
     "gal.transport.handshake": ["transport/test_handshake"],
     "gal.transport.cards": ["transport/test_cards"],
-    "gal.node.holder.learning.rounds": ["node/holder/learning/test_rounds"],
-    "gal.node.holder.learning.summed_rounds": ["node/test_sums_over_nodes"],
-    "gal.node.holder.learning.gathering": ["node/holder/learning/test_rounds"],
+    "gal.node.label_holder.learning.rounds": ["node/label_holder/learning/test_rounds"],
+    "gal.node.label_holder.learning.summed_rounds": ["node/test_sums_over_nodes"],
+    "gal.node.label_holder.learning.gathering": ["node/label_holder/learning/test_rounds"],
 }
 HEAVY = (
     *("numpy", "scipy.optimize", "scipy.stats", "sklearn.linear_model", "sklearn.ensemble", "pandas"),

@@ -35,10 +35,10 @@ import numpy as np
 
 from gal.alignment import RowIds
 from gal.core.pipeline import learn
-from gal.node.holder.learning import learning
+from gal.node.label_holder.learning import learning
 from gal.node.runtime.node import Node
-from gal.node.web.live_page import node_page
-from gal.node.web.token import ensure_token
+from gal.node.runtime.web.live_page import node_page
+from gal.node.runtime.web.token import ensure_token
 from node_parts.memory import Watch, held, kilobytes, with_children
 from node_parts.network import LEAN, OTHERS, TASK, Scene, network
 

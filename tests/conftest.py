@@ -36,7 +36,7 @@ ALLOWED_SKIPS = (
     "started by make test-browser only",
     "started by make test-database only",
     "started by make test-nvflare only",
-    "/gal/node/nvflare/",  # cannot be imported without NVFlare, which the extra all does not bring
+    "/gal/node/runtime/nvflare/",  # cannot be imported without NVFlare, which the extra all does not bring
 )
 gc.disable()  # until all tests are collected: they are many, and none is garbage
 os.environ.setdefault("PYTEST_TIMEOUT", str(patient(300)))  # of a test that names no time of its own
@@ -61,7 +61,7 @@ def same_draws() -> None:
     np.random.seed(0)  # noqa: NPY002 -- the generator that scikit-learn takes where none is named
 
 
-STARTING = ("gal.node.work.worker", "gal_bench.demo.processes")
+STARTING = ("gal.node.worker.worker", "gal_bench.demo.processes")
 """Modules that start processes of Python; where a test knows of their room, they are imported."""
 
 

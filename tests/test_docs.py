@@ -32,7 +32,7 @@ from gal import GALClassifier
 from gal.cli.app import COMMANDS, app, command_named
 from gal.node.config.configuration import NodeFile
 from gal.node.config.policy import Policy
-from gal.node.work.sandbox import landlock_version
+from gal.node.worker.sandbox import landlock_version
 from gal.protocol.messages import KINDS
 
 

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 
 from gal.node.admin.init import init_node
 from gal.node.admin.membership import invite, join, read_terms
-from gal.node.holder.label_holder import LabelHolder
-from gal.node.journal.logs import open_log
+from gal.node.label_holder.label_holder import LabelHolder
 from gal.node.runtime.node import Node
+from gal.node.store.logs import open_log
 from gal.transport import CardFolder, card_of
 
 OWN, OTHERS = "clinic", ("hospital", "insurer", "lab")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import gal.node.web
+import gal.node.runtime.web
 from gal.errors import TaskError
 from patience import LONGEST, until
 from ports import free_port
@@ -203,7 +203,7 @@ def test_sizes_have_units(empty_page: Any) -> None:
 def empty_page(browser: Any) -> Any:
     """The page's script alone."""
     page = browser.new_page()
-    page.add_script_tag(path=Path(gal.node.web.__file__).parent / "static/page.js")
+    page.add_script_tag(path=Path(gal.node.runtime.web.__file__).parent / "static/page.js")
     return page
 
 

@@ -32,7 +32,7 @@ from gal.errors import (
     TaskError,
 )
 from gal.node.config.configuration import home_of
-from gal.node.web.node_facts import task_state
+from gal.node.runtime.web.node_facts import task_state
 
 LONG = "sha256:" + "0123456789abcdef" * 4
 

@@ -18,7 +18,7 @@ pytest.importorskip("grpc")
 pytest.importorskip("duckdb")
 pytest.importorskip("opendp", reason="the extra privacy")
 
-import gal.node.holder.labels.label_guard
+import gal.node.label_holder.labels.label_guard
 import gal.node.runtime.node
 from gal.cli.app import main
 from gal.cli.learning import describe_event
@@ -90,7 +90,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
             root, tables, more={"clinic": "[privacy]\nlabel_epsilon = 1.5\nlabel_delta = 1e-13\n"}
         )
         patch.setattr(gal.node.runtime.node, "Worker", small.WorkerHere)
-        patch.setattr(gal.node.holder.labels.label_guard, "SystemNoise", Foreseeable)
+        patch.setattr(gal.node.label_holder.labels.label_guard, "SystemNoise", Foreseeable)
         stack.callback(network.stop)
         network.start("lab")
         stack.enter_context(serving(root / "clinic", small.quiet()))

@@ -17,7 +17,7 @@ from gal.errors import GALError, InvalidInputError
 from gal.node.admin.doctor import columns_found
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.source.data import read_source, view_of_table
-from gal.node.work.open_versions import model_for, remember_columns
+from gal.node.worker.open_versions import model_for, remember_columns
 
 
 def node_of(folder: Path, name: str, more: str = "") -> NodeConfiguration:

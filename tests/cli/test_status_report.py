@@ -12,7 +12,7 @@ pytest.importorskip("grpc")
 
 from gal.cli.screen import Screen
 from gal.cli.status_report import doing_now, print_status
-from gal.node.holder.holder_node import AWAY, CONNECTED, NOT_JOINED
+from gal.node.label_holder.holder_node import AWAY, CONNECTED, NOT_JOINED
 
 LAB = {"organization": "lab", "what": "fit", "round": 3, "connected": False}
 

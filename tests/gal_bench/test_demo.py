@@ -25,7 +25,7 @@ from rich.console import Console
 import forked
 from gal.core.contributions import Contribution, Contributions
 from gal.core.state import plain
-from gal.node.work.sandbox import landlock_version
+from gal.node.worker.sandbox import landlock_version
 from gal_bench.demo import four_nodes
 from gal_bench.demo.checks import InOneProcess, gain_interval, labels_from, worked_out
 from gal_bench.demo.command import print_demo

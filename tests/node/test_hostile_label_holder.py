@@ -19,8 +19,8 @@ import pytest
 
 from gal.errors import LinkLostError, RefusedError
 from gal.node.admin import membership as registering
-from gal.node.agreement.invitations import Invited, TaskTerms, write_invitation
 from gal.node.assistant.links import Link
+from gal.node.config.invitations import Invited, TaskTerms, write_invitation
 from gal.protocol import Message, encode
 from gal.transport import Received
 from hostile import (

@@ -15,9 +15,9 @@ import pytest
 from gal.alignment import RowIds, row_digest
 from gal.errors import NodeError
 from gal.node.admin.init import rotate_key
-from gal.node.agreement.invitations import TaskTerms
 from gal.node.config.configuration import read_configuration
-from gal.node.holder.learning.gathering import Patience
+from gal.node.config.invitations import TaskTerms
+from gal.node.label_holder.learning.gathering import Patience
 from gal.protocol import Message
 from gal.transport import read_card
 from hostile import (

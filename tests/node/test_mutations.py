@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from gal.errors import InvalidMessageError
-from gal.node.agreement.invitations import TaskTerms
+from gal.node.config.invitations import TaskTerms
 from gal.protocol import KINDS, Message, decode, encode
 from hostile import (
     NOBODY,

@@ -14,7 +14,7 @@ import pytest
 
 import gal
 from gal.errors import LearningInterruptedError, TaskError
-from gal.node.holder.sums import CircleCalls
+from gal.node.label_holder.sums import CircleCalls
 from gal.secure_aggregation import Sums
 from gal.secure_aggregation.member import CircleMember
 from gal.secure_aggregation.terms import SUM

@@ -23,7 +23,7 @@ if not os.environ.get("GAL_NVFLARE"):
     pytest.skip("NVFlare is started by make test-nvflare only", allow_module_level=True)
 
 from flare import Flare
-from gal.node.nvflare.settings import prepare_site, write_job
+from gal.node.runtime.nvflare.settings import prepare_site, write_job
 
 SITES = ("lab", "hospital", "insurer")
 # What NVFlare's administrator warns of in this process is not ours to repair.
@@ -118,7 +118,7 @@ def test_poc_learns_the_same_and_refuses_a_job_that_brings_code(tmp_path: Path) 
 
             job = write_job(tmp_path / "unlisted", TASK, SITES)
             path = job / "organization" / "config" / "config_fed_client.json"
-            path.write_text(path.read_text().replace("gal.node.nvflare.executor.Organ", "gal.Organ"))
+            path.write_text(path.read_text().replace("gal.node.runtime.nvflare.executor.Organ", "gal.Organ"))
             unlisted = session.submit_job(str(job))
             assert flare.ended(session, unlisted) != "FINISHED:COMPLETED"
             assert "is not in allow_list" in flare.said("lab")

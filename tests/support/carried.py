@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from gal.errors import LinkLostError
-from gal.node.carrier.calls import Called, Pace
-from gal.node.holder.label_holder import LabelHolder
-from gal.node.holder.learning.gathering import Patience
-from gal.node.journal.logs import open_log
+from gal.node.label_holder.label_holder import LabelHolder
+from gal.node.label_holder.learning.gathering import Patience
+from gal.node.runtime.carrier.calls import Called, Pace
 from gal.node.runtime.node import Node
+from gal.node.store.logs import open_log
 from patience import LONGEST, patient
 from real_nodes import HOLDER, TASK, Network
 

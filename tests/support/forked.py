@@ -285,13 +285,13 @@ def import_everything() -> None:
     if not all(map(is_installed, EXTRAS["node"])):  # then only scripts and commands are run
         importlib.import_module("gal.cli.app")
         return
-    from gal.node.work.worker_process import import_storage
+    from gal.node.worker.worker_process import import_storage
 
     import_storage()  # without torch, which is not made to be forked
     for name in ("cli.app", "cli.learning", "cli.nodes", "node.admin.doctor"):
         importlib.import_module(f"gal.{name}")
     importlib.import_module("gal.node.runtime.commands")
-    importlib.import_module("gal.node.holder.label_holder")  # a node does when it is asked to learn
+    importlib.import_module("gal.node.label_holder.label_holder")  # a node does when it is asked to learn
     for name in ("duckdb", "prometheus_client", "sklearn.datasets"):
         importlib.import_module(name)
     for name in ("command", "four_nodes", "confined"):
@@ -357,7 +357,7 @@ def main() -> None:
     import_everything()
     words = made.run()
     subprocess.Popen = Forked  # type: ignore[misc]
-    install("worker" if words[1:2] == ["gal.node.work.worker_process"] else "node")
+    install("worker" if words[1:2] == ["gal.node.worker.worker_process"] else "node")
     end_as_python_does(words)
 
 

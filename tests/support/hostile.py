@@ -29,7 +29,7 @@ from gal.alignment import row_digest
 from gal.core.state import Ensemble
 from gal.errors import InvalidMessageError, NodeError
 from gal.node.admin import membership as registering
-from gal.node.agreement.invitations import Invited, TaskTerms, write_invitation
+from gal.node.config.invitations import Invited, TaskTerms, write_invitation
 from gal.protocol import Message, encode, prepare, split
 from gal.protocol.codec import HEADER
 from gal.transport import CardFolder, Received, Stream, load_identity

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gal.node.holder.labels.label_privacy import LabelPrivacy
+from gal.node.label_holder.labels.label_privacy import LabelPrivacy
 from gal.node.store.stored_versions import LearnedVersion
 from small_network import LABEL, ROW_ID, Network, numbers
 

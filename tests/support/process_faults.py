@@ -190,7 +190,7 @@ def in_send(doom: Doom, role: str) -> None:
 
 def before_record(doom: Doom, role: str) -> None:
     """A message is ready, and not in the audit log yet."""
-    from gal.node.journal.records import Records
+    from gal.node.store.records import Records
 
     around(Records, "send", lambda *_, **__: doom.strike(), None)
     around(Records, "send_each", lambda *_, **__: doom.strike(), None)
@@ -217,7 +217,7 @@ def after_send(doom: Doom, role: str) -> None:
 
 def after_receive(doom: Doom, role: str) -> None:
     """A message came, and is in the audit log, and nothing was done with it."""
-    from gal.node.journal.records import Records
+    from gal.node.store.records import Records
 
     around(Records, "entered", None, lambda *_, **__: doom.strike())
 

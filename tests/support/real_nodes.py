@@ -31,11 +31,11 @@ from gal.errors import NodeError
 from gal.models import LinearModel
 from gal.node.admin.init import init_node
 from gal.node.admin.membership import invite, join, read_terms
-from gal.node.holder.learning.gathering import Patience
-from gal.node.journal.logs import open_log
+from gal.node.label_holder.learning.gathering import Patience
 from gal.node.runtime.commands import do
 from gal.node.runtime.control import running_node
 from gal.node.store.audit import AuditLog
+from gal.node.store.logs import open_log
 from gal.node.store.state import State
 from gal.transport import CardFolder, read_card
 from patience import LONGEST, patient, until

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gal.node.web.live_page import node_page
-from gal.node.web.token import ensure_token
+from gal.node.runtime.web.live_page import node_page
+from gal.node.runtime.web.token import ensure_token
 from patience import patient
 from small_network import Network
 

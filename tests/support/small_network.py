@@ -24,19 +24,19 @@ import gal.node.runtime.node
 from gal import Organization
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.models.registry import make_model
-from gal.node.agreement.invitations import read_invitation, write_invitation
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.holder.label_holder import LabelHolder
-from gal.node.holder.labels.labelled_tasks import new_task
-from gal.node.holder.learning.gathering import Patience
-from gal.node.journal.failures import describe_failure
-from gal.node.journal.logs import Log
+from gal.node.config.invitations import read_invitation, write_invitation
+from gal.node.label_holder.label_holder import LabelHolder
+from gal.node.label_holder.labels.labelled_tasks import new_task
+from gal.node.label_holder.learning.gathering import Patience
 from gal.node.runtime.node import Node
 from gal.node.store.audit import AuditEntry
+from gal.node.store.failures import describe_failure
+from gal.node.store.logs import Log
 from gal.node.store.state import TaskRecord
-from gal.node.work.local_work import LocalWork
-from gal.node.work.worker import Result, WorkFailedError
-from gal.node.work.worker_process import ONE_AT_A_TIME
+from gal.node.worker.local_work import LocalWork
+from gal.node.worker.worker import Result, WorkFailedError
+from gal.node.worker.worker_process import ONE_AT_A_TIME
 from gal.transport import CardFolder, card_of, make_identity, save_identity
 from patience import LONGEST, patient
 from ports import free_port

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gal.node.agreement.invitations import TaskTerms
+from gal.node.config.invitations import TaskTerms
 
 
 def small_terms(task: str, name: str, label_holder: str = "clinic", **more: Any) -> TaskTerms:

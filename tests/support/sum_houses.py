@@ -14,9 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gal.alignment import row_digest
-from gal.node.agreement.invitations import Invited, TaskTerms
-from gal.node.agreement.requests import IncomingRequest, fit_request
-from gal.node.agreement.sum_messages import (
+from gal.node.assistant.service import Service
+from gal.node.config.configuration import read_configuration
+from gal.node.config.invitations import Invited, TaskTerms
+from gal.node.config.requests import IncomingRequest, fit_request
+from gal.node.config.sum_messages import (
     begin_content,
     circle_of,
     fit_sum_content,
@@ -26,9 +28,7 @@ from gal.node.agreement.sum_messages import (
     read_member,
     residual_content,
 )
-from gal.node.assistant.service import Service
-from gal.node.config.configuration import read_configuration
-from gal.node.journal.activity import Activity
+from gal.node.store.activity import Activity
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Message, decode, digest, encode, prepare
 from gal.secure_aggregation.collector import Collector

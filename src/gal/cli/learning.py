@@ -40,8 +40,8 @@ def learn_command(
     """Learn with the organizations of a task: a new version, or the one that was interrupted."""
     from gal.cli.nodes import ended_by_signals
     from gal.node.config.configuration import home_of
-    from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import do
+    from gal.node.store.logs import open_log
 
     folder = home_of(home)
     arguments = {
@@ -113,7 +113,7 @@ def describe_event(event: Mapping[str, Any]) -> str:
         away = escape(", ".join(event["organizations"]))
         return f"[yellow]not there, and not in this version: {away}[/] (gal join and gal serve, there)"
     if kind == "privacy":
-        from gal.node.holder.labels.label_privacy import in_words
+        from gal.node.label_holder.labels.label_privacy import in_words
 
         colour = "yellow" if event["mechanism"] == "none" else "green"
         return f"[{colour}]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"

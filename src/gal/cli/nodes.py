@@ -201,8 +201,8 @@ def serve(
 ) -> None:
     """Run the node: answer label holders whose tasks were joined, and listen where node.toml says so."""
     from gal.node.config.configuration import home_of
-    from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import serving
+    from gal.node.store.logs import open_log
 
     if log not in {"text", "json"} or level not in {"debug", "info", "warning", "error"}:
         raise InvalidInputError(
@@ -220,8 +220,8 @@ def serve(
 
 def _page_beside(listen: str) -> Any:
     """Has the page served beside the node, and says where it is."""
-    from gal.node.web.live_page import node_page
-    from gal.node.web.token import FILE, ensure_token
+    from gal.node.runtime.web.live_page import node_page
+    from gal.node.runtime.web.token import FILE, ensure_token
 
     def beside(node: Any, holder: Any) -> Any:
         def say(address: str) -> None:

@@ -37,8 +37,8 @@ def predict_command(
     """
     from gal.cli.nodes import ended_by_signals
     from gal.node.config.configuration import home_of
-    from gal.node.journal.logs import open_log
     from gal.node.runtime.commands import do
+    from gal.node.store.logs import open_log
 
     folder, screen = home_of(home), Screen(stderr=True)
     arguments = {

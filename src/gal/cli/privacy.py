@@ -36,7 +36,7 @@ def privacy(
     spent and left, by peer and task.
     """
     from gal.node.config.configuration import home_of
-    from gal.node.web.privacy_account import privacy_account
+    from gal.node.runtime.web.privacy_account import privacy_account
 
     facts = privacy_account(home_of(home), task)
     if as_json:

@@ -169,7 +169,7 @@ def _terms_for(home: Path, task: str, given: Mapping[str, Any], noise: Mapping[s
     """
     from gal.engine.labels import classes_from
     from gal.node.admin.membership import opened
-    from gal.node.holder.labels.label_privacy import LabelPrivacy, privacy_of
+    from gal.node.label_holder.labels.label_privacy import LabelPrivacy, privacy_of
     from gal.privacy.noise import SystemNoise
 
     mechanism, classes = given.get("privacy", NONE), noise.get("classes")
@@ -225,7 +225,7 @@ def privacy_now(home: Path, task: str) -> dict[str, Any]:
     """What protects the labels of a task, what it costs, and what is left today."""
     from gal.node.admin.membership import opened
     from gal.node.config.configuration import LEDGER
-    from gal.node.holder.labels.label_privacy import privacy_facts, privacy_of
+    from gal.node.label_holder.labels.label_privacy import privacy_facts, privacy_of
     from gal.privacy.ledger import Ledger
 
     with opened(home) as records, Ledger(home / LEDGER) as ledger:
@@ -235,7 +235,7 @@ def privacy_now(home: Path, task: str) -> dict[str, Any]:
 
 def print_privacy(facts: Mapping[str, Any], screen: Console, *, short: bool = False) -> None:
     """What protects the labels, what it costs and what is left; ``short``: its name only."""
-    from gal.node.holder.labels.label_privacy import in_words
+    from gal.node.label_holder.labels.label_privacy import in_words
 
     colour, said = "yellow" if facts["mechanism"] == "none" else "green", facts["words"]
     if short:

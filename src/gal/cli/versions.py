@@ -49,8 +49,8 @@ def _list(folder: Path, task: str, report: Path | None, as_json: bool) -> None:
     from gal.evaluate.reporting.learned import versions_cells
     from gal.node.admin.membership import opened
     from gal.node.admin.status import live_facts
-    from gal.node.holder.version_facts import version_facts
-    from gal.node.web.node_facts import task_state
+    from gal.node.label_holder.version_facts import version_facts
+    from gal.node.runtime.web.node_facts import task_state
 
     check_report_path(report)
     with opened(folder) as records:
@@ -91,7 +91,7 @@ def report_of_version(
     """A version, what the audit log says of its task, and all versions."""
     from gal.evaluate.reporting.learned import facts_of_version, versions_cells
     from gal.node.admin.membership import opened
-    from gal.node.holder.labels.label_privacy import in_words
+    from gal.node.label_holder.labels.label_privacy import in_words
 
     with opened(home) as records:
         record = records.state.find_task(facts["task"], "label holder")

@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-from gal.node.work.sandbox import shut_in
+from gal.node.worker.sandbox import shut_in
 
 NOTES = "confined.jsonl"
 

@@ -18,9 +18,9 @@ pytest.importorskip("grpc")
 from gal.errors import BudgetSpentError, InvalidInputError, RefusedError, TaskError
 from gal.node.admin import backup as backups
 from gal.node.admin.backup import Sealed, Unsealed, back_up, bring_back
-from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.config.configuration import read_configuration
+from gal.node.config.requests import IncomingRequest
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import Restore, State, TaskRecord
 from gal.privacy.accounting import Event

@@ -19,8 +19,8 @@ from gal.node.admin import doctor
 from gal.node.admin.doctor import Finding, examine
 from gal.node.admin.init import init_node
 from gal.node.runtime.control import ControlServer
-from gal.node.work.sandbox import landlock_version
-from gal.node.work.worker import Worker
+from gal.node.worker.sandbox import landlock_version
+from gal.node.worker.worker import Worker
 from gal.transport import CardFolder, Identity, Listener, card_of, make_identity, read_card
 from ports import free_port
 from small_network import WorkerHere

@@ -18,8 +18,8 @@ from test_service import RESIDUAL, TERMS, CountingWorker, N, X, begin, end, fit,
 from gal.errors import PrivacyError, RefusedError
 from gal.models import LinearModel
 from gal.node.store.state import TaskRecord
-from gal.node.work.local_work import LocalWork
-from gal.node.work.worker import WorkFailedError
+from gal.node.worker.local_work import LocalWork
+from gal.node.worker.worker import WorkFailedError
 from gal.privacy.ledger import Ledger, row_keys
 from gal.privacy.noise import SeededNoise
 from gal.protocol import Message, prepare

@@ -10,11 +10,11 @@ from test_service import Lab, begin, fit
 
 from gal.clock import utc_now
 from gal.errors import RefusedError
-from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant import request_checks
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import Policy
+from gal.node.config.requests import IncomingRequest
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Message
 from small_terms import small_terms

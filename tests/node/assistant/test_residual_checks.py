@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gal.core.rows import all_rows
 from gal.errors import RefusedError
-from gal.node.agreement.effective_rows import check_folds, effective_rows, narrowest
+from gal.node.config.effective_rows import check_folds, effective_rows, narrowest
 from gal.node.config.policy import Policy, PolicyLimits
 
 

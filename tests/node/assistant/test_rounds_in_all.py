@@ -11,10 +11,10 @@ import pytest
 
 from gal.clock import utc_now
 from gal.errors import RefusedError
-from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.request_checks import RequestChecks
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import Policy
+from gal.node.config.requests import IncomingRequest
 from gal.node.store.state import State
 from gal.protocol import Message
 

@@ -12,13 +12,13 @@ import pandas as pd
 import pytest
 
 from gal.errors import RefusedError
-from gal.node.agreement.invitations import Invited, TaskTerms
-from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.service import Service
 from gal.node.config.configuration import read_configuration
-from gal.node.journal.activity import Activity
+from gal.node.config.invitations import Invited, TaskTerms
+from gal.node.config.requests import IncomingRequest
+from gal.node.store.activity import Activity
 from gal.node.store.state import State, TaskRecord
-from gal.node.work.worker import Result
+from gal.node.worker.worker import Result
 from gal.protocol import Message, prepare
 from hostile import Asker
 from small_network import LINEAR, WorkerHere, quiet

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from gal.errors import RefusedError
-from gal.node.agreement.invitations import Invited, TaskTerms
-from gal.node.agreement.sum_messages import check_members, circle_of
+from gal.node.config.invitations import Invited, TaskTerms
+from gal.node.config.sum_messages import check_members, circle_of
 from gal.node.store.state import State
 from gal.protocol import Message, digest, encode
 from gal.secure_aggregation.collector import Collector

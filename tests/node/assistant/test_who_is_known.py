@@ -16,9 +16,9 @@ from test_service import TERMS, Lab, N, begin, fit, predict
 from gal.alignment import RowIds, secret_digest, tokens
 from gal.errors import RefusedError
 from gal.node.assistant import prediction_checks
-from gal.node.journal.failures import describe_failure
+from gal.node.store.failures import describe_failure
 from gal.node.store.state import TaskRecord
-from gal.node.work.worker import WorkFailedError
+from gal.node.worker.worker import WorkFailedError
 from gal.protocol import Message
 
 POLICY = (

@@ -21,7 +21,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 import gal.cli.nodes
-from gal.node.journal.logs import open_log
+from gal.node.store.logs import open_log
 from gal.node.runtime.commands import serving
 
 root = Path(sys.argv[1])

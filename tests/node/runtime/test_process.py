@@ -74,7 +74,7 @@ def test_the_port_is_opened_last(home: Path, monkeypatch: pytest.MonkeyPatch) ->
         with running_node(node.home) as connection:
             assert connection is not None, "commands are taken already"
             seen.append(ask_node(connection, "status", {}, lambda event: None))
-        seen.append("gal.node.holder.label_holder" in sys.modules)
+        seen.append("gal.node.label_holder.label_holder" in sys.modules)
         listen(node)
 
     monkeypatch.setattr(Node, "listen", look)

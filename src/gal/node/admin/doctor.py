@@ -23,12 +23,12 @@ from gal.alignment import read_secret
 from gal.errors import GALError, LinkLostError
 from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration
 from gal.node.runtime.control import running_node
+from gal.node.runtime.web.health import disk_room, free_disk
+from gal.node.runtime.web.server import listening_socket
 from gal.node.store.files import temporary_folder
-from gal.node.web.health import disk_room, free_disk
-from gal.node.web.server import listening_socket
-from gal.node.work.answer_noise import answer_noise, check_noise_installed, noise_facts
-from gal.node.work.sandbox import landlock_version
-from gal.node.work.worker import ENDED, Worker, WorkFailedError
+from gal.node.worker.answer_noise import answer_noise, check_noise_installed, noise_facts
+from gal.node.worker.sandbox import landlock_version
+from gal.node.worker.worker import ENDED, Worker, WorkFailedError
 from gal.protocol.names import parse_address
 from gal.transport import Card, CardFolder, dial, load_identity, read_card
 

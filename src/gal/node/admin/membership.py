@@ -11,14 +11,14 @@ from typing import Any
 
 from gal.clock import utc_now
 from gal.errors import InvalidInputError, RefusedError
-from gal.node.agreement.invitations import TaskTerms, read_invitation, write_invitation
-from gal.node.agreement.sum_messages import check_members
 from gal.node.config.configuration import NodeConfiguration, read_configuration
+from gal.node.config.invitations import TaskTerms, read_invitation, write_invitation
 from gal.node.config.policy import PolicyLimits
+from gal.node.config.sum_messages import check_members
 from gal.node.runtime.node import held_lock
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import State, TaskRecord
-from gal.node.work.erasing import erase_rows
+from gal.node.worker.erasing import erase_rows
 from gal.transport import CardFolder, Identity, load_identity
 
 REMOVED = "left: removed by the label holder"
@@ -59,7 +59,7 @@ def invite(
     **choices: Any,
 ) -> TaskTerms:
     """Open a task of one's own, and write its invitation; one for more, or for others, where it is there."""
-    from gal.node.holder.labels.labelled_tasks import check_options, new_task
+    from gal.node.label_holder.labels.labelled_tasks import check_options, new_task
 
     check_options(options)
     with opened(home) as records:
@@ -81,7 +81,7 @@ def invite(
 
 def _invited_again(records: HomeRecords, task: TaskRecord, organizations: Sequence[str]) -> TaskRecord:
     """The task with an invitation for more organizations, or for those with a new key or that had left."""
-    from gal.node.holder.labels.labelled_tasks import invited
+    from gal.node.label_holder.labels.labelled_tasks import invited
 
     if task.terms.secrecy == "sums":  # the same once more: who dropped out stays out
         members = [one.name for one in task.terms.organizations]

@@ -9,9 +9,9 @@ from typing import Any
 from gal.errors import GALError, InvalidInputError
 from gal.node.config.configuration import read_configuration
 from gal.node.runtime.control import ask_node, running_node
+from gal.node.runtime.web.node_facts import audit_entries, task_facts
 from gal.node.store.audit import AuditLog, check_head
 from gal.node.store.state import State
-from gal.node.web.node_facts import audit_entries, task_facts
 from gal.transport import load_identity
 
 

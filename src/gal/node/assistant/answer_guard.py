@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gal.errors import BudgetSpentError, PrivacyError, RefusedError
-from gal.node.agreement.requests import IncomingRequest
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.journal.logs import Log
+from gal.node.config.requests import IncomingRequest
 from gal.node.store.files import read_whole
+from gal.node.store.logs import Log
 from gal.node.store.state import TaskRecord
-from gal.node.work.answer_noise import ROWS, Keys, answer_noise, check_noise_installed, keys_of, noise_facts
+from gal.node.worker.answer_noise import ROWS, Keys, answer_noise, check_noise_installed, keys_of, noise_facts
 
 if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger

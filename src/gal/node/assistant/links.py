@@ -8,11 +8,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from gal.errors import GALError, InvalidMessageError, LinkLostError, NodeError, RefusedError
-from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.service import BESIDE, Service
-from gal.node.journal.failures import Failure, code_of, describe_failure
-from gal.node.journal.quotas import LIMITED, LimitedError
-from gal.node.journal.records import Records
+from gal.node.config.requests import IncomingRequest
+from gal.node.store.failures import Failure, code_of, describe_failure
+from gal.node.store.quotas import LIMITED, LimitedError
+from gal.node.store.records import Records
 from gal.node.store.state import State
 from gal.protocol import Message, prepare
 from gal.transport import Received, Stream

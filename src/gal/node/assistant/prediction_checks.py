@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from gal.alignment.psi import POINT
 from gal.errors import RefusedError
-from gal.node.agreement.requests import IncomingRequest
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
+from gal.node.config.requests import IncomingRequest
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Message
 from gal.protocol.messages import IDS

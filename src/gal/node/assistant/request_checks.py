@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from gal.core.probes.kept_probes import SEEDS
 from gal.core.rows import PROBE_FOLDS
 from gal.errors import RefusedError
-from gal.node.agreement.effective_rows import check_effective, is_finite
-from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.prediction_checks import exchanged_rows, n_named
 from gal.node.config.configuration import NodeConfiguration
+from gal.node.config.effective_rows import check_effective, is_finite
 from gal.node.config.policy import PolicyLimits
+from gal.node.config.requests import IncomingRequest
 from gal.node.store.files import folder_bytes
 from gal.node.store.state import State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, Status

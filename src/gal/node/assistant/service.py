@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, Any
 from gal.clock import utc_now
 from gal.errors import RefusedError
 from gal.models.registry import stays_put
-from gal.node.agreement.requests import IncomingRequest
 from gal.node.assistant.answer_guard import AnswerGuard
 from gal.node.assistant.prediction_checks import PredictionChecks
 from gal.node.assistant.request_checks import RequestChecks, agreed_version
 from gal.node.assistant.sum_answers import SumAnswers
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.journal.activity import Activity
-from gal.node.journal.logs import Log
+from gal.node.config.requests import IncomingRequest
+from gal.node.store.activity import Activity
 from gal.node.store.files import map_file, read_whole
+from gal.node.store.logs import Log
 from gal.node.store.state import Answer, State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, Status
-from gal.node.work.answer_noise import keys_of
-from gal.node.work.erasing import drop_needless
-from gal.node.work.worker import PredictedRows, Worker, WorkFailedError
+from gal.node.worker.answer_noise import keys_of
+from gal.node.worker.erasing import drop_needless
+from gal.node.worker.worker import PredictedRows, Worker, WorkFailedError
 from gal.protocol import Encoded, Message, prepare, restore
 
 if TYPE_CHECKING:

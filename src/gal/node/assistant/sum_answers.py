@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from gal.alignment import row_digest
 from gal.errors import IdentityError, InvalidMessageError, InvalidReplyError, RefusedError
-from gal.node.agreement.requests import IncomingRequest, asked_tokens, fit_request
-from gal.node.agreement.sum_messages import (
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.config.requests import IncomingRequest, asked_tokens, fit_request
+from gal.node.config.sum_messages import (
     begin_content,
     box_array,
     check_members,
@@ -37,8 +38,7 @@ from gal.node.agreement.sum_messages import (
     read_own_boxes,
     residual_content,
 )
-from gal.node.config.configuration import NodeConfiguration
-from gal.node.journal.logs import Log
+from gal.node.store.logs import Log
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded, Message, prepare
 from gal.secure_aggregation.masking import added_rounds, fit_unit, prediction_unit, sha256_of

@@ -1,1 +1,1 @@
-"""What an organization wrote into node.toml: its settings and its policy."""
+"""What an organization allows and agrees to: node.toml, its policy, terms and invitations of tasks."""

@@ -1,1 +1,1 @@
-"""The running node: both roles put together, and the commands that it takes."""
+"""The running node: both roles put together, its commands, its web app, carriers other than gRPC."""

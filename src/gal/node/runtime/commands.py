@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gal.errors import NodeRunsError, TaskError
-from gal.node.journal.logs import Log
 from gal.node.runtime.control import Command, ControlServer, Event, ask_node, running_node
 from gal.node.runtime.node import Node
-from gal.node.web.node_facts import node_facts
+from gal.node.runtime.web.node_facts import node_facts
+from gal.node.store.logs import Log
 
 if TYPE_CHECKING:
-    from gal.node.holder.label_holder import LabelHolder
+    from gal.node.label_holder.label_holder import LabelHolder
 
 
 def holder_commands(holder: LabelHolder) -> dict[str, Command]:
     """By name: what a label holder's running node does for commands on its machine."""
 
     def learn(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:
-        from gal.node.holder.learning.gathering import Patience
+        from gal.node.label_holder.learning.gathering import Patience
 
         patience = Patience(**arguments["patience"])
         return holder.learn(**{**arguments, "patience": patience}, on_event=report, stopping=stopping)
@@ -63,7 +63,7 @@ def serving(
     with made as node, ExitStack() as stack:
         holder: LabelHolder | None = None
         if node.configuration.listen is not None:  # a label holder's imports take seconds
-            from gal.node.holder.label_holder import LabelHolder
+            from gal.node.label_holder.label_holder import LabelHolder
 
             holder = LabelHolder(node)
             stack.callback(holder.close)

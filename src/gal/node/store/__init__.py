@@ -1,1 +1,1 @@
-"""What a node keeps: state and audit log in SQLite, files written whole, views."""
+"""What a node keeps: state and audit log in SQLite, files, records of messages, quotas, logs, failures."""

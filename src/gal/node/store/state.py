@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gal.errors import NodeError, TaskError
-from gal.node.agreement.invitations import TaskTerms
+from gal.node.config.invitations import TaskTerms
 from gal.node.store.database import Database
 from gal.node.store.stored_replies import ReplyTable
 from gal.node.store.stored_versions import (

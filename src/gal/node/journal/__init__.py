@@ -1,1 +1,0 @@
-"""What a node writes down: messages on record, logs for operators, metrics, failures in words."""

@@ -1,0 +1,280 @@
+"""What a version tells of the labels is drawn once, kept, and charged, before anything is sent.
+
+Under a label mechanism the noisy labels lie in the folder of the task before the first message, and stay
+until the task is forgotten: what resumes, and every later version, uses them again, which tells nobody
+anything new. A row keeps its noisy label when its true one is corrected later: new noise for changed labels
+only would show which ones were changed. What is learned in the private refit is the label of today.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from gal.alignment import RowIds
+from gal.core.passes import added_to
+from gal.core.requests import Release, Track
+from gal.core.state import Ensemble, Floats, Floats32, Progress
+from gal.core.task import Task
+from gal.engine.labels import Labels
+from gal.engine.options import Options
+from gal.errors import BudgetSpentError, PrivacyError
+from gal.node.label_holder.holder_node import HOLDER, HolderNode
+from gal.node.label_holder.labels.label_privacy import check_allowed, privacy_of, subject_of
+from gal.node.store.files import write_whole
+from gal.node.store.state import TaskRecord
+from gal.privacy.accounting import Event
+from gal.privacy.ledger import Budget, Charge, row_keys
+from gal.privacy.mechanisms.columns import SUBJECT as COLUMNS
+from gal.privacy.mechanisms.contract import LabelMechanism
+from gal.privacy.noise import NoiseSource, SystemNoise
+from gal.privacy.own_model import OwnModel
+from gal.privacy.protection import Protected, parts_at_most, protect
+from gal.privacy.refit import added, refit_privately
+from gal.secure_aggregation.terms import from_sums
+
+Integers = NDArray[np.int64]
+
+DRAWN = "noisy-labels.arrow"
+"""In the folder of a task: key of the row, noisy label, and the draw that it is of."""
+
+
+def write_arrow(path: Path, table: pa.Table, *, durably: bool = False) -> None:
+    """A table as a file, whole or not at all."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    write_whole(path, sink.getvalue(), durably=durably)
+
+
+def read_arrow(path: Path) -> pa.Table:
+    return pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all()
+
+
+class Recalled:
+    """Noise that was drawn before: gives back these noisy values (n,), whatever the labels are."""
+
+    secure = True
+
+    def __init__(self, noisy: Floats) -> None:
+        self._noisy = noisy
+
+    def randomised_response(self, codes: Any, n_classes: int, keep: float) -> NDArray[np.intp]:  # noqa: ARG002
+        return self._noisy.astype(np.intp)
+
+    def laplace(self, values: Floats, scale: float) -> Floats:  # noqa: ARG002
+        return self._noisy.reshape(values.shape)
+
+    gaussian = laplace
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Noisy labels of a task's rows: key of the row, noisy label, and the name of the draw, each (n,).
+
+    The ledger knows a draw by its name: one that was lost and is drawn again costs again.
+    """
+
+    keys: Integers
+    noisy: Floats
+    draws: NDArray[np.object_]
+
+    def write(self, path: Path) -> None:
+        """Keep them; they are on the disk when this returns."""
+        columns = {"keys": self.keys, "noisy": self.noisy, "draws": self.draws}
+        write_arrow(path, pa.table(columns), durably=True)
+
+    @staticmethod
+    def read(path: Path) -> Drawn:
+        if not path.exists():
+            return Drawn(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0, dtype=object))
+        try:
+            table = read_arrow(path)
+            return Drawn(*(table.column(name).to_numpy() for name in ("keys", "noisy", "draws")))
+        except (OSError, KeyError, pa.ArrowException) as error:
+            raise PrivacyError(
+                f"the noisy labels in {path} are damaged ({error}), and new ones would cost again: bring the "
+                "file back from a backup, or open a new task"
+            ) from error
+
+    def of(self, keys: Integers) -> Drawn:
+        """Those of these rows, in their order; all of them are here."""
+        order = np.argsort(self.keys)
+        places = order[np.searchsorted(self.keys[order], keys)]
+        return Drawn(keys, self.noisy[places], self.draws[places])
+
+
+@dataclass(frozen=True)
+class KeptRelease:
+    """Noised residuals that are on the disk before they are used: what resumes sends the same again."""
+
+    folder: Path
+    made: Release
+    parts: int
+    """Of a cross-validation, whose releases are paid for too."""
+
+    @property
+    def takes_scaled(self) -> bool:
+        """Whether residuals are scaled before; after, for one with a guarantee."""
+        return self.made.takes_scaled
+
+    def __call__(self, residual: Any, round: int, track: Track, part: int | None) -> Any:
+        """The release of this round (n, K): the one that was drawn before, if there is one."""
+        if track != "assisted" or (part is not None and part >= self.parts):
+            raise PrivacyError(
+                "a release was asked for that is not paid for: only the rounds of the task itself are, and "
+                f"{self.parts} parts of a cross-validation"
+            )
+        path = self.folder / (f"release-{round}.f8" if part is None else f"release-{round}-{part}.f8")
+        if path.exists():
+            kept, shape = np.fromfile(path, dtype="<f8"), np.shape(residual)
+            if kept.size != math.prod(shape):
+                raise PrivacyError(
+                    f"the release of round {round} in {path} is damaged, and another would cost again: "
+                    "learn a new version (--anew)"
+                )
+            return kept.reshape(shape)
+        noised = np.ascontiguousarray(self.made(residual, round, track, part), dtype="<f8")
+        write_whole(path, noised.data, durably=True)
+        return noised
+
+
+class LabelGuard:
+    """Draws, keeps and charges what a version tells of the labels; what it has not let through is not sent.
+
+    ``noise`` makes the source of noise; default: the operating system's entropy. One that is not secure is
+    refused.
+    """
+
+    def __init__(self, node: HolderNode, noise: Callable[[], NoiseSource] = SystemNoise) -> None:
+        self.node, self.noise = node, noise
+
+    def protect(
+        self, record: TaskRecord, version: int, ids: RowIds, labels: Labels, peers: Sequence[str]
+    ) -> Protected:
+        """What learning may see of these labels; charged when this returns, however often it is called."""
+        configuration, folder = self.node.configuration, self.node.state.folder(record.id, version, HOLDER)
+        privacy, options = privacy_of(record.options), Options(**record.options["options"])
+        subject, budget = subject_of(configuration), configuration.privacy.label_budget
+        made, keys = privacy.made(), row_keys(ids.values)
+
+        def charge(key: str, subject: str, event: Event, rows: Integers, budget: Budget | None) -> None:
+            """Charge these rows; the same key again costs nothing."""
+            to = tuple(sorted(peers))
+            charged = Charge(f"{record.id}/{key}", subject, record.name, to, event)
+            self.node.ledger.charge(charged, rows, budget)
+            times = f", {event.count} times" if event.count > 1 else ""
+            what = f"{event.mechanism} {event.parameter:g}{times}" if made else "no privacy (no bound)"
+            note("charged", f"{subject}: {what} for {len(rows)} rows, to {', '.join(to)}")
+
+        def note(kind: str, said: str) -> None:
+            self.node.records.audit.append("own", kind, task=record.id, version=version, note=said)
+
+        try:
+            check_allowed(configuration, privacy, record.name)
+            if made is None:
+                charge(f"version {version}/as they are", subject, Event("none", 0.0), keys, budget)
+                return protect(None, labels, options, seed=0)
+            drawn = self._drawn(made, folder.parents[1] / DRAWN, keys, labels)
+            for draw in sorted(set(drawn.draws)):
+                charge(f"draw {draw}", subject, made.event, keys[drawn.draws == draw], budget)
+            noisy = made.drawing_from(Recalled(drawn.noisy))
+            if made.columns is None:
+                return protect(noisy, labels, options, seed=0)
+            # Where columns are protected, residuals get fresh noise: releases that are lost, and drawn again,
+            # cost again.
+            seen = protect(noisy, labels, options, seed=0, fresh=self._source())
+            parts, draw = parts_at_most(options, len(labels.y)), folder / "draw"
+            if not draw.exists():
+                write_whole(draw, uuid4().hex.encode(), durably=True)
+            key, event = draw.read_text(encoding="ascii"), made.columns.event(options.usual_rounds, parts)
+            charge(f"version {version}/{key}", COLUMNS, event, keys, configuration.privacy.column_budget)
+            assert seen.release is not None
+            return replace(seen, release=KeptRelease(folder, seen.release, parts))
+        except PrivacyError as error:
+            why = "budget spent" if isinstance(error, BudgetSpentError) else "refused"
+            note("not charged", f"{subject}: {why}: {error}"[:500])
+            raise
+
+    def _drawn(self, made: LabelMechanism, path: Path, keys: Integers, labels: Labels) -> Drawn:
+        """The noisy labels: as drawn before for rows that were there, drawn now and kept for others."""
+        before = Drawn.read(path)
+        new = ~np.isin(keys, before.keys)
+        if not new.any():
+            return before.of(keys)
+        some = Labels(labels.y[new], labels.loss, labels.classes)
+        noisy = made.noisy(some, self._source()).y[:, 0]
+        draws = np.full(len(noisy), uuid4().hex, dtype=object)
+        drawn = Drawn(
+            np.concatenate([before.keys, keys[new]]),
+            np.concatenate([before.noisy, noisy]),
+            np.concatenate([before.draws, draws]),
+        )
+        drawn.write(path)
+        return drawn.of(keys)
+
+    def _source(self) -> NoiseSource:
+        source = self.noise()
+        if source.secure is not True:
+            raise PrivacyError(
+                f"{type(source).__name__} is no secure source of noise: whoever knows its seed takes the "
+                "noise off again. A node takes the operating system's entropy only; nothing was sent"
+            )
+        return source
+
+
+def refit_facts(
+    task: Task,
+    labels: Labels,
+    reached: Progress | None,
+    moved: Mapping[str, Any],
+    ensemble: Ensemble,
+    own: OwnModel | None = None,
+) -> dict[str, Any]:
+    """What counts, refitted to the true labels (n, 1): for the version's own facts, never sent.
+
+    ``moved``: by shared-body models, what they predict of all rounds after the last one.
+    """
+    rounds = (
+        () if reached is None else zip(ensemble.rounds[: ensemble.n_rounds], reached.fitted, strict=False)
+    )
+    asked = set(ensemble.asked())
+    fitted: list[dict[str, Floats32]] = [
+        {
+            name: np.asarray(moved[name][index] if name in moved else kept[name], dtype=np.float32)
+            for name in done.mean_fitted  # who took part in the round, as it counts in the end
+            if name in asked
+        }
+        for index, (done, kept) in enumerate(rounds)
+    ]
+    if not any(fitted):
+        return {"private_refit": None}
+    public = added_to(task.first_of(), ensemble.coefficients, fitted)
+
+    def loss_of(output: Floats) -> float:
+        return float(labels.loss.value(labels.y, output).mean())
+
+    losses, summed = {"public_true_loss": loss_of(public)}, from_sums(ensemble)
+    try:
+        found = refit_privately(task, labels, ensemble, fitted, own, summed=summed)
+    except Exception as error:  # what others see of the end must not depend on the true labels
+        return {"private_refit": None, "refit_problem": f"{type(error).__name__}: {error}"}
+    if found is None:
+        return losses | {"private_refit": None}
+    if found.own is None:
+        together = added((ensemble.coefficients, fitted))[1] if summed else fitted
+        losses["private_true_loss"] = loss_of(found.output(together))
+    else:
+        losses["private_true_loss"] = found.own.predicting_loss
+    return losses | {"private_refit": found.to_json(), "refit_words": found.words}
+
+
+__all__ = ["Drawn", "LabelGuard", "Recalled", "read_arrow", "refit_facts", "write_arrow"]

@@ -1,0 +1,289 @@
+"""The label holder's tasks: how they are made, and what a version of one is made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from gal.alignment import RowIds
+from gal.core.task import Task
+from gal.engine.labels import Labels
+from gal.engine.options import Options
+from gal.engine.task_making import make_task
+from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskError
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.config.invitations import Invited, TaskTerms
+from gal.node.config.policy import PolicyLimits
+from gal.node.label_holder.holder_node import HOLDER
+from gal.node.label_holder.labels.label_guard import Recalled, read_arrow, write_arrow
+from gal.node.label_holder.labels.label_privacy import NO_PRIVACY, LabelPrivacy, check_allowed, privacy_of
+from gal.node.source.data import labels_of, source_ids
+from gal.node.store.state import TaskRecord
+from gal.privacy.protection import CROSS_VALIDATED, Protected, private_options, protect
+from gal.protocol import check_name
+from gal.secure_aggregation import Sums
+from gal.secure_aggregation.asking import summed_options
+from gal.secure_aggregation.terms import SUM
+from gal.transport import CardFolder, Identity
+
+LABELS = "labels.arrow"
+"""In the folder of a version."""
+
+
+@dataclass(frozen=True)
+class LabelledRows:
+    """The label holder's rows that have a label, in the order of its source."""
+
+    ids: RowIds
+    y: NDArray[Any]
+    n_without: int
+    """Rows left out because they have no label."""
+
+
+def in_order_of_ids(rows: LabelledRows) -> LabelledRows:
+    """The same rows by their ids: the order of a source can tell labels."""
+    order = np.argsort(rows.ids.values, kind="stable")
+    return LabelledRows(rows.ids.take(order), rows.y[order], rows.n_without)
+
+
+def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
+    """Ids and labels of all rows that have one; no other column is read."""
+    table = source_ids(configuration, label=True)
+    if table.label is None:
+        raise InvalidInputError(
+            f"organization {configuration.name!r} has no labels: name their column in node.toml, data.label"
+        )
+    there = np.flatnonzero(~table.label.is_null(nan_is_null=True).to_numpy())
+    if len(there) == 0:
+        raise InvalidInputError(f"organization {configuration.name!r}: no row has a label")
+    rows = LabelledRows(table.ids.take(there), labels_of(table, there), len(table) - len(there))
+    is_database = configuration.data is not None and configuration.data.is_database
+    return in_order_of_ids(rows) if is_database else rows  # a database has no order of its own
+
+
+def new_task(
+    configuration: NodeConfiguration,
+    identity: Identity,
+    cards: CardFolder,
+    name: str,
+    organizations: Sequence[str],
+    *,
+    kind: str = "auto",
+    seed: int = 0,
+    purpose: str = "",
+    alignment: str = "plain",
+    privacy: LabelPrivacy = NO_PRIVACY,
+    secrecy: str = "none",
+    drop_outs: int = 0,
+    made: str = "",
+    **options: Any,
+) -> TaskRecord:
+    """A task of this label holder's own, with the terms that go into its invitation.
+
+    With privacy the terms follow from public facts and the number of rows, never from the labels.
+    """
+    check_name(name, "a task")
+    if configuration.listen is None:
+        raise TaskError(
+            f"{configuration.name} does not listen: only a label holder who does can be dialed. Add a "
+            "section [listen] to node.toml"
+        )
+    everybody = invited(configuration.name, cards, organizations)
+    hidden = {} if privacy.mechanism == "none" else {"privacy": privacy.to_json()}
+    summed = kept_secrecy(secrecy, drop_outs, everybody, alignment)
+    kept = {"kind": kind, "seed": seed, "options": dict(options), **hidden, **summed}
+    check_options(options)
+    check_allowed(configuration, privacy, name)
+    try:
+        if private_options(privacy.made(), Options(**options)) != Options(**options):
+            kept["options"] = options | CROSS_VALIDATED
+        names = [*(one.name for one in everybody), configuration.name]
+        rows = read_labelled(configuration)
+        labels_of_task(kept, rows.y)  # what is wrong with them is said now
+        task = learning_task(configuration, kept, public_labels(kept, rows), names)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, GALError):
+            raise
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise InvalidOptionError(f"the options {given} cannot be used: {error}") from error
+    roles = task.rows
+    held_out = "in-sample" if len(roles.search) == len(roles.fit) else "held-out"
+    said: dict[str, Any] = {
+        "task": uuid4().hex,
+        "name": name,
+        "label_holder": configuration.name,
+        "fingerprint": identity.fingerprint,
+        "purpose": purpose,
+        "organizations": everybody,
+        "outputs": task.loss.n_outputs,
+        "rounds": task.rounds,
+        "fitted": "out-of-fold" if roles.folds is not None else held_out,
+        "folds": roles.n_folds,
+        "parts": roles.n_parts,
+        "signs": 0 if task.probes is None else task.probes.probes,
+        "alignment": alignment,
+        "privacy": privacy.promised,
+        "secrecy": secrecy,
+        "drop_outs": drop_outs,
+        "made": made,
+    }
+    try:
+        terms = TaskTerms(**said)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidOptionError(
+            f"{place} {first['input']!r:.80} cannot be in an invitation: {first['msg']}"
+        ) from None
+    return TaskRecord(terms.task, name, HOLDER, configuration.name, terms, kept, made=made)
+
+
+def kept_secrecy(
+    secrecy: str, drop_outs: int, organizations: Sequence[Invited], alignment: str
+) -> dict[str, Any]:
+    """What is kept of a task's secrecy with its options; nothing where there is none."""
+    if secrecy not in {"none", "sums"} or (secrecy == "none" and drop_outs):
+        raise InvalidOptionError(
+            f"secrecy must be none or sums, and drop_outs are for sums: got {secrecy!r}, {drop_outs}"
+        )
+    if secrecy == "none":
+        return {}
+    if alignment == "psi":
+        raise InvalidOptionError(
+            "with secrecy = sums everybody is asked about the same rows, which a private set intersection "
+            "with each organization apart does not give: match rows by plain or hashed"
+        )
+    names = [one.name for one in organizations]
+    Sums(drop_outs).check(len(names))
+    return {"secrecy": {"drop_outs": drop_outs, "members": names}}
+
+
+def invited(own: str, cards: CardFolder, organizations: Sequence[str]) -> tuple[Invited, ...]:
+    """Whom to invite, by the names of their cards."""
+    members = {one: cards.get(one) for one in organizations}
+    unknown = sorted(one for one, card in members.items() if card is None)
+    if unknown or not members:
+        known = ", ".join(sorted(cards.all())) or "none"
+        raise InvalidInputError(
+            f"no card of {', '.join(unknown) or 'anybody to invite'}; known are: {known}. Use gal cards add "
+            "FILE"
+        )
+    if own in members:
+        raise InvalidInputError(f"{own!r} is this organization itself: it takes part anyway")
+    return tuple(Invited(name=one, fingerprint=card.fingerprint) for one, card in members.items() if card)
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    known = [one.name for one in fields(Options)]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise InvalidOptionError(f"no option is called {', '.join(unknown)}; there are: {', '.join(known)}")
+    if options.get("closing", "auto") not in ("auto", True, False):
+        raise InvalidOptionError(
+            f'closing must be "auto", true or false over nodes, got {options["closing"]!r:.100}: a model of '
+            "one's own "
+            "is for the estimators and gal.learn"
+        )
+
+
+def labels_of_task(kept: Mapping[str, Any], y: NDArray[Any]) -> Labels:
+    """Labels and their loss under a task's options; with privacy, read by public facts only."""
+    return privacy_of(kept).read(y, kept["kind"], Options(**kept["options"]))
+
+
+def public_labels(kept: Mapping[str, Any], rows: LabelledRows) -> Protected:
+    """What may be known of a task before noise is drawn: with privacy, that of labels which tell nothing."""
+    privacy, made = privacy_of(kept), privacy_of(kept).made()
+    labels = labels_of_task(kept, rows.y if made is None else privacy.stand_in(len(rows.ids)))
+    noisy = None if made is None else made.drawing_from(Recalled(labels.y[:, 0]))
+    return protect(noisy, labels, Options(**kept["options"]), seed=0)
+
+
+def learning_task(
+    configuration: NodeConfiguration,
+    kept: Mapping[str, Any],
+    seen: Protected,
+    organizations: Sequence[str],
+    moving: Sequence[str] = (),
+) -> Task:
+    """The engine's task, on what may be seen of the labels; to one from sums the others are one together."""
+    options = seen.options
+    if "secrecy" in kept:
+        name, sums = configuration.name, kept["secrecy"]
+        members = {one: SimpleNamespace(moves=one in moving) for one in sums["members"]}
+        options = summed_options(Sums(sums["drop_outs"]), options, name, members, private=seen.private)
+        organizations, moving = [name, SUM], [one for one in moving if one == name]
+    if options.interactions:
+        PolicyLimits(configuration.name, configuration.policy).check_own_interactions()
+    return make_task(
+        seen.labels,
+        organizations,
+        options,
+        label_holder=configuration.name,
+        label_holder_loss=configuration.model.local_loss,
+        moving=moving,
+        release=seen.release,
+        private=seen.private,
+        seed=kept["seed"],
+    )
+
+
+def check_terms(
+    configuration: NodeConfiguration, record: TaskRecord, rows: LabelledRows, moving: Sequence[str] = ()
+) -> None:
+    """Whether the rows of today can be learned under the terms that everybody agreed to."""
+    terms = record.terms
+    names = sorted({record.label_holder, *moving, *(one.name for one in terms.organizations)})
+    task = learning_task(configuration, record.options, public_labels(record.options, rows), names, moving)
+    now_and_agreed = {
+        "numbers per row": (task.loss.n_outputs, terms.outputs),
+        "folds": (task.rows.n_folds, terms.folds),
+        "parts of a cross-validation": (task.rows.n_parts, terms.parts),
+        "interaction probes": (0 if task.probes is None else task.probes.probes, terms.signs),
+    }
+    for what, (now, agreed) in now_and_agreed.items():
+        if now > agreed or (now < agreed and what == "numbers per row"):
+            raise TaskError(
+                f"the {len(rows.ids)} labelled rows of today need other terms of {record.name!r} than were "
+                f"agreed: {now} {what}, agreed were {agreed}. Open a new task for them: gal invite"
+            )
+
+
+def write_version(
+    folder: Path, rows: LabelledRows, organizations: Sequence[str], moving: Sequence[str]
+) -> None:
+    """Keep ids and labels of a version as they were when it began, since a source may change; with who takes
+    part, and whose models move.
+    """
+    facts = {
+        "kind": rows.ids.kind,
+        "dtype": rows.y.dtype.str,
+        "organizations": list(organizations),
+        "moving": list(moving),
+        "n_without": rows.n_without,
+    }
+    table = pa.table({"ids": pa.array(rows.ids.values), "y": pa.array(rows.y)})
+    write_arrow(folder / LABELS, table.replace_schema_metadata({b"gal": json.dumps(facts).encode()}))
+
+
+def read_version(folder: Path) -> tuple[LabelledRows, list[str], list[str]]:
+    """What was kept: rows, organizations, and whose models move."""
+    try:
+        table = read_arrow(folder / LABELS)
+    except (OSError, pa.ArrowException) as error:
+        raise TaskError(f"the labels of this version are gone ({error}): gal learn --anew") from error
+    facts = json.loads(table.schema.metadata[b"gal"])
+    ids = table.column("ids").to_numpy().astype(np.int64 if facts["kind"] == "integer" else object)
+    y = table.column("y").to_numpy().astype(np.dtype(facts["dtype"]))
+    rows = LabelledRows(RowIds(facts["kind"], ids), y, facts["n_without"])
+    return rows, facts["organizations"], facts["moving"]

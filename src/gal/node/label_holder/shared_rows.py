@@ -1,0 +1,201 @@
+"""Rows that two organizations share: what is sent of them, and what stands in
+for those that one does not know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.alignment import RowIds, row_digest, secret_digest
+from gal.core.requests import FitRequest, PredictRequest, Request
+from gal.core.rows import Rows
+from gal.core.task import Task
+from gal.errors import AlignmentError, InvalidMessageError, RefusedError
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.config.requests import secret_of, token_arrays
+from gal.node.label_holder.assistants import Assistants
+from gal.node.store.state import TaskRecord
+from gal.protocol import Message, prepare
+
+Bools = NDArray[np.bool_]
+Floats32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class SharedRows:
+    """Which of the label holder's rows an organization knows, and the digest of their order."""
+
+    known: Bools
+    """Shape (n,), of all rows of the task."""
+    digest: str
+
+    @cached_property
+    def n_known(self) -> int:
+        return int(np.count_nonzero(self.known))
+
+    @property
+    def n_unknown(self) -> int:
+        return len(self.known) - self.n_known
+
+    def about(self, request: Request, rows: Rows) -> SharedRows:
+        """The same among the rows that a request is about: probes are about a sample of the task's rows."""
+        return SharedRows(self.known[rows.sample], self.digest) if is_probe(request) else self
+
+    def message(self, request: Request, task: Task, task_id: str, version: int, name: str) -> Message:
+        """The engine's request for the rows that are known."""
+        fields: dict[str, Any] = {"rows": self.digest, "track": request.track}
+        if not isinstance(request, FitRequest):
+            return Message("revisit", task_id, version, name, fields | {"rounds": list(request.rounds)})
+        fit = task.terms.rows_for(request).fit
+        # Mostly all are known; to find that out row by row takes longer than all else here.
+        taken = (
+            slice(None) if self.n_unknown == 0 else np.flatnonzero(self.about(request, task.rows).known[fit])
+        )
+        arrays: dict[str, NDArray[Any]] = {"residual": request.residual[taken]}
+        if request.sample_weight is not None:
+            arrays["sample_weight"] = request.sample_weight[taken]
+        fields |= {"round": request.round, "part": request.part}
+        if is_probe(request):
+            fields["target"] = request.target
+        return Message("fit", task_id, version, name, fields, arrays)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Which of its rows a label holder asks an organization about, as positions."""
+
+    positions: NDArray[np.intp]
+
+    def ids(
+        self, ids: RowIds, method: str, configuration: NodeConfiguration
+    ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Fields and arrays of a message that names these rows."""
+        secret = secret_of(configuration) if method == "hashed" else None
+        fields = {
+            "kind": ids.kind,
+            "method": method,
+            "secret": "" if secret is None else secret_digest(secret),
+        }
+        return fields, token_arrays(ids.take(self.positions), method, secret)
+
+    def in_order_of_tokens(self, ids: RowIds, method: str, configuration: NodeConfiguration) -> Asking:
+        """The same rows in the order of what is sent of them: the order of a file may tell their labels."""
+        if len(self.positions) == 1:
+            return self
+        [sent] = self.ids(ids, method, configuration)[1].values()
+        order = np.lexsort(sent.T[::-1]) if sent.ndim == 2 else np.argsort(sent, kind="stable")
+        return Asking(self.positions[order])
+
+    def shared(self, begun: Message, name: str, rows: Rows) -> SharedRows:
+        """The rows that the organization says it knows."""
+        said = begun.arrays["known"]
+        if (
+            len(said) != len(self.positions)
+            or int(said.sum()) != begun.fields["n_rows"]
+            or said.max(initial=0) > 1
+        ):
+            raise AlignmentError(
+                f"{name} answered for {len(said)} rows, it was asked about {len(self.positions)}"
+            )
+        known = np.zeros(rows.n, dtype=np.bool_)
+        known[self.positions[said == 1]] = True
+        if not known[rows.fit].any():
+            raise AlignmentError(
+                f"{name} knows none of the rows that are fitted: it cannot help with this task"
+            )
+        return SharedRows(known, begun.fields["rows"])
+
+    def check(self, begun: Message, begin: Message, name: str, method: str) -> None:
+        """Whether both sides mean the same rows in the same order: each has computed the digest by itself."""
+        [tokens] = [begin.arrays[key] for key in ("integers", "texts", "hashes") if key in begin.arrays]
+        expected = row_digest(tokens[begun.arrays["known"] == 1], begin.fields["kind"], method)
+        if begun.fields["rows"] != expected:
+            raise AlignmentError(
+                f"{name} means other rows, or another order ({begun.fields['rows']} there, {expected} here): "
+                "nothing was learned. Is its gal-learn of another version?"
+            )
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which rows are to be predicted by what, and how long organizations are waited for."""
+
+    record: TaskRecord
+    version: int
+    ids: RowIds
+    own_rows: Path | None
+    """A file with the label holder's own columns of them, if they are not in its source."""
+    seconds: float
+    join: float
+
+    def shape(self, request: PredictRequest) -> tuple[int, int, int]:
+        """Of an answer about all rows: rounds, rows, outputs."""
+        return len(request.rounds), len(self.ids), self.record.terms.outputs
+
+
+def expected_shape(request: Request, n_rows: int, n_outputs: int) -> tuple[int, ...]:
+    return (
+        (n_rows, n_outputs) if isinstance(request, FitRequest) else (len(request.rounds), n_rows, n_outputs)
+    )
+
+
+def is_probe(request: Request) -> bool:
+    """Whether it asks for a fit to an interaction probe, or to random numbers that come before."""
+    return isinstance(request, FitRequest) and request.target != "residual"
+
+
+def fill_unknown(values: Floats32, shared: SharedRows, rows: Rows) -> Floats32:
+    """Values of all rows: one that the organization does not know gets its mean answer, as in prediction.
+
+    ``values`` is (..., n_known, K); the mean is over the rows that choose weights and rate.
+    """
+    if shared.n_unknown == 0:
+        return values
+    search = np.zeros(rows.n, dtype=np.bool_)
+    search[rows.search] = True
+    among = search[shared.known]
+    counted = values[..., among, :] if among.any() else values
+    filled = np.empty((*values.shape[:-2], rows.n, values.shape[-1]), dtype=np.float32)
+    filled[...] = counted.mean(axis=-2, dtype=np.float64, keepdims=True)
+    filled[..., shared.known, :] = values
+    return filled
+
+
+def shared_positions(
+    assistants: Assistants, name: str, task: str, version: int, ids: RowIds, seconds: float
+) -> NDArray[np.intp] | None:
+    """Positions of its rows that the organization has, too, by a private set intersection: the label holder
+    learns of no other row. None where it did not answer in time.
+    """
+    from gal.alignment.psi import Asker
+
+    asker, exchange = Asker(ids), uuid4().hex
+
+    def ask(step: str, content: bytes | None) -> bytes | None:
+        fields = {"step": step, "kind": ids.kind, "exchange": exchange, "n_rows": len(ids)}
+        arrays = {} if content is None else {"bytes": np.frombuffer(content, dtype=np.uint8)}
+        message = Message("blind", task, version, f"blind {step} {exchange}", fields, arrays)
+        pending = assistants.post(name, prepare(message))
+        assistants.wait_for(pending.done.is_set, seconds)
+        assistants.give_up([pending])
+        if pending.answer is None:
+            return None
+        if why := pending.refusal("blinded", seconds):
+            raise RefusedError(str(pending.answer.message.fields.get("code", "refused")), f"{name} {why}")
+        return pending.answer.message.arrays["bytes"].tobytes()
+
+    setup = ask("setup", None)
+    response = None if setup is None else ask("response", asker.request())
+    if setup is None or response is None:
+        return None
+    try:
+        return asker.shared(setup, response)
+    except InvalidMessageError as error:
+        raise InvalidMessageError(f"{name}: {error}") from error

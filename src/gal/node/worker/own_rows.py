@@ -1,0 +1,195 @@
+"""An organization's own rows: read from its source, found by tokens or in a private set intersection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from gal.alignment import Index, RowIds, check_distinct, check_same_kind, secret_digest, tokens
+from gal.errors import AlignmentError, RefusedError
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.config.requests import asked_tokens, secret_of
+from gal.node.source.data import (
+    Kind,
+    Table,
+    read_rows,
+    read_some,
+    read_source,
+    source_ids,
+    source_stamp,
+    stamp_of,
+    streamed_features,
+)
+from gal.node.store.row_index import forgotten_stamp
+from gal.protocol import Message, decode, digest, encode
+
+LARGE = 100_000_000
+"""Bytes of a table that does not stay in memory beside the view that is fitted."""
+
+EXCHANGES_KEPT = 4
+"""So many private set intersections can be under way."""
+
+Found = tuple[Table, NDArray[np.intp], NDArray[Any]]
+"""A table, where each row asked for is in it (-1: unknown), and the tokens asked for."""
+
+
+class OwnRows:
+    """All rows of this organization, and where each is."""
+
+    def __init__(self, configuration: NodeConfiguration) -> None:
+        self._configuration, self._name = configuration, configuration.name
+        self._lock = threading.Lock()
+        self._table: tuple[Any, Table] | None = None
+        self._indices: dict[tuple[Any, str], Index] = {}
+        self._ids: tuple[Any, RowIds, Index] | None = None
+        self._holders: dict[Any, Any] = {}
+
+    @property
+    def stay_where_they_are(self) -> bool:
+        """Whether the source is a database or a lake: streamed to learn, asked by id to predict."""
+        return self._configuration.data is not None and self._configuration.data.stays_where_it_is
+
+    def facts(self) -> dict[str, Any]:
+        """The features, and how many rows there are where that takes no reading."""
+        if self.stay_where_they_are:
+            return {"n_rows": None, "features": list(streamed_features(self._configuration))}
+        table = self.table()
+        return {"n_rows": len(table.ids), "features": list(table.features)}
+
+    def table(self) -> Table:
+        """All rows, read again when the source has changed."""
+        with self._lock:
+            stamp = stamp_of(self._configuration), forgotten_stamp(self._configuration.home)
+            if self._table is None or self._table[0] != stamp:
+                # A query that names no file has no stamp: what it reads may change without our seeing it.
+                self._table = stamp, read_source(self._configuration)
+                self._indices.clear()
+                give_back_memory()
+            return self._table[1]
+
+    def _index(self, method: str) -> tuple[Table, Index]:
+        """Where rows are found by their tokens."""
+        table = self.table()
+        with self._lock:
+            key = id(table), method
+            if key not in self._indices:
+                self._indices[key] = Index(self._tokens(table.ids, method))
+            return table, self._indices[key]
+
+    def let_go_of_large(self) -> None:
+        """Rounds need the view only: a large table is read again when somebody asks for a prediction."""
+        with self._lock:
+            if self._table is not None and self._table[1].columns.nbytes > LARGE:
+                self._table = None
+                self._indices.clear()
+
+    def known_rows(
+        self,
+        message: Message,
+        peer: str,
+        kinds: Mapping[str, Kind] | None = None,
+    ) -> Found:
+        """Where each row asked for is.
+
+        Of a source that stays where it is, the table has the rows asked for alone; ``kinds`` of its features.
+        """
+        method, asked = message.fields["method"], self._asked(message, peer)
+        if not self.stay_where_they_are:
+            table, index = self._index(method)
+            self._check_kind(table.ids, message, peer)
+            return table, index.positions(asked), asked
+        wanted = RowIds(message.fields["kind"], asked)
+        if method == "hashed":  # ids cannot be told from their hashes, but for those that we have
+            ids, index = self._hashed_ids()
+            found = index.positions(asked)
+            wanted = ids.take(found[found >= 0])
+        table = read_rows(self._configuration, wanted, kinds)
+        if len(table) == 0:
+            self._check_kind(read_some(self._configuration, 1).ids, message, peer)
+            return table, np.full(len(asked), -1, dtype=np.intp), asked
+        self._check_kind(table.ids, message, peer)
+        return table, Index(self._tokens(table.ids, method)).positions(asked), asked
+
+    def rows_to_learn(self, message: Message, peer: str) -> Found:
+        """As `known_rows`, each row asked for once."""
+        found = self.known_rows(message, peer)
+        with alignment_refusals():
+            check_distinct(found[2])
+        return found
+
+    def _asked(self, message: Message, peer: str) -> NDArray[Any]:
+        """The tokens in a message; a refusal where both have secrets for keyed hashes that differ."""
+        asked = asked_tokens(message, peer)
+        hashed = message.fields["method"] == "hashed"
+        if hashed and secret_digest(secret_of(self._configuration)) != message.fields["secret"]:
+            raise RefusedError(
+                "alignment",
+                f"{peer!r} and organization {self._name!r} have different secrets for keyed hashes: compare "
+                "the files named by data.secret_file",
+            )
+        return asked
+
+    def _tokens(self, ids: RowIds, method: str) -> NDArray[Any]:
+        return tokens(ids, method, secret_of(self._configuration) if method == "hashed" else None)
+
+    def _check_kind(self, ids: RowIds, message: Message, peer: str) -> None:
+        with alignment_refusals():
+            check_same_kind(ids, message.fields["kind"], self._name, peer)
+
+    def _hashed_ids(self) -> tuple[RowIds, Index]:
+        """All ids, found by their keyed hashes; they are read again when the source has changed."""
+        with self._lock:
+            stamp = source_stamp(self._configuration), forgotten_stamp(self._configuration.home)
+            if self._ids is None or stamp[0] is None or self._ids[0] != stamp:
+                ids = source_ids(self._configuration).ids
+                self._ids = stamp, ids, Index(self._tokens(ids, "hashed"))
+            return self._ids[1:]
+
+    def intersect(self, data: bytes, peer: str) -> bytes:
+        """One step of a private set intersection; each exchange has a key of its own, and answers once."""
+        from gal.alignment.psi import Holder
+
+        message = decode(data)
+        fields = message.fields
+        table = source_ids(self._configuration) if self.stay_where_they_are else self.table()
+        self._check_kind(table.ids, message, peer)
+        key = peer, message.task, fields["exchange"]
+        if fields["step"] == "setup":
+            holder = Holder(table.ids)
+            with self._lock:
+                # Of each label holder: one must not end the exchanges of another.
+                begun = [one for one in self._holders if one[0] == peer and one != key]
+                for one in begun[: max(0, len(begun) + 1 - EXCHANGES_KEPT)]:
+                    del self._holders[one]
+                self._holders[key] = holder
+            made = holder.setup(fields["n_rows"])
+        else:
+            with self._lock:
+                known: Holder | None = self._holders.get(key)
+            if known is None or "bytes" not in message.arrays:
+                said = "no such private set intersection was begun here: begin it again"
+                raise RefusedError("alignment", said)
+            made = known.respond(message.arrays["bytes"].tobytes())
+        answers, arrays = {"answers": digest(data)}, {"bytes": np.frombuffer(made, dtype=np.uint8)}
+        about = message.task, message.version, message.request
+        return bytes(encode(Message("blinded", *about, answers, arrays)))
+
+
+def give_back_memory() -> None:
+    """Give what is free back to the operating system; with the worker's settings also what is not Arrow's."""
+    pa.default_memory_pool().release_unused()
+
+
+@contextmanager
+def alignment_refusals() -> Iterator[None]:
+    """What is wrong between two organizations is for both to know; other errors are not told outside."""
+    try:
+        yield
+    except AlignmentError as error:
+        raise RefusedError("alignment", str(error)) from error

@@ -1,0 +1,266 @@
+"""The node's side of the process in which it computes: starts it, asks it, and says why it ended.
+
+Between the two go facts as JSON, and bytes. Predicted values go as they are: the node makes them the message
+that it sends, which it would have to read once more if it came made.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gal.errors import NodeError
+from gal.node.config.configuration import NodeConfiguration
+from gal.node.store.failures import Failure
+
+FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""So that what was used can be given back: a table that was read once would otherwise stay beside the view.
+"""
+
+LIMITED = frozenset({"attempt", "fit", "predict", "revisit"})
+"""Commands that have a limit of CPU time and memory where others ask for them."""
+
+IDLE = 300.0
+"""Seconds without a command after which the process is ended."""
+
+ENDING = 10.0
+"""Seconds that a process may take to end by itself."""
+
+ENDED = "worker-ended"
+"""The word for a process that was killed, or crashed."""
+
+Result = tuple[dict[str, Any], bytes]
+"""Of a command: facts, and bytes."""
+
+
+def send_piece(connection: Connection, facts: Mapping[str, Any], data: Any) -> None:
+    """Send facts and bytes; one sender at a time. After an OSError nothing more can be sent: half of it may
+    be on its way.
+    """
+    connection.send_bytes(json.dumps(facts, default=str).encode())
+    connection.send_bytes(data)
+
+
+def receive_piece(connection: Connection) -> Result:
+    """What was sent so; EOFError or OSError where the other side has ended, ValueError where it makes no
+    sense: then, too, nothing more can be received.
+    """
+    facts: dict[str, Any] = json.loads(connection.recv_bytes())
+    return facts, connection.recv_bytes()
+
+
+class PredictedRows(NamedTuple):
+    """Values of rows, as they will be sent."""
+
+    values: NDArray[np.float32]
+    """Of the known rows, shape (rounds, rows, outputs)."""
+    known: NDArray[np.uint8]
+    """1 for each row asked for that is known here, else 0."""
+    order: str
+    """The digest of the known rows, in the order asked for."""
+    keys: bytes = b""
+    """The ledger's keys of the known rows, as a file; empty where there is nothing to charge."""
+
+    def packed(self) -> Result:
+        """Facts and bytes for `send_piece`."""
+        facts = {"order": self.order, "values": self.values.shape, "known": len(self.known)}
+        return facts, b"".join([self.values.tobytes(), self.known.tobytes(), self.keys])
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], content: bytes) -> PredictedRows:
+        """What was packed so, over the same memory; ValueError where there are too few bytes."""
+        shape, n_known = facts["values"], facts["known"]
+        end = 4 * math.prod(shape)
+        if len(content) < end + n_known:
+            raise ValueError(f"{len(content)} bytes came for values of shape {shape} and {n_known} rows")
+        values = np.ndarray(shape, np.float32, content)
+        known = np.ndarray(n_known, np.uint8, content, end)
+        return cls(values, known, facts["order"], content[end + n_known :])
+
+
+class WorkFailedError(NodeError):
+    """A command failed; ``failure`` says it for inside and outside."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.inside)
+        self.failure = failure
+
+
+class Worker:
+    """One process for this node's computing: started when something is asked of it, ended when nothing was
+    for a while. A new one is started where the old one has ended.
+    """
+
+    def __init__(self, configuration: NodeConfiguration) -> None:
+        self._configuration = configuration
+        self._lock = threading.Lock()
+        self._waiting: dict[int, tuple[bool, Future[Result]]] = {}
+        """By number: whether it has a limit, and its result."""
+        self._next = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._closed, self._rests = False, True
+        self._sending = threading.Lock()
+
+    def start(self) -> None:
+        """Start the process, so that it is warm when the first command comes."""
+        with self._lock:
+            self._ensure()
+
+    @property
+    def rests(self) -> bool:
+        """Whether there is no process because nothing is asked of it."""
+        return self._rests and not self._closed
+
+    def forget(self) -> None:
+        """Have it let go of versions and models; one that rests remembers nothing."""
+        if not self._rests:
+            self("forget")
+
+    def __call__(self, do: str, data: Any = b"", **command: Any) -> Result:
+        """Run a command and wait for its result; WorkFailedError where it failed.
+
+        One whose process was killed meanwhile is run once more in a new one:
+        each leaves whole files, or none.
+        """
+        result, content = self._run(do, data, command)
+        if result.get("failure", {}).get("code") == ENDED and not self._closed:
+            result, content = self._run(do, data, command)
+        if "failure" in result:
+            raise WorkFailedError(Failure(**result["failure"]))
+        return result, content
+
+    def _run(self, do: str, data: Any, command: dict[str, Any]) -> Result:
+        with self._lock:
+            connection, process = self._ensure()
+            self._next += 1
+            number, future = self._next, Future[Result]()
+            self._waiting[number] = do in LIMITED and not command.get("own"), future
+        try:
+            with self._sending:
+                send_piece(connection, {"id": number, "do": do} | command, data)
+        except OSError:  # it has just ended, or must: what follows half a command makes no sense to it
+            with self._lock:
+                if self._connection is connection:
+                    process.kill()  # who reads says why
+        return future.result()
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        with self._lock:
+            self._closed = True
+        self.restart()
+
+    def restart(self) -> None:
+        """End the process, and with it all that it remembers; what it was at is done again by another."""
+        with self._lock:
+            process = None if self._connection is None else self._process
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id, while it runs."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
+    def _ensure(self) -> tuple[Connection, subprocess.Popen[bytes]]:
+        if self._closed:
+            raise NodeError("the node is ending")
+        self._rests = False
+        if self._connection is None:
+            ours, theirs = socket.socketpair()
+            command = [sys.executable, "-m", "gal.node.worker.worker_process", str(self._configuration.home)]
+            try:  # in tests it is replaced
+                words = sys.stderr.fileno()
+            except (OSError, ValueError, AttributeError):
+                words = subprocess.DEVNULL
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                env=FRUGAL | os.environ | {"PYTHONUNBUFFERED": "1"},
+            )
+            theirs.close()
+            self._connection = Connection(ours.detach())
+            threading.Thread(
+                target=self._read, args=(self._connection, self._process), name="worker replies", daemon=True
+            ).start()
+        assert self._process is not None
+        return self._connection, self._process
+
+    def _read(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
+        """Hand out results until the process ends; let it rest where nothing is asked of it for a while."""
+        while True:
+            try:
+                if not connection.poll(IDLE):
+                    if self._let_rest(connection, process):
+                        return
+                    continue
+                result, content = receive_piece(connection)
+            except (EOFError, OSError, ValueError):
+                self._end(connection, process)
+                return
+            with self._lock:
+                asked = self._waiting.pop(result["id"], None)
+            if asked is not None:
+                asked[1].set_result((result, content))
+
+    def _end(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
+        """The process has ended: everybody who waits is told why."""
+        process.kill()  # if it has not ended: it can tell us nothing more, such as without a descriptor left
+        failure = why_ended(process.wait(), self._configuration)
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+            self._connection = None
+            connection.close()
+        longest = min((number for number, (limited, _) in waiting.items() if limited), default=0)
+        for number, (_, future) in waiting.items():
+            # Whoever merely was beside one that took too long is asked once more.
+            own = failure if number == longest else failure._replace(code=ENDED)
+            future.set_result(({"failure": own._asdict()}, b""))
+
+    def _let_rest(self, connection: Connection, process: subprocess.Popen[bytes]) -> bool:
+        """End a process of which nothing is asked; False where something is."""
+        with self._lock:
+            if self._waiting:
+                return False
+            self._connection, self._rests = None, True
+        connection.close()  # it ends by itself, with nobody to work for
+        try:
+            process.wait(ENDING)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        return True
+
+
+def why_ended(code: int, configuration: NodeConfiguration) -> Failure:
+    """Why a worker process ended, from its exit status."""
+    name, policy = configuration.name, configuration.policy
+    if code == -signal.SIGXCPU:
+        said = (
+            f"{name} gives a fit or a prediction at most {policy.fit_cpu_seconds:g} seconds of CPU time, and "
+            "this one took more"
+        )
+        return Failure("cpu-limit", said, f"{said}: raise policy.fit_cpu_seconds, or choose a faster model")
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    return Failure(
+        ENDED,
+        f"{name} could not compute this: its own log says why",
+        f"the process that computes ended with {how}; it is started again for the next request",
+    )
