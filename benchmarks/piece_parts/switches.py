@@ -201,7 +201,7 @@ ALL = [
         "9 shrinkage of all steps",
         _small,
         replaced={"gal.core.cross_validation.ExactSearch": _whole_step},
-        code=("core/validated.py:_trusted",),
+        code=("core/cross_validation.py:loss_and_trust",),
         guards=True,
     ),
     Piece(

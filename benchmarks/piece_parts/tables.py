@@ -187,7 +187,7 @@ def _attacked(attack: str, rows: int) -> dict[str, Source]:
     return {f"attack: {attack} {rows:,}": Source(rows, "two", draw, attack=attack)}
 
 
-ATTACKED = ("memorised", "copies fitted rows", "silent", "honest first", "reversed", "noise answers")
+ATTACKED = ("memorised", "copies fitted rows", "honest first", "reversed", "noise answers")
 
 TABLES: dict[str, Source] = {
     **_made("additive", 1000, "two"),

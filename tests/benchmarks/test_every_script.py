@@ -61,7 +61,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Start:
         ),
         (
             "pieces",
-            "run --tables attack:_silent_1,000 --splits 1 --rows 200 --pieces 9_shrinkage_of_all_steps",
+            "run --tables attack:_reversed_1,000 --splits 1 --rows 200 --pieces 9_shrinkage_of_all_steps",
             r"\| piece \|",
         ),
         ("privacy", "canaries --seeds 1 --sets Wine", r"Wine: \d+ canaries over 1 seeds"),
