@@ -22,7 +22,6 @@ from gal.engine.organization import fit_locally
 from gal.models import TabularModel, check_local_model
 from gal.models.tabular import TableEncoder, prepared_table, table_encoder
 from gal.models.tabular.column_values import MAX_CATEGORIES
-from gal.models.tabular.histogram_trees import Trees
 from gal.models.tabular.tabular_model import ridge
 
 Floats = NDArray[np.float64]
@@ -65,12 +64,6 @@ MODELS = [TabularModel(random_state=0), TabularModel(min_rows=10, random_state=0
 
 @pytest.mark.parametrize("model", MODELS, ids=["ridge", "with trees"])
 class TestColumns:
-    def test_all_kinds_together(self, model: TabularModel) -> None:
-        X, y = mixed_table()
-        fitted = model.fit(X[:400], y[:400]).predict(X[400:])
-        assert np.isfinite(fitted).all()
-        assert r2_score(y[400:], fitted) > 0.5
-
     @pytest.mark.parametrize("column", list(mixed_table(4)[0].columns))
     def test_each_kind_by_itself(self, model: TabularModel, column: str) -> None:
         X, y = mixed_table()
@@ -147,24 +140,12 @@ class TestDates:
 
 
 class TestText:
-    def test_numbers_kept_as_objects_are_numbers(self) -> None:
-        table = pd.DataFrame({"x": pd.Series([1, 2.5, None], dtype=object)})
-        encoder = TableEncoder().fit(table)
-        assert encoder.is_category_ == [False]
-        np.testing.assert_array_equal(encoder.codes(table)[:, 0], [1, 2.5, np.nan])
-
     def test_only_the_most_frequent_categories_are_kept(self) -> None:
         names = [f"{i:03}" for i in range(200) for _ in range(1 + (i < MAX_CATEGORIES))]
         table = pd.DataFrame({"name": names})
         encoder = TableEncoder().fit(table)
         assert encoder.categories_ == [[f"{i:03}" for i in range(MAX_CATEGORIES)]]
         assert encoder.width == MAX_CATEGORIES
-
-    def test_categories_mean_the_same_whatever_type_holds_them(self) -> None:
-        text = pd.Series(["b", "a", None, "b"])
-        encoder = TableEncoder().fit(pd.DataFrame({"x": text}))
-        for kept in (text.astype("category"), text.astype("string"), text.astype(object)):
-            np.testing.assert_array_equal(encoder.codes(pd.DataFrame({"x": kept}))[:, 0], [1, 0, np.nan, 1])
 
 
 class TestArrays:
@@ -198,35 +179,6 @@ class TestPreparedTables:
         np.testing.assert_array_equal(one.predict(used), other.predict(fresh))
         np.testing.assert_array_equal(one.predict(used), one.predict(X))
 
-    def test_without_weights_it_is_the_plain_table(self) -> None:
-        X, y = mixed_table()
-        plain = TabularModel(random_state=0).fit(X, y)
-        np.testing.assert_array_equal(
-            TabularModel(random_state=0).fit(TabularModel().prepare(X), y).predict(X), plain.predict(X)
-        )
-
-    @pytest.mark.parametrize("weighted", [False, True])
-    def test_fitted_rows_are_not_predicted_again(
-        self, monkeypatch: pytest.MonkeyPatch, weighted: bool
-    ) -> None:
-        X, y = mixed_table(2200)
-        prepared, rows = TabularModel().prepare(X), np.random.default_rng(0).permutation(2200)[:2100]
-        weight = np.random.default_rng(1).random(2100) if weighted else None
-        predicted: list[int] = []
-        predict = Trees.predict
-
-        def counted(self: Trees, table: Any) -> Floats:
-            predicted.append(len(table.bins))
-            return predict(self, table)
-
-        monkeypatch.setattr(Trees, "predict", counted)
-        model = self.fitted(prepared, rows, y, weight)
-        at_once = model.predict(prepared)
-        assert predicted == [100]
-        np.testing.assert_array_equal(at_once, model.predict(prepared))
-        assert predicted == [100, 2200]
-        np.testing.assert_array_equal(at_once, model.predict(X))
-
     def test_other_columns_than_those_that_were_fitted_are_refused(self) -> None:
         X, y = mixed_table()
         model = TabularModel().fit(TabularModel().prepare(X), y)
@@ -239,10 +191,6 @@ class TestPreparedTables:
         assert not hasattr(unnamed, "feature_names_in_")
         with pytest.raises(ValueError, match="3 features"):
             unnamed.predict(TabularModel().prepare(numbers))
-
-
-def slice_of(n: int) -> Any:
-    return np.arange(n)
 
 
 class TestRidge:

@@ -48,14 +48,6 @@ def test_poisson_loss_predicts_positive_means() -> None:
     np.testing.assert_allclose(np.exp(parts.sum(axis=1)), model.predict(X))
 
 
-def squared_value(y: Floats, output: Floats) -> Floats:
-    return np.asarray(0.5 * ((y - output) ** 2).sum(axis=1))
-
-
-def squared_gradient(y: Floats, output: Floats) -> Floats:
-    return output - y
-
-
 def test_a_pair_of_functions_is_a_loss_for_classes_too() -> None:
     def value(y: Floats, output: Floats) -> Floats:
         return np.logaddexp(0, output[:, 0]) - y[:, 0] * output[:, 0]

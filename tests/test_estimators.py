@@ -14,14 +14,14 @@ from sklearn.compose import make_column_selector
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVR
 
 from gal import GALRegressor
 from gal.core.contributions import NOTHING
 from gal.errors import InvalidColumnsError, InvalidInputError, LocalModelError
 from gal.warnings import SharedColumnsWarning
-from small_tables import PARTS, Floats, classifier, health, ill, regressor, stages
+from small_tables import PARTS, classifier, health, ill, regressor, stages
 
 # --- scikit-learn citizens
 
@@ -35,26 +35,12 @@ def test_grid_search_reaches_rounds_and_the_local_model() -> None:
     assert len(search.best_estimator_.rounds_) > 1
 
 
-def test_cross_val_score_of_two_organizations_beats_the_label_holder_alone() -> None:
-    X, y = ill()
-    together = cross_val_score(classifier(), X, y, cv=3)
-    alone = cross_val_score(classifier(organizations={"bank": PARTS["bank"]}), X, y, cv=3)
-    assert together.mean() > alone.mean() + 0.02
-
-
 def test_a_pickled_estimator_predicts_the_same() -> None:
     X, y = stages()
     fitted = classifier().fit(X, y)
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
     assert again.contributions_ == fitted.contributions_
-
-
-def test_fitting_again_forgets() -> None:
-    X, y = health()
-    other, _ = ill(seed=5)
-    model = regressor().fit(other, np.arange(len(other), dtype=float))
-    np.testing.assert_array_equal(model.fit(X, y).predict(X), regressor().fit(X, y).predict(X))
 
 
 @pytest.mark.parametrize("kind", [regressor, classifier])
@@ -166,36 +152,6 @@ def test_sample_weights_count_like_repeated_rows() -> None:
     assert np.abs(weighted.predict(X) - regressor(**options).fit(X, y).predict(X)).max() > 1e-3
 
 
-def test_classes_with_sample_weights() -> None:
-    X, y = stages()
-    model = classifier().fit(X, y, sample_weight=np.where(y == "late", 50.0, 1.0))
-    assert (model.predict(X) == "late").sum() > (classifier().fit(X, y).predict(X) == "late").sum()
-
-
-# --- mixed tables with the default local model
-
-
-def mixed(n: int = 200) -> tuple[pd.DataFrame, Floats]:
-    X, y = health(n)
-    rng = np.random.default_rng(3)
-    city = rng.choice(["Rome", "Oslo", "Bern"], size=n)
-    target = y.to_numpy() + np.select([city == "Rome", city == "Oslo"], [4.0, -4.0])
-    X["city"] = pd.Series(city).mask(rng.random(n) < 0.1).astype(object)
-    X["grade"] = pd.Categorical(rng.choice(["a", "b"], size=n))
-    X["smoker"] = rng.random(n) < 0.5
-    X["sugar"] = X["sugar"].mask(rng.random(n) < 0.2)
-    return X, target
-
-
-def test_missing_values_and_categories_are_taken_by_the_default_model() -> None:
-    X, y = mixed()
-    parts = {"bank": ["income", "debt", "city"], "lab": ["sugar", "pulse", "grade", "smoker"]}
-    model = GALRegressor(parts, random_state=0).fit(X, y)
-    without_city = GALRegressor({"bank": ["income", "debt"], "lab": parts["lab"]}, random_state=0).fit(X, y)
-    assert model.score(X, y) > 0.8
-    assert model.score(X, y) > without_city.score(X, y) + 0.3
-
-
 # --- what a fit says about itself
 
 
@@ -271,14 +227,6 @@ def test_stages_end_at_the_prediction(fitted: GALRegressor) -> None:
     assert len(steps) == fitted.n_rounds_
     np.testing.assert_array_equal(steps[-1], fitted.predict(X))
     assert np.mean((y - steps[0]) ** 2) > np.mean((y - steps[-1]) ** 2)
-
-
-def test_stages_of_classes_end_at_the_prediction() -> None:
-    X, y = stages()
-    model = classifier().fit(X, y)
-    np.testing.assert_array_equal(list(model.staged_predict(X))[-1], model.predict(X))
-    np.testing.assert_array_equal(list(model.staged_predict_proba(X))[-1], model.predict_proba(X))
-    assert len(list(model.staged_predict(X))) == len(list(model.staged_predict_proba(X))) == model.n_rounds_
 
 
 def test_stages_of_a_model_without_rounds_are_the_first_output() -> None:

@@ -74,28 +74,6 @@ def test_the_readme_runs_without_extras(tmp_path: Path) -> None:
     assert done.stdout == "".join(one.output for one in found)
 
 
-def test_help_needs_no_extra(tmp_path: Path) -> None:
-    help_of_all = "\n".join(
-        f"""
-sys.argv = ["gal", "{name}", "--help"]
-try:
-    main()
-except SystemExit as end:
-    assert not end.code, "{name}"
-"""
-        for name in COMMANDS
-    )
-    alone = """
-sys.argv = ["gal", "--help"]
-try:
-    main()
-except SystemExit as end:
-    assert not end.code
-"""
-    done = without_extras(f"from gal.cli import main\n{alone}{help_of_all}", tmp_path)
-    assert done.returncode == 0, done.stderr
-
-
 def test_gal_simulate_needs_no_extra(tmp_path: Path) -> None:
     rows = "\n".join(f"{row % 7},{row % 5},{row % 7 + 2 * (row % 5)}" for row in range(70))
     (tmp_path / "rows.csv").write_text(f"a,b,y\n{rows}\n")

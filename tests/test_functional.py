@@ -57,18 +57,6 @@ def test_who_did_not_learn_does_not_answer_with_zeros() -> None:
     np.testing.assert_array_equal(predicted.output, expected)
 
 
-def test_who_fails_in_prediction_is_named() -> None:
-    X, y = health()
-    organizations = members(X, Ridge())
-    ensemble = gal.learn(y, organizations, rounds=2)
-    spoiled = X.assign(pulse=np.nan)
-    views = {name: spoiled[columns] for name, columns in PARTS.items()}
-    assert (
-        "'lab', prediction: Input X contains NaN"
-        in gal.predict(ensemble, organizations, views).missing["lab"]
-    )
-
-
 @pytest.mark.parametrize(
     ("labels", "kind", "outputs"),
     [
@@ -161,22 +149,6 @@ def test_views_must_be_tables(view: Any, message: str) -> None:
 # --- bad input
 
 
-def test_options_are_checked() -> None:
-    X, y = health()
-    with pytest.raises(
-        InvalidOptionError, match="kind must be auto, classification or regression, got 'regress'"
-    ):
-        gal.learn(y, members(X), kind="regress")  # type: ignore[arg-type]
-    with pytest.raises(
-        InvalidOptionError, match="label holder 'shop' is none of the organizations bank, lab"
-    ):
-        gal.learn(y, members(X), label_holder="shop")
-    with pytest.raises(TypeError, match="'roundz'"):
-        gal.learn(y, members(X), roundz=3)
-    with pytest.raises(InvalidInputError, match="initial has 3 rows, the labels 120"):
-        gal.learn(y, members(X), initial=[1.0, 2.0, 3.0])
-
-
 def test_views_must_have_the_same_rows() -> None:
     X, y = health()
     organizations = members(X, Ridge())
@@ -186,3 +158,25 @@ def test_views_must_have_the_same_rows() -> None:
         gal.predict(ensemble, organizations, views)
     with pytest.raises(InvalidInputError, match="no view belongs to any of the organizations bank, lab"):
         gal.predict(ensemble, organizations, {"shop": X})
+
+
+def test_who_fails_in_prediction_is_named() -> None:
+    X, y = health()
+    organizations = members(X, Ridge())
+    ensemble = gal.learn(y, organizations, rounds=2)
+    spoiled = X.assign(pulse=np.nan)
+    views = {name: spoiled[columns] for name, columns in PARTS.items()}
+    assert (
+        "'lab', prediction: Input X contains NaN"
+        in gal.predict(ensemble, organizations, views).missing["lab"]
+    )
+
+
+def test_options_are_checked() -> None:
+    X, y = health()
+    with pytest.raises(InvalidOptionError, match="kind must be auto, classification or regression"):
+        gal.learn(y, members(X), kind="regress")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'roundz'"):
+        gal.learn(y, members(X), roundz=3)
+    with pytest.raises(InvalidInputError, match="initial has 3 rows, the labels 120"):
+        gal.learn(y, members(X), initial=[1.0, 2.0, 3.0])

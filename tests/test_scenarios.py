@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,8 +9,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import gal
 from gal import GALRegressor, Organization, Progress
-from gal.errors import InvalidInputError, InvalidOptionError
-from gal.evaluate import simulate
+from gal.errors import InvalidInputError
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -64,30 +61,3 @@ def test_units_of_the_labels_do_not_matter(loss: str, unit: float) -> None:
     assert len(scaled.rounds_) == len(plain.rounds_)
     # Not equal: the row that a rate hits exactly has a residual of either sign, by rounding.
     assert scaled.score(X, y * unit) == pytest.approx(plain.score(X, y), abs=0.02)
-
-
-def test_ctrl_c_ends_a_simulation() -> None:
-    class Stopped(DecisionTreeRegressor):  # type: ignore[misc]
-        fits = 0
-
-        def fit(self, X: Any, y: Any) -> Any:
-            Stopped.fits += 1
-            if Stopped.fits > 30:
-                raise KeyboardInterrupt
-            return super().fit(X, y)
-
-    X, y = table()
-    with pytest.raises(KeyboardInterrupt):
-        simulate(X.assign(y=y), "y", PARTS, folds=2, local_models=Stopped())
-
-
-def test_tables_that_cannot_be_compared_on() -> None:
-    X, y = table()
-    with pytest.raises(InvalidInputError, match="0 rows"):
-        simulate(X.assign(y=y)[:0], "y", PARTS)
-    with pytest.raises(InvalidInputError, match="too few"):
-        simulate(X.assign(y=["u", "v"] * 60)[:4], "y", PARTS, folds=1)
-    with pytest.raises(InvalidOptionError, match="these labels are text"):
-        simulate(X.assign(y=["u", "v"] * 60), "y", PARTS, metric="r2")
-    with pytest.raises(InvalidInputError, match="same name: a"):
-        simulate(X.assign(y=y).rename(columns={"b": "a"}), "y", {"p": ["a"]})

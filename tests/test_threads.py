@@ -16,8 +16,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import gal
 from gal import threads
 
-ROOT = Path(__file__).parents[1]
-
 
 def most() -> int:
     return max(int(one["num_threads"]) for one in threadpool_info())

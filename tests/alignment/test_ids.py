@@ -85,11 +85,6 @@ def test_ids_cannot_be_changed_and_the_given_column_can() -> None:
     assert ids.values.tolist() == [1, 2]
 
 
-def test_rows_are_taken_in_the_order_asked_for() -> None:
-    ids = row_ids(["a", "b", "c"], "bank", "customer").take(np.array([2, 0]))
-    assert (ids.kind, ids.values.tolist()) == ("text", ["c", "a"])
-
-
 def test_ids_of_two_kinds_never_meet() -> None:
     check_same_kind(row_ids([1], "bank", "id"), "integer", "bank", "lab")
     with pytest.raises(AlignmentError, match=r"integers at organization 'bank', text at 'lab'.*row_id_type"):

@@ -106,17 +106,6 @@ def test_positions_are_those_of_a_dictionary(both: tuple[list[Any], list[Any]], 
     assert [int(index.positions(asked[row : row + 1])[0]) for row in range(len(others))] == expected
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_many_positions_at_once(method: str) -> None:
-    rng = np.random.default_rng(3)
-    own, others = rng.permutation(6000)[:3000], rng.permutation(6000)[:4000]
-    places = {int(one): place for place, one in enumerate(own)}
-    index = Index(tokens(row_ids(own, "bank", "id"), method, SECRET))
-    found = index.positions(tokens(row_ids(others, "lab", "id"), method, SECRET))
-    assert found.tolist() == [places.get(int(one), -1) for one in others]
-    assert len(index) == 3000
-
-
 def test_half_of_a_hash_is_not_enough() -> None:
     own = tokens(ids_of([1, 2, 3]), "hashed", SECRET)
     forged = own.copy()
@@ -172,13 +161,6 @@ def test_a_long_secret_counts_in_full() -> None:
 def test_hashes_need_a_secret(secret: bytes | None) -> None:
     with pytest.raises(AlignmentError, match="at least 16 bytes"):
         tokens(ids_of([1]), "hashed", secret)
-
-
-def test_unknown_methods_are_refused() -> None:
-    with pytest.raises(AlignmentError, match="called 'magic'; there are plain, hashed, psi"):
-        tokens(ids_of([1]), "magic")
-    with pytest.raises(AlignmentError, match="magic"):
-        row_digest(np.array([1]), "integer", "magic")
 
 
 def test_a_secret_is_read_without_its_line_end(tmp_path: Path) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -95,28 +93,6 @@ def test_it_runs(
 def test_pages_are_filled_from_a_folder_only(start: Start) -> None:
     with pytest.raises(SystemExit, match="gal bench all && python"):
         start("results_pages", "").main()
-
-
-def test_nodes_without_arguments_are_all_parts(
-    start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = start("nodes", "")
-    measured: list[str] = []
-
-    def measure(name: str) -> list[dict[str, Any]]:
-        measured.append(name)
-        return [{"rows": 1}]
-
-    def parts(rows: Any) -> dict[str, Callable[[], list[dict[str, Any]]]]:
-        return {name: partial(measure, name) for name in ("rounds", "memory")}
-
-    monkeypatch.setattr(script, "parts", parts)
-    script.main()
-    assert measured == ["rounds", "memory"]
-    monkeypatch.setattr(sys, "argv", ["nodes.py", "bites"])
-    with pytest.raises(SystemExit):
-        script.main()
-    assert "there is no part bites: choose from rounds, memory" in capsys.readouterr().err
 
 
 def test_every_piece_can_be_switched_and_has_its_lines(start: Start) -> None:

@@ -14,7 +14,6 @@ from sklearn.metrics import r2_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from gal.errors import InvalidOptionError
 from gal.evaluate import pooled as module
 from gal.evaluate.pooled import NAMES
 from small_tables import PARTS, health, ill, stages
@@ -85,14 +84,6 @@ def test_pooled_mixed_table_with_gaps() -> None:
     assert np.isfinite(model.predict(changed)).all()
 
 
-def test_pooled_large_table_holds_a_fifth_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SMALL", 100)
-    monkeypatch.setattr(module, "ENOUGH", 200)
-    X, y = health(300)
-    model = pooled().fit(X, y)
-    assert model.chosen_ == "linear model"
-
-
 @pytest.mark.parametrize("classes", [False, True])
 def test_boosting_has_as_many_trees_as_validation_rows_bear(
     classes: bool, monkeypatch: pytest.MonkeyPatch
@@ -156,9 +147,3 @@ def test_pooled_is_as_good_as_a_ridge_with_a_column_for_each_of_many_categories(
     ridge = make_pipeline(one_hot, Ridge(0.5)).fit(X, y)
     found = pooled(organizations={"a": ["shop"], "b": ["size"]}).fit(X, y)
     assert r2_score(truth, found.predict(fresh)) > r2_score(truth, ridge.predict(fresh)) - 0.03
-
-
-def test_pooled_unknown_candidates() -> None:
-    X, y = health()
-    with pytest.raises(InvalidOptionError, match="candidates must be some of linear model"):
-        pooled(candidates=["magic"]).fit(X, y)

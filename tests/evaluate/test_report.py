@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 from sklearn.linear_model import Ridge
 
-from gal.cli.simulation import print_simulation
-from gal.core.contributions import NOTHING, Contribution, Contributions
-from gal.core.outcome import Decision, Ended, TaskOutcome
+from gal.core.contributions import Contribution, Contributions
 from gal.core.state import plain
 from gal.errors import InvalidInputError, InvalidOptionError
-from gal.evaluate import Interval, Simulation, Verdict, report, simulate
+from gal.evaluate import Simulation, report, simulate
 from gal.evaluate.quality import quality_of
 from gal.evaluate.reporting.facts import PRIVACY
-from gal.evaluate.reporting.learned import facts_of_version, versions_cells, why_alone
-from gal.evaluate.reporting.simulated import compared_lines, facts_of_simulation
+from gal.evaluate.reporting.learned import facts_of_version, versions_cells
 from gal.evaluate.reporting.writing import page_of
 from gal.evaluate.wording import bytes_in_words, number
 from gal.node.store.audit import Total
@@ -70,24 +64,6 @@ def test_a_report_has_what_was_found(found: Simulation, tmp_path: Path) -> None:
     assert bytes_in_words(found.traffic.received) in page.words
 
 
-def test_a_report_of_another_metric_says_what_it_reaches(tmp_path: Path) -> None:
-    steps: list[str] = []
-    asked = simulate(
-        table("auc"),
-        f"y {BAD}",
-        PARTS,
-        folds=2,
-        rounds=2,
-        local_models=Ridge(),
-        metric="average_precision",
-        on_step=lambda step, _: steps.append(step),
-    )
-    page = read(asked, tmp_path)
-    assert f"with assistance, average precision is {number(asked.assisted.value)}" in page.text
-    assert f"With assistance it reaches {asked.assisted.value:.4g} in average precision." in page.text
-    assert steps[-1] == "part 8 of 8, pooled"
-
-
 def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) -> None:
     page = read(found, tmp_path)
     wanted = [
@@ -104,23 +80,6 @@ def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) ->
     assert kinds[found.metric] in page.words
 
 
-def test_bars_have_a_scale_that_says_where_it_begins(found: Simulation) -> None:
-    page = page_of(facts_of_simulation(found), "")
-    lowest, highest = (
-        f(end for *_, one in compared_lines(found) for end in (one.low, one.high)) for f in (min, max)
-    )
-    assert f'<span class="scale"><b>{number(lowest)}</b> <b>{number(highest)}</b></span>' in page
-    chance = {"auc": 0.5, "r2": 0.0}.get(found.metric, np.inf)
-    assert (f"Bars begin at {number(lowest)}, not at {chance:g}, what chance" in page) == (lowest > chance)
-
-
-def test_a_terminal_has_no_bars(found: Simulation) -> None:
-    shown = StringIO()
-    print_simulation(found, Console(width=1000, file=shown))
-    assert "had not seen it" in shown.getvalue()
-    assert "Bars begin" not in shown.getvalue()
-
-
 def test_names_do_no_harm_and_nothing_is_loaded(found: Simulation, tmp_path: Path) -> None:
     page = read(found, tmp_path)
     check_harmless(page)
@@ -133,32 +92,6 @@ def test_what_stands_in_the_way_is_said(found: Simulation, tmp_path: Path) -> No
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(InvalidOptionError, match=r"cannot be written to .*name another file"):
         report(found, tmp_path / "folder.html")
-
-
-def test_assistance_that_is_not_used_is_a_plain_no(found: Simulation) -> None:
-    assert found.contributions is not None
-    nothing = dict.fromkeys(found.contributions.by_organization, NOTHING)
-    contributions = replace(found.contributions, gain=NOTHING, by_organization=nothing)
-    gain = replace(found.gain, value=0.0, low=0.0, high=0.0)
-    unused = replace(found, assisted=found.alone, gain=gain, contributions=contributions)
-    unused = replace(unused, assistance_used=[False, False])
-    unused = replace(unused, verdict=Verdict.NO_GAIN)
-    facts = facts_of_simulation(unused)
-    assert facts.answer.startswith("No gain: no partner adds anything that can be told from chance.")
-    page = page_of(facts, "now")
-    assert "the others add nothing" in page
-    assert "By organization:" in page_of(facts_of_simulation(found), "now")
-
-
-def test_sentences_name_classes_and_organizations(found: Simulation) -> None:
-    pooling = Interval(0.1, 0.05, 0.15)
-    better = replace(found.assisted, value=found.alone.value + 0.2)
-    told = replace(found, verdict=Verdict.GAIN, alone_tuned=None, assisted=better, pooling_gain=pooling)
-    facts = facts_of_simulation(told)
-    said = " ".join([*facts.more, *map(str, facts.sections[PRIVACY])])
-    assert "That is as good as pooled, and no column would leave its organization." in said
-    assert "What telecom and shop could learn" in said
-    assert (f"A positive case is a row of yes {BAD}." in said) == (found.metric == "auc")
 
 
 def test_what_cannot_be_written_is_said_first(found: Simulation, tmp_path: Path) -> None:
@@ -211,15 +144,6 @@ def test_a_version_says_what_left() -> None:
     assert "lab missed rounds 1, 3." in facts_of_version(VERSION | {"missed": {"lab": [1, 3]}}).more
 
 
-def test_a_loss_above_its_curve_is_explained() -> None:
-    """A cross-validation keeps a share of all steps: the final model is not where the curve ends."""
-    judged = {"contributions": plain(replace(FOUND, rows="cross-validation"))}
-    [said, *_] = facts_of_version(VERSION | judged | {"train_loss": 0.55}).more
-    assert "went from 0.700 to 0.550. With whole steps it would be 0.400" in said
-    for same in (VERSION | judged, VERSION | {"contributions": plain(FOUND), "train_loss": 0.55}):
-        assert "whole steps" not in facts_of_version(same).more[0]
-
-
 def test_groups_of_numbers_and_of_equal_predictions() -> None:
     truth = np.arange(100.0)
     [one] = quality_of(truth, np.full(100, 7.0), None).groups
@@ -229,12 +153,3 @@ def test_groups_of_numbers_and_of_equal_predictions() -> None:
     rare = np.where(np.arange(100) < 3, 1.0, 2.0)  # groups of three rows would tell of each
     assert [group.rows for group in quality_of(truth, rare, None).groups] == [100]
     assert len(quality_of(truth[:5], truth[:5], None).groups) == 1
-
-
-def test_why_she_stays_alone_is_said_with_names() -> None:
-    outcome = TaskOutcome(Ended.ROUNDS, 3, decision=Decision.MEMORIZATION, memorizers=("lab",))
-    assert why_alone({"outcome": plain(outcome)}).startswith("lab gives back residuals")
-    worse = replace(outcome, decision=Decision.WORSE_ON_SENTINEL, memorizers=())
-    assert "sentinel fold" in why_alone({"outcome": plain(worse)})
-    for facts in ({}, {"outcome": plain(replace(worse, decision=Decision.NO_BETTER))}):
-        assert why_alone(facts).startswith("on rows that were not fitted, the label holder alone was better")

@@ -18,7 +18,7 @@ from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 
 from gal import GALClassifier, GALRegressor
-from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
+from gal.errors import InvalidOptionError
 from gal.models import PaperLinear
 from gal_bench.baselines import METHODS
 from small_tables import PARTS, health, ill, stages
@@ -83,17 +83,6 @@ class TestEveryMethod:
         model = make(name, classes=classes, local_models=None, preset="paper").fit(X, y)
         assert model.predict(X).shape == (FEW,)
         assert len(list(model.staged_predict(X))) in {1, 3, 100}
-
-    def test_nonsense_is_named(self, name: str) -> None:
-        X, y = health()
-        with pytest.raises(InvalidOptionError, match="label_holder 'shop' is none of the organizations bank"):
-            make(name, label_holder="shop").fit(X, y)
-        with pytest.raises(InvalidColumnsError, match=r"no columns \['blood'\]"):
-            make(name, {"bank": ["blood"]}).fit(X, y)
-        with pytest.raises(InvalidInputError, match="organizations is empty"):
-            make(name, {})
-        with pytest.raises((InvalidOptionError, TypeError), match="speed"):
-            make(name, speed=3)
 
 
 # --- alone and joint

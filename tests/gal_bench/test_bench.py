@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from joblib import effective_n_jobs, parallel_config
 from sklearn.linear_model import LinearRegression
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from bench_runs import PLAIN, TABLES, deep_runs_by, made_up, part_of, run_of
-from gal.errors import ExperimentError, InvalidInputError, MissingExtraError
+from gal.errors import ExperimentError, InvalidInputError
 from gal.warnings import InterruptedWarning
 from gal_bench import outcomes as outcomes_module
 from gal_bench import runner
@@ -129,29 +127,6 @@ def test_al_and_gal_move_the_same_bytes_in_different_numbers_of_trips() -> None:
     assert gal.facts["sent"] == al.facts["sent"] == 3 * 3 * 142 * 3 * 4
     assert gal.facts["received"] == al.facts["received"]
     assert (gal.facts["trips"], al.facts["trips"]) == (3, 9)
-
-
-def test_disturbances_reach_the_second_half_only() -> None:
-    plain = Cell("BreastCancer", 4, "per seed", 0, rounds=3, options={"cross_validation": 0})
-    quiet, noisy = (
-        run_cell(one, Sources()).weights[0]
-        for one in (plain, replace(plain, disturbance="answers", sigma=5.0))
-    )
-    clean = noisy["organization 1"] + noisy["organization 2"]
-    assert clean > max(0.8, quiet["organization 1"] + quiet["organization 2"])
-
-
-def test_each_small_run_has_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, set[int]]] = []
-
-    def surroundings(cell: Cell, sources: Sources) -> Outcome:
-        seen.append((effective_n_jobs(-1), {one["num_threads"] for one in threadpool_info()}))
-        return PLAIN
-
-    monkeypatch.setattr(runner, "run_cell", surroundings)
-    with threadpool_limits(2), parallel_config("threading", n_jobs=2):
-        assert len(list(runner._run([Cell("Wine", 2, "per seed", 0)], Sources(), 1))) == 1
-    assert seen == [(1, {1})]
 
 
 # --- outcomes on disk
@@ -269,40 +244,7 @@ def test_a_failing_run_says_which(tmp_path: Path) -> None:
         run_tables([table], known(tmp_path), Sources(), jobs=1)
 
 
-def test_a_missing_package_is_named_before_anything_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    row = TABLES["guarantees"].row("labels-1")
-    row = row.model_copy(update={"privacy": "gaussian-labels", "delta": 1e-5})
-    table = part_of("guarantees", sets=["Diabetes"], seeds=1).model_copy(update={"rows": [row]})
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"gal-learn\[privacy\]"):
-        run_tables([table], known(tmp_path), Sources())
-
-
 # --- deep runs, here and on another machine
-
-
-def images(**how: Any) -> TableSpec:
-    return part_of("images", **{"sets": ["MNIST"], "organizations": [8], "seeds": 1, "first_seed": 50} | how)
-
-
-def test_deep_cells_are_run_only_where_asked_and_each_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Cell] = []
-
-    def run(cell: Cell, sources: Sources) -> Outcome:
-        seen.append(cell)
-        return made_up(cell)
-
-    deep_runs_by(monkeypatch, run)
-    [blank] = run_tables([images()], known(tmp_path), Sources())
-    assert (seen, figures_of(blank)) == ([], [])
-    [full] = run_tables([images()], known(tmp_path), Sources(), deep_sets=["MNIST"])
-    assert len(seen) == len(figures_of(full)) == 23
-    run_tables([images()], known(tmp_path), Sources(), deep_sets=["MNIST"])
-    assert len(seen) == 23
 
 
 def test_tables_share_their_runs() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ from typer.testing import CliRunner
 
 from bench_runs import deep_runs_by, made_up
 from gal.cli.app import app
-from gal.cli.screen import ProgressLine
 from gal.errors import InvalidInputError, MissingExtraError
-from gal_bench import rerun
 
 SMALL = ("rates", "--dataset", "Iris", "--seeds", "1", "--protocol", "per seed", "--jobs", "1")
 
@@ -77,19 +74,6 @@ def test_missing_files_are_named_before_anything_runs(
     monkeypatch.delenv("GAL_REFERENCE", raising=False)
     assert said in refused(*words, "--results", str(tmp_path))
     assert (tmp_path / "outcomes.jsonl").read_text() == ""
-
-
-def test_progress_in_a_pipe_is_whole_lines(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nobody sees a bar there, and at its end a name was cut."""
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(rerun, "ProgressLine", partial(ProgressLine, every=0.0))
-    what = "progression, 4 organizations, per seed, seed 3: " + "a long name " * 6
-    with rerun._progress() as say:
-        say(1, 4, what)
-        say(4, 4, "the last")
-    assert capsys.readouterr().err.splitlines() == [f"1 of 4 runs: {what}", "4 of 4 runs: the last"]
 
 
 # --- deep tables

@@ -18,9 +18,8 @@ from bench_runs import PLAIN, TABLES, part_of, run_of
 from gal.privacy import LaplaceLabels, RandomisedResponse
 from gal.privacy.leakage import Share
 from gal_bench.cells import Cell, Outcome, Sources
-from gal_bench.figures import leak_of, page, to_csv
+from gal_bench.figures import leak_of, to_csv
 from gal_bench.findings import findings
-from gal_bench.rerun import print_runs
 from gal_bench.runner import Run, run_cell
 from gal_bench.runs.leaks import BOUNDS, mechanism_of
 from gal_bench.runs.tabular_cells import find_split
@@ -139,17 +138,6 @@ def scored(cell: Cell) -> float:
     return 85.0 if cell.privacy == "paper-laplace" else 90.0
 
 
-def test_a_cell_has_one_line_about_the_leak() -> None:
-    text = page(made_run(scored), [])
-    assert "**85.0 (0.0)**<br>best 85.0 (0.0)<br>leak 72 % (65–78), allowed 73.1 %" in text
-    assert "leak 100 % (98–100) |" in text
-    alone = next(line for line in text.splitlines() if line.startswith("| Alone"))
-    assert "leak" not in alone
-    said = " ".join(page(made_run(scored), []).split())
-    assert "A blind guess is right for 50 % (BreastCancer, QSAR)" in said
-    assert "*leak*" not in page(Run(TABLES["rates"], {}), [])
-
-
 def test_csv_has_the_facts() -> None:
     lines = {
         (one["row"], one["data set"]): one for one in csv.DictReader(io.StringIO(to_csv(made_run(scored))))
@@ -162,14 +150,6 @@ def test_csv_has_the_facts() -> None:
     assert lines["Alone", "QSAR"]["canaries guessed"] == ""
     assert lines["GAL, no mechanism", "QSAR"]["equivalent epsilon"] == ""  # without limit
     assert "best attack" not in to_csv(Run(TABLES["rates"], {})).splitlines()[0]
-
-
-def test_the_command_prints_leaks_beside_scores(capsys: pytest.CaptureFixture[str]) -> None:
-    print_runs([made_run(scored)])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "and the canaries that the best attack guesses" in said
-    assert "85.0 (0.0)" in said
-    assert "leak 72 %" in said
 
 
 def test_what_the_table_says() -> None:

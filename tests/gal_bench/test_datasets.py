@@ -13,8 +13,6 @@ from gal.errors import InvalidInputError, MissingDataError
 from gal_bench.data import datasets
 from gal_bench.data.datasets import DATASETS, SOURCES, Dataset, load
 
-CREDIT_FILE = "credit_card_default/UCI_Credit_Card.csv"
-
 SHAPES = {
     "Diabetes": (442, 10, 0),
     "BostonHousing": (506, 13, 0),

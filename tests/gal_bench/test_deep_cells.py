@@ -134,9 +134,6 @@ FACTS = {
 }
 
 
-# --- the task
-
-
 # --- every method
 
 
@@ -251,6 +248,3 @@ def test_large_sets_hold_rows_back(monkeypatch: pytest.MonkeyPatch) -> None:
     assert paper == {"preset": "paper"}
     monkeypatch.setattr(deep_cells, "HELD_OUT", 0.2)
     assert np.isfinite(run().validation_loss or np.nan)
-
-
-# --- models by name (as they are, not as made small here)

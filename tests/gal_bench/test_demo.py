@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import os
@@ -20,15 +19,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 import forked
-from gal.core.contributions import Contribution, Contributions
-from gal.core.state import plain
 from gal.node.worker.sandbox import landlock_version
 from gal_bench.demo import four_nodes
 from gal_bench.demo.checks import InOneProcess, gain_interval, labels_from, worked_out
-from gal_bench.demo.command import print_demo
 from gal_bench.demo.confined import can_reach
 from gal_bench.demo.four_nodes import (
     HOLDER,
@@ -37,15 +32,12 @@ from gal_bench.demo.four_nodes import (
     PARTS,
     REPORT,
     VICTIM,
-    DemoFacts,
     RoundPrinter,
     spread_patients,
-    what_left,
 )
 from gal_bench.demo.processes import Processes
 from patience import patient
 
-GAIN = Contribution(512.3, 400.0, 600.0, "helped")
 PROGRAM = [sys.executable, "-c", "from gal.cli import main; main()"]
 
 
@@ -98,101 +90,8 @@ def test_a_gain_that_is_not_there_has_an_interval_around_zero() -> None:
     assert gain_interval(y, np.zeros(110), y)[0] > 0.9
 
 
-# What is printed
-
-
-@pytest.fixture
-def facts() -> DemoFacts:
-    audit = {
-        "n": 9,
-        "summary": [
-            {"direction": "out", "peer": "clinic", "kind": "fitted", "messages": 5, "n_bytes": 1000},
-            {"direction": "out", "peer": "clinic", "kind": "joined", "messages": 2, "n_bytes": 80},
-            {"direction": "in", "peer": "clinic", "kind": "fit", "messages": 5, "n_bytes": 7777},
-        ],
-    }
-    return DemoFacts(
-        alone=0.2,
-        assisted=0.45,
-        pooled=0.5,
-        gain=(0.1, 0.4),
-        pooled_model="linear model",
-        learned_rows=332,
-        predicted_rows=110,
-        rounds=3,
-        rounds_learned=7,
-        seconds=30.0,
-        contributions=plain(Contributions({"lab": GAIN}, own=9.0, gain=GAIN, rows="validation", n_rows=90)),
-        left={"lab": what_left(audit)},
-        killed={"organization": "lab", "round": 1, "seconds_away": 2.5},
-        missed={},
-        identical=True,
-        revealed={"labels": 332, "of_labels": 332, "columns": 6, "of_columns": 7, "known_rows": 40},
-        separated={"by": "landlock", "tried": 75, "refused": 75},
-        folder=None,
-        report="/somewhere/demo-report.html",
-    )
-
-
-def told(facts: DemoFacts) -> str:
-    out = io.StringIO()
-    print_demo(facts, Console(file=out, width=200))
-    return out.getvalue()
-
-
-def test_it_fits_a_screen(facts: DemoFacts) -> None:
-    out = io.StringIO()
-    everybody = replace(facts, left=dict.fromkeys(PARTS, facts.left["lab"]))
-    print_demo(everybody, Console(file=out, width=80))
-    assert len(out.getvalue().splitlines()) <= 28, "about 18 lines of progress stand above"
-    assert max(map(len, out.getvalue().splitlines())) <= 80
-
-
-NO_SANDBOX = {"by": "nothing", "tried": 75, "refused": 0}
-
-
-@pytest.mark.parametrize(
-    ("changes", "said", "unsaid"),
-    [
-        ({}, "gains 0.250 (95 % interval 0.100 to 0.400), 83% of the pooling gain", "chance"),
-        ({}, "fitted values to clinic", "agreements"),
-        ({}, "The gain came from lab 100%.", ""),
-        ({}, "7 messages, 1.1 kB", "7,777"),  # what came in is not counted
-        ({}, "can work out all 332 labels", ""),
-        ({}, "can work out 6 of 7 columns", ""),
-        ({}, "killed node missed no round", "missed these rounds"),
-        ({}, "bit for bit", "Please report this"),
-        ({}, "refused all 75 tries", ""),
-        ({"assisted": 0.6}, "as good as pooled", ""),
-        ({"gain": (-0.1, 0.4)}, "that can be chance", "pooling gain"),
-        ({"killed": None}, "before a node was killed", "missed no round"),
-        ({"identical": False}, "Please report this", "bit for bit"),
-        ({"separated": NO_SANDBOX}, "no sandbox (Landlock): 0 of 75", "refused all"),
-        ({"missed": {"lab": [2]}}, "missed these rounds: 2.", "missed no round"),
-    ],
-)
-def test_the_facts_in_words(facts: DemoFacts, changes: dict[str, Any], said: str, unsaid: str) -> None:
-    text = told(replace(facts, **changes))
-    assert said in text
-    assert not unsaid or unsaid not in text
-
-
 def ended(round: int, loss: float) -> dict[str, Any]:
     return {"event": "round", "round": round, "train_loss": loss, "initial": {"train_loss": 8.0}}
-
-
-def test_rounds_are_said_in_order_as_shares_of_the_first_loss() -> None:
-    said: list[str] = []
-    rounds = RoundPrinter(said.append, lambda: said.append("killed"))
-    rounds({"event": "waiting", "what": "to connect"})
-    for round, loss in ((1, 4.0), (2, 2.0)):
-        rounds(ended(round, loss))
-    assert [line.split(" █")[0].strip() for line in said] == [
-        "round 0: loss 100.0 %",
-        "round 1: loss  50.0 %",
-        "killed",
-        "round 2: loss  25.0 %",
-    ]
 
 
 def test_a_kill_is_said_after_the_rounds_that_ended_before_it(

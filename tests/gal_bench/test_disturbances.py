@@ -18,8 +18,6 @@ from gal.privacy import PaperInterval, PaperLaplace
 from gal_bench.runs.disturbances import DisturbedModel, half
 
 Floats = NDArray[Any]
-KINDS = ("answers", "residual", "columns", "mechanism", "nothing")
-every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def disturbed(model: Any, kind: Any, sigma: float = 1.0, random_state: int = 0) -> DisturbedModel:

@@ -13,7 +13,7 @@ import pytest
 
 from bench_runs import DEVICE, PLAIN, TABLES, eight, made_up, part_of, run_of
 from gal_bench.cells import Cell
-from gal_bench.figures import Figure, every_figure, figures_of, page, to_csv
+from gal_bench.figures import Figure, every_figure, page, to_csv
 from gal_bench.findings import findings, share_covered, ways
 from gal_bench.runner import Run
 from gal_bench.specs import Printed, RowSpec, TableSpec, narrow
@@ -158,14 +158,6 @@ def test_csv_is_empty_where_nothing_was_run() -> None:
     blank = [line for line in lines if line["seeds"] == "0"]
     assert all(one["final mean"] == one["best on test std"] == one["verdict"] == "" for one in blank)
     assert any(one["paper mean"] for one in blank)
-
-
-def test_nothing_run_says_how_to_run_it() -> None:
-    run = filled("cases", lambda cell: False)
-    text = " ".join(page(run, []).split())
-    assert "0 of 70 runs were done. `gal bench cases --deep` runs the rest here" in text
-    assert "not run here: ShapeNet55, MIMICL, MIMICM, MIMICL demo, MIMICM demo." in text
-    assert (findings(run), figures_of(run)) == ([], [])
 
 
 @pytest.mark.parametrize("name", [name for name, table in TABLES.items() if table.deep])

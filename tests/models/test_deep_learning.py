@@ -31,8 +31,6 @@ from gal.engine.task_making import make_rows
 from gal.errors import StoredModelError
 from gal.models.deep import SharedBodyModel, TorchModel, cnn_body, lstm_body, mlp_body
 from gal.models.deep.networks import Inputs, WithHead, count_features
-from gal.models.deep.training import Trainer
-from gal.models.deep.views import TensorView
 from gal.models.sequences import Sequences
 
 Floats = NDArray[np.float64]
@@ -217,59 +215,6 @@ def test_one_that_fails_is_left_out_and_the_others_go_on(failing: Any, reason: s
     predicted = gal.predict(ensemble, organizations)
     assert not predicted.missing
     assert np.isfinite(predicted.output).all()
-
-
-# --- views stay where they are computed on
-
-
-BROUGHT: list[str] = []
-
-
-class Counted(TorchModel):
-    """Notes which views are brought to the device."""
-
-    def prepare(self, view: Any) -> TensorView:
-        if not isinstance(view, TensorView):
-            BROUGHT.append(type(view).__name__)
-        return super().prepare(view)
-
-
-class CountedBody(SharedBodyModel):
-    """The same with one body for all rounds."""
-
-    def prepare(self, view: Any) -> TensorView:
-        if not isinstance(view, TensorView):
-            BROUGHT.append(type(view).__name__)
-        return super().prepare(view)
-
-
-@pytest.fixture
-def trainers(monkeypatch: pytest.MonkeyPatch) -> list[Trainer]:
-    made: list[Trainer] = []
-    real = Trainer.__init__
-
-    def noting(self: Trainer, *given: Any, **options: Any) -> None:
-        made.append(self)
-        real(self, *given, **options)
-
-    monkeypatch.setattr(Trainer, "__init__", noting)
-    return made
-
-
-@pytest.mark.parametrize("local", [Counted(small_network, **QUICK), CountedBody(small_body, **QUICK)])
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [({}, 3), ({"fitted": "held-out"}, 3)],
-)
-def test_views_are_brought_once_and_trainers_made_once_for_a_task(
-    options: dict[str, Any], expected: int, local: Any, trainers: list[Trainer]
-) -> None:
-    organizations, y = columns([local] * 3)
-    BROUGHT.clear()
-    gal.learn(y, organizations, **OPTIONS | options)
-    assert len(BROUGHT) == 3
-    assert len(trainers) == expected
-    assert all(one.prepared is None for one in organizations)
 
 
 # --- drivers

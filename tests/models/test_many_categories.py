@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,13 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge, RidgeCV
 from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.preprocessing import OneHotEncoder
 
 from gal import GALClassifier, GALRegressor
 from gal.models import TabularModel
-from gal.models.tabular import TableEncoder, many_categories, prepared_table
-from gal.models.tabular.column_values import MAX_CATEGORIES
+from gal.models.tabular import TableEncoder, many_categories
 from gal.models.tabular.many_categories import fit_effects, fit_slopes
 
 Floats = NDArray[np.float64]
@@ -137,13 +134,6 @@ class TestThroughAnotherColumn:
         moved = np.flatnonzero(np.abs(changed - added)[:, 0] > 1e-9)
         np.testing.assert_array_equal(moved, np.setdiff1d(np.flatnonzero(X["shop"] == X["shop"][3]), 3))
 
-    def test_many_rows_are_as_few(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The wide matrix of many rows is not kept."""
-        X, slope, _ = acting(3000, 100)
-        kept = TabularModel(max_iter=0).fit(X, slope).predict(X)
-        monkeypatch.setattr(prepared_table, "KEPT_NUMBERS", 0)
-        np.testing.assert_allclose(TabularModel(max_iter=0).fit(X, slope).predict(X), kept)
-
     def test_noise_and_means_have_no_slopes(self) -> None:
         X, y = shops(3000, 200)
         rng, found = np.random.default_rng(0), 0
@@ -205,14 +195,6 @@ class TestOwnResidual:
         assert (values[rows] != plain[rows]).mean() > 0.9
         np.testing.assert_array_equal(model.predict(model.prepare(X)), plain)
 
-    def test_a_fit_is_the_same_whatever_was_at_hand(self) -> None:
-        X, y = self.table()
-        model = TabularModel(random_state=0)
-        used, fresh = model.prepare(X), model.prepare(X)
-        model.fit(used[np.arange(600)], y[:600] ** 2).predict(used)
-        one, other = (clone(model).fit(known, y).predict(known) for known in (used, fresh))
-        np.testing.assert_array_equal(one, other)
-
     def test_noise_has_no_effects(self) -> None:
         rng, found = np.random.default_rng(0), 0
         for _ in range(40):
@@ -263,14 +245,6 @@ class TestValues:
         assert r2_score(y, model.predict(X)) > 0.95
         assert abs(effects.mean()) < 0.1
 
-    def test_one_row_is_predicted_as_among_others(self) -> None:
-        X, y = shops(1200, 100)
-        model = self.model(X, y)
-        among = model.predict(X)
-        np.testing.assert_allclose(
-            [model.predict(X[i : i + 1])[0] for i in range(20)], among[:20], rtol=1e-12
-        )
-
     @pytest.mark.parametrize("dtype", ["category", "string", object])
     def test_categories_mean_the_same_whatever_type_holds_them(self, dtype: Any) -> None:
         X, y = shops(1200, 100)
@@ -306,12 +280,6 @@ class TestValues:
         single = self.model(both, y, max_iter=0).predict(both)
         np.testing.assert_allclose(found[:, 1], single, atol=1e-6)
 
-    def test_a_table_of_nothing_else(self) -> None:
-        X, y = shops(1200, 100)
-        assert r2_score(y, self.model(X[["shop"]], y).predict(X[["shop"]])) > 0.5
-        for n in (2, 30, 90):
-            assert np.isfinite(self.model(X[["shop"]][:n], y[:n]).predict(X[["shop"]])).all()
-
     def test_a_column_that_names_rows_changes_nothing(self) -> None:
         X, y = shops(700, 3)
         named = X.assign(name=[f"row {i}" for i in range(700)])
@@ -323,39 +291,3 @@ class TestValues:
             encoder = encoder_of(pd.DataFrame({"x": [*names, *more]}))
             assert list(encoder.many_.values()) == kept
             assert (encoder.is_category_, encoder.width) == ([False], 1)
-
-
-class TestOtherTables:
-    """Without such a column nothing is different."""
-
-    def test_few_categories_are_read_as_ever(self) -> None:
-        X, _ = shops(2000, MAX_CATEGORIES)
-        encoder = encoder_of(X)
-        assert encoder.many_ == {}
-        assert X["shop"].nunique() == MAX_CATEGORIES
-        assert encoder.categories_ == TableEncoder().fit(X).categories_
-
-    def test_a_model_may_be_fitted_to_one_and_the_other(self) -> None:
-        X, y = shops(900, 100)
-        numbers = X.drop(columns="shop")
-        model, fresh = TabularModel(random_state=0), TabularModel(random_state=0)
-        model.fit(X, y).fit(numbers, y)
-        np.testing.assert_array_equal(model.predict(numbers), fresh.fit(numbers, y).predict(numbers))
-
-
-class TestStored:
-    def test_saved_models_predict_the_same(self, tmp_path: Path) -> None:
-        X, y = shops(1200, 100)
-        model = GALRegressor(SIDES["partner"], rounds=2, random_state=0).fit(X, y)
-        model.save(tmp_path / "model.gal")
-        loaded = GALRegressor.load(tmp_path / "model.gal")
-        np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
-
-    def test_what_belongs_to_fitted_rows_is_not_kept(self) -> None:
-        X, y = shops(900, 100)
-        model = TabularModel(random_state=0)
-        known = model.prepare(X)
-        model.fit(known, y)
-        copied = copy.deepcopy(model)
-        assert copied._fitted is None
-        np.testing.assert_array_equal(copied.predict(known), model.predict(X))

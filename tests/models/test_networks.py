@@ -12,9 +12,8 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-le
 import torch
 from torch import nn
 
-from gal.errors import InvalidOptionError
 from gal.models.deep import Inputs, cnn_body, lstm_body, mlp_body
-from gal.models.deep.networks import count_features, make_body, make_network
+from gal.models.deep.networks import count_features, make_network
 from tensors import assert_close
 
 IMAGES = Inputs("images", (3, 8, 8))
@@ -110,15 +109,6 @@ def seen(body: Any, values: Any, lengths: Any) -> Any:
         return body(torch.as_tensor(values), torch.as_tensor(lengths)).numpy()
 
 
-def test_the_lstm_is_the_papers() -> None:
-    body = lstm_body(Inputs("sequences", (5, 3)))
-    assert (body.lstm.input_size, body.lstm.hidden_size, body.lstm.num_layers) == (3, 128, 1)
-    coded = lstm_body(Inputs("codes", (5,), 40))
-    assert (coded.embedding.num_embeddings, coded.lstm.hidden_size) == (40, 128)
-    assert coded.lstm.input_size == coded.embedding.embedding_dim
-    assert count_features(body, Inputs("sequences", (5, 3))) == 128
-
-
 def test_the_lstm_says_its_state_after_the_last_step() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(6, 5, 3)).astype(np.float32)
@@ -143,33 +133,3 @@ def test_the_table_network_standardises_columns_itself() -> None:
     columns = torch.as_tensor(rng.normal(size=(64, 2)), dtype=torch.float32)
     shifted = columns * torch.tensor([1e4, 1e-1]) + torch.tensor([1e5, -3.0])
     assert_close(body.train()(columns), body.train()(shifted), rtol=1e-2, atol=1e-2)
-
-
-# --- by name, or of one's own
-
-KINDS = {
-    "table": Inputs("table", (3,)),
-    "images": Inputs("images", (1, 8, 8)),
-    "sequences": Inputs("sequences", (4, 2)),
-    "codes": Inputs("codes", (4,), 6),
-    "other": Inputs("other", (2, 3)),
-}
-
-
-@pytest.mark.parametrize(
-    ("body", "kind", "message"),
-    [
-        ("cnn", "table", r"takes images, the view is of the kind 'table' with rows of shape \(3,\)"),
-        ("wide_cnn", "sequences", r"takes images, the view is of the kind 'sequences'"),
-        ("lstm", "images", r"takes sequences or codes, the view is of the kind 'images'"),
-        ("mlp", "sequences", "the view is of the kind 'sequences'"),
-        ("resnet", "images", r"unknown network 'resnet': choose auto, cnn, .* or a function"),
-        (lambda inputs: "layers", "table", r"a network must be an nn.Module, got str"),
-    ],
-)
-def test_what_does_not_fit_is_named(body: Any, kind: str, message: str) -> None:
-    with pytest.raises(InvalidOptionError, match=message):
-        count_features(make_body(body, KINDS[kind]), KINDS[kind])
-
-
-# --- counting features

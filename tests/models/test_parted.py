@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gal.errors import InvalidInputError, LocalModelError
-from gal.models import LinearModel, PartedView, PerOutput, takes_parts
+from gal.models import PartedView
 from gal.models.parted import PartColumn, in_parts, open_parts, write_parts
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra 'node', which is not installed")
@@ -50,13 +50,6 @@ def test_rows_are_those_of_an_array_in_any_order(stored: PartedView, first: Any,
         second = np.array(again, dtype=np.intp)
         np.testing.assert_array_equal(view[first][second].read(), X[first][second])
         assert view[first][second].shape == X[first][second].shape
-
-
-@pytest.mark.parametrize(
-    "rows", [slice(3, 15), np.arange(23) % 3 == 0, slice(None)], ids=["slice", "mask", "all"]
-)
-def test_other_ways_to_ask_for_rows(stored: PartedView, rows: Any) -> None:
-    np.testing.assert_array_equal(stored[rows].read(), X[rows])
 
 
 def as_list(positions: Any) -> list[int]:
@@ -110,15 +103,3 @@ def test_what_is_no_manifest_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "view").write_bytes(content)
     with pytest.raises(InvalidInputError, match="view"):
         open_parts(tmp_path / "view")
-
-
-def test_who_asks_for_parts() -> None:
-    class Asks:
-        takes_parts = True
-
-        def fit(self, X: Any, y: Any) -> None: ...
-        def predict(self, X: Any) -> Any: ...
-
-    assert takes_parts(Asks())
-    assert takes_parts(PerOutput(Asks()))
-    assert not takes_parts(PerOutput(LinearModel()))

@@ -37,12 +37,6 @@ def test_what_is_no_sequence_is_refused(values: Any, lengths: Any, message: str)
         Sequences(values, lengths)
 
 
-def test_gaps_and_rows_without_steps_are_allowed() -> None:
-    values = np.full((2, 3, 1), np.nan)
-    assert len(Sequences(values, [0, 3])) == 2  # type: ignore[arg-type]
-    assert len(Sequences(np.zeros((0, 3, 1)), np.zeros(0, dtype=int))) == 0
-
-
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [

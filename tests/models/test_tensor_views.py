@@ -14,7 +14,6 @@ import torch
 from gal.errors import InvalidInputError
 from gal.models.deep import Inputs, ShiftAndFlip
 from gal.models.deep.views import TensorView, to_device
-from gal.models.sequences import Sequences
 
 CPU = torch.device("cpu")
 
@@ -25,16 +24,6 @@ def there(view: Any, inputs: Inputs | None = None, dtype: Any = torch.float32) -
 
 def pictures(n: int = 6) -> Any:
     return np.random.default_rng(0).normal(size=(n, 2, 3, 4)).astype(np.float32)
-
-
-def stays(n: int = 6) -> Sequences:
-    rng = np.random.default_rng(0)
-    return Sequences(rng.normal(size=(n, 3, 2)), rng.integers(0, 4, size=n))
-
-
-def codes(n: int = 6) -> Sequences:
-    rng = np.random.default_rng(0)
-    return Sequences(rng.integers(0, 9, size=(n, 3)), rng.integers(0, 4, size=n))
 
 
 # --- kinds

@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-le
 import torch
 from torch import nn
 
-from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
+from gal.errors import InvalidInputError, InvalidOptionError
 from gal.models import iter_local_model_checks
 from gal.models.deep import ShiftAndFlip, TorchModel, cnn_body, lstm_body, mlp_body
 from gal.models.deep.networks import Body, WithHead, count_features
@@ -113,16 +113,6 @@ def test_an_easy_target_is_learned(kind: str) -> None:
     assert fitted.inputs_.kind == kind
 
 
-def test_images_are_learned_from_changed_copies() -> None:
-    X, y = pictures(120)
-    plain, changed = (
-        model(SMALL["cnn"], epochs=10, learning_rate=0.3, augment=augment).fit(X, y).predict(X)
-        for augment in (None, ShiftAndFlip(1))
-    )
-    assert np.mean((changed - y) ** 2) < 0.6 * np.var(y)
-    assert not np.allclose(plain, changed)
-
-
 def test_values_of_sequences_beyond_their_ends_do_not_matter() -> None:
     steps, y = stays(40)
     rng = np.random.default_rng(1)
@@ -184,25 +174,6 @@ def test_options_that_cannot_be_used(options: dict[str, Any], message: str) -> N
         model(**options).fit(X, y)
 
 
-def one_output(inputs: Any, n_outputs: int) -> Any:
-    return nn.Linear(3, 1)
-
-
-def flat(inputs: Any, n_outputs: int) -> Any:
-    return nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))
-
-
-def too_many(inputs: Any, n_outputs: int) -> Any:
-    return nn.Linear(3, n_outputs + 1)
-
-
-@pytest.mark.parametrize(("network", "n_outputs"), [(one_output, 2), (flat, 1), (too_many, 2)])
-def test_a_network_with_other_outputs_is_refused(network: Any, n_outputs: int) -> None:
-    X, y = table()
-    with pytest.raises((InvalidOptionError, LocalModelError), match="output"):
-        model(network).fit(X, np.column_stack([y] * n_outputs))
-
-
 # --- seeds
 
 
@@ -228,34 +199,6 @@ def test_chance_outside_is_left_alone() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(123)
         np.testing.assert_array_equal(model().fit(*table()).predict(table()[0]), default.predict(table()[0]))
-
-
-def with_dropout(inputs: Any, n_outputs: int) -> Any:
-    return nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, n_outputs))
-
-
-def test_dropout_follows_from_the_seed_too() -> None:
-    X, y = table()
-    before = torch.random.get_rng_state()
-    said = [model(with_dropout).fit(X, y).predict(X) for _ in range(2)]
-    np.testing.assert_array_equal(said[0], said[1])
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
-# --- failures
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_divergence_names_the_learning_rate(optimizer: str) -> None:
-    X, y = table()
-    options: dict[str, Any] = {"learning_rate": 1e30, "clip_norm": None, "epochs": 5}
-    with pytest.raises(
-        LocalModelError, match=r"within 5 epochs at the learning rate 1e\+30; lower learning_rate"
-    ):
-        model(optimizer=optimizer, **options).fit(X, y)
-
-
-# --- weights of rows
 
 
 # --- one trainer for all rounds
@@ -345,16 +288,3 @@ def test_a_stored_network_says_the_same() -> None:
             assert not again.module_.training
             np.testing.assert_array_equal(again.fit(X, y).predict(X), before, err_msg=kind)
         np.testing.assert_array_equal(fitted.predict(X), before)
-
-
-def test_networks_are_stored_as_safetensors() -> None:
-    safetensors = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
-    fitted = model(SMALL["cnn"], epochs=1).fit(*pictures(20))
-    state = fitted.__getstate__()
-    assert not any(isinstance(value, nn.Module | torch.Tensor) for value in state.values())
-    stored = safetensors.load(state["stored_network"])
-    expected = fitted.module_.state_dict()
-    assert set(stored) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(stored[name], value.numpy())
-    assert len(state["stored_network"]) < 1.5 * sum(value.nbytes for value in expected.values()) + 2000

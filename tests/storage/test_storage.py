@@ -91,6 +91,7 @@ def test_a_loaded_classifier_is_the_saved_one(table: Any, tmp_path: Path) -> Non
             "organizations": {"bank": np.array([0, 1]), "lab": [True] * 2 + [False] * 2},
             "label_holder": "bank",
         },
+        {"organizations": {"bank": pd.Index(["income", "debt"]), "lab": ["sugar", "pulse"]}},
         {"initial": "pulse"},
         {"loss": "huber", "local_losses": "l2"},
         {"preset": "paper", "local_models": None},
@@ -191,27 +192,6 @@ def archive(folder: Path, content: str, models: bytes) -> Path:
         made.writestr("gal.json", content)
         made.writestr("models.skops", models)
     return folder / "broken.gal"
-
-
-def test_trees_with_categories_come_back(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame({"number": rng.normal(size=800), "town": rng.choice(["x", "y", "z"], size=800)})
-    y = table["number"] + (table["town"] == "x") + 0.1 * rng.normal(size=800)
-    model = GALRegressor({"a": ["number"], "b": ["town"]}, random_state=0, cross_validation=0).fit(table, y)
-    model.save(tmp_path / "model.gal")
-    np.testing.assert_array_equal(
-        GALRegressor.load(tmp_path / "model.gal").predict(table), model.predict(table)
-    )
-
-
-def test_columns_named_by_an_index_of_pandas_are_stored(tmp_path: Path) -> None:
-    X, y = health(40)
-    parts = {"bank": X.columns[:2], "lab": X.columns[2:]}
-    model = GALRegressor(parts, local_models=Ridge(), rounds=1, random_state=0).fit(X, y)
-    model.save(tmp_path / "model.gal")
-    loaded = GALRegressor.load(tmp_path / "model.gal")
-    assert loaded.organizations == {name: list(columns) for name, columns in parts.items()}
-    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
 def test_what_is_written_is_what_skops_writes_without_blanks() -> None:
