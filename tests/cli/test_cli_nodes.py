@@ -175,11 +175,7 @@ def test_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("GAL_HOME", raising=False)
     commands = [["status"], ["audit"], ["learn", "t"], ["predict", "t", "x.csv"], ["versions", "t"]]
     commands += [["invite", "t", "lab"], ["join", "x"], ["forget", "t", "--yes"], ["serve"]]
-    commands += [
-        ["invite", "t", "lab", "--withdraw"],
-        ["versions", "t", "--activate", "1"],
-        ["cards", "rotate"],
-    ]
+    commands += [["versions", "t", "--activate", "1"], ["cards", "rotate"]]
     for words in commands:
         said = gal(*words, code=2)
         assert "gal init" in said.err or "node.toml" in said.err, (words, said)
@@ -233,11 +229,8 @@ def test_doctor(town: Town, tmp_path: Path) -> None:
 def test_status(town: Town) -> None:
     facts = gal("status", "--home", town.lab, "--json").facts
     assert facts["running"]["organization"] == "lab"
-    assert next((one["name"], one["role"], one["label_holder"]) for one in facts["tasks"]) == (
-        "risk",
-        "organization",
-        "clinic",
-    )
+    task = facts["tasks"][0]
+    assert (task["name"], task["role"], task["label_holder"]) == ("risk", "organization", "clinic")
     assert "runs" in gal("status", "--home", town.lab).out
     facts = gal("status", "--home", town.clinic, "--json").facts
     assert facts["running"] is None
@@ -255,10 +248,7 @@ def test_audit(town: Town) -> None:
     assert "verified" in said
     assert "fitted" in gal("audit", "--home", town.lab, "--summary").out
     only = gal("audit", "--home", town.lab, "--task", "risk", "--peer", "clinic", "--json").facts["entries"]
-    assert (
-        "about 'gone'; there are entries about: clinic"
-        in gal("audit", "--home", town.lab, "--peer", "gone", code=2).err
-    )
+    assert "entries about: clinic" in gal("audit", "--home", town.lab, "--peer", "gone", code=2).err
     assert {one["peer"] for one in only} == {"clinic"}
     gal("audit", "--home", town.lab, "--head", facts["head"])
     assert gal("audit", "--home", town.lab, "--head", "sha256:" + "1" * 64, code=3).err
@@ -273,18 +263,11 @@ def test_audit(town: Town) -> None:
     [
         (["other", "shop"], 2, "no card of shop; known are: lab"),
         (["../x", "lab"], 2, "../x"),
-        (["risk", "shop"], 2, "no card of shop; known are: lab"),
         (["other", "clinic"], 2, "clinic"),
         (["other", "lab", "-o", "kind=guess"], 2, "kind must be"),
-        (["other", "lab", "--align", "guess"], 2, "--align"),
-        (["other", "lab", "-o", "loss=guess"], 2, "guess"),
         (["other", "lab", "--rounds", "0"], 2, "rounds"),
-        (["other", "lab", "-o", "seed=-1"], 2, "non-negative"),
         (["other", "lab", "-o", "surprise=1"], 2, "surprise"),
         (["other", "lab", "-o", "rounds"], 2, "name=value"),
-        (["other", "lab", "-o", "validation_fraction=some", "-o", "fitted=held-out"], 2, "some"),
-        (["other", "lab", "-o", "patience=long"], 2, "patience"),
-        (["other", "lab", "-o", "fitted=guess"], 2, "guess"),
         (["other", "lab", "-o", "validation_fraction=5"], 2, "validation_fraction"),
         (["other", "lab", "-o", "closing=true"], 2, "closing"),
         (["other"], 2, "ORGANIZATIONS"),
@@ -296,9 +279,7 @@ def test_invitations_that_cannot_be(
     monkeypatch.chdir(tmp_path)
     assert said.lower() in gal("invite", *words, "--home", town.clinic, code=code).err.lower()
     assert [*tmp_path.iterdir()] == []
-    assert "other" not in {
-        one["name"] for one in gal("status", "--home", town.clinic, "--json").facts["tasks"]
-    }
+    assert "other" not in gal("status", "--home", town.clinic).out
 
 
 def test_an_organization_without_a_port_invites_nobody(town: Town) -> None:
@@ -381,17 +362,6 @@ def test_who_does_not_listen_learns_nothing(town: Town) -> None:
     assert "[listen]" in said.err
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["risk", "gone.csv"], 2, "there is no file"),
-        (["rsk", "gone.csv"], 3, "no own task"),
-    ],
-)
-def test_predictions_that_cannot_be(town: Town, words: list[str], code: int, said: str) -> None:
-    assert said in gal("predict", *words, "--home", town.clinic, code=code).err
-
-
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_learning_that_is_interrupted(town: Town, how: signal.Signals) -> None:
     """It waits for one who has not joined, says so, and ends cleanly when told to."""
@@ -442,10 +412,7 @@ def test_versions(running: Town) -> None:
     gal(*activate, 2)
     found = gal("versions", "risk", "--home", running.clinic, "--json").facts
     assert found["active"] == 2
-    assert {number: one["status"] for number, one in found["versions"].items()} == {
-        "1": "finished",
-        "2": "finished",
-    }
+    assert [one["status"] for one in found["versions"].values()] == ["finished", "finished"]
     assert "active" in gal("versions", "risk", "--home", running.clinic, "--report", report).out
     page = ReadPage(report.read_text(encoding="utf-8"))
     check_harmless(page)

@@ -21,7 +21,6 @@ pytest.importorskip("opendp", reason="the extra privacy")
 import gal.node.label_holder.labels.label_guard
 import gal.node.runtime.node
 from gal.cli.app import main
-from gal.cli.learning import describe_event
 from gal.node.runtime.commands import serving
 from gal.privacy import SeededNoise
 
@@ -130,30 +129,17 @@ def test_a_task_with_privacy_from_the_invitation_to_predictions(town: Town) -> N
     assert facts("versions", "more", *town.clinic)["versions"] == {}
 
 
-def test_operators_are_told_what_protects_the_labels(town: Town) -> None:
-    words = ["--privacy", "randomised-response", "--epsilon", 0.5, "--classes", "no,yes"]
-    said = run("invite", "noisy", "lab", *town.clinic, *ROUNDS, *words, *town.out("noisy"))
-    assert "Randomised response on 2 classes with epsilon 0.5, once for all rounds" in said
-    said = run("join", town.root / "noisy.invitation", "--yes", *town.lab)
-    assert "randomised-response (epsilon 0.5, once" in said
-    assert "Your fitted values and predictions are another matter" in said
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--privacy", "paper-laplace"], "there are: none"),
-        (["--privacy", "unheard-of"], "there are: none, randomised-response"),
         (["--privacy", "randomised-response", "--epsilon", 1], "public set of all classes"),
-        (["--privacy", "randomised-response", "--epsilon", 0, "--classes", "no,yes"], "epsilon must be"),
         (
             ["--privacy", "randomised-response", "--epsilon", 1, "--classes", "no,maybe"],
             "none of the public classes",
         ),
         (["--privacy", "laplace-labels", "--epsilon", 1, "-o", "lower=0"], "public upper bound"),
-        (["--epsilon", 1], "none has no epsilon"),
         ([*RESPONSE, "-o", "columns_epsilon=1"], "needs both columns_epsilon"),
-        (["-o", "columns_epsilon=1", "-o", "columns_delta=1e-6"], "none has no columns_epsilon"),
         ([*RESPONSE, "-o", "kind=regression"], "does not go with privacy"),
     ],
 )
@@ -166,21 +152,3 @@ def test_a_budget_wants_a_mechanism(town: Town) -> None:
     said = run("invite", "open", "lab", *town.clinic, *town.out("open"), code=3)
     assert "has no privacy mechanism" in said
     assert "label_epsilon" in said
-
-
-def test_terms_stay_what_they_are(town: Town) -> None:
-    town.open("stays", *RESPONSE)
-    again = ["invite", "stays", "lab", *town.clinic, *town.out("stays")]
-    other = ["--privacy", "randomised-response", "--epsilon", 2, "--classes", "no,yes"]
-    assert "its terms stay as they are" in run(*again, *other, code=2)
-    assert facts(*again)["privacy"]["epsilon"] == 1.0
-
-
-def test_watchers_hear_of_privacy() -> None:
-    event: dict[str, Any] = {"mechanism": "none", "words": "No privacy", "epsilon": None, "delta": None}
-    event |= {"spent": None, "budget": None, "left": None, "event": "privacy", "at_delta": 0.0}
-    assert describe_event(event).startswith("[yellow]privacy: No privacy")
-    event |= {"mechanism": "laplace-labels", "epsilon": 1.0, "delta": 0.0, "spent": 2.0}
-    said = describe_event(event | {"words": "Laplace noise with epsilon 1."})
-    assert said.startswith("[green]privacy: Laplace noise with epsilon 1.")
-    assert "epsilon 2; there is no budget" in said

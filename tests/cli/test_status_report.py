@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +9,7 @@ import pytest
 pytest.importorskip("duckdb")
 pytest.importorskip("grpc")
 
-from gal.cli.screen import Screen
-from gal.cli.status_report import doing_now, print_status
-from gal.node.label_holder.holder_node import AWAY, CONNECTED, NOT_JOINED
+from gal.cli.status_report import doing_now
 
 LAB = {"organization": "lab", "what": "fit", "round": 3, "connected": False}
 
@@ -39,23 +36,3 @@ def test_what_goes_on_is_said_in_sentences() -> None:
         "computes for bank: churn (fit of round 1)",
     ]
     assert list(doing_now(running()["running"])) == []
-
-
-def test_who_has_joined_and_who_is_merely_away_is_said_line_by_line(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    task = {"name": "risk", "role": "label holder", "label_holder": "clinic", "active": 1, "state": "open"}
-    task["secrecy"] = "none"
-    facts = running() | {"tasks": [task | {"members": {"lab": CONNECTED, "ward": AWAY, "shop": NOT_JOINED}}]}
-    print_status(facts, Screen(), Path("clinic"))
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()[-4:]]
-    assert lines[0] == "risk with lab: joined, connected"
-    assert lines[1] == "risk with ward: not connected"
-    assert lines[2] == "risk with shop: connected, has not joined (there: gal join)"
-    assert (
-        lines[3]
-        == "Who is not connected has not joined yet (there: gal join), or does not run (there: gal serve)."
-    )
-    facts["tasks"][0]["members"] = {"lab": CONNECTED}
-    print_status(facts, Screen(), Path("clinic"))
-    assert "Who is not connected" not in capsys.readouterr().out

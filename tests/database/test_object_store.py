@@ -97,12 +97,6 @@ def test_gal_init_takes_a_store_other_than_amazons(store: ObjectStore, tmp_path:
     assert len(read_source(configuration)) == 2 * N
 
 
-def test_gal_init_looks_at_the_columns_of_another_store(store: ObjectStore, tmp_path: Path) -> None:
-    made = init(tmp_path / "lab", "--endpoint", store.endpoint, "--label", "price")
-    assert "has no column 'price'" in str(made.exception)
-    assert not (tmp_path / "lab").exists()
-
-
 @pytest.mark.parametrize(
     ("source", "said"),
     [

@@ -112,31 +112,18 @@ def test_the_costliest_of_many_is_that_of_composing_all(histories: list[Any], de
 
 
 @pytest.mark.parametrize(
-    "facts",
+    ("make", "facts"),
     [
-        ("laplace", 0.0),
-        ("gaussian", -1.0),
-        ("laplace", math.nan),
-        ("laplace", math.inf),
-        ("rounding", 1.0),
-        ("laplace", 1.0, 0),
+        *((Event, ("laplace", size)) for size in (0.0, -1.0, math.nan, math.inf)),
+        *((Event, one) for one in (("rounding", 1.0), ("laplace", 1.0, 0))),
+        *((spent, ([laplace(1.0)], delta)) for delta in (-0.1, 1.0, math.nan)),
+        *((gaussian_multiplier, (epsilon, 1e-6, 1)) for epsilon in (0.0, -1.0, math.nan)),
+        (gaussian_multiplier, (1.0, 1e-6, 0)),
     ],
 )
-def test_an_event_that_makes_no_sense_is_refused(facts: tuple[Any, ...]) -> None:
+def test_what_makes_no_sense_is_refused(make: Any, facts: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidOptionError):
-        Event(*facts)
-
-
-@pytest.mark.parametrize("delta", [-0.1, 1.0, math.nan])
-def test_a_delta_that_makes_no_sense_is_refused(delta: float) -> None:
-    with pytest.raises(InvalidOptionError, match="delta"):
-        spent([laplace(1.0)], delta)
-
-
-@pytest.mark.parametrize("target", [(0.0, 1e-6, 1), (-1.0, 1e-6, 1), (math.nan, 1e-6, 1), (1.0, 1e-6, 0)])
-def test_a_target_that_makes_no_sense_is_refused(target: tuple[float, float, int]) -> None:
-    with pytest.raises(InvalidOptionError):
-        gaussian_multiplier(*target)
+        make(*facts)
 
 
 def test_without_the_extra_pure_costs_add_up_and_others_say_what_to_install(

@@ -14,28 +14,9 @@ from gal.errors import InvalidOptionError
 from gal.privacy.accounting import spent
 from gal.privacy.mechanisms.answers import BLOCK, AnswerNoise
 from gal.privacy.noise import SeededNoise
+from noise_sources import NoNoise
 
 LAPLACE = AnswerNoise("laplace", clip=2.0, epsilon=0.5)
-
-
-class NoNoise:
-    """Adds nothing, and remembers what it was asked for."""
-
-    secure = False
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, int, float]] = []
-
-    def randomised_response(self, codes: Any, n_classes: int, keep: float) -> Any:
-        raise NotImplementedError
-
-    def laplace(self, values: Any, scale: float) -> Any:
-        self.asked.append(("laplace", len(values), scale))
-        return values
-
-    def gaussian(self, values: Any, scale: float) -> Any:
-        self.asked.append(("gaussian", len(values), scale))
-        return values
 
 
 def gaussian(**given: Any) -> AnswerNoise:
@@ -79,14 +60,9 @@ def test_the_systems_noise_is_the_default_and_never_the_same() -> None:
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no such noise": ({"noise": "uniform"}, "laplace or gaussian"),
-    "no noise": ({"noise": "none"}, "laplace or gaussian"),
-    "epsilon 0": ({"epsilon": 0.0}, "epsilon must be"),
     "a tiny epsilon": ({"epsilon": 9e-7}, "epsilon must be .* from 1e-06"),
-    "epsilon below 0": ({"epsilon": -1.0}, "epsilon must be"),
     "no bound": ({"clip": None}, "public bound of answers"),
-    "bound 0": ({"clip": 0.0}, "public bound of answers"),
     "no finite bound": ({"clip": math.inf}, "public bound of answers"),
-    "a truth": ({"clip": True}, "public bound of answers"),
     "delta for Laplace": ({"delta": 1e-6}, "needs no delta"),
     "none for Gaussian": ({"noise": "gaussian"}, "delta must be"),
 }

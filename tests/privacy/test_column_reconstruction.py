@@ -69,10 +69,13 @@ class TestAnOrganizationReadsResiduals:
         assert min(values(found, "shop")) > 0.99
         assert min(values(found, "clinic")) > 0.99
 
-    def test_fresh_noise_on_top_of_noisy_labels_blocks_it(self) -> None:
+    @pytest.mark.parametrize(
+        ("attack", "options"), [(from_residuals, {"cross_validation": 0}), (from_all_residuals, {})]
+    )
+    def test_fresh_noise_on_top_of_noisy_labels_blocks_it(self, attack: Any, options: dict[str, Any]) -> None:
         """At an epsilon at which labels alone let everything through, and at a large one for columns."""
         privacy = LaplaceLabels(0.1, 0, 400, SeededNoise(0), columns_epsilon=10.0, columns_delta=1e-6)
-        found = from_residuals("lab", *learned(TWO, privacy=privacy, cross_validation=0, rounds=10))
+        found = attack("lab", *learned(TWO, privacy=privacy, rounds=10, **options))
         assert max(one.with_messages.value - max(0.0, one.without.value) for one in found) < 0.05
 
     @pytest.mark.parametrize("epsilon", [None, 1.0])
@@ -85,11 +88,6 @@ class TestAnOrganizationReadsResiduals:
             for attack in (from_residuals, from_all_residuals)
         )
         assert every > task + 0.1
-
-    def test_fresh_noise_on_every_residual_blocks_that_too(self) -> None:
-        privacy = LaplaceLabels(0.1, 0, 400, SeededNoise(0), columns_epsilon=10.0, columns_delta=1e-6)
-        found = from_all_residuals("lab", *learned(TWO, privacy=privacy, rounds=10))
-        assert max(one.with_messages.value - max(0.0, one.without.value) for one in found) < 0.05
 
     def test_residuals_of_classes_give_outputs_and_with_them_columns(self) -> None:
         learning = learned(TWO, y > 140, GALClassifier, cross_validation=0, rounds=10)

@@ -13,7 +13,7 @@ from sklearn.linear_model import Ridge
 
 from gal import GALClassifier, GALRegressor
 from gal.core.rows import all_rows
-from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
+from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.models import TabularModel
 from gal.privacy import (
     Cost,
@@ -29,8 +29,7 @@ from gal.privacy.leakage import (
     measure_leakage,
     plant_canaries,
 )
-from gal.privacy.leakage.reconstruction import columns_from_answers
-from gal.privacy.registry import KINDS, mechanism_named, names, promised_names
+from gal.privacy.registry import KINDS, names, promised_names
 
 PARTS = {"clinic": ["a", "b"], "lab": ["c", "d"], "insurer": ["e", "town"]}
 SIMPLE = {"clinic": Ridge(), "lab": Ridge(), "insurer": TabularModel(max_iter=0)}
@@ -56,9 +55,7 @@ def learned(
     return transcript, model.fit(X, y)
 
 
-def measured(
-    privacy: Any = None, *, n: int = 200, numbers: bool = False, features: bool = False, **options: Any
-) -> LeakReport:
+def measured(privacy: Any = None, *, n: int = 200, numbers: bool = False, **options: Any) -> LeakReport:
     """A task with a fifth of canaries, attacked; the lab and the insurer collude."""
     X, score = table(n)
     bounds = (-6.0, 6.0)
@@ -77,8 +74,6 @@ def measured(
         privacy=privacy,
         classes=classes,
         canaries=mask,
-        views={name: X[PARTS[name]] for name in ("lab", "insurer")} if features else None,
-        own_view=X[PARTS["clinic"]],
     )
 
 
@@ -99,22 +94,6 @@ class TestWithoutProtection:
         assert held_out.rows == 120
         for report in (crossed, held_out):
             assert report.attacks[0].canaries.value == 1.0
-
-    def test_answers_of_linear_models_give_their_columns_away(self) -> None:
-        report = measured(features=True)
-        found = {one.column: one for one in report.reconstructions if one.organization == "lab"}
-        assert found["c"].with_messages.value > 0.9 > 0.5 > found["c"].without.value
-        assert {one.column for one in report.reconstructions} == {"c", "d", "e", "town"}
-        for one in report.reconstructions:
-            assert one.with_messages.low <= one.with_messages.value <= one.with_messages.high
-        assert "answers reveal most of" in report.verdict()
-
-    def test_residuals_of_linear_models_give_the_label_holders_columns_away(self) -> None:
-        report = measured(features=True, numbers=True)
-        holders = [one for one in report.received if one.organization == report.received[0].organization]
-        assert max(one.with_messages.value - one.without.value for one in holders) > 0.5
-        assert report.to_json()["received"][0]["by"] == report.received[0].by
-        assert "residuals reveal most of" in report.verdict()
 
 
 class TestWithAGuarantee:
@@ -141,15 +120,9 @@ class TestWithAGuarantee:
             (score > 0).astype(int), np.random.default_rng(7), fraction=0.3, classes=[0, 1]
         )
         transcript, model = learned(y, X, RandomisedResponse(4.0, [0, 1], SeededNoise(3)))
-        report = measure_leakage(
-            transcript,
-            y,
-            roles=model.task_rows_,
-            label_holder="clinic",
-            privacy=RandomisedResponse(0.5, [0, 1]),
-            classes=[0, 1],
-            canaries=mask,
-        )
+        given: dict[str, Any] = {"roles": model.task_rows_, "label_holder": "clinic", "canaries": mask}
+        stated = RandomisedResponse(0.5, [0, 1])
+        report = measure_leakage(transcript, y, privacy=stated, classes=[0, 1], **given)
         assert "first round" in {one.name for one in report.exceeding()}
         assert "EXCEEDED" in report.verdict()
 
@@ -161,15 +134,8 @@ class TestAfterwards:
         X, score = table()
         y, mask = plant_canaries((score > 0).astype(int), np.random.default_rng(0), count=30, classes=[0, 1])
         transcript, model = learned(y, X)
-        report = measure_leakage(
-            transcript,
-            y,
-            roles=model.task_rows_,
-            label_holder="clinic",
-            classes=[0, 1],
-            canaries=mask,
-            most_rows=80,
-        )
+        given: dict[str, Any] = {"roles": model.task_rows_, "label_holder": "clinic", "canaries": mask}
+        report = measure_leakage(transcript, y, classes=[0, 1], most_rows=80, **given)
         assert report.rows == 80
         assert report.planted == 30
         assert report.attacks[0].canaries.value == 1.0
@@ -198,16 +164,8 @@ class TestReports:
         y = (score > 0).astype(int)
         transcript, model = learned(y, X)
         given: dict[str, Any] = {"roles": model.task_rows_, "label_holder": "clinic"}
-        with pytest.raises(InvalidInputError, match="50 labels and canaries"):
-            measure_leakage(transcript, y[:50], classes=[0, 1], **given)
         with pytest.raises(InvalidLabelsError, match="none of the classes"):
             measure_leakage(transcript, y, classes=[0, 2], **given)
-        with pytest.raises(InvalidLabelsError, match="classes="):
-            measure_leakage(transcript, y.astype(str), **given)
-        with pytest.raises(InvalidInputError, match="a mask of canaries"):
-            measure_leakage(transcript, y, classes=[0, 1], canaries=[1, 2], **given)
-        with pytest.raises(InvalidOptionError, match="known"):
-            measure_leakage(transcript, y, classes=[0, 1], known=1.5, **given)
         with pytest.raises(InvalidInputError, match="another task"):
             measure_leakage(transcript, y, classes=[0, 1], roles=all_rows(61))
 
@@ -223,37 +181,7 @@ class TestCanaries:
         assert np.abs(counts - 2000 / 3).max() < 100
 
 
-def test_answers_that_say_nothing_of_a_column_reveal_nothing() -> None:
-    rng = np.random.default_rng(0)
-    view = pd.DataFrame({"secret": rng.normal(size=300), "constant": np.ones(300)})
-    answers = {"lab": rng.normal(size=(300, 4, 1))}
-    known = rng.random(300) < 0.2
-    found = columns_from_answers(answers, {"lab": view, "silent": view}, np.empty((300, 0)), known, rng)
-    assert [one.column for one in found] == ["secret", "constant"]  # who never answered reveals nothing
-    assert all(one.with_messages.value < 0.1 for one in found)
-
-
 class TestNames:
     def test_what_promises_nothing_is_not_for_tasks(self) -> None:
         assert set(names()) - set(promised_names()) == {"none", "paper-laplace", "paper-interval"}
         assert all("epsilon" in KINDS[name].options(needed=True) for name in promised_names())
-
-    def test_errors_say_what_there_is(self) -> None:
-        with pytest.raises(
-            InvalidOptionError, match=r"no privacy mechanism 'magic'.*randomised-response.*paper-laplace"
-        ):
-            mechanism_named("magic")
-        with pytest.raises(InvalidOptionError, match=r"needs epsilon.*public set of all classes"):
-            mechanism_named("randomised-response")
-        with pytest.raises(InvalidOptionError, match=r"needs a public lower bound.*upper bound"):
-            mechanism_named("laplace-labels", epsilon=1.0)
-        with pytest.raises(InvalidOptionError, match="needs delta"):
-            mechanism_named("gaussian-labels", epsilon=1.0, lower=0.0, upper=1.0)
-        with pytest.raises(InvalidOptionError, match="paper-laplace has no epsilon: it has alpha"):
-            mechanism_named("paper-laplace", epsilon=1.0)
-        with pytest.raises(InvalidOptionError, match="randomised-response has no lower or upper"):
-            mechanism_named("randomised-response", epsilon=1.0, classes=[0, 1], lower=0.0, upper=1.0)
-        with pytest.raises(InvalidOptionError, match="none has no epsilon"):
-            mechanism_named("none", epsilon=1.0)
-        with pytest.raises(InvalidOptionError, match="epsilon must be"):
-            mechanism_named("randomised-response", epsilon=-1.0, classes=[0, 1])

@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.evaluate.rehearsal import Rehearsal, pretended_organizations, rehearse, rehearse_all
-from gal.privacy import Cost, LaplaceLabels, RandomisedResponse
+from gal.privacy import Cost, RandomisedResponse
 from gal.privacy.leakage import best_guess
 
 PARTS = {"clinic": ["a"], "lab": ["b", "c"]}
@@ -52,26 +52,6 @@ class TestRehearsals:
         assert protected.name == "randomised-response epsilon 1"
         assert not none.pretended
 
-    def test_the_same_seeds_give_the_same(self, compared: list[Rehearsal]) -> None:
-        (again,) = small({"again": RandomisedResponse(1.0, ["no", "yes"])})
-        assert again.utility == compared[1].utility[:1]
-        assert 2 * again.leak.planted == compared[1].leak.planted  # of two seeds together
-        for one, both in zip(again.leak.attacks, compared[1].leak.attacks, strict=True):
-            assert one.canaries.right <= both.canaries.right
-
-    def test_numbers(self) -> None:
-        X, y = table()
-        found = rehearse(X, y, PARTS, privacy=LaplaceLabels(8.0, -10.0, 10.0), **QUICK)
-        assert found.metric == "r2"
-        assert found.leak.numbers
-        assert found.leak.exceeding() == []
-        assert found.score > 0.9 > found.alone[0]
-
-    def test_a_class_that_does_not_occur(self) -> None:
-        (found,) = small({"": RandomisedResponse(3.0, ["no", "yes", *(f"rare {m}" for m in range(30))])})
-        assert found.leak.classes == 32
-        assert found.leak.exceeding() == []
-
     def test_trees_that_memorise_give_their_rows_away_and_constants_do_not(self) -> None:
         X, y = table()
         noise = np.random.default_rng(1).permutation(y)  # nothing to learn but the rows themselves
@@ -96,10 +76,7 @@ class TestRehearsals:
         X, score = table()
         with pytest.raises(InvalidInputError, match="at least 10 rows"):
             rehearse(X[:5], score[:5] > 0, PARTS)
-        with pytest.raises(InvalidInputError, match="100 labels for 160 rows"):
-            rehearse(X, score[:100], PARTS)
-        for strange in (np.nan, np.inf):
-            with pytest.raises(InvalidLabelsError, match="1 of 160 labels are infinite or no number"):
-                rehearse(X, np.append(score[1:], strange), PARTS)
+        with pytest.raises(InvalidLabelsError, match="1 of 160 labels are infinite or no number"):
+            rehearse(X, np.append(score[1:], np.inf), PARTS)
         with pytest.raises(InvalidOptionError, match="label"):
             rehearse(X, score, PARTS, label_holder="nobody")

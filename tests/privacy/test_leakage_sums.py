@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 
-from gal.errors import InvalidOptionError
 from gal.evaluate.rehearsal import Rehearsal, rehearse
 
 pytest.importorskip("cryptography", reason="cryptography is not installed: the extra node")
@@ -45,12 +44,3 @@ def test_she_finds_less_in_the_sum_than_in_the_answer(both: tuple[Rehearsal, Reh
     assert not single.leak.summed
     assert "sums of answers reveal most" in summed.leak.verdict()
     assert "sums of" not in single.leak.verdict()
-
-
-def test_what_cannot_be_is_refused_before_anything_is_learned() -> None:
-    X, y = table()
-    steps: list[str] = []
-    told: dict[str, Any] = {"secrecy": "sums", "on_step": steps.append, **QUICK}
-    with pytest.raises(InvalidOptionError, match="at least 3 organizations beside the label holder"):
-        rehearse(X, y, {name: PARTS[name] for name in ("clinic", "lab", "shop")}, **told)
-    assert steps == []

@@ -80,9 +80,3 @@ class TestRows:
             sent.residual[:, 0, :, 0], [[1, np.nan, 7], [2, 5, np.nan], [3, 6, np.nan]]
         )
         assert sent.n_messages == 2
-
-    def test_roles_of_another_task_are_noticed(self) -> None:
-        transcript = Transcript()
-        transcript([request(1, column(1, 2))], [answers(2, 0.0)])
-        with pytest.raises(InvalidInputError, match="another task"):
-            transcript.sent(all_rows(3), "alice")

@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 from gal.privacy import NoiseSource, SeededNoise, SystemNoise
-from gal.privacy.noise import _below
 
 N = 20_000
 UNLIKELY = 1e-6
@@ -74,11 +73,3 @@ def test_only_the_seeded_source_can_be_repeated() -> None:
     first = SystemNoise().gaussian(zeros, 1.0)
     np.random.seed(0)  # noqa: NPY002
     assert not np.array_equal(first, SystemNoise().gaussian(zeros, 1.0))
-
-
-def test_whole_numbers_below_a_bound_are_all_alike() -> None:
-    counts = np.bincount(_below(7, 70_000), minlength=7)
-    assert len(counts) == 7
-    assert stats.chisquare(counts).pvalue > UNLIKELY
-    assert len(_below(3, 0)) == 0
-    assert (_below(1, 10) == 0).all()

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from sklearn.datasets import make_blobs
 from sklearn.linear_model import Ridge
 from sklearn.metrics import log_loss
@@ -18,19 +16,9 @@ from sklearn.tree import DecisionTreeRegressor
 from gal import GALClassifier
 from gal.privacy import RandomisedResponse, SeededNoise
 from gal.privacy.refit import PrivateRefit
+from noise_sources import SameNoise
 
 OWN, BOTH = {"bank": [0, 1]}, {"bank": [0, 1], "shop": [2, 3]}
-
-
-class Fixed(SeededNoise):
-    """The same noisy labels, whatever the true ones are."""
-
-    def __init__(self, noisy: NDArray[Any]) -> None:
-        super().__init__(0)
-        self._noisy = noisy
-
-    def randomised_response(self, codes: Any, n_classes: int, keep: float) -> Any:
-        return self._noisy
 
 
 def table(n: int = 500, *, others: float = 1.5, seed: int = 0) -> tuple[Any, Any]:
@@ -41,10 +29,12 @@ def table(n: int = 500, *, others: float = 1.5, seed: int = 0) -> tuple[Any, Any
     return X, (rng.logistic(size=n) < signal).astype(int)
 
 
-def fitted(X: Any, y: Any, noisy: Any = None, epsilon: float = 1.0, **options: Any) -> GALClassifier:
-    source = SeededNoise(3) if noisy is None else Fixed(noisy)
+def fitted(
+    X: Any, y: Any, noisy: Any = None, epsilon: float = 1.0, classes: Any = (0, 1), **options: Any
+) -> GALClassifier:
+    source = SeededNoise(3) if noisy is None else SameNoise(noisy)
     given: dict[str, Any] = {"local_models": Ridge(), "rounds": 4, "random_state": 0} | options
-    return GALClassifier(BOTH, privacy=RandomisedResponse(epsilon, [0, 1], source), **given).fit(X, y)
+    return GALClassifier(BOTH, privacy=RandomisedResponse(epsilon, classes, source), **given).fit(X, y)
 
 
 def part(model: GALClassifier) -> Any:
@@ -89,9 +79,7 @@ def test_of_many_rows_some_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with what the learning without it said of it: as good as all rows, but for their number."""
     X, y = table(1500)
     every = fitted(X[:900], y[:900])
-    monkeypatch.setattr(
-        "gal.privacy.refit.FITTED_ENTRIES", 600 * 8 * 6
-    )  # 600 rows of 8 values from 5 learnings
+    monkeypatch.setattr("gal.privacy.refit.FITTED_ENTRIES", 600 * 8 * 6)  # of 600 rows, from 5 learnings
     some = fitted(X[:900], y[:900])
     assert part(some).used
     assert part(some).alone_loss != part(every).alone_loss
@@ -143,30 +131,31 @@ def test_what_is_sent_does_not_show_which_one_predicts() -> None:
     X, y = table()
     other = np.random.default_rng(5).integers(0, 2, len(y))  # about which nobody knows anything
     drawn = np.where(np.random.default_rng(0).random(len(y)) < 0.3, 1 - y, y)
-    heard: list[list[Any]] = []
-    models = []
-    for labels in (y, other):
-        messages: list[Any] = []
-        heard.append(messages)
-        models.append(fitted(X, labels, drawn, on_message=_note(messages)))
-    assert part(models[0]).used
-    assert not part(models[1]).used
-    assert heard[0] == heard[1]
-    assert models[0].traffic_ == models[1].traffic_
-    first, second = (model.ensemble_ for model in models)
-    assert first.asked() == second.asked()
-    assert first.coefficients == second.coefficients
-    assert models[0].contributions_ == models[1].contributions_
+    first, second = alike_from_outside(fitted, X, (y, other), drawn)
+    assert part(first).used
+    assert not part(second).used
 
 
-def _note(messages: list[Any]) -> Any:
+def alike_from_outside(fit: Any, X: Any, labels: tuple[Any, Any], drawn: Any) -> list[GALClassifier]:
+    """Models of two label vectors with the same noisy copy, of which nothing that others see differs."""
+    heard: list[list[Any]] = [[], []]
+
     def note(requests: Any, replies: Any) -> None:
         for request, answers in zip(requests, replies, strict=True):
-            said: Mapping[str, Any] = answers
-            messages.append((request.round, request.part, request.track, request.residual.tobytes()))
-            messages.append({name: np.asarray(values).tobytes() for name, values in said.items()})
+            asked = request.round, request.part, request.track, request.residual.tobytes()
+            said = {name: np.asarray(values).tobytes() for name, values in answers.items()}
+            heard[len(models)] += [asked, said]
 
-    return note
+    models: list[GALClassifier] = []
+    for y in labels:
+        models.append(fit(X, y, drawn, on_message=note))
+    first, second = models
+    assert heard[0] == heard[1] != []
+    assert first.traffic_ == second.traffic_
+    assert first.ensemble_.asked() == second.ensemble_.asked()
+    assert first.ensemble_.coefficients == second.ensemble_.coefficients
+    assert first.contributions_ == second.contributions_
+    return models
 
 
 def test_stored_it_predicts_the_same(tmp_path: Path) -> None:
@@ -192,26 +181,16 @@ def steps(n: int = 2000, seed: int = 0) -> tuple[Any, Any]:
 
 
 def of_three(X: Any, y: Any, noisy: Any = None, **options: Any) -> GALClassifier:
-    source = SeededNoise(3) if noisy is None else Fixed(noisy)
-    given: dict[str, Any] = {"local_models": Ridge(), "rounds": 3, "random_state": 0} | options
-    return GALClassifier(BOTH, privacy=RandomisedResponse(1.0, [0, 1, 2], source), **given).fit(X, y)
+    return fitted(X, y, noisy, classes=(0, 1, 2), rounds=3, **options)
 
 
 @pytest.mark.usefixtures("small_forests")
 def test_what_is_sent_does_not_show_that_her_own_model_is_closed() -> None:
     X, y = steps()
     chance = np.random.default_rng(5).integers(0, 3, len(y))
-    heard: list[list[Any]] = []
-    models = []
-    for labels in (y, chance):
-        messages: list[Any] = []
-        heard.append(messages)
-        models.append(of_three(X, labels, chance, on_message=_note(messages)))
-    assert part(models[0]).ensemble.closing is not None
-    assert part(models[1]).ensemble.closing is None, "nothing to learn, and nothing is made of it"
-    assert heard[0] == heard[1]
-    assert models[0].traffic_ == models[1].traffic_
-    assert models[0].ensemble_.coefficients == models[1].ensemble_.coefficients
+    first, second = alike_from_outside(of_three, X, (y, chance), chance)
+    assert part(first).ensemble.closing is not None
+    assert part(second).ensemble.closing is None, "nothing to learn, and nothing is made of it"
 
 
 @pytest.mark.usefixtures("small_forests")

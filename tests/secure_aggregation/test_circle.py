@@ -53,20 +53,6 @@ def test_what_she_gets_is_noise_without_help() -> None:
         assert (np.abs(counts - 500) < 5 * np.sqrt(500)).all()
 
 
-def test_wrong_shares_are_noticed() -> None:
-    """A member that opens with something else spoils the sum, which is said, not used."""
-    one, said = started(drop_outs=1).keys(), answers()
-    one.ask(said)
-    there = one.collector.survivors()
-    for name in there:
-        opening = one.members[name].open(1, there)
-        if name == "lab":
-            opening = type(opening)("lab", 1, {**opening.seeds, "bank": opening.seeds["lab"]}, {})
-        one.collector.take_opening(opening)
-    with pytest.raises(InvalidMessageError, match="a secret of 'bank' do not fit what it promised"):
-        one.collector.total()
-
-
 @pytest.mark.parametrize("secret", ["seeds", "keys"])
 def test_shares_of_another_secret_than_promised_are_noticed(secret: str) -> None:
     """They fit each other, and would give a sum that is not the sum."""

@@ -18,6 +18,7 @@ from gal.privacy import (
     SeededNoise,
 )
 from gal.secure_aggregation.member import CircleMember
+from noise_sources import SameNoise
 
 Values = NDArray[Any]
 PARTS = {"bank": [0, 1], "a": [2], "b": [3], "c": [4, 5]}
@@ -28,26 +29,6 @@ NOISY: dict[str, Any] = {
         1.0, [0, 1], source, columns_epsilon=10.0, columns_delta=1e-6
     ),
 }
-
-
-class Fixed(SeededNoise):
-    """The same noisy labels and noise, whatever the true labels are."""
-
-    def __init__(self, noisy: Values | None = None) -> None:
-        super().__init__(0)
-        self._noisy, self._rng = noisy, np.random.default_rng(11)
-
-    def randomised_response(self, codes: Any, n_classes: int, keep: float) -> Any:
-        """As they were given."""
-        return self._noisy
-
-    def laplace(self, values: Any, scale: float) -> Any:
-        """Numbers from nowhere."""
-        return self._rng.laplace(scale=scale, size=np.shape(values))
-
-    def gaussian(self, values: Any, scale: float) -> Any:
-        """Numbers from nowhere."""
-        return self._rng.normal(scale=scale, size=np.shape(values))
 
 
 def table(n: int = 300, *, others: float = 1.5, seed: int = 0) -> tuple[Values, Values]:
@@ -104,7 +85,7 @@ def test_other_labels_with_the_same_noise_give_the_same_requests_and_sums(
     noisy = np.where(np.random.default_rng(0).random(len(y)) < 0.3, 1 - y, y)
     found = []
     for labels in (y, np.random.default_rng(5).permutation(y), np.zeros_like(y)):
-        privacy = NOISY[mechanism](Fixed(noisy))
+        privacy = NOISY[mechanism](SameNoise(noisy))
         found.append(all_heard(heard, lambda y=labels, how=privacy: fitted(X, y, how), X))
     assert found[0][0] == found[1][0] == found[2][0]
     assert found[0][1] == found[1][1] == found[2][1]
@@ -121,7 +102,7 @@ def test_noise_for_columns_is_on_every_residual_but_the_first(heard: list[Any]) 
     X, y = table(60)
     found = []
     for mechanism in ("response", "response and columns"):
-        privacy = NOISY[mechanism](Fixed(y))
+        privacy = NOISY[mechanism](SameNoise(y))
         sent = all_heard(heard, lambda how=privacy: fitted(X, y, how, rounds=2), X)[0]
         fits = [one for one in sent if one and one[:2] in (("a", 1), ("a", 2))]
         found.append({(t, part): np.frombuffer(residual, np.float32) for _, t, part, _, residual in fits})
