@@ -182,17 +182,21 @@ class FailsFrom(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         return self.inner_.predict(X)
 
 
-def test_who_drops_out_stays_out_where_that_was_agreed() -> None:
-    X, y = table()
+def failing(X: NDArray[np.float64], working: int) -> list[Organization]:
+    """All organizations, of which b works so many times and then fails."""
     FailsFrom.fits = 0
     members = organizations(X)
-    members[2] = Organization("b", X[:, 4:6], FailsFrom(2))
+    members[2] = Organization("b", X[:, 4:6], FailsFrom(working))
+    return members
+
+
+def test_who_drops_out_stays_out_where_that_was_agreed() -> None:
+    X, y = table()
+    members = failing(X, 2)
     found = learn(y, members, rounds=5, secrecy=Sums(drop_outs=1), cross_validation=0)
     assert [sorted(done.left_out) for done in found.rounds] == [[], [], ["b"], ["b"], ["b"]]
     assert FailsFrom.fits == 3, "it is not asked again"
-    FailsFrom.fits = 0
-    plain = organizations(X)
-    plain[2] = Organization("b", X[:, 4:6], FailsFrom(2))
+    plain = failing(X, 2)
     expected = learn(y, plain, rounds=5, cross_validation=0, **PLAIN)
     assert found.train_loss == pytest.approx(expected.train_loss, rel=1e-5)
     answer = predict(found, members)
@@ -205,9 +209,7 @@ def test_who_drops_out_stays_out_where_that_was_agreed() -> None:
 @pytest.mark.parametrize("finished", [1, 3])
 def test_a_resumed_learning_writes_on_the_same_grid_and_asks_nobody_who_dropped_out(finished: int) -> None:
     X, y = table()
-    FailsFrom.fits, saved = 0, list[Progress]()
-    members = organizations(X)
-    members[2] = Organization("b", X[:, 4:6], FailsFrom(2))
+    members, saved = failing(X, 2), list[Progress]()
     options: dict[str, Any] = {"rounds": 5, "secrecy": Sums(drop_outs=1), "scale_residual": False}
     whole = learn(y, members, cross_validation=0, on_round=saved.append, **options)
     FailsFrom.fits = min(finished, 2)
@@ -231,9 +233,7 @@ def test_a_learning_is_resumed_after_a_round_in_which_nothing_was_added_up(finis
 
 def test_nobody_drops_out_by_default() -> None:
     X, y = table()
-    FailsFrom.fits = 0
-    members = organizations(X)
-    members[2] = Organization("b", X[:, 4:6], FailsFrom(1))
+    members = failing(X, 1)
     with pytest.raises(LocalModelError, match=r"b not there: a sum needs 4 of the 4 members.*out of order"):
         learn(y, members, rounds=5, secrecy="sums", cross_validation=0)
     model = GALRegressor(COLUMNS, rounds=2, secrecy="sums", local_models=Ridge())
