@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from gal.core.contributions import Contribution, Contributions
+from gal.core.outcome import Decision, Ended, TaskOutcome
 from gal.core.state import plain
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.evaluate import Simulation, report, simulate
 from gal.evaluate.quality import quality_of
 from gal.evaluate.reporting.facts import PRIVACY
-from gal.evaluate.reporting.learned import facts_of_version, versions_cells
+from gal.evaluate.reporting.learned import facts_of_version, versions_cells, why_alone
 from gal.evaluate.reporting.writing import page_of
 from gal.evaluate.wording import bytes_in_words, number
 from gal.node.store.audit import Total
@@ -153,3 +155,12 @@ def test_groups_of_numbers_and_of_equal_predictions() -> None:
     rare = np.where(np.arange(100) < 3, 1.0, 2.0)  # groups of three rows would tell of each
     assert [group.rows for group in quality_of(truth, rare, None).groups] == [100]
     assert len(quality_of(truth[:5], truth[:5], None).groups) == 1
+
+
+def test_why_a_label_holder_stays_alone_names_memorizers() -> None:
+    outcome = TaskOutcome(Ended.ROUNDS, 3, decision=Decision.MEMORIZATION, memorizers=("lab",))
+    assert why_alone({"outcome": plain(outcome)}).startswith("lab gives back residuals")
+    worse = replace(outcome, decision=Decision.WORSE_ON_SENTINEL, memorizers=())
+    assert "sentinel fold" in why_alone({"outcome": plain(worse)})
+    for facts in ({}, {"outcome": plain(replace(worse, decision=Decision.NO_BETTER))}):
+        assert why_alone(facts).startswith("on rows that were not fitted, the label holder alone was better")

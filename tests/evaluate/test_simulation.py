@@ -144,6 +144,9 @@ def test_log_loss_stands_beside_the_score_of_classes() -> None:
     found = simulate(table, "y", {"one": ["a"], "two": ["b"]}, folds=2)
     assert found.log_losses is not None
     assert found.log_losses["assisted"] < found.log_losses["alone"] < np.log(2)
+    asked = simulate(table, "y", {"one": ["a"], "two": ["b"]}, folds=2, metric="average_precision")
+    assert asked.metric == "average_precision"
+    assert asked.alone.value < asked.assisted.value <= 1
     numbers = simulate(table.assign(y=X.sum(axis=1)), "y", {"one": ["a"], "two": ["b"]}, folds=2)
     assert numbers.log_losses is None
 
