@@ -151,6 +151,11 @@ def test_what_cannot_be_is_an_error(two: Path, words: list[str], error: type[Exc
         gal(*words)
 
 
+def test_a_secret_that_is_missing_is_said_before_the_first_learning(two: Path) -> None:
+    assert "no secret" in gal("invite", "risk", "lab", "--home", "clinic", "--align", "hashed").output
+    assert "data.secret_file" in gal("join", "risk.invitation", "--home", "lab", "--yes").output
+
+
 def test_inviting_again_with_options_is_refused(two: Path) -> None:
     gal("invite", "risk", "lab", "--rounds", 4, "--home", "clinic")
     gal("invite", "risk", "lab", "--home", "clinic")

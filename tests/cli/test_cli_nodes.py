@@ -265,6 +265,7 @@ def test_audit(town: Town) -> None:
         (["../x", "lab"], 2, "../x"),
         (["other", "clinic"], 2, "clinic"),
         (["other", "lab", "-o", "kind=guess"], 2, "kind must be"),
+        (["other", "lab", "--align", "guess"], 2, "--align"),
         (["other", "lab", "--rounds", "0"], 2, "rounds"),
         (["other", "lab", "-o", "surprise=1"], 2, "surprise"),
         (["other", "lab", "-o", "rounds"], 2, "name=value"),

@@ -85,8 +85,10 @@ def facts(home: Path, *words: str) -> Any:
 
 def test_a_task_with_a_guarantee_in_plain_words(home: Path) -> None:
     add_task(home, "risk")
+    add_task(home, "new", version=False)
     charge(home, "risk", RESPONSE, "lab", "ward")
     text = said(home)
+    assert "new: nothing was sent yet." in text
     assert "Your labels (column outcome)" in text
     assert "risk: randomised response, epsilon 1; received by lab, ward" in text
     assert "Each organization by itself: lab epsilon 1; ward epsilon 1." in text

@@ -34,8 +34,6 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Answers = list[dict[str, Floats32]]
 
-OPTIONS = Options(fitted="in-sample", validation_fraction=0, cross_validation=0, closing=False)
-
 
 @dataclass(frozen=True)
 class Problem:
