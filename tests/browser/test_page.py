@@ -120,8 +120,8 @@ def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> Non
 
     network.allow("lab", 3)
     learning = network.beside(network.learn)
-    watched.sees("3 of at most 6 rounds done", "#learning")
-    watched.sees("lab: its fit of round 4", "#waiting")
+    watched.sees("4 of at most 6 rounds done", "#learning")  # the first is the label holder's own
+    watched.sees("lab: its fit of round 5", "#waiting")
     watched.sees("waiting for lab", "#sentence")
     assert "Train loss from" in watched.page.locator("#curve svg").get_attribute("aria-label")
     round_ticks(watched)

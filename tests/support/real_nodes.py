@@ -345,7 +345,8 @@ class Network:
         assert said["degraded"] == 0
         assert [row["prediction"] for row in said["rows"]] == output.tolist()
         for name in self.names:
-            assert self.answered(name, version) == list(range(1, self.rounds + 1)), name
+            asked = [one.round for one in expected.rounds if name in one.mean_fitted]
+            assert self.answered(name, version) == asked, name
         self.check_audits()
 
     def check_audits(self) -> None:
