@@ -23,7 +23,7 @@ from gal.evaluate.metrics import Metric
 from gal.evaluate.wording import number
 
 MOST_ROWS = 5_000
-"""Rows that are learned from, and rows that judge, at most: what is known only together shows on them."""
+"""Training and validation rows, at most: enough to show what organizations know only together."""
 
 FEWEST_JUDGES = 200
 

@@ -1,7 +1,7 @@
 """Reading once more what Python itself stumbled over, though nothing is wrong with it.
 
 NumPy parses the header of each array that it reads with ``ast``. Before Python 3.11.8 and 3.12.2 the parser
-counts its depth in one place for all threads: where two parse at once, one of them gets a SystemError
+has one counter of depth for all threads: where two parse at once, one of them gets a SystemError
 (python/cpython#106905).
 """
 

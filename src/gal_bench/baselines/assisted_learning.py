@@ -88,7 +88,7 @@ def learn_assisted(
 
 
 class _AssistedLearning(_GAL):
-    """What both estimators share: the label holder goes first, then the others in the order given."""
+    """What both estimators share: the label holder fits before the others, in the order given."""
 
     def __init__(
         self,
