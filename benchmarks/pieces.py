@@ -32,9 +32,9 @@ import numpy as np
 from sklearn.metrics import log_loss, r2_score
 
 from gal import GALClassifier, GALRegressor, Organization
-from gal.engine.labels import read_labels
-from gal.engine.options import Options
-from gal.engine.task_making import make_task
+from gal.learner.labels import read_labels
+from gal.learner.options import Options
+from gal.learner.task_making import make_task
 
 sys.path.append(str(Path(__file__).parents[1] / "tests/support"))  # whose adversaries attack here, too
 

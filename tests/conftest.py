@@ -125,8 +125,8 @@ def few_trees() -> Iterator[None]:
 def small_forests() -> Iterator[None]:
     """Few trees in stackers, where not how good they are is looked at."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gal.engine.stacking.TREES", 10)
-        patch.setattr("gal.engine.stacking.MORE_TREES", 10)
+        patch.setattr("gal.learner.stacking.TREES", 10)
+        patch.setattr("gal.learner.stacking.MORE_TREES", 10)
         yield
 
 

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from gal import GALClassifier, GALRegressor
 from gal.core.requests import FitRequest, Target, Terms
 from gal.core.rows import all_rows, with_probes
-from gal.engine.organization import fit_locally
+from gal.learner.organization import fit_locally
 from gal.models import TabularModel, check_local_model
 from gal.models.tabular import TableEncoder, prepared_table, table_encoder
 from gal.models.tabular.column_values import MAX_CATEGORIES

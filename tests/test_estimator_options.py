@@ -14,8 +14,8 @@ from gal.core.line_search import ExactSearch, LBFGSSearch
 from gal.core.losses import AbsoluteError, SquaredError
 from gal.core.task import Task
 from gal.core.weights import SoftmaxAdamWeights, UniformWeights
-from gal.engine.labels import class_labels, regression_labels
-from gal.engine.task_making import make_task
+from gal.learner.labels import class_labels, regression_labels
+from gal.learner.task_making import make_task
 from gal.models import LinearModel, PaperLinear
 from small_tables import PARTS, Floats, classifier, health, ill, regressor
 

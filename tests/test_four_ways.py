@@ -22,8 +22,8 @@ from gal import GALClassifier, GALRegressor, Organization
 from gal.alignment import row_ids
 from gal.cli.tables import read_frame
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
-from gal.engine.labels import are_classes
 from gal.evaluate.understood import told_models, understood
+from gal.learner.labels import are_classes
 from patience import LONGEST
 from small_network import LABEL, ROW_ID, Network, running
 
@@ -193,9 +193,9 @@ def typed(table: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize("name", TABLES)
 def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     signs = 4 if "probed" in name else 1  # enough to compare, and less time
-    monkeypatch.setattr("gal.engine.task_making.PROBES", signs)
-    monkeypatch.setattr("gal.engine.task_making.PROBES_FOR_THREE", 1)
-    monkeypatch.setattr("gal.engine.task_making.LARGE", MANY - 50)
+    monkeypatch.setattr("gal.learner.task_making.PROBES", signs)
+    monkeypatch.setattr("gal.learner.task_making.PROBES_FOR_THREE", 1)
+    monkeypatch.setattr("gal.learner.task_making.LARGE", MANY - 50)
     rounds = ROUNDS
     (table, y), probed = made(name), "probed" in name
     with warnings.catch_warnings():

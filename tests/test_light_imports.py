@@ -14,19 +14,19 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from gal.engine.labels import is_missing
+from gal.learner.labels import is_missing
 
 MODULES = [
     "gal",
     "gal.functional",
     "gal.estimators",
     "gal.models",
-    "gal.engine.organization",
-    "gal.engine.drivers",
-    "gal.engine.options",
+    "gal.learner.organization",
+    "gal.learner.drivers",
+    "gal.learner.options",
     "gal_bench.baselines",
     "gal.privacy.mechanisms.paper",
-    "gal.engine.stacking",
+    "gal.learner.stacking",
     "gal.storage",
 ]
 
@@ -51,10 +51,10 @@ import numpy as np
 from sklearn.linear_model import Ridge
 import gal
 from gal import GALClassifier, GALRegressor, Organization
-from gal.engine.drivers import Traffic
-from gal.engine.labels import class_labels, regression_labels
-from gal.engine.options import Options
-from gal.engine.task_making import make_task
+from gal.learner.drivers import Traffic
+from gal.learner.labels import class_labels, regression_labels
+from gal.learner.options import Options
+from gal.learner.task_making import make_task
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 6))

@@ -139,14 +139,14 @@ ALL = [
         "1 stacker",
         _large,
         {"closing": False},
-        code=("engine/stacking.py", "core/closings.py", "core/blending.py"),
+        code=("learner/stacking.py", "core/closings.py", "core/blending.py"),
         guards=True,
     ),
     Piece(
         "5 rounds beyond ten",
         _long,
         {"rounds": 10},
-        code=("engine/task_making.py:_goes_on",),
+        code=("learner/task_making.py:_goes_on",),
     ),
     Piece(
         "6e patience",
@@ -187,7 +187,7 @@ ALL = [
     Piece(
         "8d cross-validation (off: all as for large tables)",
         _small,
-        replaced={"gal.engine.task_making.LARGE": 100},
+        replaced={"gal.learner.task_making.LARGE": 100},
         code=("core/cross_validation.py",),
         guards=True,
     ),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from gal.engine.task_making import LARGE
+from gal.learner.task_making import LARGE
 from gal_bench.data.datasets import Dataset, Partition, load
 from gal_bench.data.splits import random_partition
 

@@ -6,9 +6,9 @@ from gal.on_demand import on_demand as _on_demand
 
 if _TYPE_CHECKING:
     from gal.core.state import Ensemble, Progress, Round
-    from gal.engine.organization import Organization
     from gal.estimators import GALClassifier, GALRegressor
     from gal.functional import Prediction, learn, predict
+    from gal.learner.organization import Organization
 
 __version__ = "0.1.0"
 
@@ -31,7 +31,7 @@ __getattr__, __dir__ = _on_demand(
         "Ensemble": "core.state",
         "GALClassifier": "estimators",
         "GALRegressor": "estimators",
-        "Organization": "engine.organization",
+        "Organization": "learner.organization",
         "Prediction": "functional",
         "Progress": "core.state",
         "Round": "core.state",

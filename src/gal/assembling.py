@@ -11,7 +11,7 @@ import numpy as np
 
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
-from gal.engine.drivers import (
+from gal.learner.drivers import (
     Driver,
     MessageObserver,
     Traffic,
@@ -20,11 +20,11 @@ from gal.engine.drivers import (
     fitted_now,
     open_driver,
 )
-from gal.engine.labels import Labels
-from gal.engine.observing import show_progress
-from gal.engine.options import Options
-from gal.engine.organization import Organization
-from gal.engine.task_making import make_task
+from gal.learner.labels import Labels
+from gal.learner.observing import show_progress
+from gal.learner.options import Options
+from gal.learner.organization import Organization
+from gal.learner.task_making import make_task
 from gal.privacy.own_model import all_rounds, learn_own
 from gal.privacy.protection import has_guarantee, private_options, protect
 from gal.privacy.refit import PrivateRefit, refit_privately

@@ -19,21 +19,21 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 from gal.assembling import AssembledTask, Learned, assemble
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.replies import Answers
-from gal.engine.assisted_model import AssistedModel, frame_of_parts, read_missing
-from gal.engine.columns import DividedColumns, check_table, columns_by_organization, plain_columns
-from gal.engine.drivers import Traffic
-from gal.engine.initial import ScoreColumn, check_initial
-from gal.engine.labels import (
+from gal.errors import InvalidOptionError, StoredModelError
+from gal.learner.assisted_model import AssistedModel, frame_of_parts, read_missing
+from gal.learner.columns import DividedColumns, check_table, columns_by_organization, plain_columns
+from gal.learner.drivers import Traffic
+from gal.learner.initial import ScoreColumn, check_initial
+from gal.learner.labels import (
     Labels,
     check_class_labels,
     check_regression_labels,
     class_labels,
     regression_labels,
 )
-from gal.engine.observing import finished_rounds, warn_of
-from gal.engine.options import Options, option_by_name
-from gal.engine.organization import Organization
-from gal.errors import InvalidOptionError, StoredModelError
+from gal.learner.observing import finished_rounds, warn_of
+from gal.learner.options import Options, option_by_name
+from gal.learner.organization import Organization
 from gal.models import PaperLinear, default_model, takes_missing_values
 from gal.models.tabular.frames import is_frame
 from gal.privacy.mechanisms.contract import statement

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from gal.assembling import assemble
 from gal.core.prediction import closed_output, final_output
 from gal.core.state import Ensemble, Progress
-from gal.engine.drivers import Traffic, by_name, drive_prediction, open_driver
-from gal.engine.labels import Labels, are_classes, class_labels, read_labels, regression_labels
-from gal.engine.options import Options
-from gal.engine.organization import Organization, check_view
 from gal.errors import InvalidInputError, InvalidOptionError
+from gal.learner.drivers import Traffic, by_name, drive_prediction, open_driver
+from gal.learner.labels import Labels, are_classes, class_labels, read_labels, regression_labels
+from gal.learner.options import Options
+from gal.learner.organization import Organization, check_view
 from gal.privacy.protection import check_privacy, check_public, true_labels
 from gal.secure_aggregation.asking import predict_summed
 from gal.secure_aggregation.terms import SUM
@@ -61,7 +61,7 @@ def learn(
     Parameters
     ----------
     y : labels (n,) or (n, K); each organization has one row of its view per label
-    kind : whether ``y`` are classes or numbers; "auto" asks ``gal.engine.labels.are_classes``
+    kind : whether ``y`` are classes or numbers; "auto" asks ``gal.learner.labels.are_classes``
     label_holder : a name; the first organization's by default
     initial : F^0, a word or outputs in link space
     progress : resumes a task; ``on_round`` gets one after each round

@@ -27,7 +27,7 @@ KEPT = Path(__file__).with_name("kept.jsonl")
 DECIDING = ("gal", "gal_bench/baselines", "gal_bench/runs", "gal_bench/data")
 APART = (
     *("gal/cli/", "gal/node/", "gal/transport/", "gal/protocol/", "gal/alignment/", "gal/storage/"),
-    *("gal/evaluate/reporting/", "gal/engine/observing.py", "gal/errors.py", "gal/warnings.py"),
+    *("gal/evaluate/reporting/", "gal/learner/observing.py", "gal/errors.py", "gal/warnings.py"),
     *("gal/models/deep/", "gal_bench/runs/deep", "gal_bench/data/sources.py", "gal_bench/data/images.py"),
     *("gal_bench/data/shapes.py", "gal_bench/data/physionet.py"),
 )

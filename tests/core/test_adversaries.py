@@ -8,10 +8,10 @@ import pytest
 from adversaries import ATTACKS, DEFAULT, OFF, TRIGGER, VALIDATED, Member, Trial, drive
 from gal.core.probes.kept_probes import SEEDS
 from gal.core.requests import FitRequest, PredictRequest
-from gal.engine.labels import read_labels
-from gal.engine.options import Options
-from gal.engine.organization import Organization
-from gal.engine.task_making import make_task
+from gal.learner.labels import read_labels
+from gal.learner.options import Options
+from gal.learner.organization import Organization
+from gal.learner.task_making import make_task
 from gal.models import LinearModel
 
 LATER = ("backdoor", "later -20 times")
@@ -72,7 +72,7 @@ def test_rounds_of_interaction_probes_are_attacked_too(attack: str) -> None:
 
 def test_who_gives_back_probes_has_no_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answers are perfect on rows whose residual it has, and nothing on the others."""
-    monkeypatch.setattr("gal.engine.task_making.LARGE", 900)
+    monkeypatch.setattr("gal.learner.task_making.LARGE", 900)
     rng = np.random.default_rng(0)
     a, b, c = rng.normal(size=(3, 1000, 3))
     y = (a[:, 0] * b[:, 1] > 0).astype(int)

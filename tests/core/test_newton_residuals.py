@@ -11,9 +11,9 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from gal import GALClassifier
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
 from gal.core.residuals import FLATTEST, newton_residual
-from gal.engine.labels import class_labels, regression_labels
-from gal.engine.options import Options
-from gal.engine.task_making import make_task
+from gal.learner.labels import class_labels, regression_labels
+from gal.learner.options import Options
+from gal.learner.task_making import make_task
 
 
 @pytest.mark.parametrize("loss", [BinaryLogLoss(), MultinomialLogLoss(4)])
@@ -45,7 +45,7 @@ def test_rounds_of_least_squares_are_newtons_steps_of_logistic_regression(
     }
 
     def error(large: int) -> float:
-        monkeypatch.setattr("gal.engine.task_making.LARGE", large)
+        monkeypatch.setattr("gal.learner.task_making.LARGE", large)
         model = GALClassifier({"all": [0, 1, 2]}, local_models=LinearRegression(), **how)
         return float(np.abs(model.fit(X, y).predict_proba(X) - best).max())
 

@@ -24,11 +24,11 @@ from torch import nn
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
 from gal.core.line_search import mean_loss
-from gal.engine.drivers import Traffic
-from gal.engine.labels import class_labels, regression_labels
-from gal.engine.options import Options
-from gal.engine.task_making import make_rows
 from gal.errors import StoredModelError
+from gal.learner.drivers import Traffic
+from gal.learner.labels import class_labels, regression_labels
+from gal.learner.options import Options
+from gal.learner.task_making import make_rows
 from gal.models.deep import SharedBodyModel, TorchModel, cnn_body, lstm_body, mlp_body
 from gal.models.deep.networks import Inputs, WithHead, count_features
 from gal.models.sequences import Sequences

@@ -17,11 +17,11 @@ from gal.core.pipeline import learn
 from gal.core.requests import FitRequest
 from gal.core.residuals import broadcast
 from gal.core.task import Task
-from gal.engine.labels import Labels
-from gal.engine.options import Options
-from gal.engine.organization import Organization
-from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError
+from gal.learner.labels import Labels
+from gal.learner.options import Options
+from gal.learner.organization import Organization
+from gal.learner.task_making import make_task
 from gal.privacy import GaussianLabels, LaplaceLabels, RandomisedResponse, SeededNoise
 from gal.privacy.leakage import Transcript
 from gal.privacy.mechanisms.columns import ColumnNoise, releases_of_a_row, residual_distance

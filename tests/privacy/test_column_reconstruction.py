@@ -145,7 +145,7 @@ class TestInteractionProbes:
         assert max(values(columns_from_residuals(*given, by="bob"), "carol")) < 0.2
 
     def test_a_rehearsal_attacks_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("gal.engine.task_making.LARGE", 900)  # so many rows are many
+        monkeypatch.setattr("gal.learner.task_making.LARGE", 900)  # so many rows are many
         rng = np.random.default_rng(0)
         X = pd.DataFrame(rng.normal(size=(1000, 4)), columns=["age", "town", "usage", "calls"])
         X["town"] = np.where(X["town"] > 0, "Bern", "Basel")

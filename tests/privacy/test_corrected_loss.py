@@ -17,12 +17,12 @@ from sklearn.linear_model import Ridge
 from gal.core.line_search import ExactSearch, Line
 from gal.core.state import Progress
 from gal.core.stopping import Stopping
-from gal.engine.drivers import drive_learning
-from gal.engine.labels import Labels
-from gal.engine.options import Options
-from gal.engine.organization import Organization
-from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError
+from gal.learner.drivers import drive_learning
+from gal.learner.labels import Labels
+from gal.learner.options import Options
+from gal.learner.organization import Organization
+from gal.learner.task_making import make_task
 from gal.privacy.mechanisms.corrected_loss import DOUBT, CorrectedLogLoss
 
 Floats = NDArray[np.float64]

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from gal.core.losses import Loss, SquaredError
-from gal.engine.labels import Labels
-from gal.engine.options import Options
+from gal.learner.labels import Labels
+from gal.learner.options import Options
 from gal.privacy import (
     GaussianLabels,
     LaplaceLabels,

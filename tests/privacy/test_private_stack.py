@@ -200,6 +200,6 @@ def test_a_closing_model_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch)
     def fails(*_: Any, **__: Any) -> None:
         raise FloatingPointError("these labels are too hard")
 
-    monkeypatch.setattr("gal.engine.stacking.ExtraTreesClassifier.fit", fails)
+    monkeypatch.setattr("gal.learner.stacking.ExtraTreesClassifier.fit", fails)
     own = part(of_three(*steps()))
     assert own.ensemble.closing is None

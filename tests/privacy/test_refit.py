@@ -24,9 +24,9 @@ from gal.core.losses import (
     SquaredError,
 )
 from gal.core.rows import all_rows
-from gal.engine.labels import Labels
-from gal.engine.options import Options
-from gal.engine.task_making import make_task
+from gal.learner.labels import Labels
+from gal.learner.options import Options
+from gal.learner.task_making import make_task
 from gal.privacy.refit import PrivateRefit, never_sent, stacked
 from gal.storage.archive import read_archive, write_archive
 

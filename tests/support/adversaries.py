@@ -20,10 +20,10 @@ from gal.core.prediction import closed_output, final_output
 from gal.core.requests import FitRequest, PredictRequest, Terms
 from gal.core.state import Ensemble
 from gal.core.task import Task
-from gal.engine.labels import read_labels
-from gal.engine.options import Options
-from gal.engine.organization import Organization
-from gal.engine.task_making import make_task
+from gal.learner.labels import read_labels
+from gal.learner.options import Options
+from gal.learner.organization import Organization
+from gal.learner.task_making import make_task
 from gal.models import LinearModel
 
 Values = NDArray[Any]

@@ -80,7 +80,7 @@ def around(
 def in_fit(doom: Doom, role: str) -> None:
     """The node while it waits for a fit; the process that computes at the end of the fit itself."""
     if role == "worker":
-        from gal.engine.organization import Organization
+        from gal.learner.organization import Organization
 
         around(Organization, "fit", None, lambda *_, **__: doom.strike())
         return

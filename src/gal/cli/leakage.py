@@ -153,7 +153,7 @@ def chosen_mechanisms(
     """
     import numpy as np
 
-    from gal.engine.labels import are_classes
+    from gal.learner.labels import are_classes
 
     taken = {name: kind_named(name).options() for name in privacy if name != NONE}
     given = [*options, *(["epsilon"] if epsilons else [])]

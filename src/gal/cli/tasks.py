@@ -167,7 +167,7 @@ def _terms_for(home: Path, task: str, given: Mapping[str, Any], noise: Mapping[s
     """How the labels of a new task are protected; of a task that is there already, how they are: its terms
     stay, and other ones are an error.
     """
-    from gal.engine.labels import classes_from
+    from gal.learner.labels import classes_from
     from gal.node.admin.membership import opened
     from gal.node.label_holder.labels.label_privacy import LabelPrivacy, privacy_of
     from gal.privacy.noise import SystemNoise

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
-from gal.engine.labels import are_classes
 from gal.errors import InvalidOptionError, did_you_mean
+from gal.learner.labels import are_classes
 
 
 @dataclass(frozen=True)

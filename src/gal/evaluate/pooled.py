@@ -26,19 +26,19 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gal.core.losses import Poisson
 from gal.core.rows import assign_rows
-from gal.engine.columns import columns_by_organization, view_of
-from gal.engine.drivers import Traffic
-from gal.engine.labels import (
+from gal.errors import InvalidOptionError
+from gal.evaluate.methods import OrganizationsColumns, all_columns, check_label_holder
+from gal.evaluate.understood import kinds_told
+from gal.learner.columns import columns_by_organization, view_of
+from gal.learner.drivers import Traffic
+from gal.learner.labels import (
     Labels,
     check_class_labels,
     check_regression_labels,
     class_labels,
     regression_labels,
 )
-from gal.engine.options import Options
-from gal.errors import InvalidOptionError
-from gal.evaluate.methods import OrganizationsColumns, all_columns, check_label_holder
-from gal.evaluate.understood import kinds_told
+from gal.learner.options import Options
 from gal.models.tabular import TableEncoder
 from gal.models.tabular.frames import as_table
 from gal.threads import at_most

@@ -16,11 +16,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gal.core.probes.kept_probes import PROBES_REVEAL
-from gal.engine.task_making import LARGE
 from gal.errors import InvalidOptionError
 from gal.evaluate.methods import gal
 from gal.evaluate.metrics import Metric
 from gal.evaluate.wording import number
+from gal.learner.task_making import LARGE
 
 MOST_ROWS = 5_000
 """Training and validation rows, at most: enough to show what organizations know only together."""

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from gal.engine.labels import are_classes
 from gal.evaluate.understood import UsedColumn, understood
+from gal.learner.labels import are_classes
 from gal.models.reading.column_reading import ColumnReading
 from gal.models.reading.converting import parts_of
 from gal.models.reading.deciding import ID_NAME

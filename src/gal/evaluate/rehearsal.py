@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 
 from gal.core.state import plain
-from gal.engine.labels import are_classes, plain_labels
 from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.methods import check_label_holder, gal_estimator
 from gal.evaluate.metrics import METRICS
+from gal.learner.labels import are_classes, plain_labels
 from gal.models.tabular.frames import as_frame
 from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries
 from gal.privacy.leakage.attacks import Membership, membership
@@ -107,7 +107,7 @@ def rehearse_all(
 
     Parameters
     ----------
-    X, y: the table (n, d) and labels (n,), which are classes or not (``gal.engine.labels.are_classes``).
+    X, y: the table (n, d) and labels (n,), which are classes or not (``gal.learner.labels.are_classes``).
     organizations: columns by organization; None divides them among pretended ones.
     mechanisms: by a name for people; None stands for no mechanism.
     canaries: share of the learned rows whose labels are drawn by chance.

@@ -29,9 +29,6 @@ from numpy.typing import NDArray
 
 from gal import __version__
 from gal.core.contributions import Contributions
-from gal.engine.drivers import Traffic
-from gal.engine.labels import LARGEST_NUMBER, plain_labels
-from gal.engine.observing import LearningCurve, curve_of
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError, did_you_mean
 from gal.evaluate.comparing import Interval, Splits, Verdict, interval_of, scored, splits_of, verdict_of
 from gal.evaluate.contribution_scores import Joining
@@ -42,6 +39,9 @@ from gal.evaluate.probe_gain import ProbeGain, probe_gain
 from gal.evaluate.profile import Remark, profile_of
 from gal.evaluate.quality import Quality, quality_of
 from gal.evaluate.understood import OnColumns, UsedColumn, target_column, told_models, understood
+from gal.learner.drivers import Traffic
+from gal.learner.labels import LARGEST_NUMBER, plain_labels
+from gal.learner.observing import LearningCurve, curve_of
 from gal.models.reading.converting import reading_of
 from gal.models.tabular.frames import as_frame
 from gal.warnings import InterruptedWarning

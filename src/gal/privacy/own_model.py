@@ -22,9 +22,9 @@ from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.core.stopping import Stopping
 from gal.core.task import Task
-from gal.engine.labels import Labels
-from gal.engine.stacking import closes
 from gal.errors import InvalidLabelsError, NobodyAnsweredError
+from gal.learner.labels import Labels
+from gal.learner.stacking import closes
 
 Floats = NDArray[np.float64]
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from gal.core.requests import Release, Track
 from gal.core.state import Floats, Floats32
-from gal.engine.initial import ScoreColumn
-from gal.engine.labels import Labels, class_labels
-from gal.engine.options import Options, is_auto
-from gal.engine.task_making import PARTS, SMALL
 from gal.errors import InvalidOptionError, PrivacyError
+from gal.learner.initial import ScoreColumn
+from gal.learner.labels import Labels, class_labels
+from gal.learner.options import Options, is_auto
+from gal.learner.task_making import PARTS, SMALL
 from gal.privacy.mechanisms.contract import (
     KindOfLabels,
     LabelMechanism,

@@ -30,7 +30,7 @@ from gal.core.losses import AbsoluteError, BinaryLogLoss, Huber, Loss, Multinomi
 from gal.core.passes import added_by_name, added_to
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.core.task import Task
-from gal.engine.labels import Labels
+from gal.learner.labels import Labels
 from gal.privacy.own_model import OwnModel
 from gal.threads import at_most
 

@@ -17,12 +17,12 @@ from gal.core.replies import Answers
 from gal.core.requests import Request
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
-from gal.engine.assisted_model import AssistedModel
-from gal.engine.drivers import Driver, Traffic, ask
-from gal.engine.options import Options, is_auto
-from gal.engine.organization import Organization
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.extras import require
+from gal.learner.assisted_model import AssistedModel
+from gal.learner.drivers import Driver, Traffic, ask
+from gal.learner.options import Options, is_auto
+from gal.learner.organization import Organization
 from gal.secure_aggregation.terms import SUM, Sums, read_secrecy
 
 WHAT = "secrecy='sums'"

@@ -18,11 +18,11 @@ from gal.core.replies import Answers, accept_predicted
 from gal.core.requests import FitRequest, PredictRequest, Request
 from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.task import Task
-from gal.engine.assisted_model import AssistedModel, Unasked, mean_added
-from gal.engine.drivers import Driver, Traffic, ask, ask_to_predict, open_driver
-from gal.engine.options import Options
-from gal.engine.organization import Organization
 from gal.errors import InvalidInputError, InvalidOptionError, InvalidReplyError, LocalModelError, RefusedError
+from gal.learner.assisted_model import AssistedModel, Unasked, mean_added
+from gal.learner.drivers import Driver, Traffic, ask, ask_to_predict, open_driver
+from gal.learner.options import Options
+from gal.learner.organization import Organization
 from gal.secure_aggregation.asking import WayOfAsking, summed_options
 from gal.secure_aggregation.collector import Collector
 from gal.secure_aggregation.masking import added_rounds, fit_unit, prediction_unit, sha256_of

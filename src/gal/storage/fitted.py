@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from gal.core.state import Ensemble
-from gal.engine.organization import Models, Organization
 from gal.errors import StoredModelError
+from gal.learner.organization import Models, Organization
 from gal.storage.archive import read_archive, write_archive
 
 ModelsByRound = Mapping[tuple[Any, int], Models]

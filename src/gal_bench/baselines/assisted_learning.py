@@ -15,11 +15,11 @@ from gal.core.residuals import broadcast
 from gal.core.rows import all_rows
 from gal.core.state import Ensemble
 from gal.core.task import Task
-from gal.engine.drivers import IN_PROCESS, Driver, Traffic, ask
-from gal.engine.options import Options
-from gal.engine.organization import Organization
 from gal.errors import GALError, InvalidOptionError, LocalModelError
 from gal.estimators import _GAL, GALClassifier, GALRegressor
+from gal.learner.drivers import IN_PROCESS, Driver, Traffic, ask
+from gal.learner.options import Options
+from gal.learner.organization import Organization
 from gal_bench.baselines.ensembles import NAN, finished_ensemble, train_loss
 
 Floats = NDArray[np.float64]

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from gal.assembling import AssembledTask, Learned
-from gal.engine.drivers import drive_learning
 from gal.estimators import _GAL, GALClassifier, GALRegressor
+from gal.learner.drivers import drive_learning
 from gal.models import PaperLinear
 from gal_bench.baselines.ensembles import NAN, finished_ensemble
 from gal_bench.baselines.late_paper import learn_layers

@@ -17,8 +17,8 @@ from sklearn.utils import check_array, check_random_state
 
 from gal.core.state import Ensemble
 from gal.core.task import Task, local_seed
-from gal.engine.organization import Organization
 from gal.errors import LocalModelError
+from gal.learner.organization import Organization
 from gal.models import PaperLinear
 from gal.models.paper_linear import batches, initial_parameters
 from gal_bench.baselines.ensembles import finished_ensemble, train_loss

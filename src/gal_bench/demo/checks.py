@@ -11,12 +11,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gal.core.state import Ensemble
-from gal.engine.drivers import drive_learning
-from gal.engine.labels import regression_labels
-from gal.engine.options import Options
-from gal.engine.organization import Organization
-from gal.engine.task_making import make_task
 from gal.functional import predict
+from gal.learner.drivers import drive_learning
+from gal.learner.labels import regression_labels
+from gal.learner.options import Options
+from gal.learner.organization import Organization
+from gal.learner.task_making import make_task
 
 Floats = NDArray[np.float64]
 KNOWN_ROWS = 40

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from gal.core.prediction import staged_outputs
 from gal.core.state import Ensemble
-from gal.engine.drivers import Driver, Traffic, by_name, drive_learning, drive_prediction
-from gal.engine.labels import class_labels, regression_labels
-from gal.engine.options import Options
-from gal.engine.organization import Organization
-from gal.engine.task_making import make_task
 from gal.errors import MissingDataError
+from gal.learner.drivers import Driver, Traffic, by_name, drive_learning, drive_prediction
+from gal.learner.labels import class_labels, regression_labels
+from gal.learner.options import Options
+from gal.learner.organization import Organization
+from gal.learner.task_making import make_task
 from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
 from gal_bench.baselines.assisted_learning import learn_assisted
 from gal_bench.baselines.fusion import FusedNetworks

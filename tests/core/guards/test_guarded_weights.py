@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
 from gal.core.weights import SHRINKAGE, ExactWeights, Floats32, UniformWeights
-from gal.engine.labels import read_labels
-from gal.engine.options import Options
-from gal.engine.task_making import make_task
+from gal.learner.labels import read_labels
+from gal.learner.options import Options
+from gal.learner.task_making import make_task
 
 SHRUNK = ExactWeights(shrinkage=SHRINKAGE)
 GUARDED = GuardedWeights(SHRUNK)

@@ -16,7 +16,7 @@ from gal.core.prediction import final_output
 from gal.core.replies import Answers
 from gal.core.requests import PredictRequest
 from gal.core.state import Ensemble, ensemble_of, plain
-from gal.engine.drivers import IN_PROCESS, ask_to_predict
+from gal.learner.drivers import IN_PROCESS, ask_to_predict
 from gal.models import LinearModel
 
 N = 300

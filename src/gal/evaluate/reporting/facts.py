@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from gal.core.contributions import Contributions
-from gal.engine.drivers import Traffic
-from gal.engine.observing import LearningCurve
 from gal.evaluate.profile import Remark
 from gal.evaluate.quality import Quality
 from gal.evaluate.wording import VERDICT_WORDS, bytes_in_words, number
+from gal.learner.drivers import Traffic
+from gal.learner.observing import LearningCurve
 
 ReportVerdict = Literal["helps", "hurts", "unclear", "nothing"]
 """How the answer looks; "nothing": not even pooling brings anything that can be told from chance."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from gal.core.contributions import Contributions
 from gal.core.outcome import Decision, TaskOutcome
 from gal.core.state import restored
-from gal.engine.observing import LearningCurve
 from gal.evaluate.reporting.facts import (
     PRIVACY,
     Cells,
@@ -22,6 +21,7 @@ from gal.evaluate.reporting.facts import (
 )
 from gal.evaluate.simulation import software
 from gal.evaluate.wording import bytes_in_words, number
+from gal.learner.observing import LearningCurve
 from gal.secure_aggregation.terms import SUM
 
 if TYPE_CHECKING:

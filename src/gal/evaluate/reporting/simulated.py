@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from gal.engine.options import MOST_ROUNDS, ROUNDS, is_auto
 from gal.evaluate.comparing import Verdict
 from gal.evaluate.metrics import METRICS
 from gal.evaluate.reporting.facts import (
@@ -26,6 +25,7 @@ from gal.evaluate.reporting.facts import (
 from gal.evaluate.simulation import Interval, Simulation
 from gal.evaluate.understood import UsedColumn
 from gal.evaluate.wording import names_in_words, number, share_in_words
+from gal.learner.options import MOST_ROUNDS, ROUNDS, is_auto
 from gal.models.reading.column_reading import shown
 from gal.privacy.mechanisms.contract import statement
 

@@ -12,7 +12,7 @@ from gal.node.store.stored_versions import OWN_CLOSING, LearnedVersion, Learning
 
 def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> dict[str, Any]:
     """A version in plain data: rounds, losses, contributions, who missed what, what it revealed."""
-    from gal.engine.observing import curve_of  # a node that waits tells nothing of versions
+    from gal.learner.observing import curve_of  # a node that waits tells nothing of versions
 
     nested = {"outcome", "refit"}
     facts = {key: value for key, value in vars(version).items() if key not in nested}

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from gal.alignment import check_overlap, row_digest
 from gal.core.requests import FitRequest, Terms
 from gal.core.rows import all_rows
-from gal.engine.organization import Organization, predict_locally
+from gal.learner.organization import Organization, predict_locally
 from gal.models.adapters import is_moving
 from gal.models.parted import takes_parts
 from gal.models.registry import make_model

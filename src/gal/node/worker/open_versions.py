@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gal.core.requests import Terms
-from gal.engine.organization import Organization
 from gal.errors import LocalModelError
+from gal.learner.organization import Organization
 from gal.models.registry import make_model
 from gal.models.tabular.frames import is_frame
 from gal.node.config.configuration import NodeConfiguration

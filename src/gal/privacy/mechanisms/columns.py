@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from gal.core.losses import Loss, SquaredError
 from gal.core.requests import Track
-from gal.engine.labels import Labels
 from gal.errors import InvalidOptionError
+from gal.learner.labels import Labels
 from gal.privacy.accounting import Cost, Event, check_delta, check_epsilon, gaussian_multiplier
 from gal.privacy.mechanisms.corrected_loss import CorrectedLogLoss
 from gal.privacy.noise import NoiseSource

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gal.core.losses import Loss
-from gal.engine.labels import Labels
-from gal.engine.options import Options
 from gal.errors import InvalidOptionError
+from gal.learner.labels import Labels
+from gal.learner.options import Options
 from gal.privacy.accounting import Cost, Event
 from gal.privacy.mechanisms.columns import ColumnNoise
 from gal.privacy.noise import NoiseSource

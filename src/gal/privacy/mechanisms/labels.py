@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.losses import Loss, SquaredError, classification_loss
-from gal.engine.labels import Labels, regression_labels
-from gal.engine.options import Options
 from gal.errors import InvalidLabelsError, InvalidOptionError
+from gal.learner.labels import Labels, regression_labels
+from gal.learner.options import Options
 from gal.privacy.accounting import (
     Cost,
     Event,

@@ -107,7 +107,7 @@ def test_interrupted_and_resumed_it_is_the_same(network: Network, learned: Any, 
     """Ended after the first round, and once more while it is fitted: replaying gives the same model."""
     _, _ = learned
     record = network.invite("again", rounds=ROUNDS)
-    facts = interrupted_twice(network, record, after=1, within="gal.engine.stacking.Stacking.__call__")
+    facts = interrupted_twice(network, record, after=1, within="gal.learner.stacking.Stacking.__call__")
     ensemble, members = here
     assert ensemble.closing is not None
     assert facts["closing"] == ensemble.closing.share

@@ -82,7 +82,7 @@ def test_interrupted_in_the_probes_it_goes_on(network: Network, learned: Any, he
     _, _ = learned
     for name in ("again", "again-2"):
         record = network.invite(name, rounds=ROUNDS, interactions=True)
-        within = "gal.engine.stacking.Stacking.of_table"
+        within = "gal.learner.stacking.Stacking.of_table"
         facts = interrupted_twice(network, record, after=ROUNDS, within=within)
         if not facts["missed"]:  # a busy machine may miss somebody for a round: that is no other test
             break

@@ -24,9 +24,9 @@ from gal.core.passes import added_to
 from gal.core.requests import Release, Track
 from gal.core.state import Ensemble, Floats, Floats32, Progress
 from gal.core.task import Task
-from gal.engine.labels import Labels
-from gal.engine.options import Options
 from gal.errors import BudgetSpentError, PrivacyError
+from gal.learner.labels import Labels
+from gal.learner.options import Options
 from gal.node.label_holder.holder_node import HOLDER, HolderNode
 from gal.node.label_holder.labels.label_privacy import check_allowed, privacy_of, subject_of
 from gal.node.store.files import write_whole

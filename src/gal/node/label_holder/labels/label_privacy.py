@@ -13,9 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.engine.labels import Labels, named_classes, read_labels
-from gal.engine.options import Options
 from gal.errors import InvalidInputError, InvalidOptionError, PrivacyError
+from gal.learner.labels import Labels, named_classes, read_labels
+from gal.learner.options import Options
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.invitations import PromisedPrivacy
 from gal.privacy.ledger import Ledger

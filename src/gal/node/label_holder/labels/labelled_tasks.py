@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from gal.alignment import RowIds
 from gal.core.task import Task
-from gal.engine.labels import Labels
-from gal.engine.options import Options
-from gal.engine.task_making import make_task
 from gal.errors import GALError, InvalidInputError, InvalidOptionError, TaskError
+from gal.learner.labels import Labels
+from gal.learner.options import Options
+from gal.learner.task_making import make_task
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.invitations import Invited, TaskTerms
 from gal.node.config.policy import PolicyLimits

@@ -22,7 +22,7 @@ from gal.protocol import Encoded
 
 if TYPE_CHECKING:  # a node that waits imports nothing that computes
     from gal.core.task import Task
-    from gal.engine.labels import Labels
+    from gal.learner.labels import Labels
     from gal.node.label_holder.labels.labelled_tasks import LabelledRows
 
 Event = Callable[[Mapping[str, Any]], None]

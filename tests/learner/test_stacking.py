@@ -15,11 +15,11 @@ from gal import GALClassifier, GALRegressor, Organization, learn, predict
 from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, SquaredError
 from gal.core.prediction import final_output
 from gal.core.state import Progress
-from gal.engine.labels import class_labels
-from gal.engine.options import Options
-from gal.engine.stacking import Closing, Features, closes, forest_output, predicted
-from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
+from gal.learner.labels import class_labels
+from gal.learner.options import Options
+from gal.learner.stacking import Closing, Features, closes, forest_output, predicted
+from gal.learner.task_making import make_task
 from gal.privacy import RandomisedResponse
 from gal.privacy.protection import protect
 from gal.storage import load_ensemble, save_ensemble
@@ -33,7 +33,7 @@ FEW = 700
 
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gal.engine.task_making.LARGE", FEW - 100)
+    monkeypatch.setattr("gal.learner.task_making.LARGE", FEW - 100)
 
 
 def test_it_hears_what_organizations_say_together() -> None:

@@ -13,9 +13,9 @@ from sklearn.tree import DecisionTreeRegressor
 from gal import GALClassifier, GALRegressor
 from gal.core.cross_validation import LeftOut
 from gal.core.state import Progress
-from gal.engine.labels import class_labels, regression_labels
-from gal.engine.options import MOST_ROUNDS, ROUNDS, Options
-from gal.engine.task_making import make_rows, make_task
+from gal.learner.labels import class_labels, regression_labels
+from gal.learner.options import MOST_ROUNDS, ROUNDS, Options
+from gal.learner.task_making import make_rows, make_task
 from small_tables import PARTS, Floats, health, ill, stages
 
 

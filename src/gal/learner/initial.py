@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
-from gal.engine.columns import missing_columns, positions_of, view_of
-from gal.engine.labels import Labels
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
+from gal.learner.columns import missing_columns, positions_of, view_of
+from gal.learner.labels import Labels
 from gal.threads import at_most
 
 Floats = NDArray[np.float64]

@@ -17,11 +17,11 @@ from gal.core import pipeline
 from gal.core.line_search import mean_loss
 from gal.core.requests import PredictRequest
 from gal.core.rows import Rows
-from gal.engine.drivers import Traffic
-from gal.engine.labels import regression_labels
-from gal.engine.options import Options
-from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError, LocalModelError, UnsupportedLocalLossError
+from gal.learner.drivers import Traffic
+from gal.learner.labels import regression_labels
+from gal.learner.options import Options
+from gal.learner.task_making import make_task
 from gal.models.adapters import is_moving
 from moving_models import OPTIONS, Drifting, Flattened, Floats, data, members
 

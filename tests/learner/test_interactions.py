@@ -19,11 +19,11 @@ from gal import GALClassifier, GALRegressor, Organization
 from gal.core.probes.kept_probes import Probe, Probes, Sign
 from gal.core.requests import FitRequest
 from gal.core.state import Progress
-from gal.engine.drivers import drive_learning
-from gal.engine.labels import class_labels
-from gal.engine.options import Options
-from gal.engine.task_making import make_task
 from gal.errors import InvalidOptionError
+from gal.learner.drivers import drive_learning
+from gal.learner.labels import class_labels
+from gal.learner.options import Options
+from gal.learner.task_making import make_task
 from gal.privacy.leakage.transcript import Transcript
 from gal.storage import load_ensemble, save_ensemble
 
@@ -34,8 +34,8 @@ FEW = 1000
 
 @pytest.fixture
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gal.engine.task_making.LARGE", FEW - 100)
-    monkeypatch.setattr("gal.engine.task_making.PROBES", 6)
+    monkeypatch.setattr("gal.learner.task_making.LARGE", FEW - 100)
+    monkeypatch.setattr("gal.learner.task_making.PROBES", 6)
 
 
 def views(parties: int, n: int = 2 * N, seed: int = 0) -> list[Any]:
@@ -90,7 +90,7 @@ def test_what_three_know_only_together_is_heard(tmp_path: Path, monkeypatch: pyt
     """Signs of two are multiplied for the third, and nobody gets more of them than were agreed. Stored and
     read back it says the same.
     """
-    monkeypatch.setattr("gal.engine.task_making.PROBES", 4)
+    monkeypatch.setattr("gal.learner.task_making.PROBES", 4)
     X, y = three_together(2 * N)
     members = {
         name: Organization(name, X[:N, at : at + 2]) for name, at in zip("abc", (0, 2, 4), strict=True)

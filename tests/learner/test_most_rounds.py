@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gal.core.task import Task
-from gal.engine.labels import read_labels
-from gal.engine.options import MOST_ROUNDS, ROUNDS, Options
-from gal.engine.task_making import LARGE, SMALL, make_task
+from gal.learner.labels import read_labels
+from gal.learner.options import MOST_ROUNDS, ROUNDS, Options
+from gal.learner.task_making import LARGE, SMALL, make_task
 from gal.privacy.mechanisms.paper import PaperLaplace
 from gal.privacy.protection import PaperRelease, public_options
 from gal.secure_aggregation.asking import summed_options

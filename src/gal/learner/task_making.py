@@ -18,10 +18,10 @@ from gal.core.rows import Rows, assign_rows, with_probes
 from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.core.weights import AssistanceWeights, assistance_weights
-from gal.engine.labels import Labels, weights_of_rows
-from gal.engine.options import MOST_ROUNDS, Options, chosen, is_auto
-from gal.engine.stacking import Stacking, check_closing, closes
 from gal.errors import InvalidInputError, InvalidOptionError
+from gal.learner.labels import Labels, weights_of_rows
+from gal.learner.options import MOST_ROUNDS, Options, chosen, is_auto
+from gal.learner.stacking import Stacking, check_closing, closes
 
 Floats = NDArray[np.float64]
 

@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 import gal
 from gal.cli.app import app
-from gal.engine.labels import MOST_CLASSES, are_classes, class_labels, read_labels
-from gal.engine.options import Options
 from gal.errors import InvalidLabelsError, InvalidOptionError
 from gal.evaluate import simulate
 from gal.evaluate.metrics import metric_for
 from gal.evaluate.rehearsal import rehearse
+from gal.learner.labels import MOST_CLASSES, are_classes, class_labels, read_labels
+from gal.learner.options import Options
 
 ROWS = 66
 

@@ -25,8 +25,8 @@ from gal.core.replies import Answers
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
-from gal.engine.organization import Organization, fit_locally, predict_locally, take_rows
 from gal.errors import GALError, InvalidInputError, InvalidOptionError, LocalModelError, NothingLearnedError
+from gal.learner.organization import Organization, fit_locally, predict_locally, take_rows
 from gal.threads import at_most
 
 T = TypeVar("T")

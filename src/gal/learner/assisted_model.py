@@ -25,11 +25,11 @@ from gal.core.prediction import (
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
 from gal.core.stored_answers import StoredAnswers
-from gal.engine.columns import DividedColumns, row_mask
-from gal.engine.drivers import drive_prediction, open_driver
-from gal.engine.initial import ScoreColumn
-from gal.engine.organization import Organization
 from gal.errors import InvalidInputError, LocalModelError
+from gal.learner.columns import DividedColumns, row_mask
+from gal.learner.drivers import drive_prediction, open_driver
+from gal.learner.initial import ScoreColumn
+from gal.learner.organization import Organization
 
 if TYPE_CHECKING:  # learning and predicting with arrays do without pandas
     import pandas as pd

@@ -20,12 +20,12 @@ from sklearn.svm import SVR
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
 from gal.core.requests import FitRequest
-from gal.engine.drivers import Driver, ask, drive_learning
-from gal.engine.labels import regression_labels
-from gal.engine.observing import describe_progress, show_progress
-from gal.engine.options import Options
-from gal.engine.task_making import make_task
 from gal.errors import LocalModelError, MissingExtraError, NobodyAnsweredError, NothingLearnedError
+from gal.learner.drivers import Driver, ask, drive_learning
+from gal.learner.labels import regression_labels
+from gal.learner.observing import describe_progress, show_progress
+from gal.learner.options import Options
+from gal.learner.task_making import make_task
 from gal.warnings import InterruptedWarning
 from small_tables import PARTS, Counter, Raising, health, ill
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.losses import REGRESSION_LOSSES, Loss, classification_loss, regression_loss
-from gal.engine.options import Options, is_auto
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError, PrivacyError
+from gal.learner.options import Options, is_auto
 
 Floats = NDArray[np.float64]
 

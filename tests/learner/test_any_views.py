@@ -14,11 +14,11 @@ import gal
 from gal import Organization
 from gal.core.line_search import mean_loss
 from gal.core.requests import FitRequest, PredictRequest
-from gal.engine.drivers import Traffic
-from gal.engine.labels import class_labels, regression_labels
-from gal.engine.options import Options
-from gal.engine.task_making import make_task
 from gal.errors import InvalidInputError, InvalidOptionError
+from gal.learner.drivers import Traffic
+from gal.learner.labels import class_labels, regression_labels
+from gal.learner.options import Options
+from gal.learner.task_making import make_task
 from gal.models import Sequences, check_local_model
 from gal.models.adapters import PerOutput, as_local_model, prepared
 from gal_bench.baselines import learn_assisted

@@ -13,9 +13,9 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 import gal
 from gal import GALClassifier, GALRegressor
-from gal.engine.labels import read_labels, weights_of_rows
-from gal.engine.options import Options
 from gal.errors import InvalidColumnsError, InvalidOptionError, PrivacyError
+from gal.learner.labels import read_labels, weights_of_rows
+from gal.learner.options import Options
 from gal.models import LinearModel
 
 PARTS = {"bank": [0, 1], "shop": [2, 3]}

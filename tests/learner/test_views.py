@@ -9,7 +9,7 @@ import pytest
 
 import gal
 from gal import Organization
-from gal.engine.organization import take_rows
+from gal.learner.organization import take_rows
 from gal.models import LinearModel, View
 
 X = np.random.default_rng(0).normal(size=(90, 3))
