@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gal.node.config.sum_messages import own_secret
+from gal.node.config.aggregation_messages import own_secret
 from gal.transport import load_identity
 
 

@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 
 from gal.alignment import row_digest
 from gal.node.assistant.service import Service
-from gal.node.config.configuration import read_configuration
-from gal.node.config.invitations import Invited, TaskTerms
-from gal.node.config.requests import IncomingRequest, fit_request
-from gal.node.config.sum_messages import (
+from gal.node.config.aggregation_messages import (
     begin_content,
     circle_of,
     fit_sum_content,
@@ -28,6 +25,9 @@ from gal.node.config.sum_messages import (
     read_member,
     residual_content,
 )
+from gal.node.config.configuration import read_configuration
+from gal.node.config.invitations import Invited, TaskTerms
+from gal.node.config.requests import IncomingRequest, fit_request
 from gal.node.store.activity import Activity
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Message, decode, digest, encode, prepare

@@ -242,7 +242,7 @@ def test_a_version_that_began_without_noise_is_not_gone_on_with(tmp_path: Path) 
     with opened(tmp_path) as lab:
         refused = refusal(lab, fit(rows, RESIDUAL, round=2))
         assert (refused.code, lab.source.draws) == ("privacy-changed", 0)
-        assert "learn a new version" in str(refused)
+        assert "Learn a new version" in str(refused)
         np.testing.assert_allclose(lab.ask(predict([3], 1)).arrays["values"][0], plain(X[[3]]) + 1, atol=1e-5)
         assert lab.spent(3) == pytest.approx(0.5)
 

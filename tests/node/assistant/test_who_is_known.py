@@ -15,7 +15,7 @@ from test_service import TERMS, Lab, N, begin, fit, predict
 
 from gal.alignment import RowIds, secret_digest, tokens
 from gal.errors import RefusedError
-from gal.node.assistant import prediction_checks
+from gal.node.assistant import request_checks
 from gal.node.store.failures import describe_failure
 from gal.node.store.state import TaskRecord
 from gal.node.worker.worker import WorkFailedError
@@ -233,7 +233,7 @@ def begun_exchange(number: int) -> Message:
 def test_exchanges_that_are_only_begun_are_limited(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each costs as much here as if it was gone on with, and nothing there."""
     pytest.importorskip("private_set_intersection", reason="needs the extra psi")
-    monkeypatch.setattr(prediction_checks, "UNFINISHED", 3)
+    monkeypatch.setattr(request_checks, "UNFINISHED", 3)
     for version in range(1, 7):  # those that are gone on with do not count
         exchange(lab, range(25), version)
     for number in range(3):

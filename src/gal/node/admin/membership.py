@@ -11,10 +11,10 @@ from typing import Any
 
 from gal.clock import utc_now
 from gal.errors import InvalidInputError, RefusedError
+from gal.node.config.aggregation_messages import check_members
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.invitations import TaskTerms, read_invitation, write_invitation
 from gal.node.config.policy import PolicyLimits
-from gal.node.config.sum_messages import check_members
 from gal.node.runtime.node import held_lock
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import State, TaskRecord

@@ -1,7 +1,7 @@
-"""A guard that charges an organization's noisy answers before they leave.
+"""The privacy charge of an organization's noisy replies, before they leave.
 
-A fit that is asked for again gets the stored answer, which costs nothing more. Any other request is computed
-and charged again: a second draw of noise tells more than one.
+A repeated fit gets the stored reply at no further cost. Any other request is computed and charged again: a
+second draw of noise reveals more.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
 
 SUBJECT = "answers"
-"""What the ledger calls this organization's answers about its rows."""
+"""The ledger's subject for this organization's replies about its rows."""
 
 
 class AnswerGuard:
-    """Charges what an organization answers to others."""
+    """Charges an organization's replies to others."""
 
     def __init__(
         self, configuration: NodeConfiguration, ledger: Callable[[], Ledger] | None, log: Log
     ) -> None:
         self.facts = noise_facts(configuration)
-        """The noise on answers, for whoever computes them; None: there is none, and nothing is charged."""
+        """The noise on replies, for the worker; None: there is none, and nothing is charged."""
         self._name, self._budget = configuration.name, configuration.privacy.answer_budget
         self._log, self._ledger = log, ledger
         if self.facts is None:
             return
         if ledger is None:
-            raise PrivacyError(f"{self._name}: answers with noise need a ledger to charge them to")
-        check_noise_installed()  # said at the start, and not to a label holder
+            raise PrivacyError(f"{self._name}: replies with noise need a ledger to charge them to")
+        check_noise_installed()  # at the start, and not in a reply
         self._noise = answer_noise(self.facts)
 
-    def noise_on(self, asked: IncomingRequest) -> dict[str, Any] | None:
-        """The noise on the answer to a request; none on those to oneself."""
-        return None if asked.own else self.facts
+    def noise_on(self, request: IncomingRequest) -> dict[str, Any] | None:
+        """The noise on the reply to a request; none within this organization."""
+        return None if request.own else self.facts
 
     def charge(self, peer: str, task: TaskRecord, rows: Keys, count: int = 1) -> None:
-        """Charge ``count`` answers about each of these rows to a label holder's task, before they leave."""
+        """Charge ``count`` replies about each of these rows to a label holder's task, before they leave."""
         if self.facts is None or self._ledger is None or len(rows) == 0:
             return
         from gal.privacy.ledger import Charge
@@ -59,21 +59,19 @@ class AnswerGuard:
             self._log.warning("privacy budget spent", peer=peer, task=task.name, why=str(error))
             raise RefusedError(
                 "privacy-budget-spent",
-                f"{self._name} has answered as much about some of these rows as its privacy budget allows: "
-                "go on without it, or ask its operator",
+                f"{self._name} has spent its privacy budget for some of these rows: go on without it, or ask "
+                "its operator",
             ) from error
 
     def charge_version(
         self, peer: str, task: TaskRecord, folder: Path, expected: str | None, count: int = 1
     ) -> None:
-        """Charge ``count`` answers about all rows of a version; ``expected`` is
-        the digest of its file `ROWS`.
-        """
+        """Charge ``count`` replies about all rows of a version; ``expected``: its file `ROWS`'s digest."""
         file = None if expected is None else read_whole(folder / ROWS, expected)
         if file is None:
             raise RefusedError(
                 "privacy-changed",
-                f"{self._name} cannot charge its answers in this version of {task.name!r}, because it began "
-                "before there was noise on them, or a file was lost: learn a new version",
+                f"{self._name} cannot charge its replies in this version of {task.name!r}: the version began "
+                "before they had noise, or a file was lost. Learn a new version",
             )
         self.charge(peer, task, keys_of(file), count)

@@ -1,4 +1,4 @@
-"""An organization's links: it dials every label holder whose task it has joined, stays connected, answers."""
+"""An organization's links: it dials the label holders of its tasks, and replies to requests."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from gal.errors import GALError, InvalidMessageError, LinkLostError, NodeError, RefusedError
+from gal.errors import GALError, InvalidMessageError, LinkLostError, NodeError
 from gal.node.assistant.service import BESIDE, Service
-from gal.node.config.requests import IncomingRequest
-from gal.node.store.failures import Failure, code_of, describe_failure
+from gal.node.config.requests import IncomingRequest, refusal
+from gal.node.store.failures import code_of, describe_failure
 from gal.node.store.quotas import LIMITED, LimitedError
 from gal.node.store.records import Records
 from gal.node.store.state import State
@@ -18,34 +18,34 @@ from gal.protocol import Message, prepare
 from gal.transport import Received, Stream
 
 LOOK = 0.5
-"""Seconds between looks at which tasks were joined or left, and which cards changed."""
+"""Seconds between looks for joined or left tasks and changed cards."""
 
 SOONEST, LATEST = 0.2, 10.0
 """Seconds between tries to reach a label holder: doubled each time, up to the latest."""
 
 APIECE = 10_000
-"""Bytes that a waiting request takes besides its own."""
+"""Bytes of a waiting request besides its own."""
 
 Dialing = Callable[[str], Stream]
 """Opens a stream to a peer, by its name among the cards."""
 
 
 class WaitingBytes:
-    """So many bytes of requests may wait for their answers; one request fits always."""
+    """A bound on the bytes of requests that wait for their replies; one request always fits."""
 
     def __init__(self, n_bytes: int) -> None:
         self._left = self._all = n_bytes
         self._changed = threading.Condition()
 
     def take(self, n_bytes: int, ending: threading.Event) -> None:
-        """Wait until there is room, or the end has come."""
+        """Wait until there is room, or the link ends."""
         with self._changed:
             while self._left < n_bytes and self._left < self._all and not ending.is_set():
                 self._changed.wait(0.5)
             self._left -= n_bytes
 
     def give(self, n_bytes: int) -> None:
-        """Answered, or given up."""
+        """A request is no longer waiting."""
         with self._changed:
             self._left += n_bytes
             self._changed.notify_all()
@@ -69,7 +69,7 @@ class Link:
         self._thread.start()
 
     def close(self) -> None:
-        """End the stream and do not come back."""
+        """End the stream and do not dial again."""
         self._ending.set()
         stream = self._stream
         if stream is not None:
@@ -77,13 +77,14 @@ class Link:
         self._thread.join(5)
 
     def announce(self) -> None:
-        """Tell the label holder which of its tasks are joined, if that has changed; and which were left."""
+        """Send the label holder the joined tasks, if they have changed, and those that were left."""
         stream = self._stream
         if stream is None:
             return
         with self._announcing:
-            joined_here = self._service.state.tasks("organization")
-            tasks = [task for task in joined_here if task.label_holder == self.peer]
+            tasks = [
+                one for one in self._service.state.tasks("organization") if one.label_holder == self.peer
+            ]
             joined = tuple((task.id, task.terms.digest) for task in tasks if task.status == "open")
             if joined == self._announced:
                 return
@@ -92,17 +93,17 @@ class Link:
                     self._records.send(stream, prepare(Message("leave", task.id)))
                     self._service.state.forget(task.id)
             moving = self._service.moves()
-            tasks_joined = [{"task": task, "terms": terms, "moving": moving} for task, terms in joined]
-            self._records.send(stream, prepare(Message("joined", fields={"tasks": tasks_joined})))
+            facts = [{"task": task, "terms": terms, "moving": moving} for task, terms in joined]
+            self._records.send(stream, prepare(Message("joined", fields={"tasks": facts})))
             self._announced = joined
 
     def _keep(self) -> None:
-        """Dial until it works, serve until it ends, again and again."""
+        """Dial until it works, serve until the stream ends, again and again."""
         pause = SOONEST
         while not self._ending.is_set():
             limited = self._records.quotas.why_spent(self.peer)
             if limited is not None:
-                self.problem = f"{self.peer} has used up its day here: {limited}"
+                self.problem = f"{self.peer} has used up its quota of today: {limited}"
                 self._ending.wait(LATEST)
                 continue
             try:
@@ -111,43 +112,43 @@ class Link:
                 if str(error) != self.problem:
                     self._records.log.warning("no link", peer=self.peer, why=str(error))
                 self.problem = str(error)
-                self._ending.wait(pause)
-                pause = min(2 * pause, LATEST)
-                continue
-            opened, self._replaced = time.monotonic(), False
-            self._serve(stream)
-            # Streams that end as soon as they are open are no reason to dial at once.
-            if time.monotonic() - opened > SOONEST and not self._replaced:
-                pause = SOONEST
+            else:
+                opened, self._replaced = time.monotonic(), False
+                self._serve(stream)
+                # A stream that ends at once is no reason to dial at once.
+                if time.monotonic() - opened > SOONEST and not self._replaced:
+                    pause = SOONEST
             self._ending.wait(pause)
             pause = min(2 * pause, LATEST)
 
     def _serve(self, stream: Stream) -> None:
+        records = self._records
         self._stream, self._announced, self.problem = stream, (("", ""),), ""
-        self._records.log.info("linked", peer=self.peer, software=stream.software, protocol=stream.version)
-        self._records.activity.seen(self.peer)
-        stream.on_waste = lambda n_bytes: self._records.wasted(self.peer, n_bytes)
+        records.log.info("linked", peer=self.peer, software=stream.software, protocol=stream.version)
+        records.activity.seen(self.peer)
+        stream.on_waste = lambda n_bytes: records.wasted(self.peer, n_bytes)
         fits, beside = ThreadPoolExecutor(1), ThreadPoolExecutor(4)
         try:
             self.announce()
-            while (limited := self._records.is_limited(self.peer)) is None:
+            while (limited := records.is_limited(self.peer)) is None:
                 self._take(stream, fits, beside)
-            self._tell_limited(stream, limited)
+            self.problem = str(limited)  # no link until the next day
+            records.send(stream, refusal(Message("refusal"), limited.code, str(limited)))
         except (NodeError, OSError) as error:
             self.problem = str(error)
             # A second node with this key: each would end the other's stream for ever.
             self._replaced = getattr(error, "code", "") in {"replaced", LIMITED}
-            self._records.log.info("link ended", peer=self.peer, why=str(error))
-        except Exception as error:  # no memory, no thread: without a link nobody would ever dial again
+            records.log.info("link ended", peer=self.peer, why=str(error))
+        except Exception as error:  # such as no memory: this thread must live to dial again
             self.problem = f"{type(error).__name__}: {error}"
-            self._records.log.error("link failed", peer=self.peer, why=self.problem)
+            records.log.error("link failed", peer=self.peer, why=self.problem)
         finally:
             stream.close()
-            # Not waited for: what is being fitted is kept, and the next stream need not wait for it.
+            # Not waited for: a fit that runs on is stored, and the next stream can begin.
             fits.shutdown(wait=False, cancel_futures=True)
             beside.shutdown(wait=False, cancel_futures=True)
             self._stream = None
-            self._records.activity.seen(self.peer)
+            records.activity.seen(self.peer)
 
     def _take(self, stream: Stream, fits: ThreadPoolExecutor, beside: ThreadPoolExecutor) -> None:
         """Receive one message, and have it answered."""
@@ -155,51 +156,38 @@ class Link:
             received = stream.receive()
         except InvalidMessageError as error:
             self._records.refused(self.peer, code_of(error), str(error), n_bytes=error.n_bytes)
-            self._tell(stream, Message("refusal"), None, Failure("invalid-message", str(error), ""))
+            self._records.send(stream, refusal(Message("refusal"), "invalid-message", str(error)))
             return
-        except LimitedError:  # by bytes that were no message: it is told, and let go
+        except LimitedError:  # bytes that were no message: the loop of this stream ends with a refusal
             return
         self._records.entered(self.peer, received)
         message = received.message
         if message.kind == "refusal":
-            self._records.log.warning(
-                "told", peer=self.peer, code=message.fields["code"], why=message.fields["message"]
-            )
+            facts = {"code": message.fields["code"], "why": message.fields["message"]}
+            self._records.log.warning("refused there", peer=self.peer, **facts)
             return
         pool = beside if message.kind in BESIDE else fits
-        # Not read on meanwhile: a label holder who asks without end must not fill our memory.
+        # Nothing more is received meanwhile: requests without end must not fill the memory.
         size = received.n_bytes + APIECE
         self._waiting.take(size, self._ending)
         pool.submit(self._answer, stream, received).add_done_callback(lambda done: self._waiting.give(size))  # noqa: ARG005
 
-    def _tell_limited(self, stream: Stream, limited: RefusedError) -> None:
-        """The label holder hears why, once; then there is no link until the next day."""
-        self.problem = str(limited)
-        fields = {"code": limited.code, "message": str(limited), "answers": None}
-        self._records.send(stream, prepare(Message("refusal", fields=fields)))
-
     def _answer(self, stream: Stream, received: Received) -> None:
         message = received.message
-        asked = IncomingRequest(self.peer, message, received.data, received.digest)
+        request = IncomingRequest(self.peer, message, received.data, received.digest)
         try:
             try:
-                encoded = self._service.answer(asked)
+                reply = self._service.answer(request)
             except LinkLostError:
                 return
             except Exception as error:
                 failure = describe_failure(error, self._service.configuration.name)
                 self._records.refused(self.peer, failure.code, failure.outside, failure.inside)
-                self._tell(stream, message, received.digest, failure)
-                return
-            self._records.send(stream, encoded)
-        except (NodeError, OSError) as error:  # it will be asked again on the next stream
-            self._records.log.warning("answer not sent", peer=self.peer, kind=message.kind, why=str(error))
+                reply = refusal(message, failure.code, failure.outside, received.digest)
+            self._records.send(stream, reply)
+        except (NodeError, OSError) as error:  # the request comes again on the next stream
+            self._records.log.warning("reply not sent", peer=self.peer, kind=message.kind, why=str(error))
             stream.close()
-
-    def _tell(self, stream: Stream, message: Message, digest: str | None, failure: Failure) -> None:
-        fields = {"code": failure.code, "message": failure.outside[:2000], "answers": digest}
-        about = message.task, message.version, message.request
-        self._records.send(stream, prepare(Message("refusal", *about, fields)))
 
 
 class Links:
@@ -213,7 +201,7 @@ class Links:
         self._thread = threading.Thread(target=self._watch, name="links", daemon=True)
 
     def start(self) -> None:
-        """Dial whoever is to be dialed, now and later."""
+        """Dial the label holders of joined tasks, now and later."""
         self._thread.start()
 
     def close(self) -> None:
@@ -231,14 +219,14 @@ class Links:
         while not self._ending.is_set():
             try:
                 self._look()
-            except (NodeError, RefusedError, OSError) as error:
+            except (NodeError, OSError) as error:
                 self._records.log.error("looking for tasks failed", why=str(error))
             self._ending.wait(LOOK)
 
     def _look(self) -> None:
         tasks = self._state.tasks()
         held = {task.id for task in tasks if task.status == "open"}
-        for gone in self._tasks - held:  # it may have to wait for a fit: not here
+        for gone in self._tasks - held:  # in a thread, since it may wait for a fit
             threading.Thread(target=self._service.let_go, args=(gone,), name="let go", daemon=True).start()
         self._tasks = held
         wanted = {task.label_holder for task in tasks if task.role == "organization"}
@@ -250,4 +238,4 @@ class Links:
             try:
                 link.announce()
             except NodeError as error:
-                self._records.log.debug("not told", peer=link.peer, why=str(error))
+                self._records.log.debug("tasks not announced", peer=link.peer, why=str(error))

@@ -13,7 +13,7 @@ from gal.core.requests import FitRequest, PredictRequest
 from gal.core.rows import Rows
 from gal.errors import AlignmentError
 from gal.node.config.configuration import NodeConfiguration
-from gal.protocol import Encoded, Message
+from gal.protocol import Encoded, Message, prepare
 
 Bools = NDArray[np.bool_]
 Arrays = Mapping[str, NDArray[Any]]
@@ -51,6 +51,12 @@ class Answering(Protocol):
 
     def predict_own(self, asked: IncomingRequest) -> Message:
         """The answer to a request of the node to itself, about rows to predict."""
+
+
+def refusal(message: Message, code: str, why: str, digest: str | None = None) -> Encoded:
+    """The refusal of a message, with the message's digest where it was a request."""
+    fields = {"code": code, "message": why[:2000], "answers": digest}
+    return prepare(Message("refusal", message.task, message.version, message.request, fields))
 
 
 def asked_tokens(message: Message, peer: str) -> NDArray[Any]:

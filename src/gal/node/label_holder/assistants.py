@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
+from gal.node.config.requests import refusal
 from gal.node.store.failures import code_of
 from gal.node.store.quotas import LimitedError
 from gal.node.store.records import Records
 from gal.node.store.state import State
-from gal.protocol import Encoded, Message, prepare
+from gal.protocol import Encoded, Message
 from gal.transport import Received, Stream
 
 SMALL = 1 << 16
@@ -226,7 +227,7 @@ class Assistants:
             received = stream.receive()
         except InvalidMessageError as error:
             records.refused(stream.peer, code_of(error), str(error), n_bytes=error.n_bytes)
-            records.send(stream, _refusal(Message("refusal"), "invalid-message", str(error)))
+            records.send(stream, refusal(Message("refusal"), "invalid-message", str(error)))
             return
         except LimitedError:  # it is told when it is let go
             return
@@ -310,12 +311,7 @@ class Assistants:
 
     def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
         self._records.refused(stream.peer, code, why)
-        self._records.send(stream, _refusal(message, code, why))
-
-
-def _refusal(message: Message, code: str, why: str) -> Encoded:
-    fields = {"code": code, "message": why[:2000], "answers": None}
-    return prepare(Message("refusal", message.task, message.version, message.request, fields))
+        self._records.send(stream, refusal(message, code, why))
 
 
 def _checked_tasks(state: State, peer: str, message: Message) -> tuple[dict[str, bool], dict[str, str]]:

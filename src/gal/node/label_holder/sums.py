@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from gal.alignment import row_digest
 from gal.core.state import Ensemble
 from gal.errors import InvalidMessageError, InvalidReplyError, NodeError, RefusedError
-from gal.node.config.sum_messages import circle_of, message_to_member, prediction_content, read_member
+from gal.node.config.aggregation_messages import circle_of, message_to_member, prediction_content, read_member
 from gal.node.label_holder.assistants import Pending, Requests
 from gal.node.label_holder.holder_node import HolderNode
 from gal.node.label_holder.shared_rows import Asking, Question

@@ -134,7 +134,7 @@ class LocalWork:
                 self.limits.check_begin(len(there))
                 # After a private set intersection rows are named that both know; others are being tried out.
                 if message.fields["method"] == "psi" and not known.all():
-                    raise self.limits.not_exchanged()
+                    raise self.limits.refusal("psi")
             if takes_parts(self.new_model()):
                 save_parts(part_columns(table), view_in_parts(table, there), folder / "view")
             else:

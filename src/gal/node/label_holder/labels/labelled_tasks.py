@@ -224,7 +224,7 @@ def learning_task(
         options = summed_options(Sums(sums["drop_outs"]), options, name, members, private=seen.private)
         organizations, moving = [name, SUM], [one for one in moving if one == name]
     if options.interactions:
-        PolicyLimits(configuration.name, configuration.policy).check_own_interactions()
+        PolicyLimits(configuration.name, configuration.policy).check_consent("own probes")
     return make_task(
         seen.labels,
         organizations,

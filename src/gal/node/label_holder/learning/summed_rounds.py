@@ -12,7 +12,7 @@ from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble
 from gal.errors import AlignmentError, TaskError
-from gal.node.config.sum_messages import (
+from gal.node.config.aggregation_messages import (
     begin_content,
     fit_sum_content,
     learning_content,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from gal.errors import RefusedError
+from gal.node.config.aggregation_messages import check_members, circle_of
 from gal.node.config.invitations import Invited, TaskTerms
-from gal.node.config.sum_messages import check_members, circle_of
 from gal.node.store.state import State
 from gal.protocol import Message, digest, encode
 from gal.secure_aggregation.collector import Collector
@@ -82,7 +82,7 @@ def test_everybodys_sum_is_opened_and_nothing_else_leaves(made: Callable[..., By
             "revisit", TASK, 1, "x", {"rows": question.fields["rows"], "track": "assisted", "rounds": [1]}
         ),
     ):
-        with refused("sums-only", "lab answers in 'risk' in sums only"):
+        with refused("sums-only", "lab agreed to secure aggregation in 'risk'"):
             by.houses["lab"].answer(asked)
 
 
@@ -189,7 +189,7 @@ def test_an_organization_is_in_one_circle_of_a_label_holder(made: Callable[..., 
     keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": circle_of(fewer).digest, "numbers": [8]})
     with refused("circle", "has joined another circle of this label holder"):
         by.houses["lab"].answer(keys)
-    with refused("circle", "agreed to another circle"):
+    with refused("circle", "agreed to another aggregation group"):
         by.houses["lab"].answer(replace(keys, task=TASK))
 
 
@@ -283,7 +283,7 @@ def test_of_one_residual_there_is_one_sum_however_it_is_fitted(made: Callable[..
 
 def test_answers_follow_from_the_name_in_the_terms(made: Callable[..., ByHand]) -> None:
     by = made()
-    with refused("other-terms", "agreed to answer in 'risk' as 'lab', and is called 'lab-2'"):
+    with refused("other-terms", "lab is 'lab' in the terms of 'risk', and the request names it 'lab-2'"):
         by.begin("lab", version=2, organization="lab-2")
 
 
@@ -293,7 +293,7 @@ def test_models_that_move_do_not_answer_in_sums(
     """What they say of a residual depends on earlier ones, which others may not have been told."""
     by = made()
     monkeypatch.setattr(by.houses["lab"].service, "moves", lambda: True)
-    with refused("sums-only", "the local model of lab moves"):
+    with refused("sums-only", "the local model of lab is stateful"):
         by.houses["lab"].answer(by.residual())
 
 

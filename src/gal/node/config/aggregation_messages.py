@@ -1,5 +1,6 @@
-"""Circles (the organizations whose answers are added up, by the keys under which they know each other), and
-what their members and the label holder say to each other, as messages and back: for both sides.
+"""Secure aggregation as messages of the protocol, and back, for members and the label holder.
+
+An aggregation group is fixed by the terms of a task: its members know each other by their keys.
 """
 
 from __future__ import annotations
@@ -39,44 +40,42 @@ from gal.transport import CardFolder, Identity
 Bytes = NDArray[np.uint8]
 
 KEY_BYTES = 32
-"""Of a public key, and of the digest of a seed."""
+"""Of a public key, and of a seed's digest."""
 SIGNATURE_BYTES = 80
 """Room for a signature (ECDSA on P-256 in DER has at most 72 bytes) with its length before it."""
 ROLES = ("fit", "folds", "parts")
-"""Arrays of a beginning that say what rows are used for."""
+"""Arrays of a session setup with the roles of rows."""
 BOX_BYTES = 2 * SHARE_BYTES + 16
 """Two shares, sealed."""
 
 
 def circle_of(terms: TaskTerms) -> Circle:
-    """The circle that these terms fix: all organizations that are invited."""
+    """The aggregation group of these terms: all invited organizations."""
     members = {one.name: one.fingerprint for one in terms.organizations}
     return Circle(terms.fingerprint, members, terms.drop_outs)
 
 
 def known_keys(cards: CardFolder) -> set[str]:
-    """Fingerprints of all organizations whose cards are here: those that the operator has checked."""
+    """Fingerprints of the organizations whose cards the operator has added."""
     return {card.fingerprint for card in cards.all().values()}
 
 
 def named_in(circle: Circle, identity: Identity) -> Identity:
-    """An organization's key under the name by which the circle knows it."""
+    """An organization's key, under its name in the aggregation group."""
     names = [name for name, one in circle.members.items() if one == identity.fingerprint]
     if len(names) != 1:
-        said = f"the key {identity.fingerprint} of {identity.name!r} is {len(names)} times in this circle"
-        raise RefusedError("circle", said)
+        found = f"the key {identity.fingerprint} of {identity.name!r} is {len(names)} times"
+        raise RefusedError("circle", f"{found} in this aggregation group")
     return replace(identity, name=names[0])
 
 
 def own_secret(identity: Identity) -> bytes:
-    """From which an organization rounds its answers: it follows from its private key, so that nothing more is
-    kept, and whoever restarts, or restores a backup, rounds as before.
-    """
+    """The secret of an organization's stochastic rounding, from its private key: the same after a restore."""
     return derived(identity.private_key, b"own secret")
 
 
 def check_members(terms: TaskTerms, cards: CardFolder, own: str) -> None:
-    """An error where answers would be added to those of organizations whose cards are not here."""
+    """An error where values would be added to those of organizations without a card here."""
     circle, known = circle_of(terms), known_keys(cards) - {terms.fingerprint}
     unknown = [
         f"{name} ({one})" for name, one in sorted(circle.members.items()) if one not in known and one != own
@@ -84,16 +83,15 @@ def check_members(terms: TaskTerms, cards: CardFolder, own: str) -> None:
     if unknown:
         raise RefusedError(
             "circle",
-            f"your answers in {terms.name!r} would be added to those of {', '.join(unknown)}, of whom no "
-            "card is here: the label holder could have invented them. Ask these organizations themselves for "
-            "their cards, "
-            "compare the fingerprints, then gal cards add FILE and join again",
+            f"your values in {terms.name!r} would be added to those of {', '.join(unknown)}, of whom no card "
+            "is here: the label holder could have invented them. Ask these organizations themselves for "
+            "their cards, compare the fingerprints, then gal cards add FILE and join again",
         )
     check_circle(circle, known | {own})
 
 
 def offer_arrays(offers: Sequence[Offer]) -> dict[str, Bytes]:
-    """Offers of one member: the keys, and the signatures under them."""
+    """Offers of one member: keys and signatures."""
     keys = [offer.mask_key + offer.box_key + bytes.fromhex(offer.promise) for offer in offers]
     signed = [bytes([len(one.signature)]) + one.signature for one in offers]
     return {
@@ -105,10 +103,7 @@ def offer_arrays(offers: Sequence[Offer]) -> dict[str, Bytes]:
 def read_offers(
     circle: Circle, name: str, numbers: Sequence[int], certificate: bytes, keys: Bytes, signatures: Bytes
 ) -> list[Offer]:
-    """The offers of one member for these sums; its certificate is known from its card.
-
-    A mask key, one for shares where there are some, and the digest of a seed.
-    """
+    """The offers of one member for these sums: a mask key, one for shares if any, and a seed's digest."""
     _check_shape("keys", keys, (len(numbers), KEY_BYTES * (3 if circle.shares else 2)), name)
     _check_shape("signatures", signatures, (len(numbers), SIGNATURE_BYTES), name)
     found = []
@@ -120,7 +115,7 @@ def read_offers(
 
 
 def box_array(circle: Circle, shares: Sequence[SealedShares], members: Sequence[str]) -> Bytes:
-    """One member's sealed shares: by sum, and by member for whom they are; nothing for itself."""
+    """One member's sealed shares, by sum and receiver; zeros for itself."""
     members = _receivers(circle, members)
     boxes = np.zeros((len(shares), len(members), BOX_BYTES), dtype=np.uint8)
     for place, one in enumerate(shares):
@@ -133,7 +128,6 @@ def box_array(circle: Circle, shares: Sequence[SealedShares], members: Sequence[
 def read_boxes(
     circle: Circle, name: str, numbers: Sequence[int], members: Sequence[str], boxes: Bytes
 ) -> list[SealedShares]:
-    """The same from the array."""
     members = _receivers(circle, members)
     _check_shape("boxes", boxes, (len(numbers), len(members), BOX_BYTES), name)
     found = []
@@ -144,26 +138,26 @@ def read_boxes(
 
 
 def _receivers(circle: Circle, members: Sequence[str]) -> Sequence[str]:
-    """For whom there are shares: nobody where nobody may drop out."""
+    """Receivers of shares: none where no member may drop out."""
     return members if circle.shares else ()
 
 
 def read_own_boxes(circle: Circle, message: Message) -> dict[str, bytes]:
-    """The same from a message of kind ``sum``: by member who sealed it."""
+    """The sealed shares in a message of kind ``sum``, by the member that sealed them."""
     members, boxes = _receivers(circle, message.fields["members"]), message.arrays["boxes"]
     _check_shape("boxes", boxes, (len(members), BOX_BYTES), "the label holder")
     return {name: box.tobytes() for name, box in zip(members, boxes, strict=True)}
 
 
 def read_ask(message: Message) -> Ask:
-    """What a message of kind ``sum`` asks."""
+    """A message of kind ``sum`` as an `Ask`."""
     fields = message.fields
     shape = tuple(fields["shape"])
     return Ask(fields["number"], tuple(fields["members"]), fields["content"], shape, fields["unit"])
 
 
 def opening_arrays(circle: Circle, opening: Opening) -> dict[str, Bytes]:
-    """A member's help: shares in the order of names, or its own seed."""
+    """A member's opening: shares in the order of names, or its own seed."""
     size = SHARE_BYTES if circle.shares else SECRET_BYTES
     return {
         "seeds": _rows([opening.seeds[name] for name in sorted(opening.seeds)], size),
@@ -174,36 +168,37 @@ def opening_arrays(circle: Circle, opening: Opening) -> dict[str, Bytes]:
 def message_to_member(
     circle: Circle, request: SumRequest, about: Mapping[str, Any], rows: NDArray[np.bool_] | None
 ) -> tuple[str, int, dict[str, Any], dict[str, Bytes]]:
-    """What a member is asked in a sum, as kind, number, fields and arrays of a message; ``about`` are the
-    fields that say what an answer is to, ``rows`` which of its rows are added up.
+    """A request to a member as kind, number, fields and arrays of a message.
+
+    ``about`` are the fields that name the request whose values are added up, ``rows`` the rows of it.
     """
-    said = {"circle": circle.digest}
+    group = {"circle": circle.digest}
     match request:
         case KeysAsked(number):
-            return "keys", number, said | {"numbers": [number]}, {}
+            return "keys", number, group | {"numbers": [number]}, {}
         case SharesAsked(number, offers):
             made = [offer_arrays([one]) for one in offers]
             arrays = {name: np.stack([one[name] for one in made]) for name in ("keys", "signatures")}
             names = [one.name for one in offers]
-            return "share", number, said | {"numbers": [number], "members": names}, arrays
+            return "share", number, group | {"numbers": [number], "members": names}, arrays
         case AnswerAsked(ask, boxes):
             held = [boxes.get(name, bytes(BOX_BYTES)) for name in _receivers(circle, ask.members)]
             arrays = {"boxes": _rows(held, BOX_BYTES)}
             if rows is not None:
                 arrays["rows"] = rows.astype(np.uint8)
             fields = asdict(ask) | {"members": list(ask.members), "shape": list(ask.shape)}
-            return "sum", ask.number, {**said, **fields, **about}, arrays
+            return "sum", ask.number, {**group, **fields, **about}, arrays
         case OpeningAsked(number, members, _):
-            return "open", number, said | {"number": number, "members": list(members)}, {}
+            return "open", number, group | {"number": number, "members": list(members)}, {}
 
 
 def read_member(
     circle: Circle, name: str, certificate: bytes, request: SumRequest, message: Message
 ) -> SumReply:
-    """A member's reply to that; InvalidMessageError where it is none."""
+    """A member's reply to such a request; InvalidMessageError where it is none."""
     expected = {KeysAsked: "offers", SharesAsked: "shares", AnswerAsked: "masked", OpeningAsked: "opened"}
     if message.kind != expected[type(request)]:
-        raise InvalidMessageError(f"{name} answered with {message.kind}")
+        raise InvalidMessageError(f"{name} replied with {message.kind}, expected {expected[type(request)]}")
     arrays = message.arrays
     match request:
         case KeysAsked(number):
@@ -224,12 +219,12 @@ def read_member(
 
 
 def begin_content(begin: Message, known: NDArray[np.bool_]) -> str:
-    """A digest of how a version began: all that fits depend on, except what an organization is called there.
+    """A digest of a session setup: all that fits depend on, except the organization's name and rows.
 
-    The roles are those of the rows that it knows; which ones these are is in the digest of its rows.
+    The roles are those of the known rows; the rows themselves have a digest of their own.
     """
-    said = check_fields(begin.kind, begin.fields)  # with all that is left to its default
-    fields = {name: value for name, value in said.items() if name != "organization"}
+    complete = check_fields(begin.kind, begin.fields)  # with all defaults
+    fields = {name: value for name, value in complete.items() if name != "organization"}
     roles = {
         name: [array.dtype.str, sha256_of(np.ascontiguousarray(array[known]).tobytes())]
         for name, array in begin.arrays.items()
@@ -239,34 +234,30 @@ def begin_content(begin: Message, known: NDArray[np.bool_]) -> str:
 
 
 def learning_content(began: str, fits: Sequence[str]) -> str:
-    """A digest of what models were learned from: how their version began, and the requests to fit (digests).
+    """A digest of what models were learned from: the session setup and the digests of requests to fit.
 
-    It is in what every sum is of. Otherwise the label holder could have one organization fit a residual and
-    the others
-    nothing, or the same on other rows or with another seed: the sum, or its difference from another one,
-    would be the answer of one.
+    Every sum's content has it. Otherwise the label holder could have one organization fit a residual, and the
+    others nothing, or other rows: the sum, or a difference of two, would be the values of one.
     """
     return sha256_of(plain_bytes(["learned from", began, list(fits)]))
 
 
 def fit_sum_content(residual: str, learned: str) -> str:
-    """What a sum of fitted values is of: a residual (``residual_content``), and how it was to be fitted."""
+    """The content of a sum of fitted values: the residual, and how it was to be fitted."""
     return sha256_of(f"{residual} {learned}".encode())
 
 
 def residual_content(rows: str, request: FitRequest) -> str:
-    """A digest of a residual of these rows (their digest): of each there is one sum.
+    """A digest of a residual and of the rows a member knows: of each there is one sum.
 
-    It has the rows in it that a member knows, so that nobody answers in a sum with others who know other
-    rows: of a row that one alone knows, the sum would be its answer.
+    Members that know different rows are never in one sum: of a row that one alone knows, it would be the
+    value.
     """
     return sha256_of(f"{rows} {fit_content(request)}".encode())
 
 
 def prediction_content(message: Message, rows: str, shape: Sequence[int], learned: str) -> str:
-    """A digest of rows to predict, of how rounds are added up, and of what they were ``learned`` from: of
-    each there is one sum.
-    """
+    """A digest of predicted rows, rates, and what rounds ``learned`` from: of each there is one sum."""
     fields = message.fields
     about = [message.task, message.version, fields["track"], fields["rounds"], fields["rates"]]
     return sha256_of(plain_bytes(["predict", *about, rows, list(shape), learned]))
