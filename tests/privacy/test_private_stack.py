@@ -52,7 +52,7 @@ def test_where_the_others_help_both_predict() -> None:
     model = fitted(X[:500], y[:500])
     alone = GALClassifier(OWN, local_models=Ridge(), rounds=4, random_state=0).fit(X[:500], y[:500])
     assert part(model).used
-    assert "answers of this task help" in part(model).words
+    assert "fitted values of this task help" in part(model).words
     assert loss(model, X[500:], y[500:]) < 0.9 * loss(alone, X[500:], y[500:])
     ensemble = model.ensemble_
     validated = [done.validation_loss for done in ensemble.rounds]

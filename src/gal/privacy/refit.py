@@ -1,27 +1,20 @@
-"""The private track: once learning is over, the label holder refits what counts, with its true labels.
+"""The private track: the label holder fits the stored fitted values to its true labels.
 
-A regularised linear model on the fitted values of all rounds, with the label holder's own model
-(``own_model``) or without it, takes from each what it is worth on the true labels. The values of a row come
-from learnings that did not see its noisy label (the folds of the task's cross-validation) or, where the local
-models do not memorise labels, from the task itself. All are compared on folds that they were not fitted on.
-Where the best does not beat the label holder's own model beyond chance, that one predicts alone; where there
-is none, the public model does. Nothing of it leaves: it costs no epsilon, and requests for predictions stay
-the same.
-
-What remains is plain numbers: an intercept, and for each fitted value how much it adds to each output.
+A regularized linear model on the fitted values of all rounds, beside the label holder's own model
+(``own_model``) or without it, is compared with that model, or with the public one, on rows that neither saw,
+and predicts where it is significantly better. Nothing of it is sent, so it costs no epsilon.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge
+from scipy.optimize import minimize
+from sklearn.linear_model import Ridge
 
 from gal.core.closings import ClosingModel, Replies
 from gal.core.guards.sentinel_fold import memorizers
@@ -42,35 +35,27 @@ NUMBERS = (SquaredError, AbsoluteError, Huber)
 """Losses of numbers without a link: least squares fits them, and the loss itself compares."""
 CLASSES = (BinaryLogLoss, MultinomialLogLoss)
 PENALTIES = tuple(10.0**power for power in range(2, -5, -1))
-"""From the strongest: of squared coefficients, where the fitted values of a row have about length 1 together.
-"""
-
+"""On squared coefficients, from the strongest; the fitted values of a row have about length 1 together."""
 FOLDS = 5
 """Of a task without a cross-validation."""
 SURE = 2.0
-"""Standard errors by which a refit has to beat what predicts without it: penalty, share and what it is
-fitted to were chosen on the same rows.
-"""
+"""Standard errors by which a refit has to be better: its penalty, share and
+features were chosen on the same rows."""
 FITTED_ENTRIES = 2**24
-"""Numbers in the tables that are fitted, 128 MiB: of more rows some are drawn, all would change little."""
+"""Numbers in the tables that are fitted, 128 MiB: of more rows a sample is fitted."""
 ENOUGH = 500
-"""Rows that were never sent on which alone a refit is done. With fewer, half a point of accuracy was lost on
-two small tables, and hardly anything gained where somebody memorises.
-"""
+"""Rows that were never sent on which alone a refit is done: with fewer, two small tables lost half a point of
+accuracy."""
 NEGLIGIBLE = 1e-10
-"""Directions in which the squares of fitted values add up to less than this, beside the widest, say nothing.
-"""
+"""Directions with a smaller share of the squares than this, beside the widest, are left out."""
 MOST_AXES = 500
-"""Of more directions the widest are taken: what many rounds for many classes say is alike."""
+"""Of more directions the widest are fitted."""
 CLEARLY = 1.25
-"""So much more must in-sample values bring than honest ones: where models memorise, they vary more."""
-FREE = 10.0
-"""How large the own model's outputs are beside a row of fitted values, which has length 1: a penalty hardly
-holds them back."""
-LEFT_OUT = 0.0
-"""The same where they are left out. Of several classes each output counts for each, and what is fitted to few
-rows so freely spoils what the others say; where those say nearly all, the own model is not needed. One output
-spoils nothing: there more to choose from was worse on fresh splits of BreastCancer and QSAR."""
+"""In-sample values must gain so much more than held-out ones: where models memorize, they vary more."""
+OWN_SIZE = 10.0
+"""Size of the own model's outputs beside a row of fitted values, which has length 1: hardly penalized."""
+STEPS, EXACT = 200, 1e-6
+"""Steps of a fit at most, and the share of the loss below which a further step changes nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +82,10 @@ class OwnPart:
         """What predicts, and by how much it is better."""
         losses = f"loss {self.stacked_loss:.4g} with them, {self.alone_loss:.4g} with your own model alone"
         if self.used:
-            return f"The answers of this task help: {losses}, on rows that the models did not see."
+            return f"The fitted values of this task help: {losses}, on held-out rows."
         return (
-            f"The answers of this task do not help beyond chance ({losses}, on rows that the models did not "
-            "see): your own model predicts alone. Nobody else can see that."
+            f"The fitted values of this task do not help significantly ({losses}, on held-out rows): your "
+            "own model predicts alone. No other organization can see that."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -171,38 +156,6 @@ class PrivateRefit:
         return cls(tuple(facts["intercept"]), tuple(rounds), own)
 
 
-Linear = tuple[Floats, Floats]
-"""Weights (columns, K) and intercept (K,): outputs are ``table @ weights + intercept``."""
-
-
-@dataclass(frozen=True)
-class _Here:
-    """The rows that are fitted and compared on."""
-
-    y: Floats
-    loss: Loss
-    base: Floats
-    """What predicts without the refit (n, K), by learnings that did not see the row."""
-    folds: Rows
-    """The fold that each of these rows is in."""
-    rows: Rows
-    """Their places among all rows of the task."""
-
-    def output(self, replies: Replies, features: Sequence[Feature]) -> Floats:
-        """Every feature of one learning, of these rows: (rows, features * K)."""
-        made = np.zeros((len(self.rows), len(features), self.loss.n_outputs))
-        for place, feature in enumerate(features):
-            for (t, name), count in feature(replies).items():
-                made[:, place] += count * replies[1][t][name][self.rows]
-        return made.reshape(len(self.rows), -1)
-
-
-Counts = Mapping[tuple[int, str], float]
-"""By round (from 0) and organization: how much of its fitted values is in a feature."""
-Feature = Callable[[Replies], Counts]
-"""A sum of fitted values, of any learning."""
-
-
 @at_most(1)
 def refit_privately(
     task: Task,
@@ -213,12 +166,13 @@ def refit_privately(
     *,
     summed: bool = False,
 ) -> PrivateRefit | None:
-    """What predicts, fitted to the true ``labels``, of a usual loss.
+    """The model that predicts, fitted to the true ``labels``; None where the public model is as good.
 
-    ``ensemble`` is the task's own, all rounds of which are asked for predictions, and ``fitted`` the values
-    of these rounds. ``own``: the label holder's own model, where there is one. ``summed``: predictions come
-    as one sum of everybody's rounds, as the public model counts them, and so only such sums are used here.
-    None where the public model is as good, or nothing can be learned: no rounds, another loss, too few rows.
+    Parameters
+    ----------
+    ensemble, fitted: the task's own, with all rounds, and the fitted values of these rounds.
+    own: the label holder's own model, where there is one.
+    summed: whether predictions come as one sum over rounds, so that only such sums may be used here.
     """
     judged, folds, first = ensemble.judged, task.rows.parts, task.first_output
     rng, without = np.random.default_rng(task.seed), tuple[str, ...]()
@@ -240,6 +194,12 @@ def refit_privately(
     return stacked(labels, base, folds, rows, left_out, whole, first[0], own, without=without, rng=rng)
 
 
+Counts = Mapping[tuple[int, str], float]
+"""By round (from 0) and organization: how much of its fitted values is in a feature."""
+Feature = Callable[[Replies], Counts]
+"""A sum of fitted values, of any learning."""
+
+
 def stacked(
     labels: Labels,
     base: Floats,
@@ -255,42 +215,52 @@ def stacked(
 ) -> PrivateRefit | None:
     """The same from the replies to each fold's learning, and to the task itself (``whole``), on ``rows``.
 
-    ``base`` (n, K) is what predicts without it, of which ``folds`` (n,) did not see a row; ``without`` names
-    organizations that only memorise.
+    ``base`` (n, K) predicts without the refit, by learnings without the row's fold (``folds``, (n,));
+    ``without`` names organizations that only memorize.
     """
     y, loss, coefficients, fitted = labels.y, labels.loss, *whole
-    asked = sorted({name for counts in coefficients for name in counts} - set(without))
-    values = [_single(t, name) for t, said in enumerate(fitted) for name in asked if name in said]
-    if not values or not isinstance(loss, NUMBERS + CLASSES):
+    names = sorted({name for counts in coefficients for name in counts} - set(without))
+    singles = [_single(t, name) for t, found in enumerate(fitted) for name in names if name in found]
+    if not singles or not isinstance(loss, NUMBERS + CLASSES):
         return None
     crossed = any(one is not whole for one in left_out)
-    width = len(values) * loss.n_outputs * (len(left_out) + 2 if crossed else 1)
+    width = len(singles) * loss.n_outputs * (len(left_out) + 2 if crossed else 1)
     if len(rows) > FITTED_ENTRIES // width:
         rows = np.sort(rng.choice(rows, max(FITTED_ENTRIES // width, 2 * FOLDS), replace=False))
-    # Every part of a cross-validation has to leave something to learn.
+    # Every fold has to leave something to learn.
     few = len(rows) < 2 * FOLDS
     if not isinstance(loss, NUMBERS):
         few |= int((np.bincount(y[rows, 0].astype(np.intp)) > 1).sum()) < 2
     if few:
         return None
-    here = _Here(y[rows], loss, base[rows], folds[rows], rows)
+
+    def table(replies: Replies, features: Sequence[Feature]) -> Floats:
+        """Every feature of one learning, of these rows: (rows, features * K)."""
+        made = np.zeros((len(rows), len(features), loss.n_outputs))
+        for place, feature in enumerate(features):
+            for (t, name), count in feature(replies).items():
+                made[:, place] += count * replies[1][t][name][rows]
+        return made.reshape(len(rows), -1)
+
+    here = _Rows(y[rows], loss, base[rows], folds[rows])
+    # Of several classes, the own model's outputs are also left out: fitted to few rows, they can spoil the
+    # others. With one output the choice alone was worse, on fresh splits of BreastCancer and QSAR.
     several = loss.n_outputs > 1 and isinstance(loss, CLASSES)
-    sizes = (LEFT_OUT,) if own is None else (FREE, LEFT_OUT) if several else (FREE,)
-    last = here.output(whole, values)
-    tables = [here.output(one, values) if crossed else last for one in left_out]
-    best = min((_fitted(here, values, tables, last, free) for free in sizes), key=lambda one: one.loss)
+    with_own = (False,) if own is None else (True, False) if several else (True,)
+    last = table(whole, singles)
+    tables = [table(one, singles) if crossed else last for one in left_out]
+    best = here.fit(singles, tables, last, with_own)
     if crossed:
         stages = {2**power for power in range(len(fitted).bit_length())} & set(range(1, len(fitted)))
-        sums = [_summed(stage, name) for stage in sorted(stages | {len(fitted)}) for name in asked]
-        unseen = [(values, tables), (sums, [here.output(one, sums) for one in left_out])]
-        honest = [_unseen(here, features, made, free) for free in sizes for features, made in unseen]
-        found = min(honest, key=lambda one: one.loss)
+        sums = [_summed(stage, name) for stage in sorted(stages | {len(fitted)}) for name in names]
+        held_out = [(singles, tables), (sums, [table(one, sums) for one in left_out])]
+        found = min((here.fit_held_out(*one, with_own) for one in held_out), key=lambda one: one.loss)
         best = best if best.gain > CLEARLY * found.gain else found
     return best.as_numbers(whole, first, own)
 
 
 def _single(t: int, name: str) -> Feature:
-    """A fitted value by itself: what linear models say in a round is alike in all folds."""
+    """A fitted value by itself: those of linear models are alike in all folds."""
     return lambda replies: {(t, name): 1.0} if t < len(replies[1]) and name in replies[1][t] else {}
 
 
@@ -300,18 +270,16 @@ def _summed(stage: int, name: str) -> Feature:
 
 
 def added(replies: Replies) -> Replies:
-    """All rounds as one: everybody's fitted values, times what they count; nothing where there are none."""
+    """All rounds as one: fitted values by organization, times their coefficients."""
     totals = added_by_name(*replies)
     together = {name: total.astype(np.float32) for name, total in sorted(totals.items())}
     return ([dict.fromkeys(together, 1.0)], [together]) if totals else ([], [])
 
 
 def never_sent(task: Task) -> Rows | None:
-    """Rows of which no residual left, where labels have noise and there are enough of them.
+    """Rows of which no residual was sent; None: all rows, since these are too few or models are stateful.
 
-    Of the others an organization may memorise what it was sent: noise or not, that fits the true labels of
-    these rows, and says nothing of new ones. None: all rows have to do, since there are too few of these (or
-    models that move, with which it was not tried).
+    Of other rows an organization may memorize what it received, which follows their true labels.
     """
     rest = np.flatnonzero(~task.rows.is_fit)
     tried = task.release is None and not task.moving
@@ -320,26 +288,23 @@ def never_sent(task: Task) -> Rows | None:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """How a table of features and the base's outputs become what is fitted.
+    """How a table of features becomes what is fitted: scaled columns in orthogonal directions.
 
-    Columns are divided so that a row has about length 1: halfway (the geometric mean of both scales) between
-    columns as they are, whose sizes tell how much an organization found in a round, and columns of the same
-    size, a little better than the latter with four kinds of local models. They are fitted in orthogonal
-    directions, often far fewer: with a penalty on squares that is the same.
+    A row has about length 1. Columns are divided by the geometric mean of their own and the typical spread:
+    a little better than either with four kinds of local models. With a penalty on squares, orthogonal
+    directions give the same fit, and are often far fewer.
     """
 
     middle: Floats
     scale: Floats
     axes: Floats
-    own_middle: Floats
-    own_scale: Floats
 
     @classmethod
-    def of(cls, table: Floats, own: Floats, y: Floats, loss: Loss, free: float) -> _Scaled:
+    def of(cls, table: Floats) -> _Scaled:
         middle, spread = table.mean(axis=0), table.std(axis=0)
         typical = float(np.sqrt(np.mean(spread**2))) or 1.0
         scale = np.sqrt(spread * typical)
-        scale[spread <= 1e-9 * typical] = np.inf  # constant: whatever it says, the intercept says it as well
+        scale[spread <= 1e-9 * typical] = np.inf  # a constant column, as the intercept is
         rough = float(np.sqrt(np.mean(np.square(spread / scale)))) or 1.0
         scale = scale * rough * np.sqrt(len(spread))
         scaled, (n, columns) = (table - middle) / scale, table.shape
@@ -347,41 +312,33 @@ class _Scaled:
         squares, vectors = squares[-MOST_AXES:], vectors[:, -MOST_AXES:]
         kept = squares > NEGLIGIBLE * squares[-1]
         axes = vectors[:, kept] if columns <= n else scaled.T @ vectors[:, kept] / np.sqrt(squares[kept])
-        spread = _own_spread(own, y, loss)
-        own_scale = np.where(spread > 0, spread, np.inf) / free if free else np.full_like(spread, np.inf)
-        return cls(middle, scale, np.asarray(axes), own.mean(axis=0), own_scale)
+        return cls(middle, scale, np.asarray(axes))
 
-    def inputs(self, table: Floats, own: Floats) -> Floats:
-        others = (table - self.middle) / self.scale @ self.axes
-        return np.hstack([others, (own - self.own_middle) / self.own_scale])
+    def inputs(self, table: Floats) -> Floats32:
+        return np.asarray((table - self.middle) / self.scale @ self.axes, dtype=np.float32)
 
 
-def _own_spread(own: Floats, y: Floats, loss: Loss) -> Floats:
-    """How far the own model's outputs (n, K) vary, (K,); 0 where they tell nothing.
-
-    Outputs of classes have one unit, and so one spread. That of a rare class varies little, and by which
-    learning a row was left out of as much as by what the row is: by its own spread it would count for as
-    much as the others. That of a public class that no row has says only which learning it comes from.
-    """
-    spread = own.std(axis=0)
-    if loss.n_outputs == 1 or not isinstance(loss, CLASSES):
-        return np.asarray(spread)
-    rows = np.bincount(y[:, 0].astype(np.intp), minlength=loss.n_outputs)
-    return np.where(rows > 0, np.sqrt(np.mean(spread[rows > 0] ** 2)), 0.0)
+Linear = tuple[Floats, Floats]
+"""Weights (columns, K) and intercept (K,): outputs are ``table @ weights + intercept``."""
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A fit, how far to follow it from the base, and what that is worth."""
+    """A fit, how far it is followed from the base, and its losses."""
 
     features: Sequence[Feature]
     scaled: _Scaled
+    own_scale: Floats
+    """Of the base's outputs; infinite where they are left out."""
     model: Linear
+    """Of the scaled features and base outputs."""
+    middle: Floats
+    """Mean of the base's outputs."""
     share: float
     base_loss: float
     loss: float
     helps: bool
-    """Whether it is better than the base by more than chance explains."""
+    """Whether it is significantly better than the base."""
 
     @property
     def gain(self) -> float:
@@ -395,8 +352,8 @@ class _Found:
             return None
         width, eye = scaled.axes.shape[1], (1 - share) * np.eye(n_outputs)
         weights = share * (scaled.axes @ self.model[0][:width]) / scaled.scale[:, None]
-        own_weights = share * self.model[0][width:] / scaled.own_scale[:, None]
-        intercept = share * self.model[1] - scaled.middle @ weights - scaled.own_middle @ own_weights
+        own_weights = share * self.model[0][width:] / self.own_scale[:, None]
+        intercept = share * self.model[1] - scaled.middle @ weights - self.middle @ own_weights
         by_round: list[dict[str, Floats]] = [{} for _ in whole[1]]
 
         def add(t: int, name: str, matrix: Floats) -> None:
@@ -415,67 +372,107 @@ class _Found:
         return PrivateRefit(tuple(map(float, intercept + (1 - share) * first)), tuple(by_round))
 
 
-def _unseen(here: _Here, features: Sequence[Feature], tables: Sequence[Floats], free: float) -> _Found:
-    """Fitted to values of learnings that did not see the row: for models that memorise labels."""
-    honest = np.empty_like(tables[0])
-    for fold, table in enumerate(tables):
-        honest[here.folds == fold] = table[here.folds == fold]
-    return _fitted(here, features, [honest] * len(tables), honest, free)
+@dataclass(frozen=True)
+class _Rows:
+    """The rows that are fitted and compared on."""
+
+    y: Floats
+    loss: Loss
+    base: Floats
+    """What predicts without the refit (n, K), by learnings that did not see the row."""
+    folds: Rows
+
+    def fit_held_out(
+        self, features: Sequence[Feature], tables: Sequence[Floats], with_own: Sequence[bool]
+    ) -> _Found:
+        """Fitted to values of learnings that did not see the row: for models that memorize labels."""
+        held_out = np.empty_like(tables[0])
+        for fold, table in enumerate(tables):
+            held_out[self.folds == fold] = table[self.folds == fold]
+        return self.fit(features, [held_out] * len(tables), held_out, with_own)
+
+    def fit(
+        self, features: Sequence[Feature], tables: Sequence[Floats], last: Floats, with_own: Sequence[bool]
+    ) -> _Found:
+        """Fitted to the table ``last``, and compared in each fold with the table of the learning without it.
+
+        For models that do not memorize, such as linear ones, whose rounds differ from fold to fold.
+        """
+        y, loss, base = self.y, self.loss, self.base
+        masks = {fold: self.folds == fold for fold in range(len(tables)) if (self.folds == fold).any()}
+        inputs = {fold: _Scaled.of(tables[fold][~mask]).inputs(tables[fold]) for fold, mask in masks.items()}
+        scaled, found = _Scaled.of(last), list[_Found]()
+        for beside in with_own:
+            joined = {fold: self._beside(one, ~masks[fold], beside) for fold, one in inputs.items()}
+            best, best_loss, made, models = 0.0, np.inf, base, dict[int, Linear]()
+            for penalty in PENALTIES:
+                outputs = np.empty_like(base)
+                for fold, table in joined.items():
+                    mask = masks[fold]
+                    models[fold] = _fit_linear(y[~mask], loss, table[~mask], penalty, models.get(fold))
+                    outputs[mask] = table[mask] @ models[fold][0] + models[fold][1]
+                value = mean_loss(loss, y, outputs)
+                if not value < best_loss:
+                    break  # weaker penalties overfit more
+                best, best_loss, made = penalty, value, outputs
+            line = Line(loss, y, base, made - base)
+            share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+            gains = loss.value(y, base) - loss.value(y, base + share * (made - base))
+            helps = bool(share > 0 and gains.mean() > SURE * float(gains.std()) / np.sqrt(len(gains)))
+            every = np.ones(len(y), dtype=np.bool_)
+            model = _fit_linear(y, loss, self._beside(scaled.inputs(last), every, beside), best)
+            facts = share, line.value(0.0), line.value(share), helps
+            scale = self._own_scale(every) if beside else np.full(base.shape[1], np.inf)
+            found.append(_Found(features, scaled, scale, model, base.mean(axis=0), *facts))
+        return min(found, key=lambda one: one.loss)
+
+    def _beside(self, inputs: Floats32, seen: NDArray[np.bool_], with_own: bool) -> Floats32:
+        """Inputs with the base's outputs beside them, as ``seen`` rows scale these; or zeros."""
+        own = np.zeros_like(self.base)
+        if with_own:
+            own = (self.base - self.base[seen].mean(axis=0)) / self._own_scale(seen)
+        return np.hstack([inputs, own.astype(np.float32)])
+
+    def _own_scale(self, seen: NDArray[np.bool_]) -> Floats:
+        """By what the base's outputs are divided, (K,); infinite where they vary by nothing that counts.
+
+        Outputs of classes have one unit, and so one spread. By its own spread a rare class would count for
+        as much as the others, and a class without a row would show only which learning it is from.
+        """
+        spread = np.asarray(self.base[seen].std(axis=0))
+        if self.loss.n_outputs > 1 and isinstance(self.loss, CLASSES):
+            rows = np.bincount(self.y[seen, 0].astype(np.intp), minlength=self.loss.n_outputs)
+            spread = np.where(rows > 0, np.sqrt(np.mean(spread[rows > 0] ** 2)), 0.0)
+        return np.where(spread > 0, spread, np.inf) / OWN_SIZE
 
 
-def _fitted(
-    here: _Here, features: Sequence[Feature], tables: Sequence[Floats], last: Floats, free: float
-) -> _Found:
-    """Fitted to the table ``last``: to values of the task itself, which have seen the row, for models that do
-    not memorise, such as linear ones, whose rounds differ from fold to fold. What that is worth is judged in
-    every fold with the values of the learning without it, of which the others' rows are in-sample as well.
+def _fit_linear(y: Floats, loss: Loss, table: Floats, penalty: float, start: Linear | None = None) -> Linear:
+    """The linear model of this loss and penalty; ``start`` is one to begin with.
+
+    A class without a row keeps about the share of half a row, with which its intercept begins.
     """
-    y, loss, base, folds = here.y, here.loss, here.base, list[tuple[NDArray[np.bool_], Floats]]()
-    for fold, table in enumerate(tables):
-        mask = here.folds == fold
-        if mask.any():
-            scaled = _Scaled.of(table[~mask], base[~mask], y[~mask], loss, free)
-            folds.append((mask, scaled.inputs(table, base)))
-    best, best_loss, made = 0.0, np.inf, base
-    for penalty in PENALTIES:
-        outputs = np.empty_like(base)
-        for mask, inputs in folds:
-            weights, intercept = _fit_linear(y[~mask], loss, inputs[~mask], penalty, max_iter=100)
-            outputs[mask] = inputs[mask] @ weights + intercept
-        value = mean_loss(loss, y, outputs)
-        if not value < best_loss:
-            break  # weaker ones only overfit more, and take longest
-        best, best_loss, made = penalty, value, outputs
-    line = Line(loss, y, base, made - base)
-    share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-    gains = loss.value(y, base) - loss.value(y, base + share * (made - base))
-    helps = bool(share > 0 and gains.mean() > SURE * float(gains.std()) / np.sqrt(len(gains)))
-    scaled = _Scaled.of(last, base, y, loss, free)
-    model = _fit_linear(y, loss, scaled.inputs(last, base), best)
-    return _Found(features, scaled, model, share, line.value(0.0), line.value(share), helps)
-
-
-def _fit_linear(y: Floats, loss: Loss, table: Floats, penalty: float, max_iter: int = 300) -> Linear:
-    """The linear model with this penalty."""
     if isinstance(loss, NUMBERS):
         ridge = Ridge(penalty).fit(table, y)
         return ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1)
-    codes = y[:, 0].astype(np.intp)
-    classes, few = np.unique(codes), np.log(2 * len(codes))
-    if len(classes) > 1:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # nearly there is near enough
-            model = LogisticRegression(C=1 / penalty, max_iter=max_iter).fit(table, codes)
-        weights, intercept = model.coef_.T, np.asarray(model.intercept_)
-    else:  # all rows of the others are left out: they get less than half a row's share
-        weights, intercept = np.zeros((table.shape[1], 1)), np.array([few if classes[0] else -few])
-    if loss.n_outputs == 1:
-        return weights, intercept
-    if len(classes) == 2:
-        weights, intercept = np.hstack([-weights / 2, weights / 2]), np.array([-1, 1]) * intercept / 2
-    elif len(classes) == 1:
-        intercept = np.zeros(1)
-    # A class without a row gets a constant that stays below half a row's share.
-    every = np.zeros((len(weights), loss.n_outputs)), np.full(loss.n_outputs, -few)
-    every[0][:, classes], every[1][classes] = weights, intercept
-    return every
+    n, columns = table.shape
+    # In these units all directions are about equally curved, so that few steps are enough.
+    units = np.sqrt(np.append(np.square(table).sum(axis=0) / 4 + penalty, n / 4))[:, None]
+    weights, intercept = start or (np.zeros((columns, loss.n_outputs)), loss.initial(y))
+
+    def total(steps: Floats) -> tuple[float, Floats]:
+        model = steps.reshape(units.shape[0], -1) / units
+        output = table @ model[:-1].astype(np.float32) + model[-1]
+        slopes = np.vstack([penalty * model[:-1], np.zeros((1, loss.n_outputs))])
+        residual = loss.pseudo_residual(y, output)
+        slopes -= np.vstack([table.T @ residual.astype(np.float32), residual.sum(axis=0)])
+        # The largest entry of a row's residual is one minus the probability of its label.
+        missed = np.minimum(np.abs(residual).max(axis=1), 1 - 1e-15)
+        value = penalty / 2 * np.square(model[:-1]).sum() - np.log1p(-missed).sum()
+        return float(value), (slopes / units).ravel()
+
+    first = (np.vstack([weights, intercept]) * units).ravel()
+    found = minimize(
+        total, first, jac=True, method="L-BFGS-B", options={"maxiter": STEPS, "ftol": EXACT, "gtol": 0}
+    )
+    model = found.x.reshape(units.shape[0], -1) / units
+    return model[:-1], model[-1]
