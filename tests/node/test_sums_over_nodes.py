@@ -16,7 +16,7 @@ import gal
 from gal.errors import LearningInterruptedError, TaskError
 from gal.node.label_holder.sums import CircleCalls
 from gal.secure_aggregation import Sums
-from gal.secure_aggregation.member import CircleMember
+from gal.secure_aggregation.member import GroupMember
 from gal.secure_aggregation.terms import SUM
 from patience import LONGEST, patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
@@ -211,24 +211,24 @@ def test_a_member_who_sends_garbage_is_named_and_learning_goes_on_after_it(
 
 
 def sends_garbage(network: Network, monkeypatch: pytest.MonkeyPatch, garbage: str, drop_outs: int) -> None:
-    share, help_to_open = CircleMember.share, CircleMember.open
+    share, help_to_open = GroupMember.share, GroupMember.open
     record = network.invite("risk", secrecy="sums", drop_outs=drop_outs, **OPTIONS)
 
-    def wrong_shares(member: CircleMember, number: int, offers: Any) -> Any:
+    def wrong_shares(member: GroupMember, number: int, offers: Any) -> Any:
         made = share(member, number, offers)
         if member.name != "lab":
             return made
         return replace(made, boxes={name: bytes(len(box)) for name, box in made.boxes.items()})
 
-    def wrong_opening(member: CircleMember, number: int, survivors: Any) -> Any:
+    def wrong_opening(member: GroupMember, number: int, survivors: Any) -> Any:
         made = help_to_open(member, number, survivors)
         if member.name != "lab":
             return made
         return replace(made, seeds={name: bytes(len(one)) for name, one in made.seeds.items()})
 
     with monkeypatch.context() as patched:
-        patched.setattr(CircleMember, "share", wrong_shares if garbage == "shares" else share)
-        patched.setattr(CircleMember, "open", help_to_open if garbage == "shares" else wrong_opening)
+        patched.setattr(GroupMember, "share", wrong_shares if garbage == "shares" else share)
+        patched.setattr(GroupMember, "open", help_to_open if garbage == "shares" else wrong_opening)
         what = "shares of 'lab' cannot be opened" if garbage == "shares" else "do not fit what it promised"
         with pytest.raises(TaskError, match=f"the sum of the others' answers cannot be opened.*{what}"):
             network.learn("risk")

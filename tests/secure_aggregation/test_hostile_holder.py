@@ -13,16 +13,16 @@ pytest.importorskip("cryptography", reason="cryptography is not installed")
 from gal.errors import InvalidMessageError, RefusedError
 from gal.secure_aggregation.collector import Collector
 from gal.secure_aggregation.masking import derived, join_shares, mask
-from gal.secure_aggregation.member import CircleMember, add_pair, pair_mask
-from gal.secure_aggregation.messages import Ask, Circle
+from gal.secure_aggregation.member import GroupMember, add_pair, pair_mask
+from gal.secure_aggregation.messages import Ask, Group
 from gal.secure_aggregation.record import DiskRecord, MemoryRecord
 from gal.transport.identity import make_identity
-from small_circles import (
+from small_groups import (
     HOLDER,
     NAMES,
     Round,
     answers,
-    circle_of,
+    group_of,
     identity,
     member_of,
     renamed,
@@ -32,13 +32,13 @@ from small_circles import (
 
 
 def started(drop_outs: int = 1, number: int = 1) -> Round:
-    circle = circle_of(NAMES, drop_outs)
-    return Round(circle, {name: member_of(circle, name) for name in NAMES}, number)
+    group = group_of(NAMES, drop_outs)
+    return Round(group, {name: member_of(group, name) for name in NAMES}, number)
 
 
 def again(one: Round, number: int = 2) -> Round:
     """Another sum with the same members."""
-    return Round(one.circle, one.members, number)
+    return Round(one.group, one.members, number)
 
 
 # --- pretending that somebody dropped out
@@ -74,7 +74,7 @@ def test_both_secrets_of_one_never_come_together(told_that_it_is_in: int) -> Non
     own = one.members["bank"].open(1, NAMES)  # it believes that it is in
     seeds += "bank" in own.seeds
     assert seeds + keys == 4
-    assert min(seeds, keys) < one.circle.threshold
+    assert min(seeds, keys) < one.group.threshold
 
 
 @pytest.mark.parametrize(("colluding", "broken"), [(("shop",), False), (("lab", "shop"), True)])
@@ -85,15 +85,15 @@ def test_how_many_must_collude_for_both_secrets(colluding: tuple[str, ...], brok
     one.ask(said)
     assert broken == (len(colluding) >= len(NAMES) - 2)
     held = {name: one.members[name]._pending[1].shares["bank"] for name in colluding}
-    keys = {one.circle.place(name): shares[0] for name, shares in held.items()}
-    seeds = {one.circle.place(name): shares[1] for name, shares in held.items()}
+    keys = {one.group.place(name): shares[0] for name, shares in held.items()}
+    seeds = {one.group.place(name): shares[1] for name, shares in held.items()}
     honest = [name for name in NAMES[1:] if name not in colluding]
-    seeds[one.circle.place("bank")] = one.members["bank"].open(1, NAMES).seeds["bank"]
+    seeds[one.group.place("bank")] = one.members["bank"].open(1, NAMES).seeds["bank"]
     for name in honest:  # each is told what brings the most
-        if len(seeds) < one.circle.threshold:
-            seeds[one.circle.place(name)] = one.members[name].open(1, NAMES).seeds["bank"]
+        if len(seeds) < one.group.threshold:
+            seeds[one.group.place(name)] = one.members[name].open(1, NAMES).seeds["bank"]
         else:
-            keys[one.circle.place(name)] = one.members[name].open(1, NAMES[1:]).keys["bank"]
+            keys[one.group.place(name)] = one.members[name].open(1, NAMES[1:]).keys["bank"]
     found = []
     for shares in (seeds, keys):
         try:
@@ -113,7 +113,7 @@ def test_an_answer_that_she_holds_back_stays_masked_by_its_own_mask() -> None:
     del said["bank"]
     one.ask(said)
     openings = [one.members[name].open(1, NAMES[1:]) for name in NAMES[1:]]
-    shares = {one.circle.place(opening.name): opening.keys["bank"] for opening in openings}
+    shares = {one.group.place(opening.name): opening.keys["bank"] for opening in openings}
     key = join_shares(shares)
     left = held_back.values
     for offer in one.collector.offers():
@@ -205,18 +205,18 @@ def test_of_one_row_there_is_one_sum() -> None:
 
 
 def test_it_holds_across_restarts(tmp_path: Path) -> None:
-    circle = circle_of(NAMES, 1)
+    group = group_of(NAMES, 1)
     records = {name: DiskRecord(tmp_path / f"{name}.sqlite") for name in NAMES}
-    one = Round(circle, {name: member_of(circle, name, records[name]) for name in NAMES}).keys()
+    one = Round(group, {name: member_of(group, name, records[name]) for name in NAMES}).keys()
     said = answers()
     one.ask(said)
     one.open()
-    back = {name: restarted(circle, name, DiskRecord(tmp_path / f"{name}.sqlite")) for name in NAMES}
+    back = {name: restarted(group, name, DiskRecord(tmp_path / f"{name}.sqlite")) for name in NAMES}
     with pytest.raises(RefusedError, match="no keys for sum 1"):
         back["lab"].open(1, NAMES)
     with pytest.raises(RefusedError, match="has answered in sum 1: take a new number"):
         back["lab"].offer(1)
-    fewer = Round(circle, back, 2).keys(NAMES[1:])
+    fewer = Round(group, back, 2).keys(NAMES[1:])
     with pytest.raises(RefusedError, match="has helped to open a sum of the same"):
         fewer.ask({name: said[name] for name in NAMES[1:]})
 
@@ -238,10 +238,10 @@ def test_it_is_on_record_before_it_leaves(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_one_key_under_two_names_is_one_member() -> None:
     prints = {name: identity(name).fingerprint for name in ("bank", "lab")}
-    circle = Circle(HOLDER, {**prints, "shop": prints["bank"]})
+    group = Group(HOLDER, {**prints, "shop": prints["bank"]})
     with pytest.raises(RefusedError, match="one key is twice among the members"):
-        CircleMember(identity("lab"), circle, set(prints.values()), MemoryRecord(), secret=b"")
-    hers = replace(circle_of(NAMES[:3]), holder=identity("bank").fingerprint)
+        GroupMember(identity("lab"), group, set(prints.values()), MemoryRecord(), secret=b"")
+    hers = replace(group_of(NAMES[:3]), holder=identity("bank").fingerprint)
     with pytest.raises(RefusedError, match="or is the label holder's"):
         member_of(hers, "lab")
 
@@ -252,8 +252,8 @@ def test_keys_in_the_name_of_another_are_refused() -> None:
     offers = {name: one.members[name].offer(1) for name in NAMES}
     hers = make_identity("bank")
     known = {hers.fingerprint, *(identity(name).fingerprint for name in NAMES[1:])}
-    prints = {**one.circle.members, "bank": hers.fingerprint}
-    stranger = CircleMember(hers, replace(one.circle, members=prints), known, MemoryRecord(), secret=b"")
+    prints = {**one.group.members, "bank": hers.fingerprint}
+    stranger = GroupMember(hers, replace(one.group, members=prints), known, MemoryRecord(), secret=b"")
     for forged in (
         stranger.offer(1),
         replace(stranger.offer(1), certificate=identity("bank").certificate),
@@ -264,7 +264,7 @@ def test_keys_in_the_name_of_another_are_refused() -> None:
         with pytest.raises(RefusedError, match=r"not signed by|cannot be used"):
             one.members["lab"].share(1, [*(offers[name] for name in NAMES[1:]), forged])
         with pytest.raises(RefusedError, match=r"not signed by|cannot be used"):
-            Collector(one.circle, 1).take_offer(forged)
+            Collector(one.group, 1).take_offer(forged)
     one.members["lab"].share(1, list(offers.values()))
 
 
@@ -273,11 +273,11 @@ def test_a_member_with_anothers_key_takes_no_mask_away() -> None:
     it takes away for the other; were it the same mask, nothing but its own would be left on its answer.
     """
     names = ("bank", "lab", "shop")
-    circle = circle_of(names)
-    one = Round(circle, {name: member_of(circle, name) for name in names})
+    group = group_of(names)
+    one = Round(group, {name: member_of(group, name) for name in names})
     offers = {name: one.members[name].offer(1) for name in names}
     copied = replace(offers["shop"], mask_key=offers["bank"].mask_key)
-    copied = replace(copied, signature=identity("shop").sign(copied.signed_words(circle.digest)))
+    copied = replace(copied, signature=identity("shop").sign(copied.signed_words(group.digest)))
     one.members["lab"].share(1, [offers["bank"], offers["lab"], copied])
     asked, said = Ask(1, names, "a residual", (20, 2), 1.0), answers(names)
     masked = one.members["lab"].answer(asked, {}, said["lab"], content="a residual", unit=1.0)
@@ -315,7 +315,7 @@ def test_offers_and_lists_of_another_sum_are_refused() -> None:
         two.members["lab"].share(2, [old[0], *(new[name] for name in NAMES[1:])])
     with pytest.raises(RefusedError, match="not signed by"):
         two.members["lab"].share(2, [replace(old[0], number=2), *(new[name] for name in NAMES[1:])])
-    smaller = circle_of(NAMES[:3])
+    smaller = group_of(NAMES[:3])
     of_smaller = member_of(smaller, "bank").offer(2)
     with pytest.raises(RefusedError, match="not signed by"):
         two.members["lab"].share(2, [of_smaller, *(new[name] for name in NAMES[1:])])
@@ -353,11 +353,11 @@ def test_weights_told_to_one_alone_give_noise() -> None:
 
 
 def test_she_cannot_join_as_an_organization_that_she_is_not() -> None:
-    with pytest.raises(RefusedError, match="this circle does not have 'shop' with its key"):
-        CircleMember(
+    with pytest.raises(RefusedError, match="this aggregation group does not have 'shop' with its key"):
+        GroupMember(
             renamed("bank", "shop"),
-            circle_of(),
-            set(circle_of().members.values()),
+            group_of(),
+            set(group_of().members.values()),
             MemoryRecord(),
             secret=b"",
         )

@@ -25,7 +25,7 @@ from gal.errors import InvalidReplyError
 from gal.secure_aggregation.masking import fit_unit, from_ring, to_ring, unit_of
 from gal.secure_aggregation.terms import SUM
 from low_bits import best_split, sums_of, without_rounding
-from small_circles import written
+from small_groups import written
 
 N = 800
 MODELS = [LinearRegression(), GradientBoostingRegressor(n_estimators=20, random_state=0)]

@@ -17,7 +17,7 @@ from gal.privacy import (
     RandomisedResponse,
     SeededNoise,
 )
-from gal.secure_aggregation.member import CircleMember
+from gal.secure_aggregation.member import GroupMember
 from noise_sources import SameNoise
 
 Values = NDArray[Any]
@@ -48,7 +48,7 @@ def fitted(X: Values, y: Values, privacy: Any, make: Any = GALClassifier, **opti
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Grows by all that organizations are asked: residuals, sums and their units, rows to predict."""
     seen: list[Any] = []
-    fit, answer = Organization.keep, CircleMember.answer
+    fit, answer = Organization.keep, GroupMember.answer
 
     def keeping(one: Organization, request: Any, models: Any) -> Any:
         if one.name in OTHERS:
@@ -57,12 +57,12 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             seen.append(weight)
         return fit(one, request, models)
 
-    def answering(one: CircleMember, ask: Any, boxes: Any, values: Any, **how: Any) -> Any:
+    def answering(one: GroupMember, ask: Any, boxes: Any, values: Any, **how: Any) -> Any:
         seen.append((one.name, "sum", ask.content, ask.shape, ask.unit, ask.members))
         return answer(one, ask, boxes, values, **how)
 
     monkeypatch.setattr(Organization, "keep", keeping)
-    monkeypatch.setattr(CircleMember, "answer", answering)
+    monkeypatch.setattr(GroupMember, "answer", answering)
     return seen
 
 

@@ -45,7 +45,7 @@ from gal.secure_aggregation.messages import (
     SumRequest,
 )
 from gal.transport import CardFolder, card_of, save_identity
-from small_circles import identity
+from small_groups import identity
 from small_network import WorkerHere, quiet
 
 N, HOLDER = 40, "clinic"

@@ -446,7 +446,9 @@ class _Rows:
         return np.where(spread > 0, spread, np.inf) / OWN_SIZE
 
 
-def _fit_linear(y: Floats, loss: Loss, table: Floats, penalty: float, start: Linear | None = None) -> Linear:
+def _fit_linear(
+    y: Floats, loss: Loss, table: Floats32, penalty: float, start: Linear | None = None
+) -> Linear:
     """The linear model of this loss and penalty; ``start`` is one to begin with.
 
     A class without a row keeps about the share of half a row, with which its intercept begins.

@@ -17,7 +17,7 @@ from gal.secure_aggregation.member import add_pair, check_present, pair_mask
 from gal.secure_aggregation.messages import (
     AnswerAsked,
     Ask,
-    Circle,
+    Group,
     KeysAsked,
     Masked,
     Offer,
@@ -39,10 +39,10 @@ the sum, and whose answers are in it.
 
 
 class Collector:
-    """One sum of a circle. Who has not delivered when it goes on is left out, if so many may be."""
+    """One sum of a group. Who has not delivered when it goes on is left out, if so many may be."""
 
-    def __init__(self, circle: Circle, number: int) -> None:
-        self.circle, self.number = circle, number
+    def __init__(self, group: Group, number: int) -> None:
+        self.group, self.number = group, number
         self._offers: dict[str, Offer] = {}
         self._shares: dict[str, SealedShares] = {}
         self._ask: Ask | None = None
@@ -64,7 +64,7 @@ class Collector:
 
         ``everybody``: nobody is to drop out of it, also where that was agreed.
         """
-        check_present(self.circle, tuple(members))
+        check_present(self.group, tuple(members))
         self._take((yield dict.fromkeys(members, KeysAsked(self.number))))
         offers = self.offers()
         self._take((yield dict.fromkeys((one.name for one in offers), SharesAsked(self.number, offers))))
@@ -92,12 +92,12 @@ class Collector:
 
     def take_offer(self, offer: Offer) -> None:
         """A member's keys."""
-        check_offer(self.circle, self.number, offer)
+        check_offer(self.group, self.number, offer)
         self._offers[offer.name] = offer
 
     def offers(self) -> tuple[Offer, ...]:
         """All keys, for all who sent theirs."""
-        check_present(self.circle, tuple(self._offers))
+        check_present(self.group, tuple(self._offers))
         return tuple(self._offers[name] for name in sorted(self._offers))
 
     def take_shares(self, shares: SealedShares) -> None:
@@ -112,14 +112,14 @@ class Collector:
         """Fix who is in the sum: all who gave shares. From here on nobody comes in."""
         if self._ask is None:
             members = tuple(sorted(self._shares))
-            check_present(self.circle, members)
+            check_present(self.group, members)
             self._ask = Ask(self.number, members, content, tuple(shape), unit)
             self._total = np.zeros(shape, dtype=np.uint32)
         return self._ask
 
     def boxes_for(self, name: str) -> dict[str, bytes]:
         """The others' shares for a member; none where nobody may drop out."""
-        if not self.circle.shares:
+        if not self.group.shares:
             return {}
         return {one: shares.boxes[name] for one, shares in self._shares.items() if one != name}
 
@@ -139,7 +139,7 @@ class Collector:
     def survivors(self) -> tuple[str, ...]:
         """Who is in the sum: all who have answered. Later answers are not taken."""
         there = tuple(sorted(self._answered))
-        check_present(self.circle, there)
+        check_present(self.group, there)
         self._closed = True
         return there
 
@@ -152,7 +152,7 @@ class Collector:
     def take_opening(self, opening: Opening) -> None:
         """A member's help."""
         expected = set(self.survivors())
-        seeds = expected if self.circle.shares else {opening.name}
+        seeds = expected if self.group.shares else {opening.name}
         fits = set(opening.seeds) == seeds and set(opening.keys) == set(self.dropped())
         if opening.number != self.number or opening.name not in expected or not fits:
             raise InvalidReplyError(f"{opening.name} opened something else than sum {self.number}")
@@ -161,18 +161,18 @@ class Collector:
     def total(self) -> NDArray[np.float64]:
         """The sum of the answers; an error where too few have helped, or one with wrong shares."""
         ask, there = self._asked(), self.survivors()
-        if len(self._openings) < self.circle.threshold or self._total is None:
+        if len(self._openings) < self.group.threshold or self._total is None:
             raise RefusedError(
                 "too-few",
                 f"sum {self.number}: {len(self._openings)} members have helped to open it, "
-                f"{self.circle.threshold} are needed. Ask the others again",
+                f"{self.group.threshold} are needed. Ask the others again",
             )
         words, total = ask.digest.encode(), self._total.copy()
         for name in there:
             held = {
                 one: opening.seeds[name] for one, opening in self._openings.items() if name in opening.seeds
             }
-            seed = self._joined(name, held) if self.circle.shares else held[name]
+            seed = self._joined(name, held) if self.group.shares else held[name]
             if sha256_of(seed) != self._offers[name].promise:
                 raise InvalidMessageError(_wrong(self.number, name))
             total -= mask(derived(seed, b"own " + words), ask.shape)
@@ -186,9 +186,9 @@ class Collector:
         return from_ring(total, ask.unit)
 
     def _joined(self, name: str, shares: Mapping[str, bytes]) -> bytes:
-        chosen = sorted(shares)[: self.circle.threshold]
+        chosen = sorted(shares)[: self.group.threshold]
         try:
-            return join_shares({self.circle.place(one): shares[one] for one in chosen})
+            return join_shares({self.group.place(one): shares[one] for one in chosen})
         except InvalidMessageError as error:
             raise InvalidMessageError(f"{_wrong(self.number, name)} ({error})") from error
 

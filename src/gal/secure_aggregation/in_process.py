@@ -26,10 +26,10 @@ from gal.learner.organization import Organization
 from gal.secure_aggregation.asking import WayOfAsking, summed_options
 from gal.secure_aggregation.collector import Collector
 from gal.secure_aggregation.masking import added_rounds, fit_unit, prediction_unit, sha256_of
-from gal.secure_aggregation.member import CircleMember
+from gal.secure_aggregation.member import GroupMember
 from gal.secure_aggregation.messages import (
     AnswerAsked,
-    Circle,
+    Group,
     KeysAsked,
     OpeningAsked,
     SharesAsked,
@@ -55,11 +55,11 @@ def simulated_secret(name: str) -> bytes:
 
 
 @dataclass
-class LocalCircle:
-    """A circle whose members are all here; every sum has the next number."""
+class LocalGroup:
+    """A group whose members are all here; every sum has the next number."""
 
-    circle: Circle
-    members: Mapping[str, CircleMember]
+    group: Group
+    members: Mapping[str, GroupMember]
     number: int = 0
     lost: frozenset[str] = frozenset()
     """Who has dropped out of a sum so far."""
@@ -67,18 +67,18 @@ class LocalCircle:
     """Whose answers could not be written on the ring, and why: nothing was sent."""
 
     @staticmethod
-    def of(names: Sequence[str], sums: Sums) -> LocalCircle:
-        """A circle of organizations with keys of their own, made for it."""
+    def of(names: Sequence[str], sums: Sums) -> LocalGroup:
+        """A group of organizations with keys of their own, made for it."""
         identities = {name: make_identity(f"member-{place}") for place, name in enumerate(names)}
         named = {name: replace(one, name=name) for name, one in identities.items()}
         prints = {name: one.fingerprint for name, one in named.items()}
-        circle = Circle("the label holder", prints, sums.drop_outs)
+        group = Group("the label holder", prints, sums.drop_outs)
         known = set(prints.values())
         members = {
-            name: CircleMember(one, circle, known, MemoryRecord(), secret=simulated_secret(name))
+            name: GroupMember(one, group, known, MemoryRecord(), secret=simulated_secret(name))
             for name, one in named.items()
         }
-        return LocalCircle(circle, members)
+        return LocalGroup(group, members)
 
     def add_up(
         self, values: Values, content: str, unit: float, rows: Sequence[str] = ()
@@ -87,7 +87,7 @@ class LocalCircle:
         self.number += 1
         present = [name for name in self.members if name not in self.lost]
         shape = next(iter(values.values())).shape if values else (0,)
-        trips = Collector(self.circle, self.number).run(present, content, shape, unit)
+        trips = Collector(self.group, self.number).run(present, content, shape, unit)
 
         def reply(name: str, request: SumRequest) -> SumReply | None:
             member = self.members[name]
@@ -128,7 +128,7 @@ class Summing(WayOfAsking):
         super().__init__([holder, SUM], None)  # counted here, since the driver sees one organization only
         self._sums, self._holder, self._counted = sums, holder, traffic
         self.members = {name: one for name, one in organizations.items() if name != holder}
-        self._circle = LocalCircle.of(sorted(self.members), sums)
+        self._group = LocalGroup.of(sorted(self.members), sums)
         self._left_out: dict[int, dict[str, str]] = {}
         self._units: dict[int, float] = {}
 
@@ -157,7 +157,7 @@ class Summing(WayOfAsking):
     def _asked(self, request: Request) -> tuple[str, ...]:
         if SUM not in request.organizations:
             return request.organizations
-        others = set(self.members) - self._circle.lost
+        others = set(self.members) - self._group.lost
         return tuple(sorted((set(request.organizations) - {SUM}) | others))
 
     def _added(self, request: Request, replies: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,9 +166,9 @@ class Summing(WayOfAsking):
         failed = {name: str(replies.get(name, "dropped out")) for name in set(self.members) - set(values)}
         unit = fit_unit(request)
         try:
-            total, there = self._circle.add_up(values, fit_content(request), unit)
+            total, there = self._group.add_up(values, fit_content(request), unit)
         except RefusedError as error:
-            wrong = sorted((failed | self._circle.refused).items())
+            wrong = sorted((failed | self._group.refused).items())
             raise LocalModelError(
                 f"the sum cannot be opened: {error}. What went wrong: "
                 f"{'; '.join(f'{name}: {reason}' for name, reason in wrong)}. "
@@ -189,7 +189,7 @@ class Summing(WayOfAsking):
         self._units = dict(enumerate(progress.summed_units, start=1))
         self._left_out = {done.round: dict(done.left_out) for done in progress.rounds}
         last = max(self._left_out, default=0)
-        self._circle.lost = frozenset(self.members) & set(self._left_out.get(last, {}))
+        self._group.lost = frozenset(self.members) & set(self._left_out.get(last, {}))
 
     def noted(self, progress: Progress) -> Progress:
         """A finished round, with who dropped out when, and the units; 1.0 where nothing was added up."""
@@ -300,16 +300,16 @@ def predict_sums(
 
 def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape: tuple[int, ...]) -> Floats:
     rates = [counts.get(SUM, 0.0) for counts in ensemble.coefficients]
-    circle = LocalCircle.of(ensemble.summed, sums)
+    group = LocalGroup.of(ensemble.summed, sums)
     units = ensemble.summed_units[: len(rates)] or [1.0] * len(rates)  # files of before have none
     unit = prediction_unit(rates, units)
     content = sha256_of(plain_bytes(["predict", rates, list(shape)]))
     said = np.stack([together[name] for name in sorted(together)], axis=1)
     rows = [sha256_of(one.tobytes()) for one in said]  # the same in every batch, as the ids of nodes are
     try:
-        total, _ = circle.add_up(together, content, unit, rows)
+        total, _ = group.add_up(together, content, unit, rows)
     except RefusedError as error:
-        wrong = "".join(f". {name}: {reason}" for name, reason in sorted(circle.refused.items()))
+        wrong = "".join(f". {name}: {reason}" for name, reason in sorted(group.refused.items()))
         raise InvalidInputError(f"the sum of the others cannot be opened: {error}{wrong}") from error
     return total
 

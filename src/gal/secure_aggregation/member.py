@@ -38,7 +38,7 @@ from gal.secure_aggregation.masking import (
 )
 from gal.secure_aggregation.messages import (
     Ask,
-    Circle,
+    Group,
     Masked,
     Offer,
     Opening,
@@ -73,35 +73,37 @@ class _Sum:
     """What left to open it: all that is kept then."""
 
 
-class CircleMember:
-    """An organization in a circle."""
+class GroupMember:
+    """An organization in a group."""
 
     def __init__(
         self,
         identity: Identity,
-        circle: Circle,
+        group: Group,
         known: Collection[str],
         record: Claims,
         holder: str | None = None,
         *,
         secret: bytes,
     ) -> None:
-        """Join a circle; ``known`` are the fingerprints that the operator has checked with their owners.
+        """Join a group; ``known`` are the fingerprints that the operator has checked with their owners.
 
         How it rounds follows from ``secret``, which is the same after a restart, and never leaves it.
         ``holder`` is under what the record knows the label holder, who may get a new key one day; default:
         its fingerprint.
         """
-        self.name, self.circle = identity.name, circle
+        self.name, self.group = identity.name, group
         self._identity, self._record, self._secret = identity, record, secret
-        self._holder = circle.holder if holder is None else holder
+        self._holder = group.holder if holder is None else holder
         self._pending: dict[int, _Sum] = {}
         own = fingerprint_of(identity.certificate)
-        if circle.members.get(self.name) != own:
-            raise RefusedError("circle", f"this circle does not have {self.name!r} with its key {own}")
-        check_circle(circle, {own, *known})
-        claim = Claim(self._holder, "circle", circle.digest)
-        self._settle("circle", [claim], "it has joined another circle of this label holder")
+        if group.members.get(self.name) != own:
+            raise RefusedError(
+                "circle", f"this aggregation group does not have {self.name!r} with its key {own}"
+            )
+        check_group(group, {own, *known})
+        claim = Claim(self._holder, "circle", group.digest)
+        self._settle("circle", [claim], "it has joined another aggregation group of this label holder")
 
     # --- 1 and 2: keys and shares
 
@@ -114,7 +116,7 @@ class CircleMember:
                 self._pending.pop(next(iter(self._pending)))
             self._pending[number] = _Sum(Secrets())
         one = self._pending[number]
-        return one.secrets.offer(self.circle, number, self._identity)
+        return one.secrets.offer(self.group, number, self._identity)
 
     def share(self, number: int, offers: Collection[Offer]) -> SealedShares:
         """Shares of both secrets for each of the others, sealed; none where nobody may drop out.
@@ -126,23 +128,23 @@ class CircleMember:
             raise RefusedError("order", f"{self.name} has given its shares of sum {number}")
         by_name = {offer.name: offer for offer in offers}
         for offer in offers:
-            check_offer(self.circle, number, offer)
+            check_offer(self.group, number, offer)
         own = by_name.get(self.name)
-        if own is None or own.mask_key != one.secrets.offer(self.circle, number, self._identity).mask_key:
+        if own is None or own.mask_key != one.secrets.offer(self.group, number, self._identity).mask_key:
             raise RefusedError("offer", f"the offers of sum {number} have not the one that {self.name} made")
         self._check_present(tuple(by_name))
-        boxes = self._boxes(one, number, by_name) if self.circle.shares else {}
+        boxes = self._boxes(one, number, by_name) if self.group.shares else {}
         one.offers = by_name
         return SealedShares(self.name, number, boxes)
 
     def _boxes(self, one: _Sum, number: int, by_name: Mapping[str, Offer]) -> dict[str, bytes]:
         """Both secrets divided, and each part sealed for who gets it."""
-        n = len(self.circle.members)
-        keys = split_secret(one.secrets.mask_key, self.circle.threshold, n)
-        seeds = split_secret(one.secrets.seed, self.circle.threshold, n)
+        n = len(self.group.members)
+        keys = split_secret(one.secrets.mask_key, self.group.threshold, n)
+        seeds = split_secret(one.secrets.seed, self.group.threshold, n)
         boxes = {}
         for name in by_name:
-            place = self.circle.place(name) - 1
+            place = self.group.place(name) - 1
             if name == self.name:
                 one.own_shares = keys[place], seeds[place]
             else:
@@ -151,7 +153,7 @@ class CircleMember:
 
     def _box_key(self, one: _Sum, peer: Offer, number: int, *, sent: bool = True) -> bytes:
         way = f"{self.name}>{peer.name}" if sent else f"{peer.name}>{self.name}"
-        purpose = f"box {self.circle.digest} {number} {way}".encode()
+        purpose = f"box {self.group.digest} {number} {way}".encode()
         return agreed(one.secrets.box_key, peer.box_key, purpose)
 
     # --- 3: the answer
@@ -191,13 +193,13 @@ class CircleMember:
         self._check_content(ask, once or content)
         places = [int(row[:16], 16) for row in rows] if rows else range(len(values))
         draw = partial(draws, self._secret, np.array(places, dtype=np.uint64))
-        encoded = to_ring(values, ask.unit, len(self.circle.members), draw)
-        if self.circle.shares:
+        encoded = to_ring(values, ask.unit, len(self.group.members), draw)
+        if self.group.shares:
             one.shares = {name: self._opened_box(one, ask.number, name, boxes) for name in ask.members}
         claim = Claim(self._scope("number"), str(ask.number), ask.digest)
         self._settle("number", [claim, *also], f"it has answered in sum {ask.number} before")
         one.ask, one.once = ask, once or content
-        one.rows = tuple(rows) if self.circle.shares else ()  # else there is no sum without one of them
+        one.rows = tuple(rows) if self.group.shares else ()  # else there is no sum without one of them
         masked = Masked(self.name, ask.number, encoded + self._masks(one, ask))
         one.secrets = replace(one.secrets, mask_key=b"", box_key=b"")  # who steals a memory finds none
         return masked
@@ -235,7 +237,7 @@ class CircleMember:
             )
         self._check_present(there)
         together = " ".join(there)
-        gone = sorted(set(self.circle.members) - set(there))
+        gone = sorted(set(self.group.members) - set(there))
         claims = [
             Claim(self._scope("opened"), str(number), together),
             Claim(self._scope("content"), one.once, together),
@@ -251,7 +253,7 @@ class CircleMember:
         return one.opening
 
     def _opening(self, one: _Sum, number: int, there: Sequence[str], dropped: Sequence[str]) -> Opening:
-        if not self.circle.shares:
+        if not self.group.shares:
             return Opening(self.name, number, {self.name: one.secrets.seed}, {})
         return Opening(
             self.name,
@@ -285,7 +287,7 @@ class CircleMember:
             raise RefusedError(
                 "members", f"{', '.join(back)} dropped out of an earlier sum, and cannot be in another"
             )
-        check_present(self.circle, names)
+        check_present(self.group, names)
 
     def _check_content(self, ask: Ask, once: str) -> None:
         opened = self._record.value(self._scope("content"), once)
@@ -302,32 +304,32 @@ class CircleMember:
             raise RefusedError(code, f"{self.name} refuses: {why} (on record: {differing[0].value})")
 
 
-def check_circle(circle: Circle, known: Collection[str]) -> None:
-    """An error where a circle is too small, or has members that nobody has checked."""
-    prints = list(circle.members.values())
-    unknown = sorted(name for name, one in circle.members.items() if one not in known)
+def check_group(group: Group, known: Collection[str]) -> None:
+    """An error where a group is too small, or has members that nobody has checked."""
+    prints = list(group.members.values())
+    unknown = sorted(name for name, one in group.members.items() if one not in known)
     if unknown:
         raise RefusedError(
             "circle",
             f"the members {', '.join(unknown)} have keys that are not known here: ask these organizations "
             "for their fingerprints, not the label holder, who could have invented them",
         )
-    if len(set(prints)) < len(prints) or circle.holder in prints:
+    if len(set(prints)) < len(prints) or group.holder in prints:
         raise RefusedError("circle", "one key is twice among the members, or is the label holder's")
-    Sums(circle.drop_outs).check(len(prints))
+    Sums(group.drop_outs).check(len(prints))
 
 
-def check_present(circle: Circle, names: Sequence[str]) -> None:
+def check_present(group: Group, names: Sequence[str]) -> None:
     """An error where a sum of these members' answers is not to be opened."""
     there = set(names)
-    if len(there) < len(names) or there - set(circle.members):
-        raise RefusedError("members", f"members are {', '.join(circle.names)}, got {', '.join(names)}")
-    least = max(circle.threshold, FEWEST)
+    if len(there) < len(names) or there - set(group.members):
+        raise RefusedError("members", f"members are {', '.join(group.names)}, got {', '.join(names)}")
+    least = max(group.threshold, FEWEST)
     if len(there) < least:
-        missing = sorted(set(circle.members) - there)
+        missing = sorted(set(group.members) - there)
         raise RefusedError(
             "too-few",
-            f"{', '.join(missing)} not there: a sum needs {least} of the {len(circle.members)} members. Wait "
+            f"{', '.join(missing)} not there: a sum needs {least} of the {len(group.members)} members. Wait "
             "for them, and ask again",
         )
 

@@ -1,4 +1,4 @@
-"""What travels between the members of a circle and the label holder, who carries all of it.
+"""What travels between the members of a group and the label holder, who carries all of it.
 
 1. every member sends an ``Offer`` (keys for one sum, signed), 2. and, when it has everybody's,
 ``SealedShares`` of its secrets, for each of the others; 3. an ``Ask`` fixes who is in the sum and of what it
@@ -23,7 +23,7 @@ from gal.transport.identity import Identity, fingerprint_of, verify
 
 
 @dataclass(frozen=True)
-class Circle:
+class Group:
     """Whose answers are added up, for one label holder: agreed before the first sum, and never changed."""
 
     holder: str
@@ -64,7 +64,7 @@ class Offer:
 
     name: str
     number: int
-    """Of the sum: 1, 2, ..., never twice in a circle."""
+    """Of the sum: 1, 2, ..., never twice in a group."""
     mask_key: bytes
     """X25519: for masks that cancel."""
     box_key: bytes
@@ -74,10 +74,10 @@ class Offer:
     certificate: bytes = field(repr=False)
     signature: bytes = field(repr=False)
 
-    def signed_words(self, circle: str) -> bytes:
-        """What is signed; ``circle`` is the circle's digest."""
+    def signed_words(self, group: str) -> bytes:
+        """What is signed; ``group`` is the group's digest."""
         keys = self.mask_key.hex(), self.box_key.hex(), self.promise
-        return plain_bytes(["offer", circle, self.name, self.number, *keys])
+        return plain_bytes(["offer", group, self.name, self.number, *keys])
 
 
 @dataclass(frozen=True)
@@ -88,32 +88,32 @@ class Secrets:
     box_key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
     seed: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
-    def offer(self, circle: Circle, number: int, identity: Identity) -> Offer:
+    def offer(self, group: Group, number: int, identity: Identity) -> Offer:
         """The public side of it, signed."""
-        box_key = public_key(self.box_key) if circle.shares else b""
+        box_key = public_key(self.box_key) if group.shares else b""
         public = public_key(self.mask_key), box_key, sha256_of(self.seed)
         made = Offer(identity.name, number, *public, identity.certificate, b"")
-        return replace(made, signature=identity.sign(made.signed_words(circle.digest)))
+        return replace(made, signature=identity.sign(made.signed_words(group.digest)))
 
 
-def check_offer(circle: Circle, number: int, offer: Offer) -> None:
+def check_offer(group: Group, number: int, offer: Offer) -> None:
     """An error where an offer is not of this sum, or not signed by the member in whose name it comes."""
-    expected = circle.members.get(offer.name)
+    expected = group.members.get(offer.name)
     if expected is None or offer.number != number:
         raise RefusedError(
             "offer",
             f"an offer of {offer.name!r} for sum {offer.number} came, expected one of "
-            f"{', '.join(circle.names)} for sum {number}: ask the members again",
+            f"{', '.join(group.names)} for sum {number}: ask the members again",
         )
     try:
         found = fingerprint_of(offer.certificate)
-        signed = verify(offer.certificate, offer.signed_words(circle.digest), offer.signature)
+        signed = verify(offer.certificate, offer.signed_words(group.digest), offer.signature)
     except (IdentityError, ValueError) as error:
         raise RefusedError("offer", f"the certificate of {offer.name!r} cannot be used: {error}") from error
     if found != expected or not signed:
         raise RefusedError(
             "offer",
-            f"the keys that came for {offer.name!r} are not signed by {expected}, under which the circle "
+            f"the keys that came for {offer.name!r} are not signed by {expected}, under which the group "
             f"knows it (the certificate is of {found}): somebody else made them. Nothing was sent",
         )
 

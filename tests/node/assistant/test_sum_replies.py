@@ -19,7 +19,7 @@ from gal.node.store.state import State
 from gal.protocol import Message, digest, encode
 from gal.secure_aggregation.collector import Collector
 from gal.secure_aggregation.record import DiskRecord
-from small_circles import EXACT, identity
+from small_groups import EXACT, identity
 from sum_houses import HOLDER, IDS, PLAIN_TASK, TASK, ByHand, N
 
 NAMES = ("bank", "insurer", "lab", "shop")
@@ -187,7 +187,7 @@ def test_an_organization_is_in_one_circle_of_a_label_holder(made: Callable[..., 
     )
     by.join("lab", TaskTerms.model_validate(fewer.model_dump()))
     keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": circle_of(fewer).digest, "numbers": [8]})
-    with refused("circle", "has joined another circle of this label holder"):
+    with refused("circle", "has joined another aggregation group of this label holder"):
         by.houses["lab"].answer(keys)
     with refused("circle", "agreed to another aggregation group"):
         by.houses["lab"].answer(replace(keys, task=TASK))

@@ -41,8 +41,8 @@ from gal.node.store.logs import Log
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded, Message, prepare
 from gal.secure_aggregation.masking import added_rounds, fit_unit, prediction_unit, sha256_of
-from gal.secure_aggregation.member import CircleMember
-from gal.secure_aggregation.messages import Circle, Offer, plain_bytes
+from gal.secure_aggregation.member import GroupMember
+from gal.secure_aggregation.messages import Group, Offer, plain_bytes
 from gal.secure_aggregation.record import Claim, DiskRecord
 from gal.transport import CardFolder, load_identity
 
@@ -88,7 +88,7 @@ class SumReplies:
         self._name, self._home = configuration.name, configuration.home
         self._state, self._log = state, log
         self._cards = CardFolder(configuration.home / "cards")
-        self._members: dict[str, CircleMember] = {}
+        self._members: dict[str, GroupMember] = {}
         self._computed: OrderedDict[tuple[str, str], Computed] = OrderedDict()
         self._masked: OrderedDict[str, Encoded] = OrderedDict()
         self._lock = threading.Lock()
@@ -213,9 +213,9 @@ class SumReplies:
         numbers, members = (request.message.fields[name] for name in ("numbers", "members"))
         with self._lock:
             member = self._member(request, task)
-            offers = self._offers(member.circle, request.message)
+            offers = self._offers(member.group, request.message)
             shares = [member.share(number, offers[number]) for number in numbers]
-        boxes = box_array(member.circle, shares, members)
+        boxes = box_array(member.group, shares, members)
         return prepare(request.reply("shares", arrays={"boxes": boxes}))
 
     def answer(self, request: IncomingRequest, task: TaskRecord) -> Encoded:
@@ -231,8 +231,8 @@ class SumReplies:
                     f"{self._name} has no values for {request.message.fields['of']} (a restart loses them): "
                     "repeat that request, then begin a new sum",
                 )
-            values, content, rows, also = self._read(computed, request, member.circle)
-            ask, boxes = read_ask(request.message), read_own_boxes(member.circle, request.message)
+            values, content, rows, also = self._read(computed, request, member.group)
+            ask, boxes = read_ask(request.message), read_own_boxes(member.group, request.message)
             how: dict[str, Any] = {"content": content, "unit": computed.unit, "once": computed.residual}
             try:
                 masked = member.answer(ask, boxes, values, rows=rows, also=also, **how)
@@ -254,11 +254,11 @@ class SumReplies:
             opening = member.open(fields["number"], fields["members"])
         if opening.keys:
             self._log.warning("dropped out of a sum", task=task.name, organizations=", ".join(opening.keys))
-        return prepare(request.reply("opened", arrays=opening_arrays(member.circle, opening)))
+        return prepare(request.reply("opened", arrays=opening_arrays(member.group, opening)))
 
     # Reading
 
-    def _member(self, request: IncomingRequest, task: TaskRecord) -> CircleMember:
+    def _member(self, request: IncomingRequest, task: TaskRecord) -> GroupMember:
         """This organization in a task's aggregation group; all members' cards are here. Holds the lock."""
         circle = circle_of(task.terms)
         if request.message.fields["circle"] != circle.digest:
@@ -268,7 +268,7 @@ class SumReplies:
             )
         identity = load_identity(self._home, self._name)
         check_members(task.terms, self._cards, identity.fingerprint)
-        if task.id not in self._members or self._members[task.id].circle != circle:
+        if task.id not in self._members or self._members[task.id].group != circle:
             record, holder = self._record, f"sums for {task.label_holder}"
             # A row is opened with the same members for ever, and under another name it would be another row.
             # Where no member may drop out, every sum is of all members.
@@ -281,10 +281,10 @@ class SumReplies:
                     "the same --align",
                 )
             own, known, secret = named_in(circle, identity), known_keys(self._cards), own_secret(identity)
-            self._members[task.id] = CircleMember(own, circle, known, record, holder=holder, secret=secret)
+            self._members[task.id] = GroupMember(own, circle, known, record, holder=holder, secret=secret)
         return self._members[task.id]
 
-    def _offers(self, circle: Circle, message: Message) -> dict[int, list[Offer]]:
+    def _offers(self, circle: Group, message: Message) -> dict[int, list[Offer]]:
         """By sum: the keys of all members, with the certificates of their cards."""
         numbers, members = message.fields["numbers"], message.fields["members"]
         keys, signatures = message.arrays["keys"], message.arrays["signatures"]
@@ -307,7 +307,7 @@ class SumReplies:
         return found
 
     def _read(
-        self, computed: Computed, request: IncomingRequest, circle: Circle
+        self, computed: Computed, request: IncomingRequest, circle: Group
     ) -> tuple[Floats, str, list[str], list[Claim]]:
         """The values of a sum, their content as this organization knows it, keys of predicted rows, and the
         claims that go with them.

@@ -18,11 +18,11 @@ from gal.node.config.invitations import TaskTerms
 from gal.protocol import Message
 from gal.protocol.codec import check_fields
 from gal.secure_aggregation.masking import SECRET_BYTES, SHARE_BYTES, derived, sha256_of
-from gal.secure_aggregation.member import check_circle
+from gal.secure_aggregation.member import check_group
 from gal.secure_aggregation.messages import (
     AnswerAsked,
     Ask,
-    Circle,
+    Group,
     KeysAsked,
     Masked,
     Offer,
@@ -49,10 +49,10 @@ BOX_BYTES = 2 * SHARE_BYTES + 16
 """Two shares, sealed."""
 
 
-def circle_of(terms: TaskTerms) -> Circle:
+def circle_of(terms: TaskTerms) -> Group:
     """The aggregation group of these terms: all invited organizations."""
     members = {one.name: one.fingerprint for one in terms.organizations}
-    return Circle(terms.fingerprint, members, terms.drop_outs)
+    return Group(terms.fingerprint, members, terms.drop_outs)
 
 
 def known_keys(cards: CardFolder) -> set[str]:
@@ -60,7 +60,7 @@ def known_keys(cards: CardFolder) -> set[str]:
     return {card.fingerprint for card in cards.all().values()}
 
 
-def named_in(circle: Circle, identity: Identity) -> Identity:
+def named_in(circle: Group, identity: Identity) -> Identity:
     """An organization's key, under its name in the aggregation group."""
     names = [name for name, one in circle.members.items() if one == identity.fingerprint]
     if len(names) != 1:
@@ -87,7 +87,7 @@ def check_members(terms: TaskTerms, cards: CardFolder, own: str) -> None:
             "is here: the label holder could have invented them. Ask these organizations themselves for "
             "their cards, compare the fingerprints, then gal cards add FILE and join again",
         )
-    check_circle(circle, known | {own})
+    check_group(circle, known | {own})
 
 
 def offer_arrays(offers: Sequence[Offer]) -> dict[str, Bytes]:
@@ -101,7 +101,7 @@ def offer_arrays(offers: Sequence[Offer]) -> dict[str, Bytes]:
 
 
 def read_offers(
-    circle: Circle, name: str, numbers: Sequence[int], certificate: bytes, keys: Bytes, signatures: Bytes
+    circle: Group, name: str, numbers: Sequence[int], certificate: bytes, keys: Bytes, signatures: Bytes
 ) -> list[Offer]:
     """The offers of one member for these sums: a mask key, one for shares if any, and a seed's digest."""
     _check_shape("keys", keys, (len(numbers), KEY_BYTES * (3 if circle.shares else 2)), name)
@@ -114,7 +114,7 @@ def read_offers(
     return found
 
 
-def box_array(circle: Circle, shares: Sequence[SealedShares], members: Sequence[str]) -> Bytes:
+def box_array(circle: Group, shares: Sequence[SealedShares], members: Sequence[str]) -> Bytes:
     """One member's sealed shares, by sum and receiver; zeros for itself."""
     members = _receivers(circle, members)
     boxes = np.zeros((len(shares), len(members), BOX_BYTES), dtype=np.uint8)
@@ -126,7 +126,7 @@ def box_array(circle: Circle, shares: Sequence[SealedShares], members: Sequence[
 
 
 def read_boxes(
-    circle: Circle, name: str, numbers: Sequence[int], members: Sequence[str], boxes: Bytes
+    circle: Group, name: str, numbers: Sequence[int], members: Sequence[str], boxes: Bytes
 ) -> list[SealedShares]:
     members = _receivers(circle, members)
     _check_shape("boxes", boxes, (len(numbers), len(members), BOX_BYTES), name)
@@ -137,12 +137,12 @@ def read_boxes(
     return found
 
 
-def _receivers(circle: Circle, members: Sequence[str]) -> Sequence[str]:
+def _receivers(circle: Group, members: Sequence[str]) -> Sequence[str]:
     """Receivers of shares: none where no member may drop out."""
     return members if circle.shares else ()
 
 
-def read_own_boxes(circle: Circle, message: Message) -> dict[str, bytes]:
+def read_own_boxes(circle: Group, message: Message) -> dict[str, bytes]:
     """The sealed shares in a message of kind ``sum``, by the member that sealed them."""
     members, boxes = _receivers(circle, message.fields["members"]), message.arrays["boxes"]
     _check_shape("boxes", boxes, (len(members), BOX_BYTES), "the label holder")
@@ -156,7 +156,7 @@ def read_ask(message: Message) -> Ask:
     return Ask(fields["number"], tuple(fields["members"]), fields["content"], shape, fields["unit"])
 
 
-def opening_arrays(circle: Circle, opening: Opening) -> dict[str, Bytes]:
+def opening_arrays(circle: Group, opening: Opening) -> dict[str, Bytes]:
     """A member's opening: shares in the order of names, or its own seed."""
     size = SHARE_BYTES if circle.shares else SECRET_BYTES
     return {
@@ -166,7 +166,7 @@ def opening_arrays(circle: Circle, opening: Opening) -> dict[str, Bytes]:
 
 
 def message_to_member(
-    circle: Circle, request: SumRequest, about: Mapping[str, Any], rows: NDArray[np.bool_] | None
+    circle: Group, request: SumRequest, about: Mapping[str, Any], rows: NDArray[np.bool_] | None
 ) -> tuple[str, int, dict[str, Any], dict[str, Bytes]]:
     """A request to a member as kind, number, fields and arrays of a message.
 
@@ -193,7 +193,7 @@ def message_to_member(
 
 
 def read_member(
-    circle: Circle, name: str, certificate: bytes, request: SumRequest, message: Message
+    circle: Group, name: str, certificate: bytes, request: SumRequest, message: Message
 ) -> SumReply:
     """A member's reply to such a request; InvalidMessageError where it is none."""
     expected = {KeysAsked: "offers", SharesAsked: "shares", AnswerAsked: "masked", OpeningAsked: "opened"}

@@ -1,4 +1,4 @@
-"""Circles for tests: members with keys of their own, and a label holder who does what she should."""
+"""Groups for tests: members with keys of their own, and a label holder who does what she should."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from gal.secure_aggregation.collector import Collector
 from gal.secure_aggregation.masking import STEPS, Ring, draws, to_ring
-from gal.secure_aggregation.member import CircleMember
-from gal.secure_aggregation.messages import Ask, Circle
+from gal.secure_aggregation.member import GroupMember
+from gal.secure_aggregation.messages import Ask, Group
 from gal.secure_aggregation.record import Claims, MemoryRecord
 from gal.transport.identity import Identity, make_identity
 
@@ -26,15 +26,15 @@ def identity(name: str) -> Identity:
     return make_identity(name)
 
 
-def circle_of(names: Sequence[str] = NAMES, drop_outs: int = 0) -> Circle:
-    """A circle of these organizations."""
-    return Circle(HOLDER, {name: identity(name).fingerprint for name in names}, drop_outs)
+def group_of(names: Sequence[str] = NAMES, drop_outs: int = 0) -> Group:
+    """A group of these organizations."""
+    return Group(HOLDER, {name: identity(name).fingerprint for name in names}, drop_outs)
 
 
-def member_of(circle: Circle, name: str, record: Claims | None = None) -> CircleMember:
+def member_of(group: Group, name: str, record: Claims | None = None) -> GroupMember:
     """A member that knows all others by their keys."""
-    known = {identity(one).fingerprint for one in circle.members}
-    return CircleMember(identity(name), circle, known, record or MemoryRecord(), secret=name.encode())
+    known = {identity(one).fingerprint for one in group.members}
+    return GroupMember(identity(name), group, known, record or MemoryRecord(), secret=name.encode())
 
 
 EXACT = len(NAMES) / STEPS
@@ -51,13 +51,13 @@ def written(name: str, values: NDArray[np.float64], members: int = len(NAMES)) -
 class Round:
     """One sum, step by step; every step says who takes part in it."""
 
-    circle: Circle
-    members: Mapping[str, CircleMember]
+    group: Group
+    members: Mapping[str, GroupMember]
     number: int = 1
     collector: Collector = field(init=False)
 
     def __post_init__(self) -> None:
-        self.collector = Collector(self.circle, self.number)
+        self.collector = Collector(self.group, self.number)
 
     def keys(self, present: Collection[str] | None = None) -> Round:
         """Offers and shares."""
@@ -94,9 +94,9 @@ class Round:
         return self.collector.total()
 
 
-def restarted(circle: Circle, name: str, record: Claims) -> CircleMember:
+def restarted(group: Group, name: str, record: Claims) -> GroupMember:
     """The same member after its process was ended: it has its record and nothing else."""
-    return member_of(circle, name, record)
+    return member_of(group, name, record)
 
 
 def answers(names: Sequence[str] = NAMES, shape: tuple[int, ...] = (20, 2)) -> dict[str, NDArray[np.float64]]:

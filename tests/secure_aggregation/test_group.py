@@ -1,4 +1,4 @@
-"""A circle that does what it should: sums are right, also where somebody drops out at each step."""
+"""A group that does what it should: sums are right, also where somebody drops out at each step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ pytest.importorskip("cryptography", reason="cryptography is not installed")
 from gal.errors import InvalidMessageError, InvalidReplyError, RefusedError
 from gal.secure_aggregation.masking import split_secret
 from gal.secure_aggregation.messages import Masked
-from small_circles import EXACT, NAMES, Round, answers, circle_of, member_of
+from small_groups import EXACT, NAMES, Round, answers, group_of, member_of
 
 
 def started(drop_outs: int = 0, names: tuple[str, ...] = NAMES) -> Round:
-    circle = circle_of(names, drop_outs)
-    return Round(circle, {name: member_of(circle, name) for name in names})
+    group = group_of(names, drop_outs)
+    return Round(group, {name: member_of(group, name) for name in names})
 
 
 @pytest.mark.parametrize("gone", NAMES)
@@ -33,7 +33,7 @@ def test_one_drops_out_while_the_sum_is_opened() -> None:
     one, said = started(drop_outs=1).keys(), answers()
     one.ask(said)
     assert np.abs(one.open(NAMES[1:]) - sum(said.values())).max() <= EXACT
-    assert len(NAMES[1:]) == one.circle.threshold
+    assert len(NAMES[1:]) == one.group.threshold
     other = started(drop_outs=1).keys()
     other.ask(said)
     with pytest.raises(RefusedError, match="2 members have helped to open it, 3 are needed"):
@@ -61,10 +61,10 @@ def test_shares_of_another_secret_than_promised_are_noticed(secret: str) -> None
         del said["bank"]
     one.ask(said)
     there = one.collector.survivors()
-    others = split_secret(b"x" * 32, one.circle.threshold, len(NAMES))
+    others = split_secret(b"x" * 32, one.group.threshold, len(NAMES))
     for name in there:
         opening = one.members[name].open(1, there)
-        changed: Any = {secret: {**getattr(opening, secret), "bank": others[one.circle.place(name) - 1]}}
+        changed: Any = {secret: {**getattr(opening, secret), "bank": others[one.group.place(name) - 1]}}
         one.collector.take_opening(replace(opening, **changed))
     with pytest.raises(InvalidMessageError, match="a secret of 'bank' do not fit what it promised"):
         one.collector.total()
