@@ -1,61 +1,23 @@
-"""Outcomes as tables: one figure per row, data set, number of organizations and protocol; CSV and Markdown.
+"""Figures of the tables, and findings: sentences about them.
 
-A figure is a mean and a standard deviation over seeds (the population's, as the authors compute theirs).
-The final model comes first; the best round on the test rows, which is what the paper prints, stands beside.
-What was not run is a figure without values: it says so in Markdown, and is empty in CSV.
+There is a figure for each row, data set, number of organizations and protocol: a mean and a standard
+deviation over seeds (the population's, as the authors compute theirs).
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import textwrap
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any
 
 import numpy as np
 
-from gal.privacy.leakage import Share, equivalent_epsilon
-from gal_bench.cells import DEEP_SETS, OFFICIAL, ON_REQUEST, Outcome
+from gal.privacy.leakage import Share
+from gal_bench.cells import DEEP_SETS, OFFICIAL, Outcome
 from gal_bench.runner import Run
-from gal_bench.specs import Printed, RowSpec
-
-MARKS = {"better": "▲", "worse": "▼", "": ""}
-NAMES = {"mad": "MAD", "accuracy": "accuracy in %", "auc": "AUC"}
-NOT_RUN = "not run"
-FACTS = {
-    "score": ("final model", "{}"),
-    "accuracy": ("accuracy", "{:.2f} %"),
-    "auc": ("AUC", "{:.4f}"),
-    "log_loss": ("log loss", "{:.4f}"),
-    "seconds": ("seconds", "{:.3g}"),
-    "fit_seconds": ("seconds of all local fits", "{:.3g}"),
-    "critical_seconds": ("seconds one after another", "{:.3g}"),
-    "label_holder_seconds": ("seconds of the label holder", "{:.3g}"),
-    "stored_bytes": ("local models stored", ""),
-    "trips": ("round trips", "{:.0f}"),
-    "sent": ("bytes to others", ""),
-    "received": ("bytes from others", ""),
-    "revisit_bytes": ("bytes of the last pass", ""),
-    "peak_memory": ("peak memory", ""),
-    "peak_device_memory": ("peak memory of the device", ""),
-}
-"""What a fact is called, and how it is written; without a form, in bytes."""
-COLUMNS = (
-    *("table", "row", "data set", "organizations", "protocol", "metric", "seeds"),
-    *("final mean", "final std", "best on test mean", "best on test std", "paper mean", "paper std"),
-    *("verdict", "final by seed", "chosen"),
-)
-LEAK_COLUMNS = (
-    *("epsilon", "delta", "best attack", "canaries", "canaries guessed", "canaries low", "canaries high"),
-    *("guarantee allows", "chance", "equivalent epsilon"),
-)
-"""In CSV: shares are between 0 and 1, ends of intervals those of 95 %."""
+from gal_bench.specs import TOGETHER, Printed, RowSpec
 
 
 @dataclass(frozen=True)
@@ -81,20 +43,11 @@ class Leak:
 
     @property
     def words(self) -> str:
-        """For a cell of a table."""
+        """For a cell of a table; 100 % only where all guesses were right."""
         low, high = (round(100 * end) for end in self.canaries.interval())
-        said = f"leak {percent(self.canaries)} ({low}–{high})"
-        return said if self.bound is None else f"{said}, allowed {self.allowed}"
-
-
-def percent(share: Share) -> str:
-    """Rounded; 100 % only where all guesses were right.
-
-    >>> percent(Share(999, 1000)), percent(Share(1000, 1000)), percent(Share(2, 3))
-    ('99 %', '100 %', '67 %')
-    """
-    value = round(100 * share.value)
-    return f"{min(value, 99) if share.right < share.of else value} %"
+        share = round(100 * self.canaries.value)
+        found = f"leak {min(share, 99) if self.canaries.right < self.canaries.of else share} % ({low}–{high})"
+        return found if self.bound is None else f"{found}, allowed {self.allowed}"
 
 
 def leak_of(outcomes: Sequence[Outcome]) -> Leak | None:
@@ -121,12 +74,14 @@ class Figure:
     protocol: str
     metric: str
     final: tuple[float, ...]
+    """Scores of the final models, by seed; none where nothing was run."""
     best: tuple[float, ...]
+    """Scores of the best rounds on the test rows, which is what the paper prints."""
     paper: Printed | None
     seeds: int = 0
-    """So many were to be run; where there are fewer values, some were not."""
+    """The seeds of the table; some may not have been run."""
     leak: Leak | None = None
-    """What the leak meter found, where it was asked."""
+    """Canaries that attacks on the messages guess, where this is measured."""
 
     @property
     def place(self) -> tuple[str, int | str, str]:
@@ -145,7 +100,7 @@ class Figure:
 
     @property
     def digits(self) -> int:
-        """How many decimals say something: three of an AUC, two of a small error, else one."""
+        """Decimals that matter: three of an AUC, two of a small error, else one."""
         return 3 if self.metric == "auc" else 2 if self.metric == "mad" and self.mean < 20 else 1
 
     @property
@@ -161,6 +116,10 @@ class Figure:
         rounding = 0.005 if self.metric == "auc" else 0.05  # of the decimals that the paper prints
         limit = max(self.paper.std, float(np.std(compared))) + rounding
         return "better" if gain > limit else "worse" if gain < -limit else ""
+
+    def ahead_of(self, other: Figure) -> float:
+        """How much better these final models are, whether lower or higher scores are better."""
+        return other.mean - self.mean if self.metric == "mad" else self.mean - other.mean
 
 
 def figures_of(run: Run) -> list[Figure]:
@@ -189,279 +148,164 @@ def every_figure(run: Run) -> list[Figure]:
     return found
 
 
-# --- CSV
+def by_place(run: Run) -> dict[tuple[str, str, int | str, str], Figure]:
+    """Figures that were run, by row, data set, number of organizations and protocol."""
+    return {(one.row.name, *one.place): one for one in figures_of(run)}
 
 
-def to_csv(run: Run) -> str:
-    """One line per figure, with everything."""
-    out = io.StringIO()
-    figures = [(one, run.at(one.row, *one.place)) for one in every_figure(run)]
-    known = {name for _, outcomes in figures for one in outcomes for name in one.facts} & set(FACTS)
-    known -= {"accuracy"}
-    if run.table.deep or run.table.organizations != ["by name"]:
-        known -= {"peak_memory"}  # processes do many runs there: the peak is none of one run
-    facts = sorted(known)
-    attacked = any(row.leak for row in run.table.rows)
-    made_by = ("device", "commit") if run.table.deep else ()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*COLUMNS, *made_by, *(LEAK_COLUMNS if attacked else ()), *facts])
-    for one, outcomes in figures:
-        numbers: list[Any] = [one.mean, one.std, np.mean(one.best), np.std(one.best)] if one.final else []
-        writer.writerow(
-            [
-                *(run.table.name, one.row.label, one.dataset, one.organizations, one.protocol, one.metric),
-                *(len(one.final), *(map(_short, numbers) if numbers else [""] * 4)),
-                *(["", ""] if one.paper is None else [one.paper.mean, one.paper.std]),
-                one.verdict,
-                " ".join(f"{score:.6g}" for score in one.final),
-                _each_once(found.chosen for found in outcomes),
-                *(_each_once(getattr(found, name) for found in outcomes) for name in made_by),
-                *(_leak_values(one) if attacked else []),
-                *(f"{mean_of(outcomes, name):.6g}".replace("nan", "") for name in facts),
-            ]
-        )
-    return out.getvalue()
+def share_of_gain(alone: float, reached: float, joint: float) -> float:
+    """Share of the pooling gain; the same formula whether lower or higher scores are better.
 
-
-def _leak_values(figure: Figure) -> list[Any]:
-    """In the order of ``LEAK_COLUMNS``; empty where nothing was measured."""
-    stated = ["" if value is None else value for value in (figure.row.epsilon, figure.row.delta)]
-    leak = figure.leak
-    if leak is None:
-        return [*stated, *[""] * (len(LEAK_COLUMNS) - 2)]
-    epsilon = equivalent_epsilon(leak.canaries.value, leak.classes)
-    return [
-        *(*stated, leak.attack, leak.canaries.of),
-        *map(_short, (leak.canaries.value, *leak.canaries.interval())),
-        "" if leak.bound is None else _short(leak.bound),
-        _short(1 / leak.classes),
-        "" if math.isinf(epsilon) else _short(epsilon),
-    ]
-
-
-def _short(value: float) -> float:
-    return round(float(value), 6)
-
-
-def _each_once(words: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(word for word in words if word))
-
-
-# --- Markdown
-
-
-def page(run: Run, findings: Sequence[str]) -> str:
-    """A table in Markdown: at a glance, the findings, how to read it, one part per protocol and number of
-    organizations.
+    >>> share_of_gain(60.0, 45.0, 40.0)
+    0.75
     """
-    said = "\n".join(wrapped(f"- {one}", "  ") for one in findings)
-    prose = (wrapped(provenance_of(run)), wrapped(_legend(run)), wrapped(run.table.note))
-    body = _fact_parts(run) if run.table.facts else _score_parts(run)
-    parts = (f"# {run.table.title}", _glance(run), said, *prose, *body)
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return (reached - alone) / (joint - alone) if joint != alone else float("nan")
 
 
-def _glance(run: Run) -> str:
-    """One line per data set and number of organizations, the main rows side by side, ours and the paper's.
-
-    Empty where the table names no rows for it. Data sets of which nothing was run are left out.
+def shares_of_gain(run: Run, organizations: int | str) -> dict[str, dict[str, float]]:
+    """By row and data set, under the protocol *per seed*: the share of the pooling gain that final models
+    reach, where there is a gain.
     """
-    names = run.table.glance
-    figures = {(one.dataset, one.organizations, one.row.name): one for one in every_figure(run)}
-    lines = []
-    for dataset in run.table.sets:
-        for size in run.table.organizations:
-            here = [figures.get((dataset, size, name)) for name in names]
-            if any(one is not None and one.final for one in here):
-                place = dataset if size == "by name" else f"{dataset}, {who(size)}"
-                lines.append(f"| {place} | " + " | ".join(map(_ours_and_theirs, here)) + " |")
-    if not lines:
-        return ""
-    said = (
-        f"Final models, then the paper's figure: {MARKS['better']} better, {MARKS['worse']} worse by more "
-        "than the larger standard deviation."
-    )
-    head = "| | " + " | ".join(run.table.row(name).label for name in names) + " |"
-    return "\n".join([said, "", head, "|---" * (len(names) + 1) + "|", *lines])
+    figures = by_place(run)
+    found: dict[str, dict[str, float]] = {}
+    for (row, dataset, size, protocol), one in figures.items():
+        alone, joint = (figures.get((name, dataset, size, protocol)) for name in ("alone", "joint"))
+        if (size, protocol) == (organizations, "per seed") and alone is not None and joint is not None:
+            share = share_of_gain(alone.mean, one.mean, joint.mean)
+            found.setdefault(row, {}).update({dataset: share} if math.isfinite(share) else {})
+    return found
 
 
-def _ours_and_theirs(figure: Figure | None) -> str:
-    """Our mean in bold, the paper's behind it."""
-    if figure is None or not (figure.final or figure.paper):
-        return ""
-    ours = f"**{figure.mean:.{figure.digits}f}**" if figure.final else "–"
-    return ours if figure.paper is None else f"{ours} / {figure.paper.mean} {MARKS[figure.verdict]}".rstrip()
-
-
-def provenance_of(run: Run) -> str:
-    """What of a deep table was run, on what, and how to run the rest; empty for a table that is not deep."""
-    if not run.table.deep:
-        return ""
-    cells = {repr(cell) for row in run.table.rows for cell in run.table.cells(row)}
-    done = [run.outcomes[key] for key in sorted(cells) if key in run.outcomes]
-    devices = " and ".join(_counted(one.device for one in done))
-    said = f"{len(done)} of {len(cells)} runs were done{f' on {devices}' if devices else ''}."
-    commits = ", ".join(_counted(one.commit for one in done))
-    said += f" Commits of the sources: {commits}." if commits else ""
-    if len(done) < len(cells):
-        said += (
-            f" `gal bench {run.table.name} --deep` runs the rest here, `gal bench {run.table.name} --plan "
-            "plan.json` writes it down for another machine (docs/results/rerun.md)."
-        )
-    run_sets = {one.dataset for one in figures_of(run)}
-    blank = [name for name in run.table.sets if name in ON_REQUEST and name not in run_sets]
-    return said + (f" Given out on request only, so not run here: {', '.join(blank)}." if blank else "")
-
-
-def _counted(words: Iterable[str]) -> list[str]:
-    """The most frequent first, without empty ones."""
-    return [f"{word} ({count})" for word, count in Counter(word for word in words if word).most_common()]
-
-
-def _legend(run: Run) -> str:
-    """How to read the cells."""
-    if run.table.facts:
-        return "Means over the seeds; scores with their standard deviation where there are several seeds."
-    cell = (
-        "Each cell has the final model's mean (standard deviation) over the seeds. Then comes the best round "
-        "on the test rows, of the constant and the rounds that the model uses"
-    )
-    official = (
-        f" Under *{OFFICIAL}* all seeds have the same training and test rows, the data set's own "
-        "where it has some; without a standard deviation there is one seed."
-    )
-    end = (official if run.table.deep else "") + _leak_legend(run)
-    if not any(row.paper for row in run.table.rows):
-        return f"{cell}.{end}"
-    ours, theirs = (
-        (OFFICIAL, "in rows with the paper preset") if run.table.deep else ("per seed", "under *paper*")
-    )
-    return (
-        f"{cell}, and the paper's figure. "
-        f"{MARKS['better']} better, {MARKS['worse']} worse than the paper by more than the larger standard "
-        f"deviation. The final model is compared under the protocol *{ours}*; the best round, which the "
-        f"paper prints, {theirs}.{end}"
-    )
-
-
-def _leak_legend(run: Run) -> str:
-    """What the lines about leaks say; empty where there are none."""
-    sets: dict[int, dict[str, None]] = {}
-    for one in every_figure(run):
-        if one.leak is not None:
-            sets.setdefault(one.leak.classes, {})[one.dataset] = None
-    if not sets:
-        return ""
-    blind = ", ".join(
-        f"{100 / classes:.0f} % ({', '.join(names)})" for classes, names in sorted(sets.items(), reverse=True)
-    )
-    return (
-        " In a second fit a fifth of the training rows are canaries, whose labels are drawn by chance "
-        "(numbers: one of the two public bounds). *leak*: the share of canaries that the best attack on the "
-        "messages guesses, over all seeds, with its 95 % interval. "
-        f"A blind guess is right for {blind}. *allowed*: the most that the guarantee allows."
-    )
-
-
-def _score_parts(run: Run) -> Iterator[str]:
-    figures = every_figure(run)
-    for protocol in run.table.protocols:
-        for organizations in run.table.organizations:
-            here = [one for one in figures if (one.protocol, one.organizations) == (protocol, organizations)]
-            if not here:
-                continue
-            yield f"## {who(organizations)}, protocol *{protocol}*"
-            arrows = {one.dataset: "↓" if one.metric == "mad" else "↑" for one in here}
-            sets = [name for name in run.table.sets if name in arrows]
-            lines = ["| | " + " | ".join(f"{name} {arrows[name]}" for name in sets) + " |"]
-            lines.append("|---" * (len(sets) + 1) + "|")
-            for row in run.table.rows:
-                by_set = {one.dataset: one for one in here if one.row.name == row.name}
-                if by_set:
-                    lines.append(
-                        f"| {row.label} | " + " | ".join(_cell(by_set.get(name)) for name in sets) + " |"
-                    )
-            yield "\n".join(lines)
-
-
-def _cell(figure: Figure | None) -> str:
-    if figure is None:
-        return ""
-    lines = [NOT_RUN]
-    if figure.final:
-        final, best = (_spread(values, figure.digits) for values in (figure.final, figure.best))
-        lines = [f"**{final}**", f"best {best}"]
-    if 0 < len(figure.final) < figure.seeds:
-        lines.append(f"{len(figure.final)} of {figure.seeds} seeds")
-    if figure.paper is not None:
-        mean = f"{figure.paper.mean:.2f}" if figure.metric == "auc" else f"{figure.paper.mean}"
-        lines.append(f"paper {mean} ({figure.paper.std}) {MARKS[figure.verdict]}".strip())
-    if figure.leak is not None:
-        lines.append(figure.leak.words)
-    return "<br>".join(lines)
-
-
-def _spread(values: Sequence[float], digits: int) -> str:
-    """Mean and standard deviation; of one value itself."""
-    spread = f" ({np.std(values):.{digits}f})" if len(values) > 1 else ""
-    return f"{np.mean(values):.{digits}f}{spread}"
-
-
-def _fact_parts(run: Run) -> Iterator[str]:
-    names = run.table.facts
-    for protocol in run.table.protocols:
-        for organizations in run.table.organizations:
-            yield f"## {who(organizations)}, protocol *{protocol}*"
-            lines = ["| data set | | " + " | ".join(FACTS[name][0] for name in names) + " |"]
-            lines.append("|---" * (len(names) + 2) + "|")
-            for dataset in run.table.sets:
-                for row in run.table.rows:
-                    if (dataset, organizations, protocol) in run.table.places(row):
-                        outcomes = run.at(row, dataset, organizations, protocol)
-                        cells = [_fact_cell(outcomes, name) for name in names]
-                        lines.append(f"| {dataset} | {row.label} | " + " | ".join(cells) + " |")
-            yield "\n".join(lines)
-
-
-def _fact_cell(outcomes: Sequence[Outcome], name: str) -> str:
-    if name == "score" and not outcomes:
-        return NOT_RUN
-    if name == "score":
-        digits = 3 if outcomes[0].metric == "auc" else 2
-        return f"{_spread([one.final for one in outcomes], digits)} {NAMES[outcomes[0].metric]}"
-    values = [one.facts[name] for one in outcomes if name in one.facts]
-    if not values:
-        return ""
-    form = FACTS[name][1]
-    spread = f" ({np.std(values):.2g})" if name in {"accuracy", "auc", "log_loss"} and len(values) > 1 else ""
-    return form.format(np.mean(values)) + spread if form else in_bytes(float(np.mean(values)))
-
-
-def who(organizations: int | str) -> str:
-    """How many organizations, in words."""
+def organizations_in_words(organizations: int | str) -> str:
+    """How many organizations a figure is about."""
     words = {"most": "8 organizations (Iris: 4)", "by name": "organizations by name"}
     return words[organizations] if isinstance(organizations, str) else f"{organizations} organizations"
 
 
-def wrapped(text: str, indent: str = "") -> str:
-    """Prose in lines of at most 110 characters."""
-    return textwrap.fill(text, 110, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+# --- findings
 
 
-def in_bytes(count: float) -> str:
-    """Bytes in words.
+def findings(run: Run) -> list[str]:
+    """The summary of a table in a few sentences, each with its figure."""
+    kinds: dict[str, Callable[[Run], Iterator[str]]] = {
+        "uci": _mean_share,
+        "images": _each_share,
+        "cases": _each_share,
+        "noise": _noise,
+        "images-ablations": _noise,
+        "cases-ablations": _noise,
+        "privacy": _leaks,
+        "guarantees": _leaks,
+    }
+    first = kinds[run.table.name](run) if run.table.name in kinds else ()
+    return [*first, *_against_the_paper(run)]
 
-    >>> in_bytes(19768.0)
-    '19.8 kB'
+
+def _mean_share(run: Run, row: str = "gal-linear") -> Iterator[str]:
+    """Mean over the sets on which Joint and Alone differ by more than a standard deviation."""
+    figures = by_place(run)
+    for organizations in run.table.organizations:
+        shares, short = [], []
+        for dataset, share in shares_of_gain(run, organizations).get(row, {}).items():
+            alone, joint = (figures[name, dataset, organizations, "per seed"] for name in ("alone", "joint"))
+            if abs(joint.mean - alone.mean) <= max(joint.std, alone.std):
+                short.append(dataset)
+            else:
+                shares.append(share)
+        if not shares:
+            continue
+        without = f"; without {', '.join(short)}, where Joint is within a standard deviation of Alone"
+        yield (
+            f"{organizations_in_words(organizations)}, per seed: {run.table.row(row).label} reaches "
+            f"{np.mean(shares):.1%} of the pooling gain (mean over {len(shares)} "
+            f"sets{without if short else ''})."
+        )
+
+
+def _each_share(run: Run) -> Iterator[str]:
+    """With the most organizations; without demo sets, which are small, and sets without a pooling gain."""
+    for dataset in (name for name in run.table.sets if not name.endswith(" demo")):
+        most = run.table.organizations[-1]
+        here = {one.row.name: one for one in figures_of(run) if one.place[:2] == (dataset, most)}
+        if {"alone", "joint", "gal"} <= set(here) and here["joint"].ahead_of(here["alone"]) > 0:
+            share = share_of_gain(here["alone"].mean, here["gal"].mean, here["joint"].mean)
+            yield f"{dataset}, {organizations_in_words(most)}: GAL reaches {share:.1%} of the pooling gain."
+
+
+def _noise(run: Run) -> Iterator[str]:
+    """How often assistance weights are at least as good as equal ones under noise."""
+    figures = by_place(run)
+    for protocol in run.table.protocols:
+        pairs = []
+        for (row, dataset, size, under), on in figures.items():
+            off = figures.get((f"{row.removesuffix('on')}off", dataset, size, under))
+            if row.endswith("weights-on") and under == protocol and off is not None:
+                pairs.append((on, off))
+        if pairs:
+            gains = [on.ahead_of(off) for on, off in pairs]
+            good, ties = sum(gain >= 0 for gain in gains), sum(gain == 0 for gain in gains)
+            worse = sum(gain < -max(on.std, off.std) for gain, (on, off) in zip(gains, pairs, strict=True))
+            yield (
+                f"Protocol *{protocol}*: with assistance weights the final model is at least as good as with "
+                f"equal ones in {good} of {len(gains)} ({good / len(gains):.1%}; {ties} are equal), and "
+                f"worse by more than a standard deviation in {worse}."
+            )
+
+
+def _leaks(run: Run) -> Iterator[str]:
+    """Of every row that was attacked: what leaks, what may, and how much of the gain is left."""
+    for protocol in run.table.protocols:
+        for row in run.table.rows:
+            places = [place for place in run.table.places(row) if place[2] == protocol]
+            leak = leak_of([one for place in places for one in run.at(row, *place)])
+            if leak is not None:
+                allowed = f"the guarantee allows {leak.allowed}" if leak.allowed else "nothing is guaranteed"
+                yield (
+                    f"Protocol *{protocol}*, {row.label}: the best attack guesses {leak.canaries} of "
+                    f"{leak.canaries.of} canaries, {allowed}{_gain_left(run, row, protocol)}."
+                )
+    found = [one.leak for one in every_figure(run) if one.leak is not None and one.leak.bound is not None]
+    if found:
+        yield (
+            "Figures with a guarantee in which the best attack's interval lies above what is allowed: "
+            f"{sum(leak.exceeds for leak in found)} of {len(found)} (one in forty would by chance, and a few "
+            "more because the best of several attacks is taken)."
+        )
+
+
+def _gain_left(run: Run, row: RowSpec, protocol: str) -> str:
+    """The share of GAL's gain over Alone that a mechanism leaves, where that gain is more than a standard
+    deviation.
     """
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
+    figures = by_place(run)
+    left = []
+    for (name, dataset, size, under), one in figures.items():
+        alone, plain = (figures.get((other, dataset, size, under)) for other in ("alone", "gal"))
+        if name != row.name or under != protocol or row.privacy is None or not (alone and plain):
+            continue
+        if plain.ahead_of(alone) > max(alone.std, plain.std):
+            left.append(share_of_gain(alone.mean, one.mean, plain.mean))
+    if not left:
+        return ""
+    median = f"{100 * np.median(left):.0f} %"
+    return f"; {median} of what assistance gains over Alone is left (median of {len(left)} figures)"
 
 
-def mean_of(outcomes: Iterable[Outcome], fact: str) -> float:
-    """Over the outcomes that have the fact; NaN where none has."""
-    values = [one.facts[fact] for one in outcomes if fact in one.facts]
-    return float(np.mean(values)) if values else float("nan")
+def _against_the_paper(run: Run) -> Iterator[str]:
+    for protocol in run.table.protocols:
+        # In deep tables, a pooled model is one run, whatever the number of organizations.
+        found: dict[tuple[str, str, int | str], str] = {}
+        for one in figures_of(run):
+            if one.paper is not None and one.protocol == protocol:
+                once = run.table.deep and one.row.method in TOGETHER
+                found[one.row.name, one.dataset, 1 if once else one.organizations] = one.verdict
+        if found:
+            better, alike, worse = (list(found.values()).count(one) for one in ("better", "", "worse"))
+            what = {
+                "paper": "best rounds on the test rows",
+                OFFICIAL: "final models (with the paper preset: best rounds on the test rows)",
+            }.get(protocol, "final models")
+            yield (
+                f"Protocol *{protocol}*, {what} against the paper's figures: {better} better, {alike} alike, "
+                f"{worse} worse by more than a standard deviation, of {len(found)}."
+            )

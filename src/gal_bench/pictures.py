@@ -1,12 +1,10 @@
-"""Pictures of the tables: by round as the paper's Figures 4 and 5, and what the tables say at one glance.
+"""The paper's Figures 4 and 5, drawn from the tables' outcomes.
 
-Lines differ in style and marker, all in how dark they are: colour carries nothing alone. What was not run is
-left out.
+Lines differ in style and marker, and all in darkness: color carries nothing alone.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,9 +14,7 @@ import numpy as np
 
 from gal.errors import MissingExtraError
 from gal_bench.cells import Outcome
-from gal_bench.figures import Figure as Cell
-from gal_bench.figures import figures_of, who
-from gal_bench.findings import ways
+from gal_bench.figures import organizations_in_words
 from gal_bench.runner import Run
 from gal_bench.runs.disturbances import half
 from gal_bench.specs import how_many
@@ -31,10 +27,10 @@ WIDTH = 9.6
 """Inches, of every figure; with ``DPI`` 1152 pixels, made to be read at 800."""
 DPI = 120
 TEXT, SMALL = 10.5, 9.0
-DARK, GREY, BLUE, ORANGE = "#000000", "#6e6e6e", "#08519c", "#b35806"
+DARK, GRAY, BLUE, ORANGE = "#000000", "#6e6e6e", "#08519c", "#b35806"
 DASHED, DOTTED, DASH_DOT = (0, (5, 2)), (0, (1, 1.6)), (0, (6, 2, 1, 2))
 Pen = dict[str, Any]
-"""How a line looks, for matplotlib; no two of a panel share style and marker."""
+"""The look of a line, for matplotlib; no two of a panel share style and marker."""
 
 
 def pen(color: str, style: Any, marker: str, *, filled: bool = True, width: float = 1.6) -> Pen:
@@ -48,16 +44,16 @@ SEARCHED = pen(BLUE, "-", "o", width=2.4)
 METHODS: dict[str, tuple[str, str, Pen]] = {
     "joint": ("Joint", "a", pen(DARK, DASHED, "D", filled=False)),
     "interm": ("Interm", "a", pen(DARK, DASH_DOT, "")),
-    "late": ("Late", "a", pen(GREY, DASHED, "")),
+    "late": ("Late", "a", pen(GRAY, DASHED, "")),
     "gal-linear": ("GAL", "ab", SEARCHED),
     "gal": ("GAL", "ab", SEARCHED),
     "gal-dms": ("GAL, shared body", "ab", pen("#238b45", DASHED, "P")),
     "constant": ("GAL, constant rate", "ab", pen("#4292c6", DASH_DOT, "s", filled=False)),
-    "bounded": ("GAL, bounded rate", "b", pen(GREY, DASHED, "^")),
+    "bounded": ("GAL, bounded rate", "b", pen(GRAY, DASHED, "^")),
     "al": ("AL", "a", pen(ORANGE, "-", "^")),
-    "alone": ("Alone", "a", pen(GREY, DOTTED, "v")),
+    "alone": ("Alone", "a", pen(GRAY, DOTTED, "v")),
 }
-"""By row: what it is called, and in which panels (a) and (b) it is drawn."""
+"""By row: its name, and the panels (a) and (b) that show it."""
 LEVEL = {"interm", "late"}
 """Methods without rounds are level lines."""
 ABLATIONS = {"uci": "rates", "images": "images-ablations", "cases": "cases-ablations"}
@@ -68,24 +64,6 @@ NOISY = {
     "answers-5-weights-on": ("σ = 5, weights on", pen(ORANGE, "-", "s", width=2.4)),
     "answers-5-weights-off": ("σ = 5, weights off", pen(ORANGE, DASHED, "s", filled=False)),
 }
-PROTECTED: dict[str | None, tuple[str, Pen]] = {
-    "noisy-labels": ("noisy labels (guarantee)", pen(BLUE, "-", "o")),
-    "paper-laplace": ("the paper's Laplace, α = 1", pen(GREY, "", "v")),
-    "paper-interval": ("the paper's interval", pen(GREY, "", "^", filled=False)),
-    None: ("no mechanism", pen(DARK, "", "X")),
-}
-"""By mechanism; those without an epsilon are single marks."""
-SHOWN = (-50.0, 175.0)
-"""Percent of the pooling gain that a picture has space for; larger values stand at the edge."""
-
-
-def new_figure(height: float) -> Figure:
-    """An empty figure of the common width."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("figures", "matplotlib", "drawing figures") from error
-    return Figure(figsize=(WIDTH, height), layout="constrained")
 
 
 def save_figures(runs: Mapping[str, Run], folder: Path) -> list[Path]:
@@ -100,7 +78,7 @@ def save_figures(runs: Mapping[str, Run], folder: Path) -> list[Path]:
 
 
 def drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """File names and how to draw each."""
+    """File names, and functions that draw; what was not run is left out."""
     for name, run in runs.items():
         for dataset in run.table.sets if name in ABLATIONS else ():
             if _outcomes(run, "gal-linear" if name == "uci" else "gal", dataset):
@@ -109,13 +87,6 @@ def drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figure
             for dataset in run.table.sets:
                 if all(_outcomes(run, row, dataset, protocol) for row in NOISY):
                     yield f"noise-{dataset}-{protocol}", partial(noise, run, dataset, protocol)
-    if "uci" in runs and _percent_covered(runs["uci"]):
-        yield "covered", partial(covered, runs["uci"])
-    if "guarantees" in runs and _leaking(runs["guarantees"]):
-        yield "leakage", partial(leakage, runs["guarantees"])
-
-
-# --- by round
 
 
 def rounds_figure(run: Run, dataset: str, beside: Run | None = None) -> Figure:
@@ -127,7 +98,7 @@ def rounds_figure(run: Run, dataset: str, beside: Run | None = None) -> Figure:
     if beside is not None:
         found |= {row: _outcomes(beside, row, dataset) for row in ("constant", "bounded")}
     there = {row: outcomes for row, outcomes in found.items() if outcomes}
-    figure, (scores, rate, weights) = _panels(_title(run, dataset, run.table.protocols[0]), 3)
+    figure, (scores, rate, weights) = _panels(run, dataset, run.table.protocols[0], 3)
     curves = {
         METHODS[row][0]: ([[one.final] if row in LEVEL else one.scores for one in outcomes], METHODS[row][2])
         for row, outcomes in there.items()
@@ -139,24 +110,23 @@ def rounds_figure(run: Run, dataset: str, beside: Run | None = None) -> Figure:
         if "b" in panels:
             values = mean_of_those_left([one.rates for one in outcomes])
             rate.plot(range(1, len(values) + 1), values, label=name, **look)
-    _round_axis(rate, "rate × root mean square of the residual")
+    _finish(rate, "rate × root mean square of the residual")
     own = there.get("gal-linear") or there["gal"]
     for place, (name, values) in enumerate(mean_weights(own).items()):
-        styles = ("-", DASHED, DOTTED, DASH_DOT)
-        look, label = pen(GREY, styles[place % 4], "", width=1.3), name
+        look, label = pen(GRAY, ("-", DASHED, DOTTED, DASH_DOT)[place % 4], "", width=1.3), name
         if name == own[0].label_holder:
             look, label = pen(BLUE, "-", "o", width=2.6), f"{name} (label holder)"
         weights.plot(range(1, len(values) + 1), values, label=label, **look)
-    _round_axis(weights, "assistance weight")
+    _finish(weights, "assistance weight")
     return figure
 
 
 def noise(run: Run, dataset: str, protocol: str) -> Figure:
-    """As the paper's Figure 5, noise on the answers of half of the organizations.
+    """As the paper's Figure 5, noise on the fitted values of half of the organizations.
 
     (a) The metric by round, weights on and off; (b) the weights of disturbed and other organizations, σ = 1.
     """
-    figure, (scores, weights) = _panels(_title(run, dataset, protocol), 2)
+    figure, (scores, weights) = _panels(run, dataset, protocol, 2)
     found = {row: _outcomes(run, row, dataset, protocol) for row in NOISY}
     curves = {name: ([one.scores for one in found[row]], look) for row, (name, look) in NOISY.items()}
     _draw_scores(scores, curves, next(iter(found.values()))[0].metric)
@@ -164,7 +134,7 @@ def noise(run: Run, dataset: str, protocol: str) -> Figure:
     noisy = half(by_name)
     groups = {
         "noise-free (thick: mean)": (pen(DARK, "-", "o"), [n for n in by_name if n not in noisy]),
-        "noisy, σ = 1 (thick: mean)": (pen(GREY, DASHED, "^", filled=False), noisy),
+        "noisy, σ = 1 (thick: mean)": (pen(GRAY, DASHED, "^", filled=False), noisy),
     }
     for label, (look, names) in groups.items():
         rounds = range(1, 1 + max((len(by_name[name]) for name in names), default=0))
@@ -174,14 +144,12 @@ def noise(run: Run, dataset: str, protocol: str) -> Figure:
         if names:
             mean = np.mean([by_name[name] for name in names], axis=0)
             weights.plot(rounds, mean, label=label, **look | {"linewidth": 2.4})
-    _round_axis(weights, "assistance weight")
+    _finish(weights, "assistance weight")
     return figure
 
 
 def _draw_scores(axes: Axes, curves: Mapping[str, tuple[Sequence[Any], Pen]], metric: str) -> None:
-    """Mean and a band of one standard deviation over seeds, from before the first round on; by name the
-    scores of the seeds.
-    """
+    """Mean and a band of one standard deviation over seeds, from before the first round on."""
     length = max(len(one) for seeds, _ in curves.values() for one in seeds)
     for name, (seeds, look) in curves.items():
         scores = np.array([[*one, *[one[-1]] * (length - len(one))] for one in seeds])
@@ -189,7 +157,7 @@ def _draw_scores(axes: Axes, curves: Mapping[str, tuple[Sequence[Any], Pen]], me
         band = {"color": look["color"], "alpha": 0.1, "linewidth": 0}
         axes.fill_between(range(length), mean - spread, mean + spread, **band)
         axes.plot(range(length), mean, label=name, **look)
-    _round_axis(axes, METRICS.get(metric, "AUC on test rows"))
+    _finish(axes, METRICS.get(metric, "AUC on test rows"))
 
 
 def mean_of_those_left(series: Sequence[Sequence[float]]) -> list[float]:
@@ -211,100 +179,6 @@ def mean_weights(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
     }
 
 
-# --- at one glance
-
-
-def covered(run: Run) -> Figure:
-    """Shares of the pooling gain that the rows of table ``uci`` reach, with the most organizations: a
-    mark per set, the mean a bar. Marks beyond the axis stand at its edge.
-    """
-    shares = _percent_covered(run)
-    means = {row: float(np.mean(list(by_set.values()))) for row, by_set in shares.items()}
-    order = sorted(means, key=lambda row: -means[row])
-    figure = new_figure(1.6 + 0.5 * len(order))
-    axes = figure.add_subplot()
-    bars = axes.barh(range(len(order)), np.clip([means[row] for row in order], *SHOWN), color="#dfe7f0")
-    axes.bar_label(bars, [f"{means[row]:.0f} %" for row in order], padding=3, fontsize=SMALL)
-    for dataset, marker in zip(run.table.sets, "osD^vPX*<>ph" * 9, strict=False):
-        points = [(shares[row][dataset], y) for y, row in enumerate(order) if dataset in shares[row]]
-        xs = np.clip([x for x, _ in points], *SHOWN)
-        options: Pen = {"linestyle": "", "color": BLUE, "markeredgecolor": "white"}
-        axes.plot(xs, [y for _, y in points], marker=marker, label=dataset, **options)
-    for x in (0, 100):
-        axes.axvline(x, color=DARK, linewidth=1.1, linestyle="-" if x else DASHED)
-    axes.set_yticks(range(len(order)), [run.table.row(row).label for row in order])
-    axes.invert_yaxis()
-    axes.set_xlabel("share of the pooling gain that the final model reaches, in %")
-    _finish(axes, columns=5)
-    return figure
-
-
-def _percent_covered(run: Run) -> dict[str, dict[str, float]]:
-    """By row and set, where there is a way to go; without Alone and Joint themselves."""
-    most = max((one for one in run.table.organizations if isinstance(one, int)), default=0)
-    return {
-        row: {name: 100 * share for name, share in by_set.items()}
-        for row, by_set in ways(run, most).items()
-        if by_set and row not in {"alone", "joint"}
-    }
-
-
-def leakage(run: Run) -> Figure:
-    """For each set, with as many organizations as it can have: the score of test rows over the canaries
-    guessed right. A curve per mechanism, whose points are its epsilons; up and left is better. The dashed
-    line is the label holder alone, who sends nothing; the dotted one is a blind guess.
-    """
-    by_set = _leaking(run)
-    lines = math.ceil(len(by_set) / 4)
-    figure = new_figure(1.4 + 2.45 * lines)
-    places = figure.subplots(lines, 4, squeeze=False).ravel()
-    drawn: dict[str, Any] = {}
-    for axes, (dataset, cells) in zip(places, by_set.items(), strict=False):
-        _draw_leaks(axes, dataset, cells)
-        drawn |= {str(line.get_label()): line for line in axes.get_lines()}
-    for axes in places[len(by_set) :]:
-        axes.set_axis_off()
-    figure.legend(drawn.values(), drawn, loc="outside lower center", ncols=4, fontsize=SMALL, frameon=False)
-    figure.supxlabel("canaries whose label the best attack guesses, in % (numbers are ε)", fontsize=TEXT)
-    return figure
-
-
-def _leaking(run: Run) -> dict[str, list[Cell]]:
-    """By set, figures with as many organizations as it can have; empty where no leak was measured."""
-    found: dict[str, list[Cell]] = {}
-    for one in figures_of(run):
-        if (one.organizations, one.protocol) == (how_many(one.dataset, "most"), "per seed"):
-            found.setdefault(one.dataset, []).append(one)
-    return {name: some for name, some in found.items() if any(one.leak is not None for one in some)}
-
-
-def _draw_leaks(axes: Axes, dataset: str, cells: Sequence[Cell]) -> None:
-    for mechanism, (label, look) in PROTECTED.items():
-        own = [one for one in cells if one.row.privacy == mechanism and one.leak is not None]
-        own.sort(key=lambda one: one.row.epsilon or 0.0)
-        leaks = [100 * one.leak.canaries.value for one in own if one.leak is not None]
-        if own:
-            axes.plot(leaks, [one.mean for one in own], label=label, **look, zorder=3)
-        for leak, one in zip(leaks, own, strict=True):
-            if one.row.epsilon is not None and one in (own[0], own[-1]):
-                text: Pen = {"color": look["color"], "fontsize": SMALL}
-                axes.annotate(f"{one.row.epsilon:g}", (leak, one.mean), **text)
-    for one in cells:
-        if one.row.method == "alone":
-            axes.axhline(one.mean, color=GREY, linestyle=DASHED, linewidth=1.2, label="alone")
-    classes = next(one.leak.classes for one in cells if one.leak is not None)
-    axes.axvline(100 / classes, color=GREY, linestyle=DOTTED, linewidth=1.2, label="blind guess")
-    lower = cells[0].metric == "mad"
-    axes.set_title(f"{dataset}, {'MAD' if lower else 'accuracy in %'}", fontsize=SMALL)
-    if lower:
-        axes.invert_yaxis()  # up is better, as for accuracy
-    axes.margins(y=0.2)
-    _finish(axes)
-
-
-# --- shared
-
-
 def _outcomes(run: Run, row: str, dataset: str, protocol: str = "") -> list[Outcome]:
     """With the most organizations that were run; none where a seed of a table that is not deep is missing."""
     rows = [one for one in run.table.rows if one.name == row]
@@ -319,9 +193,15 @@ def _outcomes(run: Run, row: str, dataset: str, protocol: str = "") -> list[Outc
     return []
 
 
-def _panels(title: str, count: int) -> tuple[Figure, list[Axes]]:
+def _panels(run: Run, dataset: str, protocol: str, count: int) -> tuple[Figure, list[Axes]]:
     """Side by side, with a letter each."""
-    figure = new_figure(5.0)
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("figures", "matplotlib", "drawing figures") from error
+    figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
+    size = "by name" if run.table.organizations == ["by name"] else how_many(dataset, "most")
+    title = f"{dataset}, {organizations_in_words(size)}, protocol {protocol}"
     figure.suptitle(title, fontsize=TEXT + 1)
     panels = list(figure.subplots(1, count))
     for letter, axes in zip("abc", panels, strict=False):
@@ -329,26 +209,17 @@ def _panels(title: str, count: int) -> tuple[Figure, list[Axes]]:
     return figure, panels
 
 
-def _round_axis(axes: Axes, label: str) -> None:
+def _finish(axes: Axes, label: str) -> None:
+    """An axis of rounds, a light grid, no box, and a legend below."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel("assistance round", fontsize=TEXT)
     axes.set_ylabel(label, fontsize=TEXT)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    _finish(axes, columns=2)
-
-
-def _finish(axes: Axes, *, columns: int = 0) -> None:
-    """A light grid, no box, and a legend below where there are columns for it."""
     axes.grid(color="#ececec")
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=SMALL + 0.5)
     axes.set_axisbelow(True)
-    if columns and axes.get_legend_handles_labels()[0]:
+    if axes.get_legend_handles_labels()[0]:
         below: Pen = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "frameon": False}
-        axes.legend(ncols=columns, fontsize=SMALL, **below)
-
-
-def _title(run: Run, dataset: str, protocol: str) -> str:
-    by_name = run.table.organizations == ["by name"]
-    return f"{dataset}, {who('by name' if by_name else how_many(dataset, 'most'))}, protocol {protocol}"
+        axes.legend(ncols=2, fontsize=SMALL, **below)

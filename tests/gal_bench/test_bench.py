@@ -22,10 +22,11 @@ from gal.warnings import InterruptedWarning
 from gal_bench import outcomes as outcomes_module
 from gal_bench import runner
 from gal_bench.cells import Cell, Outcome, Sources
+from gal_bench.command import write_results
 from gal_bench.data.datasets import Dataset
-from gal_bench.figures import figures_of, to_csv
+from gal_bench.figures import figures_of
 from gal_bench.outcomes import APART, KEPT, ROOT, Outcomes, deciding_files
-from gal_bench.rerun import write_results
+from gal_bench.pages import to_csv
 from gal_bench.runner import FAILED, main, run_cell, run_tables, write_plan
 from gal_bench.runs import tabular_cells
 from gal_bench.runs.tabular_cells import find_split

@@ -16,7 +16,7 @@ from bench_runs import run_of
 from gal.errors import MissingExtraError
 from gal_bench import pictures
 from gal_bench.cells import Cell, Outcome
-from gal_bench.rerun import write_results
+from gal_bench.command import write_results
 from gal_bench.runner import Run
 from gal_bench.specs import RowSpec, TableSpec
 
@@ -123,22 +123,13 @@ def test_noise_on_and_off_and_the_weights_of_the_disturbed() -> None:
     assert [line.get_ydata()[0] for line in thick] == [pytest.approx(0.2), pytest.approx(0.05)]
 
 
-def test_the_way_that_is_covered_and_its_mean(uci: Run) -> None:
-    axes = panels(pictures.covered(uci))[0]
-    labels = [tick.get_text() for tick in axes.get_yticklabels()]
-    assert labels == ["gal-linear", "al"]
-    drawn = lines(axes)
-    np.testing.assert_allclose(drawn["Diabetes"].get_xdata(), [90, 50])
-    assert [text.get_text() for text in axes.texts] == ["90 %", "50 %"]
-
-
 @pytest.mark.usefixtures("coarse_pictures")
 def test_the_same_runs_give_the_same_bytes_and_parts_of_tables_no_pictures(
     uci: Run, rates: Run, tmp_path: Path
 ) -> None:
     runs = {"uci": uci, "rates": rates}
     first, again = (pictures.save_figures(runs, tmp_path / one) for one in ("a", "b"))
-    assert [path.name for path in first] == ["rounds-Diabetes.png", "rounds-Wine.png", "covered.png"]
+    assert [path.name for path in first] == ["rounds-Diabetes.png", "rounds-Wine.png"]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
     (tmp_path / "c").mkdir()
     part = Run(uci.table.model_copy(update={"part": "8"}), uci.outcomes)
@@ -150,7 +141,7 @@ def test_without_matplotlib_tables_are_written(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match="gal-learn\\[figures\\]"):
-        pictures.new_figure(1.0)
+        pictures.rounds_figure(uci, "Wine")
     written, why = write_results([uci], tmp_path)
     assert {path.suffix for path in written} == {".csv", ".md"}
     assert "figures" in why

@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 from benchmark_scripts import load_benchmark
+from gal_bench.cells import Sources
+from gal_bench.outcomes import Outcomes
+from gal_bench.pages import page, to_csv
+from gal_bench.runner import run_tables
 from gal_bench.specs import read_tables
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -38,8 +42,8 @@ def written(line: dict[str, str]) -> set[str]:
 
 def generated(table: str) -> str | None:
     """What a page has of this table; tables about one thing share a page."""
-    for page in sorted((DOCS / "results").glob("*.md")):
-        for found in pages.GENERATED.finditer(page.read_text(encoding="utf-8")):
+    for path in sorted((DOCS / "results").glob("*.md")):
+        for found in pages.GENERATED.finditer(path.read_text(encoding="utf-8")):
             if found["table"] == table:
                 return str(found["text"])
     return None
@@ -60,6 +64,17 @@ def test_every_table_has_a_page_with_its_figures(table: str) -> None:
             assert any(figure in text for figure in written(line)), line
     else:
         assert all(line["row"] in text for line in lines)
+
+
+def test_pages_of_deep_tables_are_what_stored_outcomes_give(tmp_path: Path) -> None:
+    deep = [spec for spec in TABLES.values() if spec.deep]
+    for run in run_tables(deep, Outcomes(tmp_path / "outcomes.jsonl"), Sources()):
+        name = run.table.name
+        assert (DOCS / "results" / f"{name}.csv").read_text("utf-8") == to_csv(run), AGAIN
+        (tmp_path / f"{name}.md").write_text(page(run), encoding="utf-8")
+    for path in sorted((DOCS / "results").glob("*.md")):
+        text = path.read_text("utf-8")
+        assert pages.fill(text, tmp_path) == text, AGAIN
 
 
 @pytest.mark.parametrize(
