@@ -1,4 +1,4 @@
-"""Our plain steps are those of torch's optimizers, number by number."""
+"""Steps of an ``Optimizer`` are those of torch's classes, number by number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-le
 import torch
 from torch import Tensor
 
-from gal.models.deep.optimizers import Adam, Momentum
+from gal.models.deep.training import Optimizer, Training
 from tensors import assert_close
 
 
@@ -37,16 +37,16 @@ RATES = (0.1, 0.02, 0.3, 0.05)
 def run(optimizer: Any, some: list[Tensor], rounds: int = 1) -> list[Tensor]:
     for step, rate in enumerate(RATES * rounds):
         pull(some, step)
-        optimizer(rate)
+        optimizer(torch.tensor(rate))
     return [one.detach().clone() for one in some]
 
 
 def theirs(make: Any, some: list[Tensor]) -> Any:
     made = make(some)
 
-    def step(rate: float) -> None:
+    def step(rate: Tensor) -> None:
         for group in made.param_groups:
-            group["lr"] = rate
+            group["lr"] = float(rate)
         made.step()
 
     return step
@@ -57,7 +57,8 @@ def theirs(make: Any, some: list[Tensor]) -> Any:
 @pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
 def test_momentum_is_that_of_torch(momentum: float, nesterov: bool, decay: float) -> None:
     mine, other = parameters(), parameters()
-    ours = Momentum(mine, momentum=momentum, decay=decay, nesterov=nesterov)
+    schedule = "cosine" if nesterov else "constant"
+    ours = Optimizer(mine, Training(momentum=momentum, weight_decay=decay, schedule=schedule))
     reference = theirs(
         lambda some: torch.optim.SGD(
             some, lr=1.0, momentum=momentum, weight_decay=decay, nesterov=nesterov, foreach=False
@@ -73,9 +74,8 @@ def test_momentum_is_that_of_torch(momentum: float, nesterov: bool, decay: float
 def test_adam_is_that_of_torch(decay: float) -> None:
     mine, other = parameters(), parameters()
     reference = theirs(lambda some: torch.optim.Adam(some, lr=1.0, weight_decay=decay, foreach=False), other)
-    for one, expected in zip(
-        run(Adam(mine, decay=decay).step, mine, 3), run(reference, other, 3), strict=True
-    ):
+    ours = Optimizer(mine, Training(optimizer="adam", weight_decay=decay))
+    for one, expected in zip(run(ours.step, mine, 3), run(reference, other, 3), strict=True):
         assert_close(one, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -145,7 +145,7 @@ def test_rows_without_steps_and_unknown_codes() -> None:
         (
             np.array([[1.0], [np.nan]]),
             np.zeros(2),
-            "1 values are NaN or infinite, which this network cannot take",
+            "1 values are NaN or infinite, which this network does not accept",
         ),
         (np.zeros((2, 1)), np.zeros(3), r"expected a residual for 2 rows, got shape \(3,\)"),
         (np.zeros((2, 1)), np.zeros((2, 1, 1)), r"expected a residual for 2 rows, got shape \(2, 1, 1\)"),

@@ -154,7 +154,7 @@ def test_trainers_go_with_their_view() -> None:
         model = TorchModel(epochs=1, device="cpu", random_state=0)
         view = model.prepare(np.zeros((20, 3), dtype=np.float32))
         model.fit(view, np.zeros(20))
-        [[trainer]] = view._idle.values()
+        [[(trainer, _)]] = view._idle.values()
         gone = weakref.ref(trainer)
         del trainer, view
         assert gone() is None

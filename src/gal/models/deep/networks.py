@@ -1,4 +1,4 @@
-"""The networks that come with GAL: the paper's CNN and LSTM, two residual CNNs, and one for tables.
+"""The networks of GAL: the paper's CNN and LSTM, two residual CNNs, and one for tables.
 
 A *body* turns inputs into features (n, features); a linear layer on top makes the outputs. ``BODIES`` has
 them by name, and ``"auto"`` takes the one for the kind of view.
@@ -6,6 +6,7 @@ them by name, and ``"auto"`` takes the one for the kind of view.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,7 +21,7 @@ Kind = Literal["table", "images", "sequences", "codes", "other"]
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a network gets: the kind of view and the shape of one row of it."""
+    """The input of a network: the kind of view and the shape of one row."""
 
     kind: Kind
     shape: tuple[int, ...]
@@ -35,24 +36,20 @@ Network = Callable[[Inputs, int], Any]
 """Makes an ``nn.Module`` with so many outputs. Sequences come as two arguments, values and lengths."""
 
 
-class _Averaged(nn.Module):  # type: ignore[misc]
+def _pooling() -> list[nn.Module]:
     """Global average pooling: (n, channels, height, width) to (n, channels)."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        return images.mean(dim=(2, 3))
+    return [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
 
 
 def cnn_body(inputs: Inputs, *, widths: tuple[int, ...] = (64, 128, 256, 512)) -> nn.Module:
-    """The paper's: convolution, BatchNorm and ReLU four times, MaxPool after
-    the first three; average pooling.
-    """
+    """The paper's: four times convolution, BatchNorm and ReLU, MaxPool after the first three; then pooling."""
     _expect(inputs, "images")
     layers: list[nn.Module] = []
     channels = inputs.shape[0]
     for index, width in enumerate(widths):
         layers += _block(channels, width, pool=index < len(widths) - 1)
         channels = width
-    return nn.Sequential(*layers, _Averaged())
+    return nn.Sequential(*layers, *_pooling())
 
 
 class _Residual(nn.Module):  # type: ignore[misc]
@@ -74,13 +71,11 @@ def wide_cnn_body(inputs: Inputs, *, widths: tuple[int, ...] = (64, 128, 256)) -
     for width in widths:
         layers += [*_block(channels, width, pool=True), _Residual(width)]
         channels = width
-    return nn.Sequential(*layers, _Averaged())
+    return nn.Sequential(*layers, *_pooling())
 
 
 def residual_cnn_body(inputs: Inputs, *, width: int = 128) -> nn.Module:
-    """Keeps the full resolution for one layer more than the paper's, then a
-    residual pair at each smaller one.
-    """
+    """Keeps the full resolution for one more layer than the paper's; a residual pair at each smaller one."""
     _expect(inputs, "images")
     return nn.Sequential(
         *_block(inputs.shape[0], 64),
@@ -88,7 +83,7 @@ def residual_cnn_body(inputs: Inputs, *, width: int = 128) -> nn.Module:
         _Residual(width),
         *_block(width, width, pool=True),
         _Residual(width),
-        _Averaged(),
+        *_pooling(),
     )
 
 
@@ -136,9 +131,7 @@ class _LSTM(nn.Module):  # type: ignore[misc]
             steps = self.embedding(torch.where(known == values, values, 0))
         else:
             steps = torch.nan_to_num(values)
-        with torch.autocast(
-            steps.device.type, enabled=False
-        ):  # its weights are one piece of memory, in float32
+        with torch.autocast(steps.device.type, enabled=False):  # its weights are one block of float32
             states, _ = self.lstm(steps.float())
         last = (lengths - 1).clamp(min=0)
         chosen = states.gather(1, last[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
@@ -154,9 +147,7 @@ def lstm_body(inputs: Inputs, *, hidden: int = 128, embedding: int = 32) -> nn.M
 def mlp_body(inputs: Inputs, *, hidden: int = 64) -> nn.Module:
     """For tables: columns are standardised by the first layer, then two hidden layers."""
     _expect(inputs, "table", "other", "images")
-    size = 1
-    for length in inputs.shape:
-        size *= length
+    size = math.prod(inputs.shape)
     return nn.Sequential(
         nn.Flatten(),
         _Standardised(size),
@@ -168,9 +159,7 @@ def mlp_body(inputs: Inputs, *, hidden: int = 64) -> nn.Module:
 
 
 class _Standardised(nn.Module):  # type: ignore[misc]
-    """Columns minus their mean, over their spread, as met in training; a batch of
-    one row learns nothing of them.
-    """
+    """Columns standardised by the moments of training; a batch of one row has none."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -196,7 +185,7 @@ STANDARD: dict[Kind, str] = {
     "codes": "lstm",
     "other": "mlp",
 }
-"""What "auto" takes."""
+"""The bodies of "auto"."""
 
 
 class WithHead(nn.Module):  # type: ignore[misc]
@@ -214,7 +203,7 @@ class WithHead(nn.Module):  # type: ignore[misc]
 
 
 def make_network(network: str | Network, inputs: Inputs, n_outputs: int) -> nn.Module:
-    """A network with fresh parameters: of this name, or made by a function of the user's own."""
+    """A network with fresh parameters: of this name, or made by a user's function."""
     if callable(network):
         module = _made(network(inputs, n_outputs), inputs)
         shape = _returned_shape(module, inputs)
@@ -228,7 +217,7 @@ def make_network(network: str | Network, inputs: Inputs, n_outputs: int) -> nn.M
 
 
 def make_body(body: str | Body, inputs: Inputs) -> nn.Module:
-    """A body with fresh parameters: of this name, or made by a function of the user's own."""
+    """A body with fresh parameters: of this name, or made by a user's function."""
     return _made((body if callable(body) else BODIES[_known(body, inputs)])(inputs), inputs)
 
 
@@ -258,8 +247,7 @@ def count_features(body: nn.Module, inputs: Inputs) -> int:
 
 
 def _returned_shape(module: nn.Module, inputs: Inputs) -> tuple[int, ...]:
-    """Of what it returns for two rows of zeros. (Tensors that are shapes only would compute nothing, but what
-    torch imports for them takes seconds.)"""
+    """The output's shape for two rows of zeros (on the meta device torch would import for seconds)."""
     example: tuple[Tensor, ...] = (torch.zeros(2, *inputs.shape),)
     if inputs.kind in {"sequences", "codes"}:
         values = example[0].long() if inputs.kind == "codes" else example[0]

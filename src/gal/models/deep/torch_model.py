@@ -34,7 +34,7 @@ PREDICTED_AT_ONCE = 8192
 
 
 class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """What all deep models share: how they are trained, where, and how they are kept."""
+    """Training, prediction and storage that all deep models share."""
 
     on_all_cores = True
 
@@ -90,10 +90,47 @@ class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
             raise InvalidInputError("the residual has NaN or infinite values")
         return torch.from_numpy(np.ascontiguousarray(target.reshape(len(target), -1))).to(view.device)
 
+    def _trained(
+        self,
+        start: nn.Module,
+        view: TensorView,
+        target: Tensor,
+        weight: Tensor | None,
+        seed: int,
+        shares: Tensor | None = None,
+        slowness: float = 1.0,
+    ) -> nn.Module:
+        """The network after training, by a trainer that stays with the view for the next round.
+
+        ``shares`` (K,) is how much each output counts, ``slowness`` the body's share of the learning rate.
+        """
+        key = (self._recipe(), target.shape[1], weight is None)
+
+        def make() -> tuple[Trainer, Tensor | None]:
+            own, counted = copy.deepcopy(start), None if shares is None else torch.zeros_like(shares)
+            objective = residual_objective(find_local_loss(self.local_loss), counted)
+            trainer = Trainer(
+                *(own, view, target.shape[1], objective, self._training()),
+                weighted=weight is not None,
+                slow=None if shares is None else own.body,
+                chancy=callable(self.network),
+            )
+            return trainer, counted
+
+        trainer, counted = view.lend(key, make)
+        if counted is not None:
+            counted.copy_(shares)
+        trainer.slowness.fill_(slowness)
+        trainer.fit(start.state_dict(), target, weight, seed)
+        # The trainer's own network keeps its address for the next round: the result is copied out of it.
+        start.load_state_dict(trainer.module.state_dict())
+        view.hand_back(key, (trainer, counted))
+        return start.eval()
+
     def _recipe(self) -> Any:
         """Models with the same recipe can use the same trainer, one after another.
 
-        It holds functions of the user's own themselves: another one may later have the same name and address.
+        It holds functions themselves: another one may later have the same name and address.
         """
         parameters = self.get_params(deep=False).items()
         return tuple((name, _alike(value)) for name, value in parameters if name != "random_state")
@@ -102,7 +139,7 @@ class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
     def _outputs(self, module: nn.Module, X: Any) -> NDArray[np.float32]:
-        """What the network says of these rows, in float32."""
+        """The network's outputs for these rows, in float32."""
         device = find_device(self.device)
         dtype = self._training().dtype(device)
         view = to_device(X, device, dtype, self.inputs_)
@@ -130,7 +167,7 @@ class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
             self.module_ = module.eval()
 
     def _module(self) -> nn.Module:
-        """A network of the right size with fresh parameters, on the device that is in force."""
+        """A network of the right size with fresh parameters, on the default device."""
         raise NotImplementedError
 
 
@@ -152,29 +189,13 @@ class TorchModel(DeepModel):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train a fresh network on ``y`` (n,) or (n, K)."""
         view, seed = self.prepare(X), self._seed()
-        target = self._target(y, view)
+        target, weight = self._target(y, view), row_weight(sample_weight, view)
         self.inputs_: Inputs = view.inputs
         self.n_outputs_ = int(target.shape[1])
         self._single_output = np.ndim(y) == 1
-        objective = residual_objective(find_local_loss(self.local_loss))
-        weight = row_weight(sample_weight, view)
         with seeded(view.device, seed):
             fresh = self._module()
-        key = (self._recipe(), self.n_outputs_, weight is None)
-
-        def make() -> Trainer:
-            return Trainer(
-                *(copy.deepcopy(fresh), view, self.n_outputs_, objective, self._training()),
-                weighted=weight is not None,
-                chancy=callable(self.network),
-            )
-
-        trainer = view.lend(key, make)
-        trainer.fit(fresh.state_dict(), target, weight, seed)
-        # The trainer's own network stays where it is for the next round: the result is copied out of it.
-        fresh.load_state_dict(trainer.module.state_dict())
-        view.hand_back(key, trainer)
-        self.module_ = fresh.eval()
+        self.module_ = self._trained(fresh, view, target, weight, seed)
         return self
 
     def predict(self, X: Any) -> Floats:

@@ -1,8 +1,7 @@
-"""Training a network: rows stay on the device, and on a GPU one captured step is replayed.
+"""Training a network: rows stay on the device, and a GPU replays one captured step.
 
-Nothing in the loop waits for Python: batches are drawn, changed and learned from on the device. A
-``Trainer`` keeps network, rows and optimizer at fixed places, so that a captured step serves all rounds of a
-task.
+Batches are drawn and augmented on the device, so that no step waits for Python. A ``Trainer`` keeps network,
+rows and optimizer at fixed addresses, so that one capture serves all rounds of a task.
 """
 
 from __future__ import annotations
@@ -18,21 +17,22 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from gal.core.residual_losses import HuberLoss, LocalLoss, PowerLoss
 from gal.errors import InvalidOptionError, LocalModelError, UnsupportedLocalLossError
-from gal.models.deep.optimizers import Adam, Momentum, Optimizer
 from gal.models.deep.views import Augmentation, ManyViews, TensorView
 from gal.warnings import GALWarning
 
 Objective = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""Outputs (n, K), targets, and weights (n,) of the rows or None, to the mean loss."""
+"""The mean loss of outputs (n, K), given targets and row weights (n,) or None."""
 
 EXCLUSIVE = RLock()
-"""One thread at a time makes networks (torch has one source of chance) or captures a step."""
+"""One thread at a time makes networks (torch has one random generator) or captures a step."""
 SCHEDULES = ("constant", "cosine", "linear")
 WARM_UP = 0.1
-"""Share of all steps in which the learning rate rises to its full height; not where it is constant."""
+"""Share of all steps in which the learning rate rises; a constant one has no warm-up."""
 
 
 def _is_number(value: Any, least: float) -> bool:
@@ -56,7 +56,7 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "clip_norm": (lambda one: one is None or _is_number(one, TINY), "None or above 0"),
     "augment": (lambda one: one is None or hasattr(one, "batch"), "None or such as ShiftAndFlip()"),
 }
-"""What options may be, and in words."""
+"""Checks of the options, and their description in errors."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Training:
         return np.asarray(self.learning_rate * fall * rise)
 
     def dtype(self, device: torch.device) -> torch.dtype:
-        """In which numbers most is computed: bfloat16 on a GPU unless told otherwise."""
+        """The type of most computations: bfloat16 on a GPU unless ``precision`` is float32."""
         half = self.precision == "bfloat16" or (self.precision == "auto" and device.type == "cuda")
         return torch.bfloat16 if half else torch.float32
 
@@ -116,7 +116,7 @@ def find_device(device: str) -> torch.device:
 
 @contextmanager
 def seeded(device: torch.device, seed: int) -> Iterator[None]:
-    """Chance from this seed inside; outside everything goes on as if nothing had been drawn."""
+    """Random numbers from this seed inside the block; generators outside are left as they were."""
     gpus = [device] if device.type == "cuda" else []
     here = device == torch.get_default_device()  # naming it again slows every call of torch
     with EXCLUSIVE, torch.random.fork_rng(devices=gpus), nullcontext() if here else device:
@@ -173,6 +173,39 @@ def _draws(module: nn.Module) -> bool:
     )
 
 
+class Optimizer:
+    """SGD with momentum, or Adam, with torch's fused kernels on a GPU.
+
+    By torch's functional API: the classes of ``torch.optim`` import torch's compiler, which takes seconds in
+    every process. All state has fixed addresses, so that a captured step can be replayed from zero.
+    """
+
+    def __init__(self, parameters: list[Tensor], training: Training) -> None:
+        self.parameters, self.training, self.adam = parameters, training, training.optimizer == "adam"
+        self.moments = [[torch.zeros_like(one) for one in parameters] for _ in range(1 + self.adam)]
+        self.steps = [torch.zeros((), device=one.device) for one in parameters]
+
+    @torch.no_grad()  # type: ignore[untyped-decorator]
+    def step(self, rate: Tensor, divide_by: Tensor | None = None) -> None:
+        """One step at this learning rate, with gradients divided by a number (on a GPU only)."""
+        training, parameters = self.training, self.parameters
+        # A parameter without a gradient affects no output: only its decay moves it.
+        gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in parameters]
+        how: dict[str, Any] = {"weight_decay": training.weight_decay, "maximize": False, "foreach": False}
+        how |= {"lr": rate if rate.is_cuda else float(rate), "fused": rate.is_cuda, "grad_scale": divide_by}
+        if self.adam:
+            betas: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "amsgrad": False}
+            adam(parameters, gradients, *self.moments, [], self.steps, **betas, **how)
+            return
+        momentum, nesterov = training.momentum, training.momentum > 0 and training.schedule != "constant"
+        sgd(parameters, gradients, *self.moments, momentum=momentum, dampening=0.0, nesterov=nesterov, **how)
+
+    def reset(self) -> None:
+        """Start over, as before the first step."""
+        for one in (self.steps, *self.moments):
+            torch._foreach_zero_(one)
+
+
 class Trainer:
     """One network with its rows and its optimizer, at fixed places of one device."""
 
@@ -208,18 +241,16 @@ class Trainer:
                 layer.flatten_parameters()  # copies of a network lose the one piece of memory that it wants
         self.parameters = [one for one in module.parameters() if one.requires_grad]
         self.chancy = chancy or _draws(module)
-        """Whether the network may draw at random in training; torch does that from one source for all."""
+        """Whether the network may draw random numbers in training, from torch's one generator."""
         self.slowness = torch.ones((), device=device)
         gentle = set() if slow is None else set(slow.parameters())
         parts = {
             slowly: [one for one in self.parameters if (one in gentle) == slowly] for slowly in (False, True)
         }
-        self.optimizers = {slowly: self._make_optimizer(part) for slowly, part in parts.items() if part}
-        """Of the parameters that move at the full learning rate, and of the slow
-        ones (True), where there are some.
-        """
+        self.optimizers = {slowly: Optimizer(part, training) for slowly, part in parts.items() if part}
+        """Of the parameters with the full learning rate, and of the slow ones (True)."""
         self.divide_by: Tensor | None = None
-        """What gradients are divided by, so that they are no longer than allowed."""
+        """The divisor of gradients that clips their norm."""
         self._recorded: Any = None
         self._can_record = self.stream is not None
         self.start: tuple[Mapping[str, Tensor], Tensor, Tensor | None] | None = None
@@ -239,9 +270,7 @@ class Trainer:
             )
 
     def begin(self, start: Mapping[str, Tensor], target: Tensor, weight: Tensor | None, seed: int) -> None:
-        """Put everything where a fit starts from, with its order of rows:
-        what ``step`` and ``record`` need.
-        """
+        """Reset everything to the start of a fit, and draw its order of rows."""
         with self._on_stream():
             self.start = (start, target, weight)
             self._begin()
@@ -287,9 +316,7 @@ class Trainer:
             optimizer.step(rate * self.slowness if slowly else rate, self.divide_by)
 
     def _shuffle(self, chance: torch.Generator) -> None:
-        """A new order of the rows for every epoch; the last batch is filled
-        up with rows from its beginning.
-        """
+        """Draw an order of rows per epoch; its first rows fill up the last batch."""
         n, size = len(self.view), self.steps * self.batch_size
         for epoch in self.order.view(self.training.epochs, size):
             order = torch.randperm(n, generator=chance, device=self.device)
@@ -299,7 +326,7 @@ class Trainer:
             self.draws.uniform_(generator=chance)
 
     def _begin(self) -> None:
-        """Put everything where the fit starts from."""
+        """Reset parameters, targets, weights and optimizers to the start of the fit."""
         assert self.start is not None
         parameters, target, weight = self.start
         with torch.no_grad():
@@ -313,19 +340,8 @@ class Trainer:
         self.module.train()
         self.done.zero_()
 
-    def _make_optimizer(self, parameters: list[Tensor]) -> Optimizer:
-        training = self.training
-        if training.optimizer == "adam":
-            return Adam(parameters, decay=training.weight_decay)
-        return Momentum(
-            parameters,
-            momentum=training.momentum,
-            decay=training.weight_decay,
-            nesterov=training.momentum > 0 and training.schedule != "constant",
-        )
-
     def _train(self) -> None:
-        """All steps: on a GPU one recorded step again and again."""
+        """All steps: on a GPU one recorded step, replayed."""
         if self.stream is None:
             for _ in range(len(self.rates)):
                 self.step()
@@ -339,7 +355,7 @@ class Trainer:
                     graph.replay()
 
     def _recorded_or_none(self) -> Any:
-        """The recorded step; None, with a warning, where a network does what cannot be recorded."""
+        """The recorded step; None, with a warning, for a network that cannot be captured."""
         if not self._can_record:
             return None
         try:
@@ -362,9 +378,9 @@ class Trainer:
         """One step as a graph, recorded once."""
         if self._recorded is not None:
             return self._recorded
-        # cuDNN's own choice of kernels: trying them all out took seconds and found none that were faster.
+        # cuDNN chooses its kernels: its benchmark mode took seconds and found no faster ones.
         with self._on_stream():
-            for _ in range(3):  # so that every library has chosen its kernels; what they learned is forgotten
+            for _ in range(3):  # every library chooses its kernels; what was learned is reset below
                 self.done.zero_()
                 self.step()
             self._begin()
@@ -375,7 +391,7 @@ class Trainer:
                 self.step()
             except BaseException:
                 with suppress(RuntimeError):
-                    graph.capture_end()  # or the stream would stay unusable; what went wrong is raised
+                    graph.capture_end()  # without it the stream would stay unusable
                 raise
             graph.capture_end()
         self._recorded = graph
@@ -387,7 +403,7 @@ class Trainer:
 
 @contextmanager
 def on_stream(stream: Any) -> Iterator[None]:
-    """Work on this stream, after what was asked of the device before, and done when this ends."""
+    """Work on this stream, after all earlier work of the device; finished when the block ends."""
     stream.wait_stream(torch.cuda.current_stream(stream.device))
     with torch.cuda.stream(stream):
         yield

@@ -1,6 +1,4 @@
-"""Views as tensors on the device that computes, where they stay for the whole task, and changed copies of
-training rows, made anew in every epoch.
-"""
+"""Views as tensors on the device, where they stay for the whole task, and augmentation of training rows."""
 
 from __future__ import annotations
 
@@ -20,14 +18,14 @@ from gal.models.sequences import Sequences
 
 T = TypeVar("T")
 KEPT = 8
-"""Selections of rows that are kept: those of the folds of a task, and of the rest of it."""
+"""Selections of rows that are cached: those of the folds of a task, and their complements."""
 
 
 class TensorView:
-    """Rows as tensors; images with their channels last, which is how GPUs convolve fastest.
+    """Rows as tensors; images with their channels last, which GPUs convolve fastest.
 
-    ``view[rows]`` are these rows; asked for the same rows again it returns the same object, so that they are
-    gathered once. ``lend`` keeps what is expensive to make for these rows (a captured training step).
+    ``view[rows]`` is cached, so that rows are gathered once. ``lend`` keeps what is expensive to make for
+    these rows, such as a captured training step.
     """
 
     def __init__(self, tensors: tuple[Tensor, ...], inputs: Inputs) -> None:
@@ -39,12 +37,12 @@ class TensorView:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As the view had it."""
+        """Rows, then the shape of one row."""
         return (len(self), *self.inputs.shape)
 
     @property
     def device(self) -> torch.device:
-        """Where it lives."""
+        """Where the tensors are."""
         return self.tensors[0].device
 
     def __len__(self) -> int:
@@ -72,26 +70,24 @@ class TensorView:
         return make()
 
     def hand_back(self, key: Any, thing: Any) -> None:
-        """For the next one who asks."""
+        """Return what ``lend`` gave, for its next caller."""
         with self._lock:
             self._idle.setdefault(key, []).append(thing)
 
     def bare(self) -> TensorView:
-        """The same rows without what is lent: for what is lent itself, which
-        would otherwise keep itself alive.
-        """
+        """The same rows without the cache: a cached trainer that holds it would never be freed."""
         return TensorView(self.tensors, self.inputs)
 
     def batch(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """What the network gets for these rows."""
+        """The network's inputs for these rows."""
         return self.as_inputs(tuple(tensor.index_select(0, rows) for tensor in self.tensors))
 
     def stretch(self, start: int, stop: int) -> tuple[Tensor, ...]:
-        """What the network gets for consecutive rows."""
+        """The network's inputs for consecutive rows."""
         return self.as_inputs(tuple(tensor[start:stop] for tensor in self.tensors))
 
     def as_inputs(self, taken: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Images get their channels before height and width again, without moving anything in memory."""
+        """Images as (n, channels, height, width) again, without a copy."""
         return (taken[0].permute(0, 3, 1, 2),) if self.inputs.kind == "images" else taken
 
 
@@ -106,14 +102,14 @@ class ManyViews:
 
     @property
     def device(self) -> torch.device:
-        """Where they live."""
+        """Where the tensors are."""
         return self.views[0].device
 
     def __len__(self) -> int:
         return len(self.views[0])
 
     def batch(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """What the network gets for these rows: the inputs of all views, one after another."""
+        """The network's inputs for these rows, those of all views one after another."""
         return tuple(tensor for one in self.views for tensor in one.batch(rows))
 
     def stretch(self, start: int, stop: int) -> tuple[Tensor, ...]:
@@ -124,7 +120,7 @@ class ManyViews:
 def to_device(
     view: Any, device: torch.device, dtype: torch.dtype, inputs: Inputs | None = None
 ) -> TensorView:
-    """The view as tensors there; ``inputs``: what the network was made for, which new rows must fit."""
+    """The view as tensors on the device; ``inputs`` are those of the network, which new rows must match."""
     if isinstance(view, TensorView):
         found, tensors = view.inputs, view.tensors
     elif isinstance(view, Sequences):
@@ -133,9 +129,8 @@ def to_device(
         found, tensors = _array(view, device, dtype)
     if inputs is not None and (found.kind, found.shape) != (inputs.kind, inputs.shape):
         raise InvalidInputError(
-            f"rows of kind {inputs.kind!r} and shape {inputs.shape} were learned from, got {found.kind!r} "
-            "and "
-            f"{found.shape}"
+            f"the network was trained on rows of kind {inputs.kind!r} and shape {inputs.shape}, "
+            f"got {found.kind!r} and {found.shape}"
         )
     return view if isinstance(view, TensorView) else TensorView(tensors, found if inputs is None else inputs)
 
@@ -146,9 +141,7 @@ def _sequences(view: Sequences, device: torch.device) -> tuple[Inputs, tuple[Ten
     if view.values.ndim == 3:
         values = view.values.astype(np.float32)
         if np.isinf(values[counts]).any():
-            raise InvalidInputError(
-                "sequences have infinite values: only NaN, for not measured, can be taken"
-            )
+            raise InvalidInputError("sequences have infinite values: use NaN for missing measurements")
         return Inputs("sequences", view.shape[1:]), (torch.as_tensor(values).to(device), lengths)
     codes = np.where(counts, view.values.astype(np.int64), 0)
     if codes.min(initial=0) < 0:
@@ -166,9 +159,8 @@ def _array(view: Any, device: torch.device, dtype: torch.dtype) -> tuple[Inputs,
         raise InvalidInputError(f"a network needs rows (n, ...), got shape {values.shape}")
     if not np.isfinite(values).all():
         raise InvalidInputError(
-            f"{int((~np.isfinite(values)).sum())} values are NaN or infinite, which this network cannot "
-            "take: fill "
-            "them in (Sequences may have NaN where nothing was measured)"
+            f"{int((~np.isfinite(values)).sum())} values are NaN or infinite, which this network does not "
+            "accept: impute them (Sequences accept NaN for missing measurements)"
         )
     shape = tuple(int(length) for length in values.shape[1:])
     tensor = torch.from_numpy(np.ascontiguousarray(values)).to(device)
@@ -178,21 +170,19 @@ def _array(view: Any, device: torch.device, dtype: torch.dtype) -> tuple[Inputs,
 
 
 class Augmentation(Protocol):
-    """Takes a batch out of a view, changed by chance that is handed in (so that it can be replayed)."""
+    """A random change of batches; its random numbers are passed in, so that a step can be replayed."""
 
     @property
     def n_draws(self) -> int:
-        """How many numbers, uniform on [0, 1), it wants per row."""
+        """Uniform random numbers per row."""
 
     def batch(self, view: TensorView, rows: Tensor, draws: Tensor) -> tuple[Tensor, ...]:
-        """What the network gets for these rows; ``draws`` (n, n_draws)."""
+        """The network's inputs for these rows; ``draws`` (n, n_draws)."""
 
 
 @dataclass(frozen=True)
 class ShiftAndFlip:
-    """Images moved by up to ``pixels`` in each direction (edges repeat), and mirrored
-    left to right half of the time.
-    """
+    """Images shifted by up to ``pixels`` in each direction (edges repeat), half of them mirrored."""
 
     pixels: int = 2
     flip: bool = True
@@ -206,7 +196,7 @@ class ShiftAndFlip:
         """Row selection, shift and mirror in one gather."""
         if view.inputs.kind != "images":
             raise InvalidOptionError(
-                f"ShiftAndFlip changes images, the view is of the kind {view.inputs.kind!r}"
+                f"ShiftAndFlip is for images, the view is of the kind {view.inputs.kind!r}"
             )
         images = view.tensors[0]
         height, width = images.shape[1:3]
