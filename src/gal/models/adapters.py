@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cache, lru_cache
 from inspect import signature
 from types import FunctionType
@@ -253,16 +254,17 @@ def fit_weighted(model: Any, X: Any, y: Any, sample_weight: Any) -> Any:
     return model
 
 
+@dataclass(eq=False, repr=False)
 class PerOutput(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """A regressor for residuals (n, K): a copy for each column, which gets it as (n,), or one for all.
 
     ``predict`` returns (n, K). ``all_at_once``: one copy that takes (n, K), or the only column as (n,).
     """
 
-    def __init__(self, estimator: Any, organization: str = "?", *, all_at_once: bool = False) -> None:
-        self.estimator = estimator
-        self.organization = organization
-        self.all_at_once = all_at_once
+    estimator: Any
+    organization: str = "?"
+    _: KW_ONLY
+    all_at_once: bool = False
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> PerOutput:
         """Fit copies of the estimator."""

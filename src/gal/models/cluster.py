@@ -12,6 +12,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -32,6 +33,7 @@ Columns = Sequence[tuple[str, Sequence[str]]]
 """Names of columns, and their categories where they have some."""
 
 
+@dataclass(eq=False, repr=False)
 class ClusterModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """A local model for rows that do not fit one machine: one fit for each shard, averaged by rows.
 
@@ -46,22 +48,13 @@ class ClusterModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 
     takes_parts: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        scheduler: str | None = None,
-        *,
-        model: Any = "tabular",
-        options: Mapping[str, Any] | None = None,
-        shards: int = 8,
-        patience: float = 600.0,
-        random_state: int | None = None,
-    ) -> None:
-        self.scheduler = scheduler
-        self.model = model
-        self.options = options
-        self.shards = shards
-        self.patience = patience
-        self.random_state = random_state
+    scheduler: str | None = None
+    _: KW_ONLY
+    model: Any = "tabular"
+    options: Mapping[str, Any] | None = None
+    shards: int = 8
+    patience: float = 600.0
+    random_state: int | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

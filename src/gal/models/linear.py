@@ -27,6 +27,7 @@ TOL, MAX_ITER = 1e-8, 200
 """Relative precision of the objective, and Newton steps at most."""
 
 
+@dataclass(eq=False, repr=False)
 class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Minimise ``sum_i w_i loss(y_i - x_i coef - intercept) + alpha/2 ||coef||^2``, output by output.
 
@@ -41,9 +42,8 @@ class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
     array([6.])
     """
 
-    def __init__(self, local_loss: str | LocalLoss = "l2", alpha: float = 0.0) -> None:
-        self.local_loss = local_loss
-        self.alpha = alpha
+    local_loss: str | LocalLoss = "l2"
+    alpha: float = 0.0
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LinearModel:
         """Fit every output of ``y`` by itself."""

@@ -8,6 +8,7 @@ take :class:`gal.models.LinearModel`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from gal.models.linear import row_weights
 Singles = NDArray[np.float32]
 
 
+@dataclass(eq=False, repr=False)
 class PaperLinear(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """SGD with momentum, weight decay and clipped gradients on the mean of ``|error|**q``.
 
@@ -39,32 +41,18 @@ class PaperLinear(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
     True
     """
 
-    def __init__(
-        self,
-        local_loss: str | LocalLoss = "l2",
-        init_features: int | None = None,
-        *,
-        epochs: int = 100,
-        drop_epoch: int = 50,
-        batch_size: int = 1024,
-        learning_rate: float = 0.1,
-        momentum: float = 0.9,
-        weight_decay: float = 5e-4,
-        clip_norm: float = 1.0,
-        standardize: bool = True,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.local_loss = local_loss
-        self.init_features = init_features
-        self.epochs = epochs
-        self.drop_epoch = drop_epoch
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.clip_norm = clip_norm
-        self.standardize = standardize
-        self.random_state = random_state
+    local_loss: str | LocalLoss = "l2"
+    init_features: int | None = None
+    _: KW_ONLY
+    epochs: int = 100
+    drop_epoch: int = 50
+    batch_size: int = 1024
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    clip_norm: float = 1.0
+    standardize: bool = True
+    random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> PaperLinear:
         """Fit all outputs together, in float32."""

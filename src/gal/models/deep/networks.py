@@ -42,7 +42,7 @@ def _pooling() -> list[nn.Module]:
 
 
 def cnn_body(inputs: Inputs, *, widths: tuple[int, ...] = (64, 128, 256, 512)) -> nn.Module:
-    """The paper's: four times convolution, BatchNorm and ReLU, MaxPool after the first three; then pooling."""
+    """The paper's: four times convolution, BatchNorm, ReLU; MaxPool after the first three."""
     _expect(inputs, "images")
     layers: list[nn.Module] = []
     channels = inputs.shape[0]

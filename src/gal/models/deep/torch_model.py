@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import fields
+from dataclasses import KW_ONLY, dataclass, fields
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -27,56 +27,31 @@ from gal.models.deep.training import (
     residual_objective,
     seeded,
 )
-from gal.models.deep.views import Augmentation, TensorView, to_device
+from gal.models.deep.views import TensorView, to_device
 
 Floats = NDArray[np.float32]
 PREDICTED_AT_ONCE = 8192
 
 
-class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class DeepModel(Training, MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Training, prediction and storage that all deep models share."""
 
-    on_all_cores = True
+    on_all_cores: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        network: str | Body | Network = "auto",
-        *,
-        epochs: int = 10,
-        batch_size: int = 512,
-        optimizer: str = "sgd",
-        learning_rate: float = 0.1,
-        momentum: float = 0.9,
-        weight_decay: float = 5e-4,
-        schedule: str = "cosine",
-        clip_norm: float | None = 1.0,
-        local_loss: str | LocalLoss = "l2",
-        augment: Augmentation | None = None,
-        precision: str = "auto",
-        device: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.network = network
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.optimizer = optimizer
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.weight_decay = weight_decay
-        self.schedule = schedule
-        self.clip_norm = clip_norm
-        self.local_loss = local_loss
-        self.augment = augment
-        self.precision = precision
-        self.device = device
-        self.random_state = random_state
+    network: str | Body | Network = "auto"
+    _: KW_ONLY
+    local_loss: str | LocalLoss = "l2"
+    device: str = "auto"
+    random_state: Any = None
 
     def prepare(self, view: Any) -> TensorView:
         """The view on the device that computes; what is there already stays as it is."""
         device = find_device(self.device)
-        return to_device(view, device, self._training().dtype(device))
+        return to_device(view, device, self.dtype(device))
 
     def _training(self) -> Training:
+        """The options alone: a trainer must not hold the fitted model."""
         return Training(**{one.name: getattr(self, one.name) for one in fields(Training)})
 
     def _target(self, y: Any, view: TensorView) -> Tensor:
@@ -141,7 +116,7 @@ class DeepModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
     def _outputs(self, module: nn.Module, X: Any) -> NDArray[np.float32]:
         """The network's outputs for these rows, in float32."""
         device = find_device(self.device)
-        dtype = self._training().dtype(device)
+        dtype = self.dtype(device)
         view = to_device(X, device, dtype, self.inputs_)
         if len(view) == 0:
             raise InvalidInputError("no rows to predict")

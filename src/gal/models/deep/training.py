@@ -59,9 +59,9 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
 """Checks of the options, and their description in errors."""
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class Training:
-    """How a network is trained."""
+    """The options of training a network."""
 
     epochs: int = 10
     batch_size: int = 512
@@ -74,7 +74,8 @@ class Training:
     augment: Augmentation | None = None
     precision: str = "auto"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """An error where an option is out of its range."""
         for name, (right, expected) in RANGES.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not right(value):
@@ -221,6 +222,7 @@ class Trainer:
         slow: nn.Module | None = None,
         chancy: bool = False,
     ) -> None:
+        training.check()
         self.module, self.objective, self.training = module, objective, training
         self.view = view if isinstance(view, ManyViews) else view.bare()
         device, n = view.device, len(view)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gal.errors import InvalidColumnsError, InvalidInputError, did_you_mean
-from gal.models.reading.converting import names_of_parts, parts_of, reading_of
+from gal.models.reading.converting import named_parts, parts_of, reading_of
 from gal.models.reading.deciding import ALONE, ALONE_BY_NAME, ENOUGH, ID_NAME
 from gal.models.reading.texts import MEASURES, Texts, texts_of
 from gal.models.reading.written_numbers import SPACES, stands_for_nothing
@@ -191,7 +191,7 @@ def _done(reading: HowRead, column: pd.Series[Any]) -> str:
         "category": "as it is",
     }.get(reading.kind)
     if reading.kind in {"date", "numbers"}:
-        said = " + ".join(names_of_parts(reading))
+        said = " + ".join(part.name for part in named_parts(column.iloc[:0], reading))
     elif reading.kind == "text":
         words = len(reading.how["words"])
         said = f"measures ({', '.join(MEASURES[:3])} ...)" + (f" and {words} frequent words" if words else "")

@@ -1,10 +1,10 @@
-"""Columns as they were read: each of a table becomes one or several of numbers and categories."""
+"""Columns as they are read: each becomes one or several columns of numbers and categories."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from gal.models.reading.written_numbers import (
     numbers_of_shape,
     taken_apart,
     unit_beside,
+    value_of,
 )
 from gal.models.tabular.column_values import MAX_CATEGORIES, TIMES, as_numbers, columns_of, is_number
 from gal.models.tabular.frames import Table
@@ -42,22 +43,24 @@ Floats = NDArray[np.float64]
 WEEKDAYS = ["0 Monday", "1 Tuesday", "2 Wednesday", "3 Thursday", "4 Friday", "5 Saturday", "6 Sunday"]
 MONTHS = [f"{month:02}" for month in range(1, 13)]
 OF_CALENDAR, OF_TEXT = 0.05, 0.03
-"""Sizes beside a standardised column: the ridge shrinks them 400 times as much, or 1,100 times."""
+"""Sizes relative to a standardised column: the ridge shrinks them 400 and 1,100 times as much."""
+BESIDE = "what stands beside it"
+"""The name of words and units beside numbers and dates."""
 SEVERAL_ROWS = 3
-"""In so many rows is each of the numbers that are names, at least half of them."""
+"""Median of the rows per value from which on whole numbers may be names."""
 EXCEL_1970 = 25569
-"""The day 1970-01-01 as spreadsheets count days."""
+"""The day 1970-01-01 in the count of spreadsheets."""
 
 
 @dataclass(frozen=True, eq=False)
 class ReadTable:
-    """A table whose columns are numbers and categories, read out of one that has whatever people write."""
+    """A table of numbers and categories, read from one with columns as people write them."""
 
     columns: list[Any]
     origins: list[int]
     """By column: which column of the table it was read from."""
     sizes: list[float]
-    """By column: how large it is in linear models: what is only guessed to help is small."""
+    """By column: its size in linear models, see ``Part``."""
     n_rows: int
 
     @property
@@ -70,12 +73,12 @@ class ReadTable:
 
 
 def names_in(table: Table) -> list[Any]:
-    """What the columns of a table are called; places where they have no names."""
+    """The names of a table's columns; their places where there are no names."""
     return list(range(table.shape[1])) if isinstance(table, np.ndarray) else list(table.columns)
 
 
 def reading_of(column: Column, name: Any, declared: str | None = None) -> HowRead | None:
-    """How a column is read; None where it is taken as it is."""
+    """How a column is read; None where it is used as it is."""
     if declared == "id":
         return HowRead("id")
     if isinstance(column, np.ndarray):
@@ -106,8 +109,9 @@ def _of_numbers(column: Column, declared: str | None) -> HowRead | None:
 
 
 def _are_names(column: pd.Series[Any], name: str) -> bool:
-    """Whether whole numbers are names, such as those of shops, and no quantity: each is in several rows, and
-    their column is called so, or most numbers between the first and the last one are nobody's.
+    """Whether whole numbers are names, such as those of shops, and no quantity.
+
+    Each is in several rows, and the column's name says so or most numbers in their range do not occur.
     """
     import pandas as pd
 
@@ -126,7 +130,7 @@ def _are_names(column: pd.Series[Any], name: str) -> bool:
 
 
 def _unit_of_dates(numbers: Floats) -> str:
-    """What numbers that are dates count, by their size."""
+    """The unit of numbers that are dates, by their size."""
     known = numbers[np.isfinite(numbers)]
     middle = float(np.median(known)) if len(known) else 0.0
     if 18000101 <= middle <= 22001231 and bool(np.all(known % 1 == 0)):
@@ -150,10 +154,10 @@ def _days_of(numbers: Floats, unit: str) -> Floats:
 
 
 def readings_of(table: Table, kinds: Mapping[Any, str] | None = None) -> list[HowRead | None] | None:
-    """How each column is read; None where all of them are taken as they are.
+    """How each column is read; None where all of them are used as they are.
 
-    ``kinds``: by name (of an array: by place) of what kind a column is said to be; "auto" lets categories be
-    looked at as the text that they were in a file, and "days" are dates as days since 1970.
+    ``kinds``: declared kinds by name (of an array: by place). "auto" reads categories as the text that they
+    were in a file, and "days" are dates as days since 1970.
     """
     said = kinds or {}
     if not said and isinstance(table, np.ndarray) and table.dtype.kind in "fiub":
@@ -166,52 +170,58 @@ def readings_of(table: Table, kinds: Mapping[Any, str] | None = None) -> list[Ho
 
 
 def read_with(table: Table, readings: Sequence[HowRead | None]) -> ReadTable:
-    """The table as it was read; never an error, whatever stands in it now."""
-    columns: list[Any] = []
-    origins: list[int] = []
-    sizes: list[float] = []
-    for place, (column, reading) in enumerate(zip(columns_of(table), readings, strict=True)):
-        parts = [column] if reading is None else parts_of(column, reading)
-        columns += parts
-        origins += [place] * len(parts)
-        sizes += sizes_of(reading, len(parts))
-    return ReadTable(columns, origins, sizes, table.shape[0])
+    """The table as it was read; any later table is read without an error."""
+    parts = [
+        (place, part)
+        for place, (column, reading) in enumerate(zip(columns_of(table), readings, strict=True))
+        for part in ([Part("", column)] if reading is None else named_parts(column, reading))
+    ]
+    columns, sizes = [part.values for _, part in parts], [part.size for _, part in parts]
+    return ReadTable(columns, [place for place, _ in parts], sizes, table.shape[0])
 
 
-def sizes_of(reading: HowRead | None, n_parts: int) -> list[float]:
-    """Of each part of a column: 1 for what stands in it, less for what is made of it besides."""
-    if reading is None or reading.kind not in {"date", "text"}:
-        return [1.0] * n_parts
-    if reading.kind == "text":
-        return [OF_TEXT] * n_parts
-    beside = [1.0] if reading.how.get("words") else []
-    return [1.0, *[OF_CALENDAR] * (n_parts - 1 - len(beside)), *beside]
+class Part(NamedTuple):
+    """A column of numbers or categories that was made of another one."""
+
+    name: str
+    values: Any
+    size: float = 1.0
+    """Its size in linear models: 1 for the values themselves, less for features derived from them."""
 
 
 def parts_of(column: Column, reading: HowRead) -> list[Any]:
-    """What a column becomes: the first part stands for all of it."""
-    if reading.kind in LEFT_OUT:
-        return [np.full(len(column), np.nan)]
-    if reading.kind == "date":
-        return _parts_of_date(column, reading.how)
-    if reading.how.get("names"):
-        digits = texts_of(column)
-        numbers = as_numbers(column) if is_number(column) else digits.spread(_numbers(digits.values, reading))
-        return [numbers, category_of(digits.codes, digits.values)]
+    """The columns that a column becomes; the first one stands for all of it."""
+    return [part.values for part in named_parts(column, reading)]
+
+
+def named_parts(column: Column, reading: HowRead) -> list[Part]:
+    """The same with their names and sizes."""
+    kind, how = reading.kind, reading.how
+    if kind in LEFT_OUT:
+        return [Part("", np.full(len(column), np.nan))]
     plain = is_number(column)
-    if plain and reading.kind not in {"category", "text", "numbers"}:
-        return [as_numbers(column), *_nothing(reading, len(column))]
-    texts = texts_of(column)
-    if reading.kind == "category":
-        return [category_of(texts.codes, texts.values) if plain else column]
-    if reading.kind == "text":
-        return list(texts.spread(measures_of(texts.values, reading.how["words"])).T)
-    if reading.kind == "numbers":
-        several = texts.spread(numbers_of_shape(map(cleaned, texts.values), reading.how["shape"])).T
-        return [*several, *([category_of(texts.codes, texts.values)] if reading.how["category"] else [])]
-    numbers = _numbers(texts.values, reading)
-    rest = _beside(texts, numbers, reading)
-    return [texts.spread(numbers), *([] if rest is None else [rest])]
+    texts = None if plain and kind not in {"category", "text", "numbers"} else texts_of(column)
+    if kind == "date":
+        return _parts_of_date(column, texts, how)
+    if how.get("names"):
+        digits = texts_of(column)
+        numbers = as_numbers(column) if plain else digits.spread(_numbers(digits.values, reading))
+        return [Part("number", numbers), Part("category", category_of(digits.codes, digits.values))]
+    if texts is None:
+        return [Part("number", as_numbers(column)), *_beside(None, len(column), reading)]
+    if kind == "category":
+        return [Part("category", category_of(texts.codes, texts.values) if plain else column)]
+    if kind == "text":
+        measured = texts.spread(measures_of(texts.values, how["words"])).T
+        return [
+            Part(name, one, OF_TEXT) for name, one in zip([*MEASURES, *how["words"]], measured, strict=True)
+        ]
+    if kind == "numbers":
+        several = texts.spread(numbers_of_shape(map(cleaned, texts.values), how["shape"])).T
+        again = [Part("category", category_of(texts.codes, texts.values))] if how["category"] else []
+        return [*(Part(f"number {place}", one) for place, one in enumerate(several, 1)), *again]
+    numbers = texts.spread(_numbers(texts.values, reading))
+    return [Part("number", numbers), *_beside(texts, len(column), reading)]
 
 
 def _numbers(values: Sequence[str], reading: HowRead) -> Floats:
@@ -229,85 +239,54 @@ def _truth(text: str) -> float:
     return 1.0 if value in TRUE else 0.0 if value in FALSE else float("nan")
 
 
-def _has_beside(reading: HowRead) -> bool:
-    return reading.kind == "number" and bool(reading.how["words"] or len(reading.how["units"]) > 1)
+def _beside(texts: Texts | None, n_rows: int, reading: HowRead) -> list[Part]:
+    """Words instead of numbers, and units where there are several, as one column of categories."""
+    if reading.kind != "number" or not (reading.how["words"] or len(reading.how["units"]) > 1):
+        return []
+    form, several = number_form_of(reading.how), len(reading.how["units"]) > 1
 
+    def label(text: str) -> str:
+        clean = cleaned(text)
+        number = taken_apart(clean)
+        if number is None or np.isnan(value_of(number, form)):
+            return clean.casefold()
+        return unit_beside(number, form) if several else ""
 
-def _nothing(reading: HowRead, n_rows: int) -> list[Any]:
-    """Where numbers came without any text: no words."""
-    names = [*reading.how["words"], *reading.how["units"]] if _has_beside(reading) else []
-    return [category_of(np.full(n_rows, -1), list(dict.fromkeys(names)))] if _has_beside(reading) else []
-
-
-def _beside(texts: Texts, numbers: Floats, reading: HowRead) -> Any:
-    """What stands beside or instead of numbers, as categories: words, and units where there are several."""
-    if not _has_beside(reading):
-        return None
-    form, units = number_form_of(reading.how), set(reading.how["units"])
     names = list(dict.fromkeys([*reading.how["words"], *reading.how["units"]]))
+    return [Part(BESIDE, _labelled(texts, n_rows, names, label))]
+
+
+def _labelled(texts: Texts | None, n_rows: int, names: list[str], label: Callable[[str], str]) -> Any:
+    """Categories by a label of each text; missing where a label is none of the names."""
+    if texts is None:
+        return category_of(np.full(n_rows, -1), names)
     place = {name: at for at, name in enumerate(names)}
-    at = np.full(len(texts.values) + 1, -1, dtype=np.intp)
-    for row, (text, number) in enumerate(zip(texts.values, numbers.tolist(), strict=True)):
-        if number != number:
-            at[row] = place.get(cleaned(text).casefold(), -1)
-        elif len(units) > 1 and (part := taken_apart(cleaned(text))) is not None:
-            at[row] = place.get(unit_beside(part, form), -1)
+    at = np.array([*(place.get(label(one), -1) for one in texts.values), -1], dtype=np.intp)
     return category_of(at[texts.codes], names)
 
 
-def _parts_of_date(column: Column, how: Mapping[str, Any]) -> list[Any]:
-    """Days, and what of the hour, the day of the week and the month there is to tell apart."""
-    days = _days_of_column(column, how)
+def _parts_of_date(column: Column, texts: Texts | None, how: Mapping[str, Any]) -> list[Part]:
+    """Days, and hour, weekday and month where they vary."""
+    if texts is None:
+        numbers = as_numbers(column)
+        dated = not isinstance(column, np.ndarray) and column.dtype.kind in "MO"
+        days = (numbers if dated else _days_of(numbers, how.get("unit", "days"))).copy()
+    else:
+        read = read_moments([cleaned(one) for one in texts.values], how.get("orders", {}))
+        days = texts.spread(np.full(len(texts.values), np.nan) if read.clocks else read.days)
     days[~is_near(days)] = np.nan
     there = np.isfinite(days)
     whole = np.where(there, np.floor(days), 0).astype(np.int64)
-    parts: list[Any] = [days]
+    parts = [Part("days", days)]
     if how["hours"]:
-        parts.append(np.where(there, (days - np.floor(days)) * 24, np.nan))
+        parts.append(Part("hour", np.where(there, (days - np.floor(days)) * 24, np.nan), OF_CALENDAR))
     if how["weekdays"]:  # day 0 was a Thursday
-        parts.append(category_of(np.where(there, (whole + 3) % 7, -1), WEEKDAYS))
+        weekday = category_of(np.where(there, (whole + 3) % 7, -1), WEEKDAYS)
+        parts.append(Part("weekday", weekday, OF_CALENDAR))
     if how["months"]:
         month = whole.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
-        parts.append(category_of(np.where(there, month, -1), MONTHS))
+        parts.append(Part("month", category_of(np.where(there, month, -1), MONTHS), OF_CALENDAR))
     if how.get("words"):
-        parts.append(_words_in(column, how["words"]))
+        words = _labelled(texts, len(column), how["words"], lambda one: cleaned(one).casefold())
+        parts.append(Part(BESIDE, words))
     return parts
-
-
-def _words_in(column: Column, words: list[str]) -> Any:
-    """Which of these words stands in a row instead of a date."""
-    if is_number(column):
-        return category_of(np.full(len(column), -1), words)
-    texts, place = texts_of(column), {word: at for at, word in enumerate(words)}
-    at = np.array([*(place.get(cleaned(one).casefold(), -1) for one in texts.values), -1], dtype=np.intp)
-    return category_of(at[texts.codes], words)
-
-
-def _days_of_column(column: Column, how: Mapping[str, Any]) -> Floats:
-    if is_number(column):
-        numbers = as_numbers(column)
-        dated = not isinstance(column, np.ndarray) and column.dtype.kind in "MO"
-        days = numbers if dated else _days_of(numbers, how.get("unit", "days"))
-    else:
-        texts = texts_of(column)
-        read = read_moments([cleaned(one) for one in texts.values], how.get("orders", {}))
-        days = texts.spread(np.full(len(texts.values), np.nan) if read.clocks else read.days)
-    return days.copy()
-
-
-def names_of_parts(reading: HowRead | None) -> list[str]:
-    """What the parts of a column are, in words."""
-    if reading is None or reading.kind in LEFT_OUT:
-        return []
-    if reading.kind == "date":
-        also = [("hours", "hour"), ("weekdays", "weekday"), ("months", "month")]
-        beside = ["what stands beside it"] if reading.how.get("words") else []
-        return ["days", *(name for key, name in also if reading.how[key]), *beside]
-    if reading.kind == "text":
-        return [*MEASURES, *reading.how["words"]]
-    if reading.kind == "numbers":
-        places = [f"number {place + 1}" for place in range(reading.how["shape"].count("9"))]
-        return [*places, *(["category"] if reading.how["category"] else [])]
-    if reading.how.get("names"):
-        return ["number", "category"]
-    return ["number", "what stands beside it"] if _has_beside(reading) else []

@@ -26,7 +26,7 @@ from gal.models.reading.written_numbers import (
     TakenApart,
     are_codes,
     cleaned,
-    decimal_of,
+    decimal_marks,
     number_form,
     shape_of,
     taken_apart,
@@ -208,7 +208,7 @@ def _quantity(some: Texts, name: str) -> HowRead | None:
     if are_codes(clean, some.counts) or (CODE_NAME.search(name) and all(one.isdigit() for one in clean)):
         return None
     parts = [taken_apart(one) for one in clean]
-    parts = [one if one is not None and decimal_of(one.digits) != "!" else None for one in parts]
+    parts = [one if one is not None and decimal_marks(one.digits) else None for one in parts]
     is_number = np.array([one is not None for one in parts])
     digits = np.array([any(map(str.isdigit, one)) for one in clean])
     enough = some.share(is_number) >= NUMBERS and some.share(digits & ~is_number) <= BROKEN

@@ -11,29 +11,18 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 UNITS: Mapping[str, float] = {
-    **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds", "millisekunden"), 1e-3),
-    **dict.fromkeys(
-        ("s", "sec", "secs", "second", "seconds", "sek", "sekunde", "sekunden", "seconde", "secondes"), 1.0
-    ),
-    **dict.fromkeys(("segundo", "segundos"), 1.0),
-    **dict.fromkeys(
-        ("m", "min", "mins", "minute", "minutes", "minuten", "minuti", "minuto", "minutos"), 60.0
-    ),
-    **dict.fromkeys(
-        ("h", "hr", "hrs", "hour", "hours", "std", "stunde", "stunden", "heure", "heures", "ore"), 3600.0
-    ),
-    **dict.fromkeys(("hora", "horas", "uur"), 3600.0),
-    **dict.fromkeys(
-        ("d", "day", "days", "tag", "tage", "jour", "jours", "t", "giorni", "día", "días", "dias"), 86400.0
-    ),
-    **dict.fromkeys(
-        ("w", "wk", "wks", "week", "weeks", "woche", "wochen", "semaine", "semaines"), 7 * 86400.0
-    ),
-    **dict.fromkeys(
-        ("mo", "mos", "mon", "mons", "mth", "mths", "month", "months", "monat", "monate", "mois"),
-        30.4375 * 86400.0,
-    ),
-    **dict.fromkeys(("y", "yr", "yrs", "year", "years", "jahr", "jahre", "j", "an", "ans"), 365.25 * 86400.0),
+    word: seconds
+    for seconds, words in (
+        (1e-3, "ms msec millisecond milliseconds millisekunden"),
+        (1, "s sec secs second seconds sek sekunde sekunden seconde secondes segundo segundos"),
+        (60, "m min mins minute minutes minuten minuti minuto minutos"),
+        (3600, "h hr hrs hour hours std stunde stunden heure heures ore hora horas uur"),
+        (86400, "d day days tag tage jour jours t giorni día días dias"),
+        (7 * 86400, "w wk wks week weeks woche wochen semaine semaines"),
+        (30.4375 * 86400, "mo mos mon mons mth mths month months monat monate mois"),
+        (365.25 * 86400, "y yr yrs year years jahr jahre j an ans"),
+    )
+    for word in words.split()
 }
 """Seconds by unit, in lower case."""
 
@@ -51,7 +40,7 @@ OF_ISO = (365.25 * 86400.0, 30.4375 * 86400.0, 7 * 86400.0, 86400.0, 3600.0, 60.
 
 
 def seconds_of(text: str) -> float:
-    """Seconds; NaN where text is no duration.
+    """The seconds of a duration; NaN for other text.
 
     >>> [seconds_of(one) for one in ("1:30:00", "90 min", "2h 15m", "2 h 15", "1 day, 0:00:01", "PT1H")]
     [5400.0, 5400.0, 8100.0, 8100.0, 86401.0, 3600.0]
@@ -79,11 +68,11 @@ def seconds_of(text: str) -> float:
 
 
 def units_in(text: str) -> set[float]:
-    """Which units a duration names, in seconds; a clock is one, too (0), and so is ISO 8601."""
+    """The units of a duration, in seconds; clocks and ISO 8601 count as the unit 0."""
     clock = {0.0} if CLOCK.fullmatch(text) or text[:1] == "P" else set[float]()
     return clock | {UNITS.get(unit.casefold(), -1.0) for _, unit in PIECE.findall(text)} or {0.0}
 
 
 def durations_of(texts: Iterable[str]) -> Floats:
-    """Days, as those of pandas' durations; NaN where text is none."""
+    """Durations in days; NaN for other text."""
     return np.array([seconds_of(one) for one in texts], dtype=np.float64) / 86400.0

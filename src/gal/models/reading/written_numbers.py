@@ -1,13 +1,12 @@
 """Numbers as people write them: ``$1,234.50``, ``12.5 %``, ``1.234,50``, ``1 234``, ``(200)``, ``12k``.
 
-One value does not tell whether ``1,234`` is a thousand or a little more than one: the whole column does. What
-it told (`NumberForm`) is kept, so that a row that comes later is read in the same way.
+A single value does not show whether ``1,234`` is above a thousand: the whole column does. Its ``NumberForm``
+is stored, so that later rows are read in the same way.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -28,7 +27,7 @@ MARKS = {ord(one): "-" for one in "\u2212\u2012\ufe63\uff0d"} | {
 }
 HIDDEN = dict.fromkeys(map(ord, "\u200b\u200e\u200f\ufeff\u2060"))
 CLEANED = SPACES | MARKS | HIDDEN
-"""What stands for a space, a minus sign or an apostrophe, and what nobody sees."""
+"""Variants of spaces, minus signs and apostrophes, and invisible characters."""
 
 SYMBOLS = "$€£¥₹₽₩₺₪฿₫₴"
 CODES = "USD|EUR|GBP|CHF|JPY|CNY|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|RUB|BRL|MXN|ZAR|TRY|KRW|SGD|HKD"
@@ -51,11 +50,15 @@ NUMBER = re.compile(
     rf"(?P<back>-)? ?(?P<close>\))? ?(?P<percent>(?<=\)) ?[%‰])?(?P<star> ?\*{{1,3}})?",
     re.IGNORECASE,
 )
-GROUPED = re.compile(
-    r"\d{1,3}(?:([., '])\d{3})(?:\1\d{3})*(?:(?!\1)[.,]\d*)?|\d{1,3}(?:,\d{2})+,\d{3}(?:\.\d*)?"
-)
+FORMS = {
+    ".": re.compile(
+        r"(?:[1-9]\d{0,2}([, '])\d{3}(?:\1\d{3})*|[1-9]\d?(?:,\d{2})+,\d{3}|\d+)(?:\.\d*)?|\.\d+"
+    ),
+    ",": re.compile(r"(?:[1-9]\d{0,2}([. '])\d{3}(?:\1\d{3})*|\d+)(?:,\d*)?|,\d+"),
+}
+"""Numbers by their decimal mark, with or without separators of thousands (and of lakhs, in India)."""
 DASHES = re.compile(r"(\d)[.,](?:-+|–|—)$")
-"""Of ``1'200.-``, as prices are written where there are no cents."""
+"""The end of prices without cents, such as ``1'200.-``."""
 QUICK = {
     mark: (
         other,
@@ -65,15 +68,15 @@ QUICK = {
     )
     for mark, other in ((".", ","), (",", "."))
 }
-"""What most numbers of a large table look like, and what separates thousands there: four times as fast."""
+"""By decimal mark: the separator of thousands, and a quick pattern of most numbers (four times as fast)."""
 
 ONE_OF_SEVERAL = re.compile(
     r"(?<![\d.,])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|(?<=\d,)\d+(?:\.\d+)?", re.ASCII
 )
-"""A number among others in one value; a minus behind a digit stands between two."""
+"""A number among others in one value; a minus behind a digit is a separator."""
 
 COMPACT_DATE = r"(?:19|20)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
-"""Digits that are dates, such as 20240131."""
+"""Dates without separators, such as 20240131."""
 
 LARGER: Mapping[str, float] = {
     **dict.fromkeys(("k", "kb", "tsd", "thousand", "tausend"), 1e3),
@@ -81,9 +84,9 @@ LARGER: Mapping[str, float] = {
     **dict.fromkeys(("b", "gb", "bn", "mrd", "billion", "billions", "milliarden"), 1e9),
     **dict.fromkeys(("t", "tn", "trillion"), 1e12),
 }
-"""What a number in words or letters behind it is multiplied by."""
+"""Multipliers by the word or letter behind a number."""
 TIMES = {UNITS[one]: one for one in ("ms", "sec", "min", "hour", "day", "week", "month", "year")}
-"""What units of time are called, whatever they are written like."""
+"""One name for each unit of time."""
 PLAIN_UNITS = frozenset({"st", "nd", "rd", "th"})
 
 MISSING = frozenset(
@@ -101,22 +104,22 @@ MISSING = frozenset(
         *("weiß nicht", "0000-00-00", "0000-00-00 00:00:00", "00.00.0000", "00/00/0000"),
     }
 )
-"""What stands for a value that is not there, in lower case."""
+"""Marks of missing values, in lower case."""
 
 MOST_UNITS = 8
-"""With more units than these, text that begins with digits is no number."""
+"""Text with more different units is no number."""
 THOUSANDTH = 0.005
-"""Share of values with a leading zero from which on digits are a code, such as a postal code."""
+"""Share of values with leading zeros above which digits are a code, such as a postal code."""
 
 
 def cleaned(text: str) -> str:
-    """Without spaces and quotes around it, and with one kind of space, minus sign and apostrophe."""
+    """Text without surrounding spaces and quotes, with one kind of space, minus sign and apostrophe."""
     clean = text.translate(CLEANED).strip() if not text.isascii() else text.replace("\t", " ").strip()
     return clean.strip("='\" ") if clean[:1] in {"'", '"', "="} else clean  # ="0815", as from spreadsheets
 
 
 def stands_for_nothing(text: str) -> bool:
-    """Whether text stands for a value that is not there.
+    """Whether text marks a missing value.
 
     >>> [stands_for_nothing(one) for one in ("N/A", " - ", "?", "0", "no")]
     [True, True, True, False, False]
@@ -125,7 +128,7 @@ def stands_for_nothing(text: str) -> bool:
 
 
 class TakenApart(NamedTuple):
-    """A number taken apart, before it is known what a comma means."""
+    """The parts of a number, before the meaning of a comma is known."""
 
     sign: float
     digits: str
@@ -133,21 +136,21 @@ class TakenApart(NamedTuple):
     unit: str
     """In lower case, without the dot or the s of a plural; a currency is one, too."""
     below: bool
-    """Whether it says "less than"."""
+    """Whether it is an upper bound ("less than")."""
 
 
 @dataclass(frozen=True)
 class NumberForm:
-    """How numbers of a column are written, as far as one value does not tell."""
+    """What single values do not show about the numbers of a column."""
 
     decimal: str = "."
-    """Of ``1,234`` and ``1.234``: a comma or a point."""
+    """The decimal mark of ``1,234`` and ``1.234``."""
     larger: bool = False
     """Whether letters behind numbers are thousands and millions, and no units."""
 
 
 def taken_apart(text: str) -> TakenApart | None:
-    """A number in its parts; None where it is none. ``text`` is cleaned."""
+    """The parts of a number; None for other text. ``text`` is cleaned."""
     if not text or not any(map(str.isdigit, text)):
         return None
     found = NUMBER.fullmatch(DASHES.sub(r"\1", "-" + text[1:] if text[0] in "–—" else text))
@@ -181,84 +184,57 @@ def _unit(text: str) -> str:
     return unit[:-1] if len(unit) > 2 and unit.endswith("s") and unit[:-1].isalpha() else unit
 
 
-def decimal_of(digits: str) -> str:
-    """Which mark is the decimal one of these digits: ".", "," or "" where there is none, "?" where one value
-    does not tell, "!" where they are no number.
+def decimal_marks(digits: str) -> str:
+    """The decimal marks under which digits are a number: one, both where they do not tell, or none.
 
-    >>> [decimal_of(one) for one in ("1,234.5", "1.234,5", "1,5", "1,234", "1 234", "1.2.3")]
-    ['.', ',', ',', '?,', '', '!']
+    >>> [decimal_marks(one) for one in ("1,234.5", "1.234,5", "1,5", "1,234", "1 234", "1.2.3")]
+    ['.', ',', ',', '.,', '.,', '']
     """
-    points, commas = digits.count("."), digits.count(",")
-    grouped = GROUPED.fullmatch(digits)
-    if " " in digits or "'" in digits or points + commas > 1:
-        if grouped is None:
-            return "!"
-        if points + commas == 0 or (max(points, commas) > 1 and min(points, commas) == 0):
-            return "" if max(points, commas) == 0 else ("." if commas else ",") + "g"
-        return "." if digits.rfind(".") > digits.rfind(",") else ","
-    if points + commas == 0:
-        return ""
-    mark = "." if points else ","
-    before, after = digits.split(mark)
-    if grouped is None or len(after) != 3 or before in {"", "0"} or before[0] == "0":
-        return mark
-    return f"?{mark}"
+    return "".join(mark for mark, form in FORMS.items() if form.fullmatch(digits))
 
 
 def number_form(parts: Sequence[TakenApart]) -> NumberForm:
-    """What all numbers of a column say together."""
-    told = Counter(decimal_of(one.digits) for one in parts)
-    points, commas = (told[mark] + told[f"{mark}g"] for mark in ".,")
-    open_points, open_commas = told["?."], told["?,"]
-    if points != commas:
-        decimal = "." if points > commas else ","
-    elif open_commas and not open_points:
-        decimal = "."
-    elif open_points and not open_commas and _as_thousands(parts, told):
-        decimal = ","
-    else:
-        decimal = "."
+    """The form of all numbers of a column."""
+    marks = [decimal_marks(one.digits) for one in parts]
+    points, commas = marks.count("."), marks.count(",")
+    undecided = [one.digits for one, found in zip(parts, marks, strict=True) if len(found) == 2]
+    whole = sum(not {".", ","} & set(one) for one in undecided)
+    only_points = any("." in one for one in undecided) and not any("," in one for one in undecided)
+    # Of columns with 1.200 only: it is twelve hundred beside whole numbers, and where it is money.
+    thousands = only_points and (whole > 0.02 * len(parts) or any(is_currency(one.unit) for one in parts))
     units = {one.unit.rpartition(" ")[2] for one in parts}
     others = {one for one in units - set(LARGER) if one and not is_currency(one)}
+    decimal = "," if commas > points or (commas == points and thousands) else "."
     return NumberForm(decimal, bool(units & set(LARGER)) and not others)
 
 
 def is_currency(unit: str) -> bool:
-    """Whether a unit, as `taken_apart` has it, is money."""
+    """Whether a unit is a currency."""
     return re.fullmatch(CURRENCY, unit, re.IGNORECASE) is not None
 
 
-def _as_thousands(parts: Sequence[TakenApart], told: Mapping[str, int]) -> bool:
-    """Whether ``1.200`` is twelve hundred: there are whole numbers beside it, or it is money."""
-    whole = told.get("", 0)
-    return whole > 0.02 * len(parts) or any(is_currency(one.unit) for one in parts)
-
-
 def value_of(part: TakenApart, form: NumberForm) -> float:
-    """The number; NaN where digits and marks make none. What is less than a number is half of it."""
-    digits, how = part.digits, decimal_of(part.digits)
-    if how == "!":
+    """The number; NaN where digits and marks make none. An upper bound counts as half of it."""
+    marks = decimal_marks(part.digits)
+    if not marks:
         return float("nan")
-    decimal = how[0] if how[:1] in {".", ","} else form.decimal
-    digits = digits.replace(" ", "").replace("'", "")
-    digits = digits.replace("," if decimal == "." else ".", "").replace(",", ".")
-    try:
-        value = part.sign * float(digits + part.power)
-    except ValueError:
-        return float("nan")
+    decimal = form.decimal if form.decimal in marks else marks
+    thousands = "." if decimal == "," else ","
+    digits = part.digits.replace(" ", "").replace("'", "").replace(thousands, "").replace(",", ".")
+    value = part.sign * float(digits + part.power)
     if form.larger:
         value *= LARGER.get(part.unit.rpartition(" ")[2], 1.0)
     return value / 2 if part.below and value > 0 else value
 
 
 def unit_beside(part: TakenApart, form: NumberForm) -> str:
-    """What is counted; letters that are thousands are no unit."""
+    """The unit without letters that mean thousands."""
     first, _, last = part.unit.rpartition(" ")
     return first if form.larger and last in LARGER else part.unit
 
 
 def numbers_in(texts: Iterable[str], form: NumberForm) -> Floats:
-    """Text as numbers; NaN where it is none.
+    """The numbers of texts; NaN for other text.
 
     >>> numbers_in(["$1,234.50", "(200)", "12k", "unknown", "5 %"], NumberForm(larger=True)).tolist()
     [1234.5, -200.0, 12000.0, nan, 5.0]
@@ -277,7 +253,7 @@ def _number(text: str, form: NumberForm) -> float:
 
 
 def shape_of(text: str) -> str:
-    """Text with a 9 for each of its numbers, in lower case and without spaces.
+    """The text with a 9 for each of its numbers, in lower case and without spaces.
 
     >>> [shape_of(one) for one in ("120 / 80", "48.1, -11.25", "30-39")]
     ['9/9', '9,9', '9-9']
