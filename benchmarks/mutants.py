@@ -58,8 +58,8 @@ TESTS = {
     "gal.transport.handshake": ["transport/test_handshake"],
     "gal.transport.cards": ["transport/test_cards"],
     "gal.node.label_holder.learning.rounds": ["node/label_holder/learning/test_rounds"],
-    "gal.node.label_holder.learning.summed_rounds": ["node/test_sums_over_nodes"],
-    "gal.node.label_holder.learning.gathering": ["node/label_holder/learning/test_rounds"],
+    "gal.node.label_holder.learning.secure_rounds": ["node/test_sums_over_nodes"],
+    "gal.node.label_holder.learning.open_version": ["node/label_holder/learning/test_rounds"],
 }
 HEAVY = (
     *("numpy", "scipy.optimize", "scipy.stats", "sklearn.linear_model", "sklearn.ensemble", "pandas"),

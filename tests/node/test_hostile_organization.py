@@ -17,7 +17,7 @@ from gal.errors import NodeError
 from gal.node.admin.init import rotate_key
 from gal.node.config.configuration import read_configuration
 from gal.node.config.invitations import TaskTerms
-from gal.node.label_holder.learning.gathering import Patience
+from gal.node.label_holder.learning.open_version import Patience
 from gal.protocol import Message
 from gal.transport import read_card
 from hostile import (
@@ -159,7 +159,7 @@ NO = Message("refusal", fields={"code": "will-not", "message": "no"})
         (only("fitted", fitted=spoiled(3, 3e38)), "absurd"),
         (only("fitted", rows=NOBODY), "other rows"),
         (only("fitted", round=2_000), "for round 2000"),
-        (instead("fitted", DONE), "answered with done"),
+        (instead("fitted", DONE), "replied with done"),
         (instead("fitted", NO), "will-not"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
@@ -299,13 +299,13 @@ NOTHING = {
 @pytest.mark.parametrize(
     ("twist", "said"),
     [
-        (only("predicted", values=lambda one: one[:, :-1]), "answered for"),
+        (only("predicted", values=lambda one: one[:, :-1]), "replied for"),
         (only("predicted", values=lambda one: one[:1]), "shape"),
         (only("predicted", values=lambda one: np.repeat(one, 2, axis=2)), "shape"),
-        (only("predicted", known=lambda one: one[:-1]), "answered for"),
+        (only("predicted", known=lambda one: one[:-1]), "replied for"),
         (only("predicted", rows=NOBODY), "other rows"),
         (only("predicted", **NOTHING), "shape (4194304, 0, 4194304)"),
-        (instead("predicted", DONE), "answered with done"),
+        (instead("predicted", DONE), "replied with done"),
         (instead("predicted", NO), "will-not"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",

@@ -14,7 +14,7 @@ import pytest
 
 import gal
 from gal.errors import LearningInterruptedError, TaskError
-from gal.node.label_holder.sums import CircleCalls
+from gal.node.label_holder.secure_sums import GroupCalls
 from gal.secure_aggregation import Sums
 from gal.secure_aggregation.member import GroupMember
 from gal.secure_aggregation.terms import SUM
@@ -174,14 +174,14 @@ def test_the_same_residual_is_not_opened_again_without_one_who_was_in_it(
         silent, sums = threading.Event(), network.nodes["shop"].service._sums
         waited: list[float] = []
 
-        def add_up(calls: CircleCalls, questions: Any, members: Any, seconds: float, **how: Any) -> Any:
+        def add_up(calls: GroupCalls, questions: Any, members: Any, seconds: float, **how: Any) -> Any:
             waited.append(seconds)
             return all_together(calls, questions, members, seconds, **how)
 
-        all_together = CircleCalls.add_up
+        all_together = GroupCalls.add_up
         with monkeypatch.context() as patched:
             patched.setattr(sums, "answer", lambda *_: silent.wait(LONGEST))
-            patched.setattr(CircleCalls, "add_up", add_up)
+            patched.setattr(GroupCalls, "add_up", add_up)
             found = predicted(network, rows, seconds=patient(1.0))
         silent.set()
         assert found["degraded"] == 5
@@ -230,7 +230,7 @@ def sends_garbage(network: Network, monkeypatch: pytest.MonkeyPatch, garbage: st
         patched.setattr(GroupMember, "share", wrong_shares if garbage == "shares" else share)
         patched.setattr(GroupMember, "open", help_to_open if garbage == "shares" else wrong_opening)
         what = "shares of 'lab' cannot be opened" if garbage == "shares" else "do not fit what it promised"
-        with pytest.raises(TaskError, match=f"the sum of the others' answers cannot be opened.*{what}"):
+        with pytest.raises(TaskError, match=f"the sum of the others' fitted values cannot be opened.*{what}"):
             network.learn("risk")
     network.learn("risk")
     made = network.in_process(secrecy=Sums(drop_outs), **OPTIONS)[0]

@@ -27,8 +27,8 @@ from gal.models.registry import make_model
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.invitations import read_invitation, write_invitation
 from gal.node.label_holder.label_holder import LabelHolder
-from gal.node.label_holder.labels.labelled_tasks import new_task
-from gal.node.label_holder.learning.gathering import Patience
+from gal.node.label_holder.labels.tasks import new_task
+from gal.node.label_holder.learning.open_version import Patience
 from gal.node.runtime.node import Node
 from gal.node.store.audit import AuditEntry
 from gal.node.store.failures import describe_failure

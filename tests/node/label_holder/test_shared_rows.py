@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gal.core.rows import Rows, all_rows, assign_rows
 from gal.errors import AlignmentError
-from gal.node.label_holder.shared_rows import Asking, SharedRows, fill_unknown
+from gal.node.label_holder.shared_rows import NamedRows, SharedRows, fill_unknown
 from gal.protocol import Message
 
 TASK = "0" * 32
@@ -48,7 +48,7 @@ def test_unknown_rows_get_the_mean_of_known_search_rows(
     np.testing.assert_allclose(filled[..., ~known, :], expected, rtol=1e-6, atol=1e-7)
 
 
-# Asking
+# NamedRows
 
 
 def begun(known: Any, n_rows: int | None = None, rows: str = DIGEST) -> Message:
@@ -59,8 +59,8 @@ def begun(known: Any, n_rows: int | None = None, rows: str = DIGEST) -> Message:
 
 def test_one_that_knows_no_row_to_fit() -> None:
     rows = Rows(4, np.array([0, 1]), np.array([2, 3]), np.array([], dtype=np.intp))
-    with pytest.raises(AlignmentError, match="none of the rows that are fitted"):
-        Asking(np.arange(4)).shared(begun([0, 0, 1, 1]), "lab", rows)
+    with pytest.raises(AlignmentError, match="none of the rows to fit"):
+        NamedRows(np.arange(4)).shared(begun([0, 0, 1, 1]), "lab", rows)
 
 
 # Secrets

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gal.node.config.configuration import NodeConfiguration, read_configuration
-from gal.node.label_holder.learning.gathering import Patience
+from gal.node.label_holder.learning.open_version import Patience
 from gal.node.worker import sandbox
 from gal.node.worker.sandbox import landlock_version, readable_places
 from gal.node.worker.worker import Worker, WorkFailedError

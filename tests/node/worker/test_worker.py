@@ -24,7 +24,7 @@ from gal.errors import (
     NodeError,
 )
 from gal.node.config.configuration import read_configuration
-from gal.node.label_holder.learning.gathering import Patience
+from gal.node.label_holder.learning.open_version import Patience
 from gal.node.store.failures import describe_failure
 from gal.node.store.row_index import forgotten_rows
 from gal.node.worker import worker as worker_module

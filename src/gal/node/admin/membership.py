@@ -59,7 +59,7 @@ def invite(
     **choices: Any,
 ) -> TaskTerms:
     """Open a task of one's own, and write its invitation; one for more, or for others, where it is there."""
-    from gal.node.label_holder.labels.labelled_tasks import check_options, new_task
+    from gal.node.label_holder.labels.tasks import check_options, new_task
 
     check_options(options)
     with opened(home) as records:
@@ -81,7 +81,7 @@ def invite(
 
 def _invited_again(records: HomeRecords, task: TaskRecord, organizations: Sequence[str]) -> TaskRecord:
     """The task with an invitation for more organizations, or for those with a new key or that had left."""
-    from gal.node.label_holder.labels.labelled_tasks import invited
+    from gal.node.label_holder.labels.tasks import invited
 
     if task.terms.secrecy == "sums":  # the same once more: who dropped out stays out
         members = [one.name for one in task.terms.organizations]

@@ -59,7 +59,8 @@ class Link:
         self._service, self._records, self._open = service, records, open_stream
         self._ending = threading.Event()
         self._stream: Stream | None = None
-        self._announced: tuple[tuple[str, str], ...] = ()
+        self._announced: tuple[Stream | None, tuple[tuple[str, str], ...]] = None, ()
+        """The stream and the tasks of the last announcement: a new stream needs one of its own."""
         self._announcing = threading.Lock()
         self._waiting = WaitingBytes(service.configuration.policy.largest_message)
         self._replaced = False
@@ -78,15 +79,15 @@ class Link:
 
     def announce(self) -> None:
         """Send the label holder the joined tasks, if they have changed, and those that were left."""
-        stream = self._stream
-        if stream is None:
-            return
         with self._announcing:
+            stream = self._stream
+            if stream is None:
+                return
             tasks = [
                 one for one in self._service.state.tasks("organization") if one.label_holder == self.peer
             ]
             joined = tuple((task.id, task.terms.digest) for task in tasks if task.status == "open")
-            if joined == self._announced:
+            if (stream, joined) == self._announced:
                 return
             for task in tasks:
                 if task.status == "left":
@@ -95,7 +96,7 @@ class Link:
             moving = self._service.moves()
             facts = [{"task": task, "terms": terms, "moving": moving} for task, terms in joined]
             self._records.send(stream, prepare(Message("joined", fields={"tasks": facts})))
-            self._announced = joined
+            self._announced = stream, joined
 
     def _keep(self) -> None:
         """Dial until it works, serve until the stream ends, again and again."""
@@ -123,7 +124,7 @@ class Link:
 
     def _serve(self, stream: Stream) -> None:
         records = self._records
-        self._stream, self._announced, self.problem = stream, (("", ""),), ""
+        self._stream, self.problem = stream, ""
         records.log.info("linked", peer=self.peer, software=stream.software, protocol=stream.version)
         records.activity.seen(self.peer)
         stream.on_waste = lambda n_bytes: records.wasted(self.peer, n_bytes)

@@ -1,15 +1,16 @@
-"""The label holder's side of the streams: who is there, what each was asked, and what came back.
+"""The label holder's side of the streams: which organizations are connected, requests, and their replies.
 
-A request is kept until it is answered or given up: who comes back after a crash is asked again. An answer
-counts only if it comes over the stream of the one who was asked, and names the request by its digest.
+A request stays open until it is replied to or withdrawn: an organization that reconnects gets it again. A
+reply counts only if it comes over the stream of the organization and names the request by its digest.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -23,53 +24,62 @@ from gal.protocol import Encoded, Message
 from gal.transport import Received, Stream
 
 SMALL = 1 << 16
-"""Bytes of a request that goes out at once where nothing else waits."""
+"""Bytes of a request that is sent at once over an idle stream."""
 
-ANSWERS = frozenset(
-    (
-        *("begun", "blinded", "fitted", "predicted", "done", "refusal"),
-        *("offers", "shares", "masked", "opened", "found"),
-    )
+REPLIES = frozenset(
+    {
+        "begun",
+        "blinded",
+        "fitted",
+        "predicted",
+        "done",
+        "refusal",
+        "offers",
+        "shares",
+        "masked",
+        "opened",
+        "found",
+    }
 )
-"""Kinds of messages that answer something."""
+"""Kinds of messages that reply to a request."""
 
 Requests = Mapping[str, Encoded]
-"""By organization: what it is asked."""
+"""Requests by organization."""
 
 
 @dataclass(eq=False)
 class Pending:
-    """A request to one organization, and its answer once there is one."""
+    """A request to one organization, and its reply once there is one."""
 
     organization: str
     encoded: Encoded
-    answer: Received | None = None
+    reply: Received | None = None
     problem: str = ""
-    """What is wrong here: no answer is waited for."""
+    """Why no reply can be taken here, such as a full disk."""
     sent: int = 0
     """How often it was sent."""
     through: Stream | None = None
     """The stream on which it was sent, or waits to be."""
     together: Sequence[threading.Event] = ()
-    """``done`` of all that are waited for together: nobody is woken up before the last of them."""
+    """``done`` of all requests that are waited for together: the last of them wakes the waiting thread."""
     done: threading.Event = field(default_factory=threading.Event)
     since: float = field(default_factory=time.time)
-    """When it was asked, in seconds since 1970."""
+    """When it was made, in seconds since 1970."""
 
     @property
     def key(self) -> tuple[str, str, int, str]:
-        """What an answer is recognised by, besides the digest."""
+        """What a reply must name, besides the digest."""
         message = self.encoded.message
         return self.organization, message.task, message.version, message.request
 
-    def refusal(self, kind: str, seconds: float) -> str:
-        """Why there is no answer of this kind after so many seconds; empty where there is one."""
-        if self.answer is None:
+    def failure(self, kind: str, seconds: float) -> str:
+        """Why there is no reply of this kind after so many seconds; empty where there is one."""
+        if self.reply is None:
             return f"did not answer within {seconds:g} s, or went away"
-        message = self.answer.message
+        message = self.reply.message
         if message.kind == "refusal":
             return f"refused ({message.fields['code']}): {message.fields['message']}"
-        return "" if message.kind == kind else f"answered with {message.kind}"
+        return "" if message.kind == kind else f"replied with {message.kind}, expected {kind}"
 
 
 class Assistants:
@@ -79,47 +89,48 @@ class Assistants:
         self._state, self._records = state, records
         self._changed = threading.Condition()
         self._streams: dict[str, Stream] = {}
-        self._joined: dict[str, dict[str, bool]] = {}  # by organization: tasks, and whether its model moves
+        self._joined: dict[str, dict[str, bool]] = {}
+        """By organization: its tasks, and whether its model is stateful."""
         self._pending: dict[tuple[str, str, int, str], Pending] = {}
-        # A thread for each stream: who does not read what it is sent keeps nobody else waiting.
         self._senders: dict[Stream, ThreadPoolExecutor] = {}
-        self._since, self._last_there = time.monotonic(), dict[str, float]()
+        """One thread for each stream: a slow reader delays no other organization."""
+        self._since, self._last_connected = time.monotonic(), dict[str, float]()
 
     def close(self) -> None:
         for sender in list(self._senders.values()):
             sender.shutdown(wait=False, cancel_futures=True)
 
-    # Who is there
+    # Connected organizations
 
     def present(self, task: str) -> dict[str, bool]:
-        """Organizations that are connected and have joined the task, and whether their models move."""
+        """Connected organizations that have joined the task, and whether their models are stateful."""
         with self._changed:
             joined = [(name, self._joined.get(name, {})) for name in sorted(self._streams)]
             return {name: tasks[task] for name, tasks in joined if task in tasks}
 
     def declining(self, task: str) -> set[str]:
-        """Organizations that are connected, have said what they take part in, and do not name the task."""
+        """Connected organizations that have announced their tasks, without this one."""
         with self._changed:
             return {name for name in self._streams if task not in self._joined.get(name, {task: False})}
 
     def connected(self) -> list[str]:
-        return sorted(self._streams.copy())  # copied at once: no lock is needed
+        return sorted(self._streams.copy())  # a copy is atomic: no lock is needed
 
     def greeting(self) -> set[str]:
-        """Organizations that have a stream, and have not said yet which tasks they take part in."""
+        """Connected organizations that have not announced their tasks yet."""
         with self._changed:
             return self._streams.keys() - self._joined.keys()
 
     def away(self, organization: str) -> float:
-        """Seconds for which an organization has had no stream: since its last one, or since the start."""
+        """Seconds without a stream of this organization: since its last one, or since the start."""
         with self._changed:
-            last = self._last_there.get(organization, self._since)
+            last = self._last_connected.get(organization, self._since)
             return 0.0 if organization in self._streams else time.monotonic() - last
 
     def wait_for(self, ready: Callable[[], bool], seconds: float) -> bool:
-        """Wait until something is so, looking whenever anything changes; False where time ran out."""
+        """Wait until a condition holds, checked at every change; False where time ran out."""
         until = time.monotonic() + seconds
-        with self._changed:  # held while looking: what changes meanwhile is not missed
+        with self._changed:  # held while checking: no change is missed
             while not ready():
                 if (left := until - time.monotonic()) <= 0:
                     return False
@@ -127,18 +138,27 @@ class Assistants:
         return True
 
     def notify(self) -> None:
-        """Something changed that somebody may be waiting for."""
+        """Have waiting threads check their conditions."""
         with self._changed:
             self._changed.notify_all()
 
-    # Asking
+    # Requests
+
+    @contextmanager
+    def requesting(self, requests: Requests) -> Iterator[dict[str, Pending]]:
+        """Send requests; those without a reply at the end of the block are withdrawn."""
+        pendings = self.post_together(requests)
+        try:
+            yield pendings
+        finally:
+            self.withdraw(pendings.values())
 
     def post(self, organization: str, encoded: Encoded) -> Pending:
-        """Ask an organization: now, or as soon as it is there."""
+        """Send a request, now or as soon as the organization is connected."""
         return self.post_together({organization: encoded})[organization]
 
     def post_together(self, requests: Requests) -> dict[str, Pending]:
-        """Ask several organizations, of whom one waits for all answers."""
+        """Send requests to several organizations, whose replies are waited for together."""
         pendings = {name: Pending(name, one) for name, one in requests.items()}
         together = [pending.done for pending in pendings.values()]
         at_once: dict[tuple[str, int], list[tuple[Stream, Pending]]] = {}
@@ -155,39 +175,39 @@ class Assistants:
                 pending.through = stream
                 at_once.setdefault((encoded.digest, stream.version), []).append((stream, pending))
         for same in at_once.values():
-            self._send(same)  # sooner done than handed over, and nothing that could keep us waiting
+            self._send(same)  # faster than a thread, and nothing here can block
         return pendings
 
-    def give_up(self, pendings: Iterable[Pending]) -> None:
-        """Ask no more, and take no late answers."""
+    def withdraw(self, pendings: Iterable[Pending]) -> None:
+        """Send these requests no more, and take no late replies."""
         with self._changed:
             for pending in pendings:
                 self._pending.pop(pending.key, None)
 
+    def open_requests(self) -> list[Pending]:
+        """Requests without a reply so far."""
+        with self._changed:
+            return list(self._pending.values())
+
     def _hand_over(self, stream: Stream, pending: Pending) -> None:
-        """Have a request sent; once on a stream, however often the peer joins. Holds the lock."""
+        """Send a request in the stream's thread, once on each stream. Holds the lock."""
         if pending.through is not stream:
             pending.through = stream
             self._senders[stream].submit(self._send, [(stream, pending)])
 
     def _send(self, same: Sequence[tuple[Stream, Pending]]) -> None:
-        """Send one message to these organizations, who speak the same version of the protocol."""
+        """Send one message to organizations with the same protocol version."""
         same = [(stream, pending) for stream, pending in same if not pending.done.is_set()]
         for _, pending in same:
             pending.sent += 1
         problems = self._records.send_each([one for one, _ in same], same[0][1].encoded) if same else []
         for (stream, pending), error in zip(same, problems, strict=True):
-            if isinstance(error, LinkLostError | RefusedError):  # it is asked again when it comes back
+            if isinstance(error, LinkLostError | RefusedError):  # sent again on the next stream
                 stream.close()
-            elif error is not None:  # here, and not there: the audit log cannot be written
+            elif error is not None:  # a problem here: the audit log cannot be written
                 self._fail([pending], str(error))
 
-    def unanswered(self) -> list[Pending]:
-        with self._changed:
-            return list(self._pending.values())
-
     def _fail(self, pendings: Iterable[Pending], why: str) -> None:
-        """What is wrong is wrong here: no use to wait for an answer."""
         for pending in pendings:
             pending.problem = why
             pending.done.set()
@@ -197,71 +217,68 @@ class Assistants:
 
     def on_stream(self, stream: Stream) -> None:
         """Serve one organization's stream until it ends; called in a thread of its own."""
+        peer, records = stream.peer, self._records
         with self._changed:
-            self._streams[stream.peer] = stream
-            self._senders[stream] = ThreadPoolExecutor(1, thread_name_prefix=f"to {stream.peer}")
-            self._joined.pop(stream.peer, None)
+            self._streams[peer] = stream
+            self._senders[stream] = ThreadPoolExecutor(1, thread_name_prefix=f"to {peer}")
+            self._joined.pop(peer, None)
             self._changed.notify_all()
-        stream.on_waste = partial(self._records.wasted, stream.peer)
-        about = {"software": stream.software, "protocol": stream.version}
-        self._records.log.info("connected", peer=stream.peer, **about)
-        self._records.activity.seen(stream.peer)
+        stream.on_waste = partial(records.wasted, peer)
+        records.log.info("connected", peer=peer, software=stream.software, protocol=stream.version)
+        records.activity.seen(peer)
         try:
-            while (limited := self._records.is_limited(stream.peer)) is None:
+            while (limited := records.is_limited(peer)) is None:
                 self._take(stream)
             stream.refuse(limited.code, str(limited), drop=True)
         except NodeError as error:
-            self._records.log.info("disconnected", peer=stream.peer, why=str(error))
+            records.log.info("disconnected", peer=peer, why=str(error))
         finally:
             with self._changed:
                 self._senders.pop(stream).shutdown(wait=False, cancel_futures=True)
-                if self._streams.get(stream.peer) is stream:
-                    del self._streams[stream.peer]
-                    self._last_there[stream.peer] = time.monotonic()
+                if self._streams.get(peer) is stream:
+                    del self._streams[peer]
+                    self._last_connected[peer] = time.monotonic()
                 self._changed.notify_all()
-            self._records.activity.seen(stream.peer)
+            records.activity.seen(peer)
 
     def _take(self, stream: Stream) -> None:
-        records = self._records
+        """Receive one message, record it, and act on it."""
+        records, peer = self._records, stream.peer
         try:
             received = stream.receive()
         except InvalidMessageError as error:
-            records.refused(stream.peer, code_of(error), str(error), n_bytes=error.n_bytes)
+            records.refused(peer, code_of(error), str(error), n_bytes=error.n_bytes)
             records.send(stream, refusal(Message("refusal"), "invalid-message", str(error)))
             return
-        except LimitedError:  # it is told when it is let go
+        except LimitedError:  # the loop of this stream ends with a refusal
             return
         with self._changed:
-            awaited = self._asked_for(stream, received.message) is not None
+            awaited = self._request_of(peer, received.message) is not None
         try:
-            records.entered(stream.peer, received, awaited=awaited)
-        except NodeError as error:  # nothing enters without a record: whoever waits for it is told why
-            self._fail([one for one in self.unanswered() if one.organization == stream.peer], str(error))
+            records.entered(peer, received, awaited=awaited)
+        except NodeError as error:  # nothing enters without a record, and waiting threads must know
+            self._fail([one for one in self.open_requests() if one.organization == peer], str(error))
             raise
         message = received.message
-        if message.kind == "refusal":  # people will read its words; a terminal would obey some characters
-            words = "".join(one if one.isprintable() else "?" for one in message.fields["message"])
-            message = replace(message, fields={**message.fields, "message": words})
-            received = replace(received, message=message)
         if message.kind == "joined":
             self._join(stream, message)
         elif message.kind == "leave":
             self._leave(stream, message)
-        elif message.kind in ANSWERS:
+        elif message.kind in REPLIES:
             self._resolve(stream, received)
         else:
             self._refuse(stream, message, "not-an-answer", f"an organization does not send {message.kind}")
 
-    def _asked_for(self, stream: Stream, message: Message) -> Pending | None:
-        """The request that this very organization answers with this. Holds the lock."""
-        pending = self._pending.get((stream.peer, message.task, message.version, message.request))
+    def _request_of(self, peer: str, message: Message) -> Pending | None:
+        """The open request of this organization that a message replies to. Holds the lock."""
+        pending = self._pending.get((peer, message.task, message.version, message.request))
         fits = pending is not None and message.fields.get("answers") == pending.encoded.digest
         return pending if fits else None
 
     def _join(self, stream: Stream, message: Message) -> None:
-        """Which tasks the organization takes part in: those that it was invited to, under their terms."""
+        """Note the tasks that an organization has joined, and send what is open for it."""
         joined, refused = _checked_tasks(self._state, stream.peer, message)
-        for code, why in refused.items():  # one answer for each reason, however many tasks it names
+        for code, why in refused.items():  # one refusal for each reason, however many tasks it concerns
             self._refuse(stream, message, code, why)
         with self._changed:
             if self._streams.get(stream.peer) is not stream:
@@ -283,28 +300,32 @@ class Assistants:
             self._changed.notify_all()
 
     def _resolve(self, stream: Stream, received: Received) -> None:
-        """An answer: it counts if it is to what this very organization was asked, and the first."""
+        """A reply counts if it is the first to an open request of this very organization."""
         message = received.message
+        if message.kind == "refusal":  # a terminal would obey some characters of its text
+            text = "".join(one if one.isprintable() else "?" for one in message.fields["message"])
+            message = replace(message, fields={**message.fields, "message": text})
+            received = replace(received, message=message)
         with self._changed:
-            pending = self._asked_for(stream, message)
+            pending = self._request_of(stream.peer, message)
             if pending is not None:
                 del self._pending[pending.key]
         if pending is not None:
             self._settle(pending, received)
         elif message.kind != "refusal" or message.fields.get("answers"):
-            why = f"{message.kind} {message.request} answers nothing that is open"
+            why = f"{message.kind} {message.request} replies to no open request"
             self._records.refused(stream.peer, "not-asked", why)
         else:
-            code, said = message.fields["code"], message.fields["message"]
-            self._records.log.warning("told", peer=stream.peer, code=code, why=said)
-            if code == "invalid-message":  # it could not take what it was sent, and cannot say which
-                open_ones = [one for one in self.unanswered() if one.through is stream]
-                self.give_up(open_ones)
-                for one in open_ones:
+            facts = {"code": message.fields["code"], "why": message.fields["message"]}
+            self._records.log.warning("refused there", peer=stream.peer, **facts)
+            if message.fields["code"] == "invalid-message":  # it could not read a request, and cannot name it
+                unread = [one for one in self.open_requests() if one.through is stream]
+                self.withdraw(unread)
+                for one in unread:
                     self._settle(one, received)
 
     def _settle(self, pending: Pending, received: Received) -> None:
-        pending.answer = received
+        pending.reply = received
         pending.done.set()
         if all(done.is_set() for done in pending.together):
             self.notify()
@@ -315,7 +336,7 @@ class Assistants:
 
 
 def _checked_tasks(state: State, peer: str, message: Message) -> tuple[dict[str, bool], dict[str, str]]:
-    """The tasks that an organization joins, and whether its model moves; by code, why not another one."""
+    """The tasks that an organization may join, and whether its model is stateful; refusals by code."""
     joined, refused = dict[str, bool](), dict[str, str]()
     own = {task.id: task for task in state.tasks("label holder")}
     for one in message.fields["tasks"]:

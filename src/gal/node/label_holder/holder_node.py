@@ -1,4 +1,4 @@
-"""A label holder's node: what is needed of it, what a version leaves there, and for whom it waits now."""
+"""A label holder's node: its interface, the files of its versions, and the state of its organizations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gal.privacy.ledger import Ledger
 
 HOLDER: Role = "label holder"
-"""The label holder's side of a task, as the node's state calls it."""
+"""The label holder's role in the node's state."""
 
 FITTING = "fitting"
 CONNECTED = "joined, connected"
@@ -28,26 +28,26 @@ NOT_JOINED = "connected, has not joined (there: gal join)"
 
 
 class HolderNode(Protocol):
-    """A running node, as its label holder sees it."""
+    """The parts of a running node that its label holder needs."""
 
     name: str
     configuration: NodeConfiguration
     state: State
     assistants: Assistants
-    """The other organizations, as far as they are connected."""
+    """The connected organizations."""
     worker: Worker
-    """The process that knows its data."""
+    """The process that computes on its data."""
     records: Records
-    """What enters and leaves, written down."""
+    """The records of all messages."""
     log: Log
 
     @property
     def service(self) -> Answering:
-        """Its own organization, which is asked like any other."""
+        """Its own organization, which gets requests as any other."""
 
     @property
     def ledger(self) -> Ledger:
-        """What was spent of privacy."""
+        """The spent privacy."""
 
 
 def drop_files(state: State, record: TaskRecord, number: int) -> None:
@@ -58,7 +58,7 @@ def drop_files(state: State, record: TaskRecord, number: int) -> None:
 
 
 def tidy(state: State) -> None:
-    """Delete what a crash after the end of a version left of it."""
+    """Delete the files of ended versions that a crash has left."""
     for record in state.tasks(HOLDER):
         for number, status in state.statuses(record.id, HOLDER).items():
             if status != "begun":
@@ -66,8 +66,8 @@ def tidy(state: State) -> None:
 
 
 def members_now(state: State, assistants: Assistants, task: str) -> dict[str, str]:
-    """By organization of an own task: what it does now; who has left stays as it is on record."""
-    sent = [one for one in assistants.unanswered() if one.sent and one.encoded.message.task == task]
+    """By organization of an own task: its state now, or that it has left."""
+    sent = [one for one in assistants.open_requests() if one.sent and one.encoded.message.task == task]
     there = dict.fromkeys(assistants.connected(), NOT_JOINED)
     there |= dict.fromkeys(assistants.greeting(), GREETING)
     there |= dict.fromkeys(assistants.present(task), CONNECTED)
@@ -79,7 +79,7 @@ def members_now(state: State, assistants: Assistants, task: str) -> dict[str, st
 def waited_for(
     state: State, assistants: Assistants, learning: Mapping[str, Any] | None
 ) -> list[dict[str, Any]]:
-    """Organizations that have not answered, or are not there yet; with what, since when, and seconds left."""
+    """Organizations with an open request, or not connected yet: for what, since when, and seconds left."""
     now, here = time.time(), set(assistants.connected())
     asking = None if learning is None else learning["asking"]
     left = None if asking is None else max(0.0, asking["since"] + asking["seconds"] - now)
@@ -89,10 +89,10 @@ def waited_for(
         facts = {"organization": name, "what": what, "round": round, "for_seconds": now - since}
         oldest.setdefault(name, facts | {"seconds_left": seconds_left, "connected": name in here})
 
-    for one in sorted(assistants.unanswered(), key=lambda one: one.since):
-        asked = one.encoded.message
-        ends = None if asked.kind == "predict" else left
-        add(one.organization, asked.kind, int(asked.fields.get("round") or 0), one.since, ends)
+    for one in sorted(assistants.open_requests(), key=lambda one: one.since):
+        request = one.encoded.message
+        ends = None if request.kind == "predict" else left
+        add(one.organization, request.kind, int(request.fields.get("round") or 0), one.since, ends)
     if learning is not None and asking is not None:
         joined = set(assistants.present(state.find_task(learning["task"], HOLDER).id))
         for name in set(asking["organizations"] or ()) - joined:

@@ -1,8 +1,4 @@
-"""What a label holder does with its node: learn and predict.
-Arguments and results are plain data.
-
-The same whether it is asked on the command line, or by one that speaks to the running node.
-"""
+"""The commands of a label holder's running node: learn and predict; arguments and results are plain data."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ import numpy as np
 from gal.errors import InvalidInputError, TaskError
 from gal.node.config.data_source import FILES
 from gal.node.label_holder.holder_node import HOLDER, HolderNode, tidy
-from gal.node.label_holder.learning.gathering import Event, OpenVersion, Patience, patience_for
+from gal.node.label_holder.learning.open_version import Event, OpenVersion, Patience, patience_for
 
 if TYPE_CHECKING:
     from gal.alignment import RowIds
@@ -30,7 +26,7 @@ if TYPE_CHECKING:
 class LabelHolder:
     """A label holder's work with one running node.
 
-    What computes is imported when it is first asked for: a node that waits needs none of it.
+    Modules that compute are imported at their first use: an idle node needs none of them.
     """
 
     def __init__(self, node: HolderNode) -> None:
@@ -40,9 +36,9 @@ class LabelHolder:
 
     @cached_property
     def predictor(self) -> Predictor:
-        """What predicts, and remembers what it needs for the next rows."""
+        """The one predictor, which keeps its models in memory."""
         with self._making:
-            if "predictor" in vars(self):  # another thread was first, and what it remembers is to be kept
+            if "predictor" in vars(self):  # made by another thread
                 return self.predictor
             from gal.node.label_holder.predicting import Predictor
 
@@ -68,9 +64,9 @@ class LabelHolder:
         on_event: Event,
         stopping: threading.Event,
     ) -> dict[str, Any]:
-        """Learn a new version of a task, or go on with one that was interrupted; what was found.
+        """Learn a new version of a task, or resume an interrupted one; the version's facts.
 
-        ``anew``: give up what was interrupted.
+        ``anew``: abandon the interrupted one.
         """
         from gal.node.label_holder.learning.learning import Learning
 
@@ -82,7 +78,7 @@ class LabelHolder:
 
     @contextmanager
     def not_learning(self) -> Iterator[None]:
-        """Nothing is learned inside this block; an error where something is."""
+        """Nothing else is learned inside this block; an error where something is."""
         if not self._learning.acquire(blocking=False):
             now, what = self.node.records.activity.facts()["learning"], ""
             if now is not None and now["state"] == "learning":
@@ -93,8 +89,6 @@ class LabelHolder:
             yield
         finally:
             self._learning.release()
-
-    # Prediction
 
     def predict_file(
         self,
@@ -110,22 +104,21 @@ class LabelHolder:
         from gal.node.label_holder import prediction_files as files
 
         record = self.node.state.find_task(task, HOLDER)
-        if out is not None and not out.parent.is_dir():  # before anybody is asked, and its budget charged
+        if out is not None and not out.parent.is_dir():  # before any request is charged
             raise InvalidInputError(f"there is no folder {str(out.parent)!r} to write {out.name!r} to")
         row_ids, own_rows = self._rows_of(rows)
         row_id = self.node.configuration.data.row_id  # type: ignore[union-attr]
 
-        def ask(asked: RowIds) -> NodePrediction:
-            return self.predictor.predict(
-                record, asked, own_rows=own_rows, version=version, seconds=seconds, join=join
-            )
+        def predict(ids: RowIds) -> NodePrediction:
+            how = {"version": version, "seconds": seconds, "join": join}
+            return self.predictor.predict(record, ids, own_rows=own_rows, **how)  # type: ignore[arg-type]
 
-        # A file with own columns is read whole, a private intersection is made once for all rows.
+        # A file with own columns is read whole, a private set intersection is made once for all rows.
         at_once = out is None or own_rows is not None or record.terms.alignment == "psi"
         if at_once or len(row_ids) <= files.BATCH:
-            found = ask(row_ids)
+            found = predict(row_ids)
         else:
-            found = files.predict_in_lots(row_ids, ask, np.random.default_rng())
+            found = files.predict_in_batches(row_ids, predict, np.random.default_rng())
         facts, ids = files.prediction_facts(found), row_ids.values.tolist()
         if out is None:
             text = io.StringIO()

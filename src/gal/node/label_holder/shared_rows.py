@@ -1,6 +1,4 @@
-"""Rows that two organizations share: what is sent of them, and what stands in
-for those that one does not know.
-"""
+"""Rows that two organizations share, as messages; and stand-ins for rows that one does not know."""
 
 from __future__ import annotations
 
@@ -23,6 +21,7 @@ from gal.node.config.requests import secret_of, token_arrays
 from gal.node.label_holder.assistants import Assistants
 from gal.node.store.state import TaskRecord
 from gal.protocol import Message, prepare
+from gal.protocol.messages import IDS
 
 Bools = NDArray[np.bool_]
 Floats32 = NDArray[np.float32]
@@ -30,7 +29,7 @@ Floats32 = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SharedRows:
-    """Which of the label holder's rows an organization knows, and the digest of their order."""
+    """The label holder's rows that an organization knows, and the digest of their order."""
 
     known: Bools
     """Shape (n,), of all rows of the task."""
@@ -45,16 +44,16 @@ class SharedRows:
         return len(self.known) - self.n_known
 
     def about(self, request: Request, rows: Rows) -> SharedRows:
-        """The same among the rows that a request is about: probes are about a sample of the task's rows."""
+        """The same among the rows of a request: probes use a sample of the task's rows."""
         return SharedRows(self.known[rows.sample], self.digest) if is_probe(request) else self
 
     def message(self, request: Request, task: Task, task_id: str, version: int, name: str) -> Message:
-        """The engine's request for the rows that are known."""
+        """The learner's request for the known rows."""
         fields: dict[str, Any] = {"rows": self.digest, "track": request.track}
         if not isinstance(request, FitRequest):
             return Message("revisit", task_id, version, name, fields | {"rounds": list(request.rounds)})
         fit = task.terms.rows_for(request).fit
-        # Mostly all are known; to find that out row by row takes longer than all else here.
+        # Mostly all are known; to look at each row would take longer than all else here.
         taken = (
             slice(None) if self.n_unknown == 0 else np.flatnonzero(self.about(request, task.rows).known[fit])
         )
@@ -68,15 +67,15 @@ class SharedRows:
 
 
 @dataclass(frozen=True)
-class Asking:
-    """Which of its rows a label holder asks an organization about, as positions."""
+class NamedRows:
+    """The rows that a label holder names to an organization, as positions among its own."""
 
     positions: NDArray[np.intp]
 
     def ids(
         self, ids: RowIds, method: str, configuration: NodeConfiguration
     ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Fields and arrays of a message that names these rows."""
+        """Fields and arrays of a message with these rows."""
         secret = secret_of(configuration) if method == "hashed" else None
         fields = {
             "kind": ids.kind,
@@ -85,36 +84,28 @@ class Asking:
         }
         return fields, token_arrays(ids.take(self.positions), method, secret)
 
-    def in_order_of_tokens(self, ids: RowIds, method: str, configuration: NodeConfiguration) -> Asking:
-        """The same rows in the order of what is sent of them: the order of a file may tell their labels."""
+    def in_order_of_tokens(self, ids: RowIds, method: str, configuration: NodeConfiguration) -> NamedRows:
+        """The same rows in the order of their tokens: the order of a file may reveal labels."""
         if len(self.positions) == 1:
             return self
         [sent] = self.ids(ids, method, configuration)[1].values()
         order = np.lexsort(sent.T[::-1]) if sent.ndim == 2 else np.argsort(sent, kind="stable")
-        return Asking(self.positions[order])
+        return NamedRows(self.positions[order])
 
     def shared(self, begun: Message, name: str, rows: Rows) -> SharedRows:
-        """The rows that the organization says it knows."""
-        said = begun.arrays["known"]
-        if (
-            len(said) != len(self.positions)
-            or int(said.sum()) != begun.fields["n_rows"]
-            or said.max(initial=0) > 1
-        ):
-            raise AlignmentError(
-                f"{name} answered for {len(said)} rows, it was asked about {len(self.positions)}"
-            )
+        """The rows of these that the organization knows, from its reply."""
+        flags, n_rows = begun.arrays["known"], len(self.positions)
+        if len(flags) != n_rows or int(flags.sum()) != begun.fields["n_rows"] or flags.max(initial=0) > 1:
+            raise AlignmentError(f"{name} replied for {len(flags)} rows, requested were {n_rows}")
         known = np.zeros(rows.n, dtype=np.bool_)
-        known[self.positions[said == 1]] = True
+        known[self.positions[flags == 1]] = True
         if not known[rows.fit].any():
-            raise AlignmentError(
-                f"{name} knows none of the rows that are fitted: it cannot help with this task"
-            )
+            raise AlignmentError(f"{name} knows none of the rows to fit: it cannot help with this task")
         return SharedRows(known, begun.fields["rows"])
 
     def check(self, begun: Message, begin: Message, name: str, method: str) -> None:
-        """Whether both sides mean the same rows in the same order: each has computed the digest by itself."""
-        [tokens] = [begin.arrays[key] for key in ("integers", "texts", "hashes") if key in begin.arrays]
+        """Whether both sides mean the same rows in the same order: each computes the digest by itself."""
+        [tokens] = [begin.arrays[key] for key in IDS if key in begin.arrays]
         expected = row_digest(tokens[begun.arrays["known"] == 1], begin.fields["kind"], method)
         if begun.fields["rows"] != expected:
             raise AlignmentError(
@@ -124,37 +115,38 @@ class Asking:
 
 
 @dataclass(frozen=True)
-class Question:
-    """Which rows are to be predicted by what, and how long organizations are waited for."""
+class WantedRows:
+    """Rows to predict with a version, and how long organizations are waited for."""
 
     record: TaskRecord
     version: int
     ids: RowIds
     own_rows: Path | None
-    """A file with the label holder's own columns of them, if they are not in its source."""
+    """A file with the label holder's own columns of them; None: they are in its source."""
     seconds: float
     join: float
 
     def shape(self, request: PredictRequest) -> tuple[int, int, int]:
-        """Of an answer about all rows: rounds, rows, outputs."""
+        """The shape of predicted values: rounds, rows, outputs."""
         return len(request.rounds), len(self.ids), self.record.terms.outputs
 
 
 def expected_shape(request: Request, n_rows: int, n_outputs: int) -> tuple[int, ...]:
+    """The shape of the values in a reply."""
     return (
         (n_rows, n_outputs) if isinstance(request, FitRequest) else (len(request.rounds), n_rows, n_outputs)
     )
 
 
 def is_probe(request: Request) -> bool:
-    """Whether it asks for a fit to an interaction probe, or to random numbers that come before."""
+    """Whether a request is a fit to an interaction probe, or to the random targets before them."""
     return isinstance(request, FitRequest) and request.target != "residual"
 
 
 def fill_unknown(values: Floats32, shared: SharedRows, rows: Rows) -> Floats32:
-    """Values of all rows: one that the organization does not know gets its mean answer, as in prediction.
+    """Values of all rows, with the mean at rows that the organization does not know, as in prediction.
 
-    ``values`` is (..., n_known, K); the mean is over the rows that choose weights and rate.
+    ``values`` is (..., n_known, K); the mean is over the rows of the line search.
     """
     if shared.n_unknown == 0:
         return values
@@ -171,28 +163,28 @@ def fill_unknown(values: Floats32, shared: SharedRows, rows: Rows) -> Floats32:
 def shared_positions(
     assistants: Assistants, name: str, task: str, version: int, ids: RowIds, seconds: float
 ) -> NDArray[np.intp] | None:
-    """Positions of its rows that the organization has, too, by a private set intersection: the label holder
-    learns of no other row. None where it did not answer in time.
+    """Positions of the label holder's rows in the private set intersection with an organization; None where
+    it did not answer in time.
     """
     from gal.alignment.psi import Asker
 
     asker, exchange = Asker(ids), uuid4().hex
 
-    def ask(step: str, content: bytes | None) -> bytes | None:
+    def exchanged(step: str, content: bytes | None) -> bytes | None:
         fields = {"step": step, "kind": ids.kind, "exchange": exchange, "n_rows": len(ids)}
         arrays = {} if content is None else {"bytes": np.frombuffer(content, dtype=np.uint8)}
         message = Message("blind", task, version, f"blind {step} {exchange}", fields, arrays)
-        pending = assistants.post(name, prepare(message))
-        assistants.wait_for(pending.done.is_set, seconds)
-        assistants.give_up([pending])
-        if pending.answer is None:
+        with assistants.requesting({name: prepare(message)}) as pendings:
+            pending = pendings[name]
+            assistants.wait_for(pending.done.is_set, seconds)
+        if pending.reply is None:
             return None
-        if why := pending.refusal("blinded", seconds):
-            raise RefusedError(str(pending.answer.message.fields.get("code", "refused")), f"{name} {why}")
-        return pending.answer.message.arrays["bytes"].tobytes()
+        if why := pending.failure("blinded", seconds):
+            raise RefusedError(str(pending.reply.message.fields.get("code", "refused")), f"{name} {why}")
+        return pending.reply.message.arrays["bytes"].tobytes()
 
-    setup = ask("setup", None)
-    response = None if setup is None else ask("response", asker.request())
+    setup = exchanged("setup", None)
+    response = None if setup is None else exchanged("response", asker.request())
     if setup is None or response is None:
         return None
     try:

@@ -24,7 +24,7 @@ def holder_commands(holder: LabelHolder) -> dict[str, Command]:
     """By name: what a label holder's running node does for commands on its machine."""
 
     def learn(arguments: Mapping[str, Any], report: Event, stopping: threading.Event) -> Any:
-        from gal.node.label_holder.learning.gathering import Patience
+        from gal.node.label_holder.learning.open_version import Patience
 
         patience = Patience(**arguments["patience"])
         return holder.learn(**{**arguments, "patience": patience}, on_event=report, stopping=stopping)

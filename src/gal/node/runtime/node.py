@@ -160,7 +160,7 @@ class Node:
             self.identity,
             self.cards,
             on_stream=self.assistants.on_stream,
-            awaits=lambda name: any(one.organization == name for one in self.assistants.unanswered()),
+            awaits=lambda name: any(one.organization == name for one in self.assistants.open_requests()),
             on_refused=lambda peer, why: self.records.turned_away("", f"{peer}: {why}"),
             largest=self.configuration.policy.largest_message,
             software=SOFTWARE,

@@ -25,7 +25,7 @@ from gal.errors import (
 )
 from gal.node.label_holder.labels.label_guard import Drawn
 from gal.node.label_holder.labels.label_privacy import LabelPrivacy
-from gal.node.label_holder.labels.labelled_tasks import labels_of_task, read_labelled
+from gal.node.label_holder.labels.tasks import labels_of_task, read_labelled
 from gal.privacy import SeededNoise, SystemNoise
 from gal.privacy.accounting import spent as composed
 from gal.privacy.ledger import row_keys

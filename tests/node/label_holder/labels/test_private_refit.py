@@ -17,7 +17,7 @@ from gal.errors import (
     TaskError,
 )
 from gal.models import LinearModel
-from gal.node.label_holder.closing_files import OWN_FILE, write_own_closing
+from gal.node.label_holder.stacker_files import OWN_FILE, write_own_closing
 from gal.node.store.stored_versions import OWN_CLOSING
 from gal.privacy import RandomisedResponse
 from gal.privacy.refit import stacked

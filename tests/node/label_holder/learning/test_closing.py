@@ -15,7 +15,7 @@ import gal
 from after_the_rounds import interrupted_twice, outputs
 from gal.core.state import Ensemble
 from gal.errors import TaskError
-from gal.node.label_holder.closing_files import FILE
+from gal.node.label_holder.stacker_files import FILE
 from gal.node.store.state import TaskRecord
 from small_network import LABEL, ROW_ID, Network, exact, running
 

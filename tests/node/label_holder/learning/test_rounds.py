@@ -216,7 +216,7 @@ def stopped(network: Network, task: str) -> None:
         if event["event"] == "round" and event["round"] == 2:
             stopping.set()
 
-    with pytest.raises(LearningInterruptedError, match=f"gal learn {task} goes on"):
+    with pytest.raises(LearningInterruptedError, match=f"gal learn {task} resumes it"):
         network.learn(task, on_event=stop, stopping=stopping)
 
 
@@ -243,7 +243,7 @@ def test_a_reply_that_counts_and_is_not_as_it_was_ends_the_version(pair: Network
     else:
         with pair.nodes["clinic"].state.transaction() as db:
             db.execute("UPDATE replies SET request = 'sha256:0' WHERE organization = 'lab'")
-    said = "asks something else than it did" if harm == "another request" else "is gone or damaged here"
+    said = "are not those from before" if harm == "another request" else "is gone or damaged here"
     with pytest.raises(TaskError, match=rf"{said}.*gal learn harmed --anew"):
         pair.learn("harmed")
     assert pair.learn("harmed", anew=True)["missed"] == {}

@@ -1,4 +1,4 @@
-"""Learning a version over nodes, from its beginning to its end: Algorithm 1, driven by `Rounds`."""
+"""Learning a version over nodes: Algorithm 1, driven by `Rounds`, from the open version to its outcome."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from gal.core.replies import Reply
 from gal.core.requests import PredictRequest, Request
 from gal.core.state import Ensemble, Progress, plain
 from gal.errors import AlignmentError, TaskError
-from gal.node.label_holder.closing_files import write_closing, write_own_closing
 from gal.node.label_holder.holder_node import HOLDER, drop_files
 from gal.node.label_holder.labels.label_guard import LabelGuard, refit_facts
 from gal.node.label_holder.labels.label_privacy import privacy_facts, privacy_of
-from gal.node.label_holder.labels.labelled_tasks import (
+from gal.node.label_holder.labels.tasks import (
     LabelledRows,
     check_terms,
     in_order_of_ids,
@@ -31,10 +30,11 @@ from gal.node.label_holder.labels.labelled_tasks import (
     read_version,
     write_version,
 )
-from gal.node.label_holder.learning.beginning import Beginning
-from gal.node.label_holder.learning.gathering import OpenVersion
+from gal.node.label_holder.learning.open_version import OpenVersion
 from gal.node.label_holder.learning.rounds import Rounds, read_values
-from gal.node.label_holder.learning.summed_rounds import RowsDifferError
+from gal.node.label_holder.learning.secure_rounds import RowsDifferError
+from gal.node.label_holder.learning.session_setup import SessionSetup
+from gal.node.label_holder.stacker_files import write_closing, write_own_closing
 from gal.node.label_holder.version_facts import validated_loss, version_facts
 from gal.node.store.activity import sayable_loss
 from gal.node.store.failures import describe_failure
@@ -44,24 +44,27 @@ from gal.protocol import Message, prepare
 from gal.secure_aggregation.terms import SUM
 
 Found = TypeVar("Found")
+END_SECONDS = 10.0
+"""How long the organizations have to confirm the end of a version."""
 
 
 class Learning:
-    """Learns one version of a task: opens it, carries its rounds, and remembers what was found."""
+    """Learns one version of a task: opens it, carries its rounds, and stores the outcome."""
 
     def __init__(self, version: OpenVersion, guard: LabelGuard) -> None:
         self._version, self._node, self._guard = version, version.node, guard
         self._record, self._state = version.record, version.node.state
         self._private = privacy_of(version.record.options).mechanism != "none"
-        self._beginning = Beginning(version)
+        self._setup = SessionSetup(version)
         self._reached: Progress | None = None
         """After the last finished round."""
-        self._moved: Mapping[str, Reply] = {}
-        """By organization whose model moves: what it says of all rounds after the last one."""
+        self._stateful: Mapping[str, Reply] = {}
+        """By organization with a stateful model: its values of all rounds after the last one."""
 
     def run(self, *, anew: bool) -> dict[str, Any]:
-        """Learn to the end; what was found. LearningInterruptedError where it is stopped: what was done is
-        kept, and the next learning goes on with it, unless it begins ``anew``.
+        """Learn to the end; the version's facts.
+
+        LearningInterruptedError where it is stopped: the next learning resumes, except with ``anew``.
         """
         version, statuses = self._version, self._state.statuses(self._record.id, HOLDER)
         interrupted = [number for number, status in statuses.items() if status == "begun"]
@@ -92,7 +95,7 @@ class Learning:
         drop_files(self._state, self._record, number)
 
     def _open(self) -> None:
-        """Begin a new version, once enough organizations are there; it can be resumed when this returns."""
+        """Begin a new version, once a quorum is connected; it can be resumed when this returns."""
         version, node = self._version, self._node
         moving = version.connect()
         if node.worker("describe")[0]["moving"]:
@@ -104,24 +107,23 @@ class Learning:
         write_version(version.folder, rows, [*version.invited, node.name], moving)
         try:
             self._reopen()
-        except BaseException:  # nothing was sent, and nothing is there to resume
+        except BaseException:  # nothing was sent, and there is nothing to resume
             drop_files(self._state, self._record, version.number)
             raise
         self._note_begun()
 
     def _reopen(self) -> None:
-        """Begin from the files of a version; what it tells of the labels is drawn, kept and charged then."""
+        """Take up the files of a version; what it reveals of the labels is drawn, stored and charged here."""
         version, record = self._version, self._record
         version.rows, organizations, moving = read_version(version.folder)
         version.labels = labels_of_task(record.options, version.rows.y)
         others = [name for name in organizations if name != version.own_name]
         seen = self._guard.protect(record, version.number, version.rows.ids, version.labels, others)
-        configuration = self._node.configuration
-        version.task = learning_task(configuration, record.options, seen, organizations, moving)
+        version.task = learning_task(self._node.configuration, record.options, seen, organizations, moving)
         version.among = frozenset(others)
 
     def _narrow(self, common: NDArray[np.bool_]) -> None:
-        """Go on with a new version of the rows that everybody knows: learning from sums needs that."""
+        """Begin a new version of the rows that all organizations know, as secure aggregation needs it."""
         version, before, kept = self._version, self._version.rows, np.flatnonzero(common)
         if not len(kept):
             raise AlignmentError(f"there is no row that all organizations of {self._record.name!r} know")
@@ -134,10 +136,10 @@ class Learning:
         write_version(version.folder, rows, organizations, moving)
         self._reopen()
         self._note_begun()
-        self._beginning = Beginning(version)
+        self._setup = SessionSetup(version)
 
     def _note_begun(self) -> None:
-        """From here on the version can be resumed."""
+        """Put the version on record: from here on it can be resumed."""
         version, node = self._version, self._node
         privacy = privacy_facts(node.ledger, node.configuration, privacy_of(self._record.options))
         n_rows, n_without = len(version.rows.ids), version.rows.n_without
@@ -145,22 +147,22 @@ class Learning:
         self._state.put_version(self._record.id, version.number, begun)
         version.on_event({"event": "privacy"} | privacy)
 
-    # The rounds
+    # Rounds
 
     def _rounds(self) -> Ensemble:
-        """What the engine learns from the replies of the organizations."""
-        self._beginning.begin()
-        rounds = Rounds(self._version, self._beginning)
+        """The ensemble that is learned from the organizations' replies."""
+        self._setup.run()
+        rounds = Rounds(self._version, self._setup)
 
-        def ask(step: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
-            replies = rounds.step(step, requests)
+        def step(number: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
+            replies = rounds.step(number, requests)
             for request, values in zip(requests, replies, strict=True):
                 if isinstance(request, PredictRequest) and request.track == "assisted":
-                    self._moved = values
+                    self._stateful = values
             return replies
 
         try:
-            ensemble = _driven(learn(self._version.task, on_round=self._report_round), ask)
+            ensemble = _driven(learn(self._version.task, on_round=self._report_round), step)
         finally:
             rounds.close()
         return rounds.concluded(ensemble)
@@ -184,33 +186,33 @@ class Learning:
         )
 
     def _own_model(self) -> OwnModel | None:
-        """The label holder's own model under a privacy guarantee, from the true labels; None without one.
+        """The label holder's private model on the true labels; None where its organization takes no part.
 
-        It is asked of its own organization only, after the end, and nothing of it leaves this machine. What
-        its organization has answered is kept with its models, so that what resumes gets the same.
+        Only its own organization fits it, after the end, and nothing of it leaves this machine. The fitted
+        values are stored with its models, so that a resumed learning gets the same.
         """
         version, own = self._version, self._version.own_name
-        shared = self._beginning.shared.get(own)
+        shared = self._setup.shared.get(own)
         if shared is None:
             return None
 
-        def answer(number: str, request: Request) -> Reply:
-            asked = shared.message(request, version.task, version.record.id, version.number, number)
+        def fit(number: str, request: Request) -> Reply:
+            message = shared.message(request, version.task, version.record.id, version.number, number)
             try:
-                message = version.ask_own(prepare(asked)).message
+                reply = version.own_reply(prepare(message)).message
             except Exception as error:
                 return RuntimeError(describe_failure(error, own).inside)
-            return read_values(message, shared, request, version.task)
+            return read_values(reply, shared, request, version.task)
 
-        def ask(step: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
-            return [{own: answer(f"own {step}.{place}", one)} for place, one in enumerate(requests)]
+        def step(number: int, requests: Sequence[Request]) -> list[dict[str, Reply]]:
+            return [{own: fit(f"own {number}.{place}", one)} for place, one in enumerate(requests)]
 
-        return _driven(learn_own(version.task, version.labels), ask)
+        return _driven(learn_own(version.task, version.labels), step)
 
     # Ending
 
     def _finish(self, ensemble: Ensemble, seconds: float) -> dict[str, Any]:
-        """Remember what was learned, and let everybody know that this version is over."""
+        """Store the outcome, and end the version at all organizations."""
         version, state, task = self._version, self._state, self._record.id
         begun = state.learned_version(task, version.number)
         if begun is None:
@@ -220,7 +222,7 @@ class Learning:
             )
         if self._private and self._reached is not None:
             ensemble = all_rounds(ensemble, self._reached)
-        labels, shared = version.labels, self._beginning.shared
+        labels, shared = version.labels, self._setup.shared
         outcome = LearningOutcome(
             ensemble=plain(ensemble),
             classes=None if labels.classes is None else labels.classes.tolist(),
@@ -232,10 +234,10 @@ class Learning:
             closing=write_closing(state, task, version.number, ensemble),
         )
         finished = replace(begun, status="finished", outcome=outcome)
-        if self._private:  # sent first: when it is sent must not depend on the true labels
+        if self._private:  # the end is sent first: its time must not depend on the true labels
             self._end_for_others(ensemble)
             own = self._own_model()
-            refit = refit_facts(version.task, labels, self._reached, self._moved, ensemble, own)
+            refit = refit_facts(version.task, labels, self._reached, self._stateful, ensemble, own)
             kept = write_own_closing(state, task, version.number, None if own is None else own.ensemble)
             finished = replace(finished, refit=refit | kept)
             self._end_for_own(ensemble, used=own is not None)
@@ -251,22 +253,20 @@ class Learning:
         return version_facts(self._record, version.number, finished) | decided
 
     def _end_for_others(self, ensemble: Ensemble) -> None:
-        """Say which rounds are used; an organization that is not there hears of it with the next version."""
-        assistants, asked = self._node.assistants, set(ensemble.asked())
-        asked |= set(ensemble.summed) if SUM in asked else set()
-        pendings = [
-            assistants.post(name, prepare(self._end(ensemble, used=name in asked)))
-            for name in self._beginning.shared
-            if name != self._version.own_name and name in self._version.present()
-        ]
-        assistants.wait_for(lambda: all(one.done.is_set() for one in pendings), 10.0)
-        assistants.give_up(pendings)
+        """Send the number of used rounds; a disconnected organization learns it with the next version."""
+        assistants, used = self._node.assistants, set(ensemble.asked())
+        used |= set(ensemble.summed) if SUM in used else set()
+        present = self._version.present()
+        names = [name for name in self._setup.shared if name != self._version.own_name and name in present]
+        ends = {name: prepare(self._end(ensemble, used=name in used)) for name in names}
+        with assistants.requesting(ends) as pendings:
+            assistants.wait_for(lambda: all(one.done.is_set() for one in pendings.values()), END_SECONDS)
 
     def _end_for_own(self, ensemble: Ensemble, *, used: bool = False) -> None:
         """The same for its own organization; ``used``: its rounds are, as a model by itself."""
         own = self._version.own_name
-        if own in self._beginning.shared:
-            self._version.ask_own(prepare(self._end(ensemble, used=used or own in ensemble.asked())))
+        if own in self._setup.shared:
+            self._version.own_reply(prepare(self._end(ensemble, used=used or own in ensemble.asked())))
 
     def _end(self, ensemble: Ensemble, *, used: bool) -> Message:
         kept = max(len(ensemble.asked_rounds), 1) if used else 0
@@ -274,21 +274,21 @@ class Learning:
 
 
 def _driven(
-    steps: Generator[Any, Any, Found], ask: Callable[[int, Sequence[Request]], list[dict[str, Reply]]]
+    steps: Generator[Any, Any, Found], step: Callable[[int, Sequence[Request]], list[dict[str, Reply]]]
 ) -> Found:
-    """What the engine has found at the end, when each of its steps was asked."""
+    """Drive the learner's generator to its end; what it returns."""
     steps = on_one_thread(steps)
     try:
         requests = next(steps)
-        for step in count(1):
-            requests = steps.send(ask(step, requests))
+        for number in count(1):
+            requests = steps.send(step(number, requests))
     except StopIteration as end:
         found: Found = end.value
     return found
 
 
 def why_not_active(new: LearningOutcome, old: LearnedVersion | None, active: int) -> str:
-    """Why a version is not to predict instead of the active one: it is validated worse. Empty: it is to."""
+    """Why a new version does not replace the active one: its validation loss is higher. Empty: it does."""
     if old is None or old.outcome is None or old.outcome.loss != new.loss:
         return ""
     before, now = validated_loss(old.outcome), validated_loss(new)

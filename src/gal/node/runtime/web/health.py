@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gal.errors import GALError
 from gal.node.label_holder.holder_node import HolderNode
-from gal.node.label_holder.learning.gathering import Patience
+from gal.node.label_holder.learning.open_version import Patience
 
 LEAST_DISK = 200 << 20
 """Bytes that must be free: a node that cannot write down what leaves sends nothing."""

@@ -1,6 +1,6 @@
-"""A version of a task while it is learned: who takes part, who is there, how long the others are waited for.
+"""A version of a task while it is learned: its organizations, the quorum, and waiting.
 
-The only place that knows a quorum.
+The quorum is decided here only.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from gal.node.store.state import TaskRecord
 from gal.node.store.stored_replies import ReplyTable
 from gal.protocol import Encoded
 
-if TYPE_CHECKING:  # a node that waits imports nothing that computes
+if TYPE_CHECKING:  # an idle node imports nothing that computes
     from gal.core.task import Task
     from gal.learner.labels import Labels
-    from gal.node.label_holder.labels.labelled_tasks import LabelledRows
+    from gal.node.label_holder.labels.tasks import LabelledRows
 
 Event = Callable[[Mapping[str, Any]], None]
-"""Receives what happens, for people who watch: a mapping with "event" and facts."""
+"""Receives the events of learning: each a mapping with "event" and facts."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for whom."""
+    """How long to wait, and for how many organizations."""
 
     join: float = 60.0
     """Seconds for all organizations to connect before the first round."""
     deadline: float = 600.0
     """Seconds for one round."""
     quorum: int = 0
-    """Fewest organizations, the label holder's own included, that must answer a round; 0: more than half."""
+    """Fewest replies in a round, the label holder's own organization included; 0: more than half."""
 
     def enough(self, organizations: int) -> int:
         return self.quorum or organizations // 2 + 1
 
 
-def patience_for(terms: TaskTerms, asked: Patience | None) -> Patience:
-    """As asked; with sums the quorum is everybody but those who may drop out."""
-    patience = asked or Patience()
+def patience_for(terms: TaskTerms, given: Patience | None) -> Patience:
+    """The given patience; with secure aggregation the quorum is all but those that may drop out."""
+    patience = given or Patience()
     if terms.secrecy == "none":
         return patience
     return replace(patience, quorum=len(terms.organizations) + 1 - terms.drop_outs)
@@ -54,7 +54,7 @@ def patience_for(terms: TaskTerms, asked: Patience | None) -> Patience:
 
 @dataclass
 class OpenVersion:
-    """One version of a task. ``task``, ``rows`` and ``labels`` are there once enough organizations are."""
+    """One version of a task. ``task``, ``rows`` and ``labels`` are set once a quorum is there."""
 
     node: HolderNode
     record: TaskRecord
@@ -64,26 +64,26 @@ class OpenVersion:
     on_event: Event
     stopping: threading.Event
     among: frozenset[str] | None = None
-    """The organizations of the version, once it is open; None: all that are invited today."""
+    """The organizations of the version, once it is open; None: all that are invited now."""
     watcher: Activity = field(default_factory=Activity)
-    """For people who look at what the node does; the default is one that nobody looks at."""
+    """What the node's page shows."""
     absent: set[str] = field(default_factory=set)
-    """Who was waited for in vain: nobody waits for them again, until they are there."""
+    """Organizations that did not come in time: not waited for again until they are connected."""
     task: Task = field(init=False)
-    """What the engine sees: with privacy, noisy labels or releases only."""
+    """The learner's task: with privacy, on noisy labels or mechanism outputs only."""
     rows: LabelledRows = field(init=False)
     labels: Labels = field(init=False)
-    """The true ones, for what is done here after the last round; nothing that is sent may look at them."""
+    """The true labels, for use here after the last round; nothing that is sent may depend on them."""
 
     def __post_init__(self) -> None:
         if self.patience.quorum > self.n_organizations:
             raise TaskError(
                 f"a quorum of {self.patience.quorum} can never be reached: {self.record.name!r} has "
-                f"{self.n_organizations} organizations that have not left, your own included. With sums all "
-                "but drop_outs have to be there: open a task of another name"
+                f"{self.n_organizations} organizations that have not left, your own included. With secure "
+                "aggregation all but drop_outs have to be there: open a task of another name"
             )
 
-    # Who
+    # Organizations
 
     @property
     def invited(self) -> list[str]:
@@ -104,11 +104,11 @@ class OpenVersion:
         return self.patience.enough(self.n_organizations)
 
     def present(self) -> dict[str, bool]:
-        """Who is connected and has joined, and whether its model moves."""
+        """Organizations that are connected and have joined, and whether their models are stateful."""
         return self.node.assistants.present(self.record.id)
 
     def declining(self) -> set[str]:
-        """Who is connected and takes no part, such as one that has forgotten the task."""
+        """Connected organizations that do not take part, such as one that has forgotten the task."""
         return self.node.assistants.declining(self.record.id)
 
     @property
@@ -127,65 +127,65 @@ class OpenVersion:
     def replies(self) -> ReplyTable:
         return self.node.state.replies(self.record.id, self.number)
 
-    def ask_own(self, encoded: Encoded) -> Encoded:
+    def own_reply(self, encoded: Encoded) -> Encoded:
+        """The reply of the label holder's own organization."""
         return self.node.service.answer(IncomingRequest.to_oneself(self.own_name, encoded))
 
     # Waiting
 
     def wait(self, ready: Callable[[], bool], seconds: float) -> bool:
-        """Wait until something is so or time is up (False); LearningInterruptedError where it is stopped."""
+        """Wait until a condition holds or time is up (False); LearningInterruptedError where stopped."""
         in_time = self.node.assistants.wait_for(lambda: self.stopping.is_set() or ready(), seconds)
         self.check_stopping()
         return in_time
 
     def is_given_up(self, name: str) -> bool:
-        """Whether an organization has been away for longer than anybody is waited for."""
+        """Whether an organization has been away for as long as any is waited for."""
         return name not in self.present() and self.node.assistants.away(name) >= self.patience.join
 
     def check_stopping(self) -> None:
         """LearningInterruptedError where learning is to end."""
         if self.stopping.is_set():
-            how = " before it began" if self.among is None else f": gal learn {self.record.name} goes on"
+            how = " before it began" if self.among is None else f": gal learn {self.record.name} resumes it"
             raise LearningInterruptedError(f"learning {self.record.name!r} was interrupted{how}")
 
     def connect(self) -> list[str]:
-        """Wait until all are connected, or time is up and a quorum is; whose models move, of those there."""
+        """Wait for all organizations, or the time and a quorum; the connected ones with stateful models."""
 
         def missing() -> list[str]:
             return [name for name in self.invited if name not in self.present()]
 
         if names := missing():
             self.report_waiting("to connect", names, self.patience.join)
-        came = self.wait(lambda: not missing(), self.patience.join)
-        # Who is gone again in this very moment was not waited for in vain: it may come back within the time.
-        self.absent = set() if came else set(missing())
+        in_time = self.wait(lambda: not missing(), self.patience.join)
+        # One that came in time and is away at this very moment may still come back.
+        self.absent = set() if in_time else set(missing())
         self.check_quorum(self.n_organizations - len(self.absent), sorted(self.absent))
         present = self.present()
         return sorted(name for name in self.invited if present.get(name))
 
     def check_quorum(self, n_there: int, missing: Sequence[str]) -> None:
-        """TaskError where too few are there."""
+        """TaskError where too few organizations are there."""
         if n_there >= self.quorum:
             return
         task, connected = self.record.name, self.node.assistants.connected()
-        why = {
-            name: f"is connected and has not joined {task!r} (there: gal join)"
+        why = "; ".join(
+            f"{name} is connected and has not joined {task!r} (there: gal join)"
             if name in connected
-            else "has not connected yet (there: gal serve)"
+            else f"{name} has not connected yet (there: gal serve)"
             for name in missing
-        }
+        )
         raise TaskError(
             f"only {n_there} of {self.n_organizations} organizations are there after {self.patience.join:g} "
-            f"s, the quorum is {self.quorum}: {'; '.join(f'{name} {said}' for name, said in why.items())}. "
-            f"Then: gal learn {task}"
+            f"s, the quorum is {self.quorum}: {why}. Then: gal learn {task}"
         )
 
-    # What happens
+    # Events
 
     def report(self, event: str, **facts: Any) -> None:
-        said = {"event": event, "task": self.record.name, "version": self.number} | facts
-        self.watcher.note(said)
-        self.on_event(said)
+        about = {"event": event, "task": self.record.name, "version": self.number} | facts
+        self.watcher.note(about)
+        self.on_event(about)
 
     def report_waiting(self, what: str, organizations: Sequence[str], seconds: float) -> None:
         self.report("waiting", what=what, organizations=list(organizations), seconds=seconds)
