@@ -38,7 +38,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
 from gal import GALRegressor
-from gal.evaluate.rehearsal import Rehearsal, canary_leak, rehearse_all
+from gal.evaluate.rehearsal import Rehearsal, canary_leak, rehearse
 from gal.privacy import LaplaceLabels, RandomisedResponse, SeededNoise
 from gal.privacy.leakage import (
     LeakReport,
@@ -256,7 +256,7 @@ def metered(name: str, model: str, rows: int, seed: int) -> list[str]:
     X, y = data.X.iloc[chosen], data.y[chosen]
     classes = np.unique(y).tolist() if data.classes else None
     noisy: Any = LaplaceLabels(1.0, *bounds_of(data)) if classes is None else RandomisedResponse(1.0, classes)
-    found = rehearse_all(
+    found = rehearse(
         X,
         y,
         per_seed(data, 3, seed).organizations,

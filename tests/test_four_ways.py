@@ -22,7 +22,7 @@ from gal import GALClassifier, GALRegressor, Organization
 from gal.alignment import row_ids
 from gal.cli.tables import read_frame
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
-from gal.evaluate.understood import told_models, understood
+from gal.evaluate.profile import models_with_kinds, used_columns
 from gal.learner.labels import are_classes
 from patience import LONGEST
 from small_network import LABEL, ROW_ID, Network, running
@@ -145,7 +145,7 @@ def by_parts(table: pd.DataFrame, y: Any, rounds: Rounds, *, probed: bool) -> tu
 def by_simulation(path: Path, table: pd.DataFrame, y: Any, rounds: Rounds) -> tuple[Any, Any]:
     table.assign(**{LABEL: y}).to_csv(path, index=False)
     found = read_frame(path)
-    rows, models = told_models(found.drop(columns=LABEL), understood(found, PARTS), None)
+    rows, models = models_with_kinds(found.drop(columns=LABEL), used_columns(found, PARTS), None)
     estimator = GALClassifier if are_classes(y) else GALRegressor
     model = estimator(PARTS, local_models=models, rounds=rounds, random_state=0).fit(rows, found[LABEL])
     said = model.predict_proba(rows) if hasattr(model, "predict_proba") else model.predict(rows)[:, None]

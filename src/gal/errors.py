@@ -39,6 +39,7 @@ A message names the organization, the round, what was expected, what came, and w
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
 
 
@@ -172,6 +173,22 @@ class LearningInterruptedError(NodeError):
 
 class AuditError(NodeError):
     """The audit log was altered."""
+
+
+def printable(text: str) -> str:
+    """Text in which control characters, and others that steer a terminal, are escaped; for names of peers.
+
+    >>> printable("a\\x1b[31m\\nb \\u202e")
+    'a\\\\x1b[31m\\\\nb \\\\u202e'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one
+        if one.isprintable() or unicodedata.category(one) == "Zs"
+        else one.encode("unicode_escape").decode()
+        for one in text
+    )
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

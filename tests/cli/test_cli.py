@@ -90,7 +90,7 @@ def test_simulate_says_what_to_look_at(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, simulate(paths, target="y"))
     assert result.exit_code == EXIT_CODES[Verdict.NO_GAIN] == 10, result.output
     said = " ".join(result.output.split())
-    for words in ("constant: one", "id-like: key", "No organization adds anything"):
+    for words in ("constant: one", "id-like: key", "No organization has a significant contribution"):
         assert words in said
 
 
@@ -121,12 +121,12 @@ def test_the_exit_code_is_the_verdict(files: tuple[Path, Path]) -> None:
             {"parts": "label_holder = 'bnk'\n[organizations]\nbank = ['income']"},
             "none of the organizations bank. Did you mean 'bank'?",
         ),
-        ({"parts": "[organizations]\nbank = ['bought']"}, "which is what is to be predicted"),
+        ({"parts": "[organizations]\nbank = ['bought']"}, "which is the column to predict"),
         ({"more": ["--folds", "100"]}, "use --folds 58, or leave it out"),
         ({"more": ["--metric", "r2"]}, "these labels are text"),
         ({"parts": "[organizations]\n'[/you]' = ['q']"}, "organization '[/you]': no column 'q'"),
         ({"parts": "[organizations.bank]\ncolumns = ['income']\nmodle = 'svr'"}, "modle"),
-        ({"table": ""}, "cannot be read as a table, it is empty: the first line names the columns"),
+        ({"table": ""}, "cannot be read as a table, it is empty: its first line must name the columns"),
     ],
 )
 def test_nonsense_gets_one_sentence(

@@ -64,7 +64,7 @@ def test_the_passphrase_is_no_argument_and_is_not_made_up(home: Path, tmp_path: 
 
 def test_what_is_not_said(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GAL_BACKUP_PASSPHRASE", WORDS)
-    with pytest.raises(InvalidInputError, match="say where the node is to live"):
+    with pytest.raises(InvalidInputError, match="--restore needs --home FOLDER"):
         gal("backup", tmp_path / "lab.backup", "--restore")
     with pytest.raises(InvalidInputError, match="give --restore, too"):
         gal("backup", tmp_path / "lab.backup", "--head", "sha256:" + "1" * 64, "--home", home)

@@ -91,12 +91,12 @@ def test_the_lines_of_readme_work_as_typed(tmp_path: Path, monkeypatch: pytest.M
     ("words", "said"),
     [
         (["--data", "gone.csv"], "there is no file 'gone.csv'"),
-        (["--data", "patients.csv"], "no column 'id': say with --row-id"),
+        (["--data", "patients.csv"], "no column 'id': name it with --row-id"),
         (["--data", "patients.csv", "--row-id", "patent"], "Did you mean 'patient'"),
-        (["--data", "patients.csv", "--row-id", "patient", "--label", "z"], "say with --label"),
+        (["--data", "patients.csv", "--row-id", "patient", "--label", "z"], "name it with --label"),
         (["--data", "rows.xls", "--row-id", "id"], "saved as .xlsx or as CSV UTF-8"),
         (["--data", "patients.csv", "--endpoint", "http://store"], "endpoint is for object stores"),
-        (["--table", "patients"], "--data names: give both"),
+        (["--table", "patients"], "--table needs --data"),
     ],
 )
 def test_what_cannot_be_is_said_before_there_is_a_folder(here: Path, words: list[str], said: str) -> None:
@@ -160,7 +160,7 @@ def test_inviting_again_with_options_is_refused(two: Path) -> None:
     gal("invite", "risk", "lab", "--rounds", 4, "--home", "clinic")
     gal("invite", "risk", "lab", "--home", "clinic")
     for words in (("--rounds", "5"), ("-o", "seed=3"), ("--align", "hashed")):
-        with pytest.raises(InvalidInputError, match=r"its terms stay as they are: leave .* out"):
+        with pytest.raises(InvalidInputError, match=r"its terms do not change: leave .* out"):
             gal("invite", "risk", "lab", *words, "--home", "clinic")
 
 

@@ -54,7 +54,7 @@ class TestForPeople:
         assert "the guarantee allows 73.1%" in result.stdout
         assert "Randomised response on 2 classes with epsilon 1" in result.stdout
         assert result.stdout.lower().count("noise came from a seed") == 1
-        assert "-o classes= was not given, so it is the table's own" in result.stdout
+        assert "-o classes= was not given, so the table's own was used" in result.stdout
 
     def test_a_column_that_names_rows_is_no_feature(self, files: tuple[str, str]) -> None:
         pd.read_csv(files[0]).assign(key=[f"k{row}" for row in range(60)]).to_csv(files[0], index=False)
@@ -132,4 +132,4 @@ class TestErrors:
         pd.read_csv(files[0]).assign(bought="ok").to_csv(files[0], index=False)
         result = leakage(files)
         assert isinstance(result.exception, InvalidLabelsError), result.output
-        assert str(result.exception).startswith("all 60 labels are 'ok': there is nothing to give away")
+        assert str(result.exception).startswith("all 60 labels are 'ok': there is nothing to protect")

@@ -202,7 +202,7 @@ def test_cards(town: Town, tmp_path: Path) -> None:
     rotated = gal("cards", "rotate", "--home", tmp_path / "shop", "--json").facts
     assert rotated["fingerprint"] != before
     gal("cards", "add", rotated["card"], "--home", town.clinic, "--name", "store", "--replace")
-    assert "not known any more" in gal("cards", "remove", "store", "--home", town.clinic).out
+    assert "The card of store was removed" in gal("cards", "remove", "store", "--home", town.clinic).out
     assert "store" in gal("cards", "remove", "store", "--home", town.clinic, code=3).err
     (tmp_path / "x.card").write_text("no card")
     assert "x.card" in gal("cards", "add", tmp_path / "x.card", "--home", town.clinic, code=3).err
@@ -408,7 +408,7 @@ def test_versions(running: Town) -> None:
     said = gal("learn", "risk", "--home", running.clinic, "--quorum", "2")
     assert "version 2" in said.out
     assert "90 rows" in said.out
-    assert "Nobody can tell" in said.out
+    assert "there were no validation rows" in said.out
     activate = ["versions", "risk", "--home", running.clinic, "--activate"]
     gal(*activate, 2)
     found = gal("versions", "risk", "--home", running.clinic, "--json").facts
@@ -418,8 +418,8 @@ def test_versions(running: Town) -> None:
     page = ReadPage(report.read_text(encoding="utf-8"))
     check_harmless(page)
     assert "2 (active)" in page.words
-    assert "residuals: how far off the model still is" in page.words
-    assert "version 1 now" in gal(*activate, 1).out
+    assert "residuals, one per row and output" in page.words
+    assert "version 1 now, instead of 2" in gal(*activate, 1).out
     before = gal("audit", "--home", running.clinic, "--json").facts["n"]
     assert "version 1 already: nothing changes" in gal(*activate, 1).out
     assert gal("audit", "--home", running.clinic, "--json").facts["n"] == before

@@ -90,9 +90,9 @@ def test_a_task_with_a_guarantee_in_plain_words(home: Path) -> None:
     text = said(home)
     assert "new: nothing was sent yet." in text
     assert "Your labels (column outcome)" in text
-    assert "risk: randomised response, epsilon 1; received by lab, ward" in text
+    assert "risk: randomized response, epsilon 1; received by lab, ward" in text
     assert "Each organization by itself: lab epsilon 1; ward epsilon 1." in text
-    assert "together, for they may compare notes: epsilon 1." in text
+    assert "together, if they collude: epsilon 1." in text
     assert f"at most {1 / (1 + math.exp(-1)):.1%} of cases" in text
     assert "There is no budget" in text
     assert LOUD not in text
@@ -116,7 +116,7 @@ def test_a_task_without_privacy_is_loud(home: Path) -> None:
     charge(home, "risk", Event("none", 0.0), "lab")
     text = said(home)
     assert f"risk: WITHOUT PRIVACY: {LOUD}. received by lab" in text
-    assert "compare notes: no bound." in text
+    assert "if they collude: no bound." in text
     assert "They can know any label for certain." in text
     found = facts(home)["labels"][0]
     assert (found["spent"], found["tasks"][0]["mechanisms"]) == (None, ["none"])
@@ -149,7 +149,7 @@ def test_what_was_forgotten_was_still_sent(home: Path) -> None:
     state.forget(task)
     state.close()
     assert facts(home)["labels"][0]["spent"] == 1.0
-    assert "risk: randomised response" in said(home, "risk")
+    assert "risk: randomized response" in said(home, "risk")
 
 
 # Answers
@@ -169,9 +169,9 @@ def test_answers_by_label_holder(home: Path) -> None:
     assert "What a row has taught the model" in text
     assert "sales: Laplace noise, epsilon 1.5; received by shop" in text
     assert "Each label holder by itself: bank epsilon 0.5; shop epsilon 1.5." in text
-    assert "compare notes: epsilon 2. Answers that left without noise are not counted." in text
+    assert "if they collude: epsilon 2. Replies without noise are not counted." in text
     assert "Budget for one row: epsilon 4; left: 2." in text
-    assert "answered without noise" not in text
+    assert "replies without noise to" not in text
     assert "leave without noise" not in text
     found = facts(home)["answers"]
     assert (found["spent"], found["left"], found["plain"]) == (2.0, 2.0, [])
@@ -180,12 +180,12 @@ def test_answers_by_label_holder(home: Path) -> None:
 def test_answers_without_noise_are_named(home: Path) -> None:
     add_task(home, "sales", own=False)
     text = said(home)
-    assert "Answers leave without noise (privacy.answer_noise in node.toml)" in text
-    assert "sales: answered without noise for shop" in text
+    assert "Replies leave without noise (privacy.answer_noise in node.toml)" in text
+    assert "sales: replies without noise to shop" in text
 
 
 def test_columns_through_residuals_have_an_account_of_their_own(home: Path) -> None:
-    assert "by residuals of your tasks" not in said(home)
+    assert "through the residuals of your tasks" not in said(home)
     set_privacy(home, "column_epsilon = 20\ncolumn_delta = 1e-6")
     add_task(home, "risk")
     charge(home, "risk", RESPONSE, "lab")
@@ -197,5 +197,5 @@ def test_columns_through_residuals_have_an_account_of_their_own(home: Path) -> N
     assert found["columns"]["left"] == pytest.approx(20 - cost)
     text = said(home)
     assert f"risk: Gaussian noise, epsilon {cost:.4g}, delta 1e-06; received by lab, ward" in text
-    assert "Tasks without noise for columns are not counted" in text
-    assert f"Budget for one row's answers: epsilon 20 at delta 1e-06; left: {20 - cost:.4g}." in text
+    assert "Tasks without column noise are not counted" in text
+    assert f"Budget for one row's replies: epsilon 20 at delta 1e-06; left: {20 - cost:.4g}." in text

@@ -104,7 +104,7 @@ def test_a_task_with_privacy_from_the_invitation_to_predictions(town: Town) -> N
     said = run("learn", "risk", *town.clinic)
     assert "Privacy: randomised-response, epsilon 1." in said
     assert "epsilon 1 at delta 1e-13; 0.5 of 1.5 left" in said
-    assert "after the private refit" in said
+    assert "The private refit, which predicts, has" in said
 
     again = facts("learn", "risk", *town.clinic)
     assert again["privacy"]["spent"] == 1.0  # the same noisy labels: nothing more is told

@@ -55,8 +55,8 @@ def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Pa
     path = homes / "risk.invitation"
     words = ["invite", "risk", *OTHERS, "--secrecy", "sums", "--home", homes / "clinic", "--out", path]
     said = gal(*words).output
-    assert "you get the sum of all others' answers, and no single one" in said
-    assert "stacking, interaction probes, contributions of single organizations" in said
+    assert "you receive the sum of all replies, and no single one" in said
+    assert "Stacking, interaction probes, contributions of single organizations" in said
     with pytest.raises(GALError, match=r"insurer \(sha256:.*, shop \(sha256:.*of whom no card is here"):
         gal("join", path, "--yes", "--home", homes / "lab")
     introduce(homes, "lab", "insurer")
@@ -68,8 +68,8 @@ def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Pa
     assert "Secure aggregation. The label holder gets the sum of the answers of all 3 organizations" in said
     for name in OTHERS:
         assert f"{name} {load_identity(homes / name, name).fingerprint}" in said.replace("\n", " ")
-    assert "answers as sums" in gal("status", "--home", homes / "lab").output
-    assert "answers as sums" in gal("status", "--home", homes / "clinic").output
+    assert "secure aggregation" in gal("status", "--home", homes / "lab").output
+    assert "secure aggregation" in gal("status", "--home", homes / "clinic").output
 
 
 def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
@@ -78,7 +78,7 @@ def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
     words = ["invite", "risk", *OTHERS, "--secrecy", "sums", "--home", homes / "clinic", "--out", path]
     said = gal(*words, *noisy).output
     assert "Laplace noise on labels between the public bounds -9 and 9 with epsilon 1" in said
-    assert "you get the sum of all others' answers, and no single one" in said
+    assert "you receive the sum of all replies, and no single one" in said
     for name in ("insurer", "shop"):
         introduce(homes, "lab", name)
     said = " ".join(gal("join", path, "--yes", "--home", homes / "lab").output.split())

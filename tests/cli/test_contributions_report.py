@@ -11,7 +11,7 @@ from rich.console import Console
 from gal.cli.learning import print_version
 from gal.core.contributions import NOTHING, Contribution, Contributions
 from gal.core.state import plain
-from gal.evaluate.reporting.learned import gained_by
+from gal.evaluate.reporting.learned import shares_of_gain
 
 FACTS: dict[str, Any] = {
     "task": "risk",
@@ -56,25 +56,25 @@ def printed(**changes: Any) -> str:
 def test_which_version_predicts_and_how_good_it_is_beside_alone() -> None:
     said = printed()
     assert "On rows that were not fitted the squared error is 1,864.0, and 2,000.0 alone" in said
-    assert "does not predict: its validated loss is 1864, that of version 2 is 1544; version 2 stays" in said
-    assert "does not predict" not in printed(active=4, why_not_active="")
+    assert "is not active: its validated loss is 1864, that of version 2 is 1544; version 2 stays" in said
+    assert "is not active" not in printed(active=4, why_not_active="")
 
 
 def test_a_version_has_its_contributions() -> None:
     facts: dict[str, Any] = {"contributions": plain(FOUND), "loss": "log_loss"}
     assert "clinic's own part: 0.200 of log loss" in printed(**facts)
-    assert gained_by(facts["contributions"]) == "telecom 99%, chancer 1% (no gain)"
+    assert shares_of_gain(facts["contributions"]) == "telecom 99%, chancer 1% (no gain)"
     standing = {"epsilon": 1.0, "delta": 0.0, "spent": 1.0, "budget": None, "left": None, "at_delta": 0.0}
     private = {"privacy": {"mechanism": "randomised-response", "words": "Noise.", **standing}}
-    assert "Judged on the noisy labels" in printed(**facts, **private)
+    assert "measured on the noisy labels" in printed(**facts, **private)
     assert "do not pay by it" in printed(contributions=plain(replace(FOUND, rows="training")))
-    assert gained_by(None) == ""
-    assert "nobody" in gained_by(plain(replace(FOUND, gain=NOTHING)))
+    assert shares_of_gain(None) == ""
+    assert "no significant gain" in shares_of_gain(plain(replace(FOUND, gain=NOTHING)))
 
 
 def test_a_loss_above_that_of_its_rounds_is_explained() -> None:
     """A cross-validation keeps a share of all steps: the version is not where its rounds ended."""
     facts = {"contributions": plain(replace(FOUND, rows="cross-validation"))}
     facts["learning"] = {"used": 2, "train": [9.0, 3.0, 1.5, 1.4], "validation": [9.0, 4.0, 3.0, 3.1]}
-    assert "went from 9.000 to 2.000. With whole steps it would be 1.500, as in its" in printed(**facts)
-    assert "whole steps" not in printed(**facts, train_loss=1.5)
+    assert "fell from 9.000 to 2.000. Without shrinkage it would be 1.500" in printed(**facts)
+    assert "shrinkage" not in printed(**facts, train_loss=1.5)

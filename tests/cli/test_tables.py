@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from gal.cli.tables import read_frame
-from gal.evaluate.understood import in_numbers
+from gal.evaluate.profile import in_numbers
 from gal.models.reading.column_reading import column_readings
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.source.data import read_source, view_of_table

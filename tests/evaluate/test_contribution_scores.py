@@ -65,7 +65,7 @@ def test_row_scores_have_the_mean_and_the_spread_of_the_score(name: str) -> None
     said = truth + rng.normal(size=600)
     if metric.classes:
         truth, p = (truth > 0.5).astype(float), 1 / (1 + np.exp(0.5 - said))
-        said = metric.from_said(np.stack([1 - p, p], axis=1))
+        said = metric.inputs(np.stack([1 - p, p], axis=1))
     rows = row_scores(metric, truth, said)
     assert rows.mean() == pytest.approx(metric.score(truth, said))
     draws = [rng.integers(0, 600, 600) for _ in range(300)]

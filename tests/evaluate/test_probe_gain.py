@@ -17,8 +17,8 @@ from gal.cli.simulation import print_simulation
 from gal.core.probes.kept_probes import PROBES_REVEAL
 from gal.evaluate import Simulation, simulate
 from gal.evaluate.metrics import METRICS
-from gal.evaluate.probe_gain import FEWEST_JUDGES, MOST_ROWS, ProbeGain, probe_gain
-from gal.evaluate.reporting.simulated import facts_of_simulation
+from gal.evaluate.probe_gain import FEWEST_VALIDATION, MOST_ROWS, ProbeGain, probe_gain
+from gal.evaluate.reporting.simulated import facts_of_simulation, probes_in_words
 
 N = 2400
 PARTS = {"bank": ["a", "b"], "shop": ["c", "d"]}
@@ -61,7 +61,7 @@ def never(*_: Any) -> Any:
     raise AssertionError("nothing is learned here")
 
 
-@pytest.mark.parametrize("n", [FEWEST_JUDGES, 2000 + FEWEST_JUDGES - 1])
+@pytest.mark.parametrize("n", [FEWEST_VALIDATION, 2000 + FEWEST_VALIDATION - 1])
 def test_too_few_rows_are_not_looked_at(n: int) -> None:
     assert probe_gain(columns(n), np.zeros(n), setting(), METRICS["r2"], never, print) is None
     alone = setting(organizations={"bank": ["a"]})
@@ -131,8 +131,8 @@ def test_people_and_machines_are_told_the_same(simulated: Simulation) -> None:
     print_simulation(simulated, out)
     printed, facts = out.export_text(), facts_of_simulation(simulated)
     there = simulated.interaction_probes is not None
-    assert (GAIN.sentence() in printed) == there
-    assert (GAIN.sentence() in facts.more) == there
+    assert (probes_in_words(GAIN) in printed) == there
+    assert (probes_in_words(GAIN) in facts.more) == there
     assert ("probes" in printed) == there
     told = json.loads(json.dumps(simulated.to_json()))["interaction_probes"]
     assert told == (

@@ -16,11 +16,10 @@ from gal.core.outcome import Decision, Ended, TaskOutcome
 from gal.core.state import plain
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.evaluate import Simulation, report, simulate
-from gal.evaluate.quality import quality_of
-from gal.evaluate.reporting.facts import PRIVACY
+from gal.evaluate.metrics import quality_of
+from gal.evaluate.reporting.facts import PRIVACY, bytes_in_words, number
 from gal.evaluate.reporting.learned import facts_of_version, versions_cells, why_alone
 from gal.evaluate.reporting.writing import page_of
-from gal.evaluate.wording import bytes_in_words, number
 from gal.node.store.audit import Total
 from report_pages import ReadPage, check_harmless
 
@@ -69,16 +68,20 @@ def test_a_report_has_what_was_found(found: Simulation, tmp_path: Path) -> None:
 def test_a_report_says_everything_in_order(found: Simulation, tmp_path: Path) -> None:
     page = read(found, tmp_path)
     wanted = [
-        *("to predict", "95 % confidence:", "How well", "pooled (tuned", "Who brings what"),
-        *("By organization:", "Learning, round by round", "validation rows"),
-        *("How predictions fit the truth", "What would leave each organization", "of residuals"),
-        *("fitted values", PRIVACY, "can know every training label", "What was in the table"),
+        *("to predict", "95 % confidence:", "Scores", "pooled (tuned", "Contributions"),
+        *("By organization:", "Loss by round", "validation rows"),
+        *("Predicted against true", "What would leave each organization", "of residuals"),
+        *("fitted values", PRIVACY, "can know every training label", "Columns of the table"),
         *("How it was computed", "seed", "scikit-learn"),
     ]
     places = [page.words.find(words) for words in wanted]
     assert -1 not in places
     assert places == sorted(places)
-    kinds = {"auc": "really yes", "accuracy": "how sure the model is", "r2": "middle 80 % of them"}
+    kinds = {
+        "auc": "truly yes",
+        "accuracy": "of the predicted class",
+        "r2": "middle 80 % of them",
+    }
     assert kinds[found.metric] in page.words
 
 
@@ -131,13 +134,14 @@ def test_a_version_says_what_left() -> None:
     page = ReadPage(page_of(facts_of_version(facts, moved=moved, versions=versions), "now"))
     check_harmless(page)
     for words in (
-        *("Yes: assistance brings the log loss 0.150 (95 % confidence: 0.100 to 0.200) below the 0.600",),
+        "Yes: assistance lowers the log loss by 0.150",
+        "(95 % confidence: 0.100 to 0.200), from 0.600 alone",
         *(
             "What left each organization",
             "12.3 kB",
             "23.5 kB",
             "lab missed round 3",
-            "2 of 3 rounds are used",
+            "uses 2 of 3 rounds",
         ),
         *("2 (active)", "interrupted or learning"),
     ):
@@ -159,7 +163,7 @@ def test_groups_of_numbers_and_of_equal_predictions() -> None:
 
 def test_why_a_label_holder_stays_alone_names_memorizers() -> None:
     outcome = TaskOutcome(Ended.ROUNDS, 3, decision=Decision.MEMORIZATION, memorizers=("lab",))
-    assert why_alone({"outcome": plain(outcome)}).startswith("lab gives back residuals")
+    assert why_alone({"outcome": plain(outcome)}).startswith("lab repeats residuals")
     worse = replace(outcome, decision=Decision.WORSE_ON_SENTINEL, memorizers=())
     assert "sentinel fold" in why_alone({"outcome": plain(worse)})
     for facts in ({}, {"outcome": plain(replace(worse, decision=Decision.NO_BETTER))}):

@@ -131,7 +131,7 @@ def test_nonsense_is_named() -> None:
     with pytest.raises(InvalidLabelsError, match=r"1 of 100 .* 'y' are missing, the first in row 4 "):
         simulate(data, "y", {"mine": ["a"]})
     texts = data["y"].fillna(0).map("{:.5f}".format).tolist()
-    with pytest.raises(InvalidLabelsError, match="row 8 below the names, where 'none' stands"):
+    with pytest.raises(InvalidLabelsError, match="row 8 below the header, which is 'none'"):
         simulate(data.assign(y=[*texts[:7], "none", *texts[8:]]), "y", {"mine": ["a"]})
     with pytest.raises(InvalidLabelsError, match="correct 'oops', which is none"):
         simulate(data.assign(y=[*texts[:7], "oops", *texts[8:]]), "y", {"mine": ["a"]})
@@ -156,7 +156,7 @@ def test_probabilities_are_judged_as_scikit_learn_does(name: str) -> None:
     frame = table()
     truth, X = (frame["y"] > 0).astype(int).to_numpy(), frame[list("abcd")].to_numpy()
     model = LogisticRegression().fit(X, truth)
-    found = METRICS[name].score(truth, METRICS[name].from_said(model.predict_proba(X)))
+    found = METRICS[name].score(truth, METRICS[name].inputs(model.predict_proba(X)))
     theirs = get_scorer({"auc": "roc_auc"}.get(name, name))
     assert found == pytest.approx(theirs(model, X, truth))
 
@@ -181,12 +181,12 @@ def test_rare_classes_lead_into_no_dead_end() -> None:
     with pytest.raises(InvalidInputError, match="use --folds 3, or leave it out"):
         simulate(frame, "y", {"one": ["a"]}, folds=5)
     simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=2, on_step=lambda step, _: steps.append(step))
-    assert "part 12 of 12, pooled" in steps, "four times as many as the rarest class has rows"
-    assert "part 1 of 12, assisted, round 1 of at most 2" in steps
+    assert "split 12 of 12, pooled" in steps, "four times as many as the rarest class has rows"
+    assert "split 1 of 12, assisted, round 1 of at most 2" in steps
     frame["y"] = ["common"] * 38 + ["rare"] * 2  # of which a split learns one: it cannot validate
     simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=1)
     frame["y"] = ["common"] * 39 + ["once"]
-    with pytest.raises(InvalidLabelsError, match=r"'once' of 'y': there in one row only.*together\.$"):
+    with pytest.raises(InvalidLabelsError, match=r"'once' of 'y' occurs in one row.*merge rare classes\.$"):
         simulate(frame, "y", {"one": ["a"]}, folds=1)
     with pytest.raises(InvalidLabelsError, match="Are these numbers"):
         simulate(frame.assign(y=[1] * 38 + [2, 3]), "y", {"one": ["a"]})

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from gal.cli.app import app
 from gal.errors import InvalidInputError
 from gal.evaluate import simulate
-from gal.evaluate.understood import kinds_told, readable_target, told_models, understood
+from gal.evaluate.profile import kinds_of_models, models_with_kinds, readable_target, used_columns
 from gal.models import TabularModel
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -92,8 +92,8 @@ def test_people_machines_and_the_report_are_told(files: list[str], tmp_path: Pat
     zips = json.loads(told.stdout)["columns"][-1]
     assert (zips["kind"], zips["said"]) == ("number", True)
     page = report.read_text(encoding="utf-8")
-    assert "What was in the table" in page
-    assert "number (as you said)" in page
+    assert "Columns of the table" in page
+    assert "number (from --column)" in page
 
 
 def test_wrong_words_about_columns_are_errors(files: list[str]) -> None:
@@ -130,21 +130,21 @@ def test_plain_numbers_are_one_line_and_control_characters_are_escaped(tmp_path:
 
 def test_other_models_get_numbers_and_the_default_is_told() -> None:
     frame = churn()
-    columns = understood(frame, PARTS, {"zip": "text"})
-    X, models = told_models(frame.drop(columns="churned"), columns, {"bank": Ridge()})
+    columns = used_columns(frame, PARTS, {"zip": "text"})
+    X, models = models_with_kinds(frame.drop(columns="churned"), columns, {"bank": Ridge()})
     assert isinstance(models["bank"], Ridge)
     assert models["telco"].kinds == {"plan": "category"}
     assert X["income"].dtype == np.float64
     assert X["since"].iloc[0] == (pd.Timestamp("2020-01-01") - pd.Timestamp(0)).days
-    _, models = told_models(
+    _, models = models_with_kinds(
         frame.drop(columns="churned"), columns, TabularModel(alpha=3.0, kinds={"used": "text"})
     )
     assert models["bank"].alpha == 3.0
-    told = kinds_told(models)
+    told = kinds_of_models(models)
     assert told is not None
     assert (told["used"], told["zip"], told["customer_id"]) == ("text", "text", "id")
     numbers = frame[["tenure"]]
-    assert told_models(numbers, understood(numbers, {"one": ["tenure"]}), None) == (numbers, None)
+    assert models_with_kinds(numbers, used_columns(numbers, {"one": ["tenure"]}), None) == (numbers, None)
 
 
 def test_a_target_of_money_or_dates_is_numbers() -> None:

@@ -102,7 +102,7 @@ def test_gal_simulate_follows_it(y: Any, classes: bool) -> None:
 @pytest.mark.parametrize(("y", "classes"), TELLING)
 @pytest.mark.usefixtures("weak_attackers", "few_penalties")
 def test_rehearsals_of_privacy_follow_it(y: Any, classes: bool) -> None:
-    found = rehearse(columns(), y, rounds=1, cross_validation=0)
+    (found,) = rehearse(columns(), y, rounds=1, cross_validation=0)
     assert (found.metric == "accuracy") == classes
 
 

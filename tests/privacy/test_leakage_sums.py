@@ -29,7 +29,10 @@ def table(n: int = 160) -> tuple[pd.DataFrame, Any]:
 def both(weak_attackers: None) -> tuple[Rehearsal, Rehearsal]:
     """With sums, and with single answers."""
     X, y = table()
-    return rehearse(X, y, PARTS, secrecy="sums", **QUICK), rehearse(X, y, PARTS, **QUICK)
+    return (
+        rehearse(X, y, PARTS, secrecy="sums", **QUICK)[0],
+        rehearse(X, y, PARTS, **QUICK)[0],
+    )
 
 
 def test_she_finds_less_in_the_sum_than_in_the_answer(both: tuple[Rehearsal, Rehearsal]) -> None:

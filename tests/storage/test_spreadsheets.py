@@ -15,7 +15,7 @@ from openpyxl import Workbook
 
 from gal.cli.tables import read_frame
 from gal.errors import InvalidColumnsError, InvalidInputError
-from gal.evaluate.understood import in_numbers
+from gal.evaluate.profile import in_numbers
 from gal.models.reading.column_reading import column_readings
 from gal.node.config.configuration import read_configuration
 from gal.node.source.data import read_source

@@ -1,8 +1,4 @@
-"""Commands and exit codes; what is computed lives in the layers below.
-
-A command's module is imported when the command is used: ``gal status`` must not
-wait for what ``gal bench`` needs.
-"""
+"""Commands and exit codes. A command's module is imported when the command is used."""
 
 from __future__ import annotations
 
@@ -16,7 +12,6 @@ from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.markup import escape
 from typer.core import TyperGroup
 
 from gal.errors import GALError, InvalidInputError, LearningInterruptedError, MissingExtraError
@@ -31,7 +26,7 @@ HOLDER, RESEARCH = "Label holder: learn and predict", "Research"
 
 
 class Command(NamedTuple):
-    """A command: where it is, under which heading of the help it stands, and what it does."""
+    """A command: its place in the code, its heading in the help, and what it does."""
 
     place: str
     panel: str
@@ -39,65 +34,26 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Command(
-        "gal_bench.demo.command:demo",
-        EVALUATE,
-        "Four organizations learn over mutual TLS on 442 real patients; one is killed and resumes. Under a "
-        "minute.",
-    ),
-    "simulate": Command(
-        "gal.cli.simulation:simulate_command",
-        EVALUATE,
-        "Would assistance help? Cross-validates alone, assisted and pooled on a table you have.",
-    ),
-    "leakage": Command(
-        "gal.cli.leakage:leakage_command",
-        EVALUATE,
-        "What could others learn of my labels? Rehearses a task, and attacks what would be sent.",
-    ),
+    "demo": Command("gal_bench.demo.command:demo", EVALUATE, "Watch four organizations learn over TLS."),
+    "simulate": Command("gal.cli.simulation:simulation", EVALUATE, "Would assistance help, on your table?"),
+    "leakage": Command("gal.cli.leakage:leakage_command", EVALUATE, "What could others learn of my labels?"),
     "init": Command("gal.cli.nodes:init", OPERATE, "Make a node: its folder, key, card and configuration."),
-    "cards": Command(
-        "gal.cli.cards:cards", OPERATE, "Cards of other organizations: add, list and remove them."
-    ),
+    "cards": Command("gal.cli.cards:cards", OPERATE, "Cards of other organizations: add, list, remove."),
     "doctor": Command("gal.cli.nodes:doctor", OPERATE, "Check configuration, data, keys and reachability."),
-    "serve": Command(
-        "gal.cli.nodes:serve", OPERATE, "Run the node: answer label holders, listen where node.toml says so."
-    ),
-    "status": Command("gal.cli.nodes:status", OPERATE, "What this node is, does and waits for; its tasks."),
-    "join": Command(
-        "gal.cli.tasks:join_command", OPERATE, "Read the terms of a task, and take part if you accept them."
-    ),
-    "forget": Command(
-        "gal.cli.tasks:forget_command", OPERATE, "Delete all that this node holds of a task, or of rows."
-    ),
-    "audit": Command(
-        "gal.cli.nodes:audit", OPERATE, "All messages that left or arrived, verified: what, to whom, when."
-    ),
-    "privacy": Command(
-        "gal.cli.privacy:privacy",
-        OPERATE,
-        "Privacy spent and left, by peer and task: mechanism, epsilon and delta.",
-    ),
-    "backup": Command(
-        "gal.cli.backups:backup_command",
-        OPERATE,
-        "Write all of a node, keys included, to one encrypted file; or bring it back.",
-    ),
-    "invite": Command(
-        "gal.cli.tasks:invite_command", HOLDER, "Open a task: writes a signed invitation to send."
-    ),
-    "learn": Command("gal.cli.learning:learn_command", HOLDER, "Learn a new version of a task; resumable."),
-    "predict": Command(
-        "gal.cli.predicting:predict_command",
-        HOLDER,
-        "Predict rows of a file: every organization replies once for all rounds.",
-    ),
-    "versions": Command(
-        "gal.cli.versions:versions", HOLDER, "Versions of a task: when, how many rows, how good."
-    ),
+    "serve": Command("gal.cli.nodes:serve", OPERATE, "Run the node."),
+    "status": Command("gal.cli.status:status", OPERATE, "What this node is, does and waits for; its tasks."),
+    "join": Command("gal.cli.tasks:join_command", OPERATE, "Read the terms of a task, and take part."),
+    "forget": Command("gal.cli.tasks:forget_command", OPERATE, "Delete what is stored of a task or of rows."),
+    "audit": Command("gal.cli.status:audit", OPERATE, "Messages that were sent and received, verified."),
+    "privacy": Command("gal.cli.privacy:privacy", OPERATE, "Privacy spent and left, by peer and task."),
+    "backup": Command("gal.cli.backups:backup", OPERATE, "Write a node to an encrypted file, or restore."),
+    "invite": Command("gal.cli.tasks:invite_command", HOLDER, "Open a task: write a signed invitation."),
+    "learn": Command("gal.cli.learning:learn_command", HOLDER, "Learn a new version of a task, or resume."),
+    "predict": Command("gal.cli.learning:predict_command", HOLDER, "Predict the rows of a file."),
+    "versions": Command("gal.cli.versions:versions", HOLDER, "Versions of a task: list, report, activate."),
     "bench": Command("gal_bench.command:bench", RESEARCH, "Rerun the paper's tables beside its own figures."),
 }
-"""In the order in which people need them."""
+"""In the order of the help."""
 
 MEANT = {
     **dict.fromkeys(("train", "fit", "resume"), "learn"),
@@ -111,23 +67,23 @@ MEANT = {
     **dict.fromkeys(("remove", "withdraw"), "invite"),
     "restore": "backup",
 }
-"""What people type, and what it is called here."""
+"""Words that people type, and the commands that they mean."""
 
 
 class OnDemand(TyperGroup):
-    """A group that imports a command when it is asked for."""
+    """A group that imports a command when it is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """The command as the list of all commands shows it."""
+        """The command for the list of all commands."""
         if cmd_name not in COMMANDS:
             return None
         return _made(cmd_name, lambda: None, COMMANDS[cmd_name].summary)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that was typed; where there is none, what was perhaps meant."""
+        """The typed command; an error suggests a similar one."""
         try:
             name, _, rest = super().resolve_command(ctx, args)
             return name, command_named(str(name)), rest
@@ -140,7 +96,7 @@ class OnDemand(TyperGroup):
 
 
 def command_named(name: str) -> Any:
-    """The command of this name, imported now."""
+    """The command of this name, imported."""
     module, _, function = COMMANDS[name].place.partition(":")
     found: Any = getattr(import_module(module), function)
     if isinstance(found, typer.Typer):
@@ -168,22 +124,26 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; errors are one sentence, exit codes are documented in docs/reference/cli.md."""
+    """Run the command line; an error is one sentence, with an exit code of docs/reference/cli.md."""
     # Before NumPy is imported: BLAS is limited for a whole process, and a node computes in several threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
     warnings.showwarning = _warn
     try:
         app()
-    except MissingExtraError as error:
-        _fail(str(error), EXIT_MISSING_EXTRA)
-    except InvalidInputError as error:
-        _fail(str(error), EXIT_INVALID)
-    except LearningInterruptedError as error:
-        _fail(str(error), EXIT_INTERRUPTED)
     except GALError as error:
-        _fail(str(error), EXIT_FAILED)
+        _fail(str(error), exit_code(type(error)))
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)
+
+
+def exit_code(error: type[GALError]) -> int:
+    """The exit code of a command that ends with an error of this class."""
+    codes = {
+        MissingExtraError: EXIT_MISSING_EXTRA,
+        InvalidInputError: EXIT_INVALID,
+        LearningInterruptedError: EXIT_INTERRUPTED,
+    }
+    return next((code for one, code in codes.items() if issubclass(error, one)), EXIT_FAILED)
 
 
 @app.callback(invoke_without_command=True)
@@ -199,17 +159,14 @@ def root(
 
 
 def _fail(message: str, code: int) -> None:
-    from gal.cli.screen import Screen
+    from gal.cli.screen import Screen, escape
 
     Screen(stderr=True).print(f"[bold red]error:[/] {escape(message)}")
     sys.exit(code)
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    """A warning as a sentence; it may name columns and organizations, as errors do."""
-    from gal.cli.screen import Screen
+    """A warning as a sentence."""
+    from gal.cli.screen import Screen, escape
 
     Screen(stderr=True).print(f"[yellow]warning:[/] {escape(str(message))}")
-
-
-__all__ = ["app", "main"]

@@ -1,21 +1,18 @@
-"""``gal cards``: whom this organization knows."""
+"""``gal cards``: cards of other organizations, added, listed and removed without a restart."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from gal.cli.options import AsJson, Home
-from gal.cli.screen import Screen, print_table
+from gal.cli.screen import Screen, escape, print_facts, print_rows
 from gal.errors import InvalidInputError
 
 cards = typer.Typer(
-    help="Whom this organization knows: cards of others, added, listed and removed without a restart.",
+    help="Cards of other organizations: add, list and remove them, without a restart.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -25,43 +22,35 @@ cards = typer.Typer(
 
 @cards.command()
 def add(
-    file: Annotated[Path, typer.Argument(help="A card that another organization handed you.")],
+    file: Annotated[Path, typer.Argument(help="A card that another organization gave you.")],
     name: Annotated[
-        str | None, typer.Option(help="Call it so here; default: the name on the card.", show_default=False)
+        str | None, typer.Option(help="Its name here; default: the name on the card.", show_default=False)
     ] = None,
     replace: Annotated[
         bool,
-        typer.Option("--replace", help="Take a new key for a known name, without the old key's signature."),
+        typer.Option("--replace", help="Accept a new key of a known name, without the old key's signature."),
     ] = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Know another organization from now on. Check the fingerprint with them, by telephone for example."""
-    from gal.node.config.configuration import home_of
-    from gal.transport import CardFolder, read_card
+    """Add the card of another organization. Check its fingerprint with them, by telephone for example."""
+    from gal.node.config.configuration import home_of, read_configuration
+    from gal.transport import CardFolder, load_identity, read_card
 
     folder, card = home_of(home), read_card(file)
-    _refuse_own(folder, card.fingerprint)
-    known = CardFolder(folder / "cards").add(card, name, replace=replace)
-    if as_json:
-        typer.echo(json.dumps({"name": known, "fingerprint": card.fingerprint}))
-        return
-    out = Screen()
-    out.print(f"[bold]{escape(known)}[/] is known now, by the key {card.fingerprint}")
-    out.print("[dim]Compare this fingerprint with theirs (there: gal status) before you rely on it.[/]")
-
-
-def _refuse_own(folder: Path, fingerprint: str) -> None:
-    """Whoever adds the own card meant to hand it to somebody, or is in another node's folder."""
-    from gal.node.config.configuration import read_configuration
-    from gal.transport import load_identity
-
     own = read_configuration(folder).name
-    if load_identity(folder, own).fingerprint == fingerprint:
+    if load_identity(folder, own).fingerprint == card.fingerprint:
         raise InvalidInputError(
-            f"this is the card of {own} itself: hand it to the others, and add here the cards that they hand "
-            "you (--home names another node)"
+            f"{str(file)!r} is the card of {own} itself: give it to the others, and add here the cards that "
+            "they give you (--home names another node)"
         )
+    known = CardFolder(folder / "cards").add(card, name, replace=replace)
+
+    def show(out: Screen) -> None:
+        out.print(f"The card of [bold]{escape(known)}[/] was added; its key is {card.fingerprint}")
+        out.print("[dim]Compare this fingerprint with theirs (there: gal status) first.[/]")
+
+    print_facts({"name": known, "fingerprint": card.fingerprint}, as_json, show)
 
 
 @cards.command(name="list")
@@ -72,22 +61,18 @@ def list_cards(home: Home = None, as_json: AsJson = False) -> None:
 
     warnings: list[str] = []
     known = CardFolder(home_of(home) / "cards", on_warning=warnings.append).all()
-    if as_json:
-        facts = {
-            name: {"fingerprint": card.fingerprint, "address": card.address} for name, card in known.items()
-        }
-        typer.echo(json.dumps(facts, indent=2))
-        return
-    out = Screen()
+    facts = {name: {"fingerprint": card.fingerprint, "address": card.address} for name, card in known.items()}
+    print_facts(facts, as_json, lambda out: _print_cards(facts, out, warnings))
+
+
+def _print_cards(facts: dict[str, Any], out: Screen, warnings: list[str]) -> None:
     for warning in warnings:
         out.print(f"[yellow]{escape(warning)}[/]")
-    table = Table("name", "fingerprint", "listens at")
-    for name, card in sorted(known.items()):
-        table.add_row(escape(name), card.fingerprint, escape(card.address or ""))
-    if known:
-        print_table(table, out)
-    else:
-        out.print("Nobody is known yet: gal cards add FILE")
+    if not facts:
+        out.print("No cards yet. Add one with: gal cards add FILE")
+        return
+    rows = [[name, one["fingerprint"], one["address"] or ""] for name, one in sorted(facts.items())]
+    print_rows(["name", "fingerprint", "listens at"], rows, out)
 
 
 @cards.command("remove")
@@ -96,15 +81,16 @@ def remove_card(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Revoke: from now on this organization is refused, also on a stream that is open."""
+    """Remove a card: the organization is refused from now on, also on an open stream."""
     from gal.node.config.configuration import home_of
     from gal.transport import CardFolder
 
     CardFolder(home_of(home) / "cards").remove(name)
-    if as_json:
-        typer.echo(json.dumps({"removed": name}))
-        return
-    Screen().print(f"{escape(name)} is not known any more.")
+    print_facts(
+        {"removed": name},
+        as_json,
+        lambda out: out.print(f"The card of {escape(name)} was removed: its messages are refused now."),
+    )
 
 
 @cards.command()
@@ -115,12 +101,12 @@ def rotate(home: Home = None, as_json: AsJson = False) -> None:
 
     folder = home_of(home)
     path, fingerprint = rotate_key(folder, read_configuration(folder))
-    if as_json:
-        typer.echo(json.dumps({"card": str(path), "fingerprint": fingerprint}))
-        return
-    out = Screen()
-    out.print(f"New key {fingerprint}. Hand the new card to everybody: {escape(str(path))}")
-    out.print(
-        "Restart gal serve once they have added it (there: gal cards add FILE --replace): until then the old "
-        "key is in use."
-    )
+
+    def show(out: Screen) -> None:
+        out.print(f"New key {fingerprint}. Give the new card to every organization: {escape(str(path))}")
+        out.print(
+            "Until you restart gal serve the old key is in use: restart it once they have added the card "
+            "(there: gal cards add FILE --replace)."
+        )
+
+    print_facts({"card": str(path), "fingerprint": fingerprint}, as_json, show)

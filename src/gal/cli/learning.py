@@ -1,35 +1,43 @@
-"""``gal learn``: learn a task over the network, and watch."""
+"""``gal learn`` and ``gal predict``: learn a task over the network, and predict rows of a file."""
 
 from __future__ import annotations
 
-import json
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
+from gal.cli.nodes import ended_by_signals
 from gal.cli.options import AsJson, Home, TaskName, Wait
-from gal.cli.screen import EVERY, Screen, print_parts
+from gal.cli.screen import EVERY, Screen, command_line, escape, print_facts, print_parts
 from gal.cli.tasks import print_privacy
+
+COLORS = {"helps": "green", "hurts": "red", "unclear": "yellow", "nothing": "yellow"}
+"""By the verdict of a report."""
+IN_A_ROUND = (
+    "By round: the loss ({loss}) on the fitted rows, lower is better; and the weight of each organization's "
+    "fitted values."
+)
 
 
 def learn_command(
     task: TaskName,
     anew: Annotated[
         bool,
-        typer.Option("--anew", help="Give an interrupted learning up, instead of going on with it."),
+        typer.Option("--anew", help="Give up an interrupted learning, instead of resuming it."),
     ] = False,
     deadline: Annotated[
-        float, typer.Option(help="Seconds for one round; who is later is missed in it.", min=1)
+        float, typer.Option(help="Seconds for one round; an organization that is later misses it.", min=1)
     ] = 600,
     wait: Wait = 60,
     quorum: Annotated[
         int,
         typer.Option(
-            help="Fewest organizations in every round, own one included.",
+            help="Fewest organizations in every round, the label holder included.",
             min=0,
             show_default="more than half",
         ),
@@ -37,61 +45,48 @@ def learn_command(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Learn with the organizations of a task: a new version, or the one that was interrupted."""
-    from gal.cli.nodes import ended_by_signals
+    """Learn a new version of a task with its organizations, or resume the interrupted one."""
     from gal.node.config.configuration import home_of
     from gal.node.runtime.commands import do
     from gal.node.store.logs import open_log
 
     folder = home_of(home)
-    arguments = {
-        "task": task,
-        "anew": anew,
-        "patience": {"join": wait, "deadline": deadline, "quorum": quorum},
-    }
+    patience = {"join": wait, "deadline": deadline, "quorum": quorum}
     screen = Screen(stderr=True)
     watcher = Watcher(screen)
     with ended_by_signals() as stopping, screen.status("starting", spinner="dots") as spinner:
         watcher.spinner = spinner
         facts = do(
-            folder, "learn", arguments, on_event=watcher, stopping=stopping, log=open_log(folder, "error")
+            folder,
+            "learn",
+            {"task": task, "anew": anew, "patience": patience},
+            on_event=watcher,
+            stopping=stopping,
+            log=open_log(folder, "error"),
         )
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2))
-    else:
-        print_version(facts, Screen())
-
-
-COLOURS = {"helps": "green", "hurts": "red", "unclear": "yellow", "nothing": "yellow"}
-"""By what the answer is."""
-
-
-IN_A_ROUND = (
-    "Each round: loss ({loss} of the rows that are learned from, lower is better), weights (how much each "
-    "organization's fitted values counted in it)"
-)
+    print_facts(facts, as_json, lambda out: print_version(facts, out, folder))
 
 
 class Watcher:
-    """Says on the screen what learning does, and what it waits for."""
+    """Prints the events of a learning, and what it waits for."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._explained = False
-        self._said = float("-inf")
+        self._printed = float("-inf")
         self.spinner: Any = None
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        said, now = describe_event(event), time.monotonic()
+        line, now = describe_event(event), time.monotonic()
         if event["event"] == "waiting" and self.spinner is not None and self._screen.is_terminal:
-            self.spinner.update(said)
-        elif said and (event["event"] != "waiting" or now - self._said >= EVERY):
-            self._said = now
+            self.spinner.update(line)
+        elif line and (event["event"] != "waiting" or now - self._printed >= EVERY):
+            self._printed = now
             if event["event"] == "round" and not self._explained:
                 self._explained = True
                 loss = escape(event["loss"].replace("_", " "))
                 self._screen.print(f"[dim]{IN_A_ROUND.format(loss=loss)}[/]")
-            self._screen.print(said)
+            self._screen.print(line)
             if self.spinner is not None and event["event"] == "round":
                 self.spinner.update(f"round {event['round']} of at most {event['rounds']} is done")
 
@@ -100,23 +95,23 @@ def describe_event(event: Mapping[str, Any]) -> str:
     """One event in words."""
     kind = event["event"]
     if kind == "waiting":
-        who = escape(", ".join(event["organizations"]) or "the organizations")
-        return f"waiting {event['what']}: {who} (up to {event['seconds']:.0f} s)"
+        names = escape(", ".join(event["organizations"]) or "the organizations")
+        return f"waiting {event['what']}: {names} (up to {event['seconds']:.0f} s)"
     if kind == "resumed":
-        return f"version {event['version']} was interrupted and goes on (--anew gives it up)"
+        return f"version {event['version']} was interrupted, and is resumed (--anew gives it up)"
     if kind == "rows":
-        unknown = f", [yellow]{event['unknown']:,} it does not know[/]" if event["unknown"] else ""
+        unknown = f", [yellow]{event['unknown']:,} unknown to it[/]" if event["unknown"] else ""
         return f"{escape(event['organization'])}: {event['known']:,} rows{unknown}"
     if kind == "narrowed":
-        return f"{event['n_rows']:,} of {event['of']:,} rows are known to all, and are learned from"
+        return f"{event['n_rows']:,} of {event['of']:,} rows are known to all organizations, and are used"
     if kind == "absent":
-        away = escape(", ".join(event["organizations"]))
-        return f"[yellow]not there, and not in this version: {away}[/] (gal join and gal serve, there)"
+        names = escape(", ".join(event["organizations"]))
+        return f"[yellow]not connected, and not in this version: {names}[/] (there: gal join, gal serve)"
     if kind == "privacy":
         from gal.node.label_holder.labels.label_privacy import in_words
 
-        colour = "yellow" if event["mechanism"] == "none" else "green"
-        return f"[{colour}]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"
+        color = "yellow" if event["mechanism"] == "none" else "green"
+        return f"[{color}]privacy: {escape(event['words'])}[/] {escape(in_words(event))}"
     if kind == "round":
         weights = ", ".join(f"{escape(name)} {weight:.2f}" for name, weight in event["weights"].items())
         missed = "; ".join(f"{escape(name)} {escape(why)}" for name, why in event["missed"].items())
@@ -125,24 +120,110 @@ def describe_event(event: Mapping[str, Any]) -> str:
     return ""
 
 
-def print_version(facts: Mapping[str, Any], out: Console) -> None:
-    """What was learned: the same sentences and tables as in a report."""
-    from gal.evaluate.reporting.learned import facts_of_version
+def print_version(facts: Mapping[str, Any], out: Console, home: Path | None = None) -> None:
+    """What was learned, as in a report, and the next command."""
+    from gal.evaluate.reporting.facts import CONTRIBUTIONS, SCORES
+    from gal.evaluate.reporting.learned import ROWS, facts_of_version
 
-    said = facts_of_version(facts)
+    found = facts_of_version(facts)
     out.print(f"[bold]{escape(facts['task'])}[/], version {facts['version']}")
-    out.print(f"[bold {COLOURS[said.verdict]}]{escape(said.answer)}[/]")
-    for sentence in said.more:
+    out.print(f"[bold {COLORS[found.verdict]}]{escape(found.answer)}[/]")
+    for sentence in found.more:
         out.print(escape(sentence))
     if "privacy" in facts:
-        print_privacy(facts["privacy"], out, short=True)  # what it means was said before anything was sent
-    for heading in ("How well", "What was in the table"):
-        print_parts([part for part in said.sections[heading] if not isinstance(part, str)], out)
-    contributions = said.sections["Who brings what"]
+        print_privacy(facts["privacy"], out, short=True)
+    for heading in (SCORES, ROWS):
+        print_parts([part for part in found.sections[heading] if not isinstance(part, str)], out)
+    contributions = found.sections[CONTRIBUTIONS]
     print_parts(contributions, out)
     if contributions and facts.get("privacy", {}).get("mechanism", "none") != "none":
-        out.print("[dim]Judged on the noisy labels, which the others may know of; not on the true ones.[/]")
-    out.print(f"[dim]Stopped: {escape(facts['stopped'])}.[/]")
+        out.print("[dim]Contributions are measured on the noisy labels.[/]")
+    out.print(f"[dim]Learning stopped: {escape(facts['stopped'])}.[/]")
+    if not facts.get("why_not_active"):
+        predict = command_line("gal", "predict", facts["task"], "ROWS.csv", home=home)
+        report = command_line("gal", "versions", facts["task"], "--report", "report.html", home=home)
+        out.print(
+            f"Next: [bold]{escape(predict)}[/] for predictions, [bold]{escape(report)}[/] for a report."
+        )
 
 
-__all__ = ["learn_command", "print_version"]
+def predict_command(
+    task: TaskName,
+    rows: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV, Parquet or Excel file with row ids, and own columns if the source lacks them."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Write a CSV file; default: print the same.", show_default=False)
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(help="This version instead of the active one.", show_default=False)
+    ] = None,
+    deadline: Annotated[float, typer.Option(help="Seconds to wait for replies.", min=0.1)] = 60,
+    wait: Wait = 30,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict rows of a file: every organization replies once for all rounds.
+
+    The mean fitted value of a missing organization replaces its reply, and the prediction is marked degraded.
+    """
+    from gal.node.config.configuration import home_of
+    from gal.node.runtime.commands import do
+    from gal.node.store.logs import open_log
+
+    folder, screen = home_of(home), Screen(stderr=True)
+    arguments = {
+        "task": task,
+        "rows": str(rows.absolute()),
+        "out": None if out is None else str(out.absolute()),
+        "version": version,
+        "seconds": deadline,
+        "join": wait,
+    }
+    waiting = f"waiting for replies of the organizations (up to {wait + deadline:g} s)"
+    with ended_by_signals() as stopping, screen.status(waiting, spinner="dots"):
+        log = open_log(folder, "error")
+        facts = do(folder, "predict", arguments, on_event=lambda _: None, stopping=stopping, log=log)
+    csv = facts.pop("csv", "")
+
+    def show(screen_out: Screen) -> None:
+        if sys.stdout.isatty():  # in a pipe and in a file it is data, as it is
+            screen_out.print(escape_lines(csv), end="", soft_wrap=True)
+        else:
+            typer.echo(csv, nl=False)
+        for sentence in _sentences(facts):
+            screen.print(sentence)
+
+    print_facts(facts, as_json, show)
+
+
+def escape_lines(text: str) -> str:
+    """Text of several lines within rich's markup."""
+    return "\n".join(map(escape, text.split("\n")))
+
+
+def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What was predicted, and which replies are missing or unusual."""
+    where = f" in {facts['written']}" if "written" in facts else ""
+    n, degraded = facts["n_rows"], facts["degraded"]
+    yield (
+        f"{n:,} prediction{'' if n == 1 else 's'}{escape(where)}, version {facts['version']}; {degraded:,} "
+        f"{'is' if degraded == 1 else 'are'} degraded."
+    )
+    for name, why in facts["missing"].items():
+        yield f"[yellow]{escape(name)} {escape(why)}: its mean fitted value replaces its reply.[/]"
+    for name, count in facts["unknown"].items():
+        yield f"[yellow]{escape(name)} does not know {count:,} of the rows: its mean replaces them.[/]"
+    for name, count in facts["outside"].items():
+        yield (
+            f"[yellow]{escape(name)} predicted {count:,} rows far outside of its range in learning: they are "
+            "marked degraded.[/]"
+        )
+    for name in facts["drifted"]:
+        yield (
+            f"[yellow]{escape(name)}: its replies are distributed otherwise than in learning. Are these "
+            "other rows, or has its data changed? Ask its operator (there: gal doctor).[/]"
+        )

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
-from gal.cli.screen import Screen
+from gal.cli.screen import Screen, escape
 from gal.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -24,24 +23,28 @@ Home = Annotated[
         show_default=False,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same result.", min=0)]
 Rounds = Annotated[
     int | None,
     typer.Option(help="Assistance rounds, at most.", min=1, show_default="10, or up to 20 while they help"),
 ]
 Secrecy = Annotated[
-    str, typer.Option(help="What you get of answers: none (each of them), or sums (only all together).")
+    str | None,
+    typer.Option(
+        help="Secure aggregation: none (you receive each reply) or sums (only the sum of all).",
+        show_default="none",
+    ),
 ]
 Report = Annotated[
     Path | None,
-    typer.Option(help="Write one HTML file to send on: answer, tables, bars.", show_default=False),
+    typer.Option(help="Write one HTML file with the answer, tables and bars.", show_default=False),
 ]
 Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for organizations to connect.", min=0)]
 
 
 def check_report_path(path: Path | None) -> None:
-    """An error where a report cannot be written, before what takes minutes."""
+    """An error where a report cannot be written, before the computation."""
     if path is not None:
         from gal.evaluate.reporting.writing import check_report
 
@@ -49,21 +52,21 @@ def check_report_path(path: Path | None) -> None:
 
 
 def write_report_to(path: Path | None, gather: Callable[[], ReportFacts]) -> None:
-    """Write the report that is asked for, and say where it is (not among facts for machines)."""
+    """Write the report, and print its path on standard error."""
     if path is not None:
         from gal.evaluate.reporting.writing import write_report
 
         Screen(stderr=True).print(f"The report is in {escape(str(write_report(gather(), path)))}.")
 
 
-def check_secrecy(word: str) -> None:
+def check_secrecy(word: str | None) -> None:
     """An error where ``--secrecy`` is neither none nor sums."""
-    if word not in {"none", "sums"}:
+    if word not in {None, "none", "sums"}:
         raise InvalidInputError(f"--secrecy must be none or sums, got {word!r}")
 
 
 def named_values(texts: list[str] | None) -> dict[str, Any]:
-    """What ``--option name=value`` says, by name: values of JSON, or text."""
+    """The values of ``--option name=value`` by name: JSON, or text."""
     import json
 
     found: dict[str, Any] = {}
@@ -79,7 +82,7 @@ def named_values(texts: list[str] | None) -> dict[str, Any]:
 
 
 def known_tasks(incomplete: str) -> list[str]:
-    """Tasks of the node that is found here, for a shell that completes; none where there is no node."""
+    """Names of tasks for completion in a shell; none where no node is found."""
     from contextlib import closing
 
     from gal.errors import GALError

@@ -1,28 +1,28 @@
-"""``gal privacy``: who could learn what from what this node has sent."""
+"""``gal privacy``: what others could learn from what this node has sent."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from gal.cli.options import AsJson, Home
-from gal.cli.screen import Screen
+from gal.cli.screen import escape, print_facts
 
 NOT_PROTECTED = (
-    "Not protected by any of this: row ids, unless rows are matched by psi; how many rows there are; when "
-    "messages come and go; what anybody can guess from columns of their own. See docs/concepts/privacy.md."
+    "Not protected by any of this: row ids, unless rows are matched by psi; the number of rows; the times of "
+    "messages; what others can predict from columns of their own. See docs/concepts/privacy.md."
 )
 LOUD = "[bold red]WITHOUT PRIVACY: every organization of this task can know every training label.[/]"
 NOISES = {
-    "randomised-response": "randomised response",
+    "randomised-response": "randomized response",
     "laplace": "Laplace noise",
     "gaussian": "Gaussian noise",
 }
+BUDGETS = {"label": "label_epsilon", "row": "answer_budget_epsilon", "row's replies": "column_epsilon"}
+"""The key of node.toml, section privacy, by what a budget is for."""
 
 
 def privacy(
@@ -32,101 +32,86 @@ def privacy(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Who could learn what from what this node has sent: mechanism, epsilon and delta
+    """What others could learn from what this node has sent: mechanism, epsilon and delta
     spent and left, by peer and task.
     """
     from gal.node.config.configuration import home_of
     from gal.node.runtime.web.privacy_account import privacy_account
 
     facts = privacy_account(home_of(home), task)
-    if as_json:
-        typer.echo(json.dumps(facts, indent=2, allow_nan=False))
-        return
-    out = Screen()
-    for line in _lines(facts):
-        out.print(line)
+    print_facts(facts, as_json, lambda out: out.print("\n".join(_lines(facts))))
 
 
 def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
-    """The facts in plain words, with rich's markup."""
     yield f"What others could learn from what [bold]{escape(facts['organization'])}[/] has sent"
     yield ""
     if not facts["labels"]:
-        yield "[bold]Your labels[/]: nothing was sent about any."
+        yield "[bold]Your labels[/]: nothing was sent about them."
     for one in facts["labels"]:
         yield f"[bold]Your labels[/] (column {escape(one['column'])})"
         yield from _account(one, "label", "organization")
     for name in facts["nothing_sent"]:
         yield f"  [bold]{escape(name)}[/]: nothing was sent yet."
     yield ""
-    columns, answers = facts["columns"], facts["answers"]
+    columns, replies = facts["columns"], facts["answers"]
     if columns["tasks"] or columns["budget"] is not None:
-        yield "[bold]What everybody answered about a row, by residuals of your tasks[/]"
-        left_out = " Tasks without noise for columns are not counted."
-        yield from _account(columns, "row's answers", "organization", left_out)
+        yield "[bold]Columns of all organizations, through the residuals of your tasks[/]"
+        left_out = " Tasks without column noise are not counted."
+        yield from _account(columns, "row's replies", "organization", left_out)
         yield ""
-    yield "[bold]Your rows, by your answers to label holders[/]"
-    if not answers["joined"] and not answers["tasks"]:
-        yield "  No task of others was joined: nothing was answered."
-    elif answers["words"] is None:
+    yield "[bold]Your rows, through your replies to label holders[/]"
+    if not replies["joined"] and not replies["tasks"]:
+        yield "  No task of another organization was joined: nothing was sent."
+    elif replies["words"] is None:
         yield (
-            "  [bold yellow]Answers leave without noise[/] (privacy.answer_noise in node.toml): "
-            "what they tell about the columns behind them has no bound."
+            "  [bold yellow]Replies leave without noise[/] (privacy.answer_noise in node.toml): what they "
+            "reveal of your columns has no bound."
         )
     else:
-        yield f"  {escape(answers['words'])}"
-    for task in answers["plain"]:
+        yield f"  {escape(replies['words'])}"
+    for task in replies["plain"]:
         yield (
-            f"  [bold]{escape(task['task'])}[/]: [bold yellow]answered without noise[/] for "
-            f"{escape(task['label_holder'])}, in some of its versions at least."
+            f"  [bold]{escape(task['task'])}[/]: [bold yellow]replies without noise[/] to "
+            f"{escape(task['label_holder'])}, in at least one version."
         )
-    yield from _account(answers, "row", "label holder", " Answers that left without noise are not counted.")
+    yield from _account(replies, "row", "label holder", " Replies without noise are not counted.")
     yield ""
     yield NOT_PROTECTED
 
 
-def _account(one: Mapping[str, Any], what: str, whom: str, left_out: str = "") -> Iterator[str]:
-    """What each task told, what each peer has, what all of them have together, and what is left."""
-    budget = one["budget"]
-    at = f", delta {one['delta']:g}" if one["delta"] else ""
+def _account(one: Mapping[str, Any], what: str, receiver: str, left_out: str = "") -> Iterator[str]:
+    """What each task spent, what each peer and all of them together received, and what is left."""
+    budget, delta = one["budget"], f", delta {one['delta']:g}" if one["delta"] else ""
 
     def cost(epsilon: float | None) -> str:
-        return "no bound" if epsilon is None else f"epsilon {epsilon:.4g}{at}"
+        return "no bound" if epsilon is None else f"epsilon {epsilon:.4g}{delta}"
 
     for task in one["tasks"]:
-        how = (
-            f"{' and '.join(NOISES.get(name, name) for name in task['mechanisms'])}, {cost(task['epsilon'])}"
-        )
-        peers = escape(", ".join(task["peers"])) or "nobody"
-        said = LOUD if "none" in task["mechanisms"] and what == "label" else f"{how};"
-        yield f"  [bold]{escape(task['task'])}[/]: {said} received by {peers}"
+        noises = " and ".join(NOISES.get(name, name) for name in task["mechanisms"])
+        peers = escape(", ".join(task["peers"])) or "no organization"
+        spent = f"{noises}, {cost(task['epsilon'])};"
+        if "none" in task["mechanisms"] and what == "label":
+            spent = LOUD
+        yield f"  [bold]{escape(task['task'])}[/]: {spent} received by {peers}"
     if one["tasks"]:
         each = "; ".join(f"{escape(peer)} {cost(epsilon)}" for peer, epsilon in one["peers"].items())
-        yield f"  Each {whom} by itself: {each}."
-        together = cost(one["spent"])
-        yield f"  All of them and all tasks together, for they may compare notes: {together}.{left_out}"
+        yield f"  Each {receiver} by itself: {each}."
+        yield f"  All tasks and organizations together, if they collude: {cost(one['spent'])}.{left_out}"
         yield f"  {_meaning(one, what)}"
     if budget is not None:
         at = f" at delta {budget['delta']:g}" if budget["delta"] else ""
         yield f"  Budget for one {what}: epsilon {budget['epsilon']:g}{at}; left: {one['left']:.4g}."
     elif one["tasks"]:
-        key = {"label": "label_epsilon", "row": "answer_budget_epsilon"}.get(what, "column_epsilon")
-        yield f"  There is no budget (privacy.{key} in node.toml): nothing is refused."
+        yield f"  There is no budget (privacy.{BUDGETS[what]} in node.toml): nothing is refused."
 
 
 def _meaning(one: Mapping[str, Any], what: str) -> str:
-    """What an epsilon means for somebody who guesses."""
+    """The best guess that epsilon and delta allow."""
     epsilon, delta = one["spent"], one["delta"]
     if one["unprotected"]:
         return f"They can know any {what} for certain."
     if epsilon is None:
         return f"That is no guarantee at delta {delta:g}."
     best = min(1.0, 1 / (1 + math.exp(-epsilon)) + delta)
-    two = "two labels of a row" if what == "label" else "two rows that may be behind the answers"
-    return (
-        f"Of {two}, equally likely before, whoever has it all then picks the right one in at most "
-        f"{best:.1%} of cases."
-    )
-
-
-__all__ = ["privacy"]
+    two = "two labels of a row" if what == "label" else "two rows that may be behind the replies"
+    return f"An attacker with all of it guesses which of {two} is right in at most {best:.1%} of cases."

@@ -1,40 +1,39 @@
-"""How commands print: sentences, tables, progress; no name can steer a terminal."""
+"""How commands print: sentences, tables, progress, JSON; control characters of names are escaped."""
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import typer
+from rich import markup
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.markup import escape
 from rich.measure import Measurement
 from rich.segment import Segment
 from rich.table import Table
+
+from gal.errors import printable
 
 if TYPE_CHECKING:  # a command that prints no report needs no NumPy
     from gal.evaluate.reporting.facts import Cells
 
 EVERY = 10.0
-"""Seconds between two lines about progress where nobody sees a spinner."""
+"""Seconds between two lines about progress where standard error is no terminal."""
 EARLY = 3.0
-"""Seconds before which nobody can say how long the rest will take."""
+"""Seconds before the remaining time is estimated."""
 WIDEST = 10_000
-"""Characters of a line in a pipe or a file, which have as much room as it needs."""
-
-STEERING = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code != ord("\n")} | {
-    code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
-}
-"""Control characters, and those that turn the direction of writing, as they are printed."""
+"""Characters of a line in a pipe or a file."""
 
 
 class Screen(Console):
-    """All that commands print for people goes through it.
+    """Everything that commands print for people goes through it.
 
-    In a terminal lines break between words, in a pipe nowhere. Control characters of names are written as
-    what they are.
+    In a terminal lines break between words, in a pipe nowhere. Control characters are escaped, also where a
+    command forgot to.
     """
 
     def __init__(self, *, stderr: bool = False) -> None:
@@ -43,9 +42,23 @@ class Screen(Console):
             self.width = WIDEST
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich does, without characters that steer."""
+        """As rich renders it, with control characters escaped."""
         for one in super().render(renderable, options):
-            yield one if one.control else Segment(one.text.translate(STEERING), one.style)
+            text = "\n".join(map(printable, one.text.split("\n")))
+            yield one if one.control else Segment(text, one.style)
+
+
+def escape(text: str) -> str:
+    """Text within rich's markup: nothing in it is markup, a control character or the end of a line."""
+    return markup.escape(printable(text))
+
+
+def print_facts(facts: Any, as_json: bool, show: Callable[[Screen], None]) -> None:
+    """The result of a command: JSON for machines, or what ``show`` prints for people."""
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+    else:
+        show(Screen())
 
 
 def print_table(table: Table, out: Console) -> None:
@@ -71,8 +84,13 @@ def print_table(table: Table, out: Console) -> None:
 
 def print_cells(cells: Cells, out: Console) -> None:
     """A table of a report, without its bars."""
-    table = Table(*map(escape, cells.header))
-    for row in cells.rows:
+    print_rows(cells.header, cells.rows, out)
+
+
+def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], out: Console) -> None:
+    """A table of plain text."""
+    table = Table(*map(escape, header))
+    for row in rows:
         table.add_row(*map(escape, row))
     print_table(table, out)
 
@@ -92,8 +110,8 @@ def command_line(*words: str, home: Path | None = None, lasting: bool = False) -
     ``lasting``: also when there are more nodes in this folder.
     """
     found = home is None or (_is_found(home) and not (lasting and home.absolute().parent == Path.cwd()))
-    said = [*words, *([] if home is None or found else ["--home", _shown(home)])]
-    return " ".join(shlex.quote(word) for word in said)
+    given = [] if home is None or found else ["--home", _shown(home)]
+    return " ".join(shlex.quote(word) for word in [*words, *given])
 
 
 def _is_found(home: Path) -> bool:
@@ -112,7 +130,7 @@ def _shown(path: Path) -> str:
 
 
 class ProgressLine:
-    """A spinner for people; a line now and then where standard error is no terminal."""
+    """A spinner in a terminal; elsewhere a line on standard error now and then."""
 
     def __init__(
         self, what: str = "starting", *, quiet: bool = False, every: float = EVERY, early: float = EARLY
@@ -121,7 +139,7 @@ class ProgressLine:
         self._shown, self._every, self._early = not quiet, every, early
         self._live = self._shown and self._console.is_terminal
         self._status = self._console.status(what, spinner="dots")
-        self._started = self._said = time.monotonic()
+        self._started = self._printed = time.monotonic()
 
     def __enter__(self) -> ProgressLine:
         if self._live:
@@ -133,16 +151,16 @@ class ProgressLine:
             self._status.stop()
 
     def __call__(self, what: str, share: float | None = None) -> None:
-        """Say what is done now, and, where a ``share`` of the work is done, how long the rest may take."""
+        """Show the current step and, from the ``share`` of the work that is done, the remaining time."""
         gone = time.monotonic() - self._started
-        said = escape(what)
+        line = escape(what)
         if share and gone >= self._early:
-            said += f" ({span(gone)} so far, about {span(gone * (1 - share) / share)} left)"
+            line += f" ({span(gone)} so far, about {span(gone * (1 - share) / share)} left)"
         if self._live:
-            self._status.update(said)
-        elif self._shown and time.monotonic() - self._said >= self._every:
-            self._said = time.monotonic()
-            self._console.print(said)
+            self._status.update(line)
+        elif self._shown and time.monotonic() - self._printed >= self._every:
+            self._printed = time.monotonic()
+            self._console.print(line)
 
     def above(self, show: Callable[[], None]) -> None:
         """Print something else above the line."""
@@ -152,19 +170,7 @@ class ProgressLine:
 
 
 def span(seconds: float) -> str:
-    """A time that people read: 8 s, 3 min, 2.5 h."""
+    """A time for people: 8 s, 3 min, 2.5 h."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-__all__ = [
-    "EVERY",
-    "ProgressLine",
-    "Screen",
-    "command_line",
-    "print_cells",
-    "print_parts",
-    "print_table",
-    "span",
-]

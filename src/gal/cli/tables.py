@@ -1,12 +1,10 @@
-"""What an evaluation is given: a table, read as nodes would read it, and the file that says who holds what.
+"""The files of ``gal simulate`` and ``gal leakage``: a table, and a file of organizations such as::
 
-The file of organizations::
+label_holder = "clinic"
 
-    label_holder = "clinic"
-
-    [organizations]
-    clinic = ["age", "sex"]
-    lab = { columns = ["s1", "s2"], model = "svr" }
+[organizations]
+clinic = ["age", "sex"]
+lab = { columns = ["s1", "s2"], model = "svr" }
 """
 
 from __future__ import annotations
@@ -32,11 +30,11 @@ from gal.storage.text_files import (
 )
 
 FIRST_LINES = 1000
-"""So many lines are counted through before a file is read."""
+"""Lines whose numbers of values are checked before a file is read."""
 
 
 def read_frame(path: Path) -> pd.DataFrame:
-    """A CSV, Parquet or Excel file as a table, as it is written there."""
+    """A CSV, Parquet or Excel file as a data frame, read as a node reads it."""
     if not path.exists():
         raise InvalidInputError(f"there is no file {str(path)!r}")
     if path.is_dir():
@@ -47,7 +45,7 @@ def read_frame(path: Path) -> pd.DataFrame:
         raise MissingExtraError("node", "pyarrow", "reading Parquet files") from error
     except pd.errors.EmptyDataError as error:
         raise InvalidInputError(
-            f"{str(path)!r} cannot be read as a table, it is empty: the first line names the columns"
+            f"{str(path)!r} cannot be read as a table, it is empty: its first line must name the columns"
         ) from error
     except GALError:
         raise
@@ -126,7 +124,7 @@ class OrganizationsFile(BaseModel):
 
 
 def read_organizations(path: Path) -> OrganizationsFile:
-    """Read and check the file; errors say where and what."""
+    """Read and check the file."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

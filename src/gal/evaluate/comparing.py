@@ -1,22 +1,20 @@
-"""How models are compared: repeated splits, what rows add to a score, intervals, and the verdict.
+"""How models are compared: repeated splits, scores by row, intervals, and the verdict.
 
-Two things make a difference vary. Rows were drawn: the spread of the rows' own scores says how much that is.
-Models were learned from some of the rows: scores differ between splits more than their rows explain, and the
-rest is the variance of training. Splits share training rows, so it does not fall with their number alone;
-Nadeau and Bengio (2003, "Inference for the generalization error") add the ratio of predicted to learned rows.
+A difference of scores varies with the sampled rows, and with the training rows of each split. Splits share
+training rows, so the second variance is corrected by Nadeau and Bengio (2003, "Inference for the
+generalization error").
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from scipy.stats import t as student
 from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
@@ -27,9 +25,9 @@ Floats = NDArray[np.float64]
 Positions = NDArray[np.intp]
 
 REPEATS = {500: 4, 2_000: 2}
-"""Up to so many rows: how many cross-validations, each with folds of its own; of larger tables one."""
+"""Repeated cross-validations by the most rows of a table; one for larger tables."""
 FOLDS = {5_000: 5, 50_000: 3}
-"""Up to so many rows: folds of a cross-validation. Of larger tables two folds of five are predicted."""
+"""Folds by the most rows of a table. For larger tables two folds of five are predicted."""
 MOST_FOLDS, PREDICTED_FOLDS = 5, 2
 
 
@@ -66,7 +64,7 @@ class Splits:
         return len(one.test) / len(one.train)
 
     def gathered(self, by_split: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
-        """By repeat, in the order of ``rows``: what every split says of its predicted rows."""
+        """Outputs of the splits by repeat, in the order of ``rows``."""
         found, left = [], iter(by_split)
         for repeat in self.repeats:
             order = np.argsort(np.concatenate([one.test for one in repeat]), kind="stable")
@@ -74,7 +72,7 @@ class Splits:
         return found
 
     def numbers(self) -> NDArray[np.intp]:
-        """By repeat and row of ``rows``: in which of the repeat's splits it is predicted."""
+        """The split in which a row is predicted, by repeat and row of ``rows``."""
         each = [
             np.full(len(one.test), place, dtype=np.intp)
             for repeat in self.repeats
@@ -86,7 +84,7 @@ class Splits:
 def splits_of(y: NDArray[Any], *, classes: bool, folds: int | None, seed: int) -> Splits:
     """Four cross-validations of a small table, fewer of a larger one, two folds of a very large one.
 
-    ``folds``: so many folds instead; 1 puts a fifth of the rows aside.
+    ``folds`` overrules the number of folds; 1 holds a fifth of the rows out.
     """
     n = len(y)
     smallest = int(np.unique(y, return_counts=True)[1].min()) if classes else n
@@ -94,13 +92,14 @@ def splits_of(y: NDArray[Any], *, classes: bool, folds: int | None, seed: int) -
     repeats = _by_size(REPEATS, n, 1)
     if count < 1 or (count > 1 and count > smallest):
         raise InvalidInputError(
-            f"{count} parts need at least {count} rows"
-            + (" of every class" if classes else "")
-            + f", the smallest has {smallest}: use --folds {smallest}, or leave it out"
+            f"{count} folds need at least {count} rows{' of every class' if classes else ''}, there are "
+            f"{smallest}{' of the rarest' if classes else ''}: use --folds {smallest}, or leave it out"
         )
     if count == 1:
         if smallest < 2 or n < 6 or n < 5 * (len(np.unique(y)) if classes else 1):
-            raise InvalidInputError(f"{n} rows are too few to put a fifth of them aside")
+            raise InvalidInputError(
+                f"{n} rows are too few to hold a fifth of them out: leave --folds out, or add rows"
+            )
         splitter = StratifiedShuffleSplit if classes else ShuffleSplit
         return Splits([_split(splitter(1, test_size=0.2, random_state=seed), y)])
     kind = StratifiedKFold if classes else KFold
@@ -118,58 +117,27 @@ def _split(splitter: Any, y: NDArray[Any]) -> list[SplitRows]:
     return [SplitRows(train, test) for train, test in splitter.split(np.zeros(len(y)), y)]
 
 
-# What rows add to a score
+# Scores by row
 
-GROUPS = 50
-"""Of rows that are left out in turn, where a score has no row-by-row form."""
+JACKKNIFE_GROUPS = 50
+"""Groups of rows that are left out in turn, for a score without a row-by-row form."""
 
 
 def row_scores(metric: Metric, truth: NDArray[Any], output: NDArray[Any]) -> Floats:
-    """Numbers whose mean is the score, and whose spread is that of the score: one per row or group of rows.
+    """Numbers with the mean and the spread of the score, one per row or group of rows.
 
     >>> from gal.evaluate.metrics import METRICS
     >>> float(row_scores(METRICS["auc"], np.array([0, 0, 1, 1]), np.array([1.0, 3.0, 2.0, 4.0])).mean())
     0.75
     """
-    known = ROW_SCORES.get(metric.name)
-    if known is not None:
-        return known(truth, output)
-    group = np.random.default_rng(0).permutation(len(truth)) * min(GROUPS, len(truth)) // len(truth)
-    whole, n = metric.score(truth, output), int(group.max()) + 1
+    if metric.rows is not None:
+        return metric.rows(truth, output)
+    n = min(JACKKNIFE_GROUPS, len(truth))
+    group = np.random.default_rng(0).permutation(len(truth)) * n // len(truth)
+    whole = metric.score(truth, output)
     left = [metric.score(truth[group != one], output[group != one]) for one in range(n)]
     values = n * whole - (n - 1) * np.array(left)
     return np.asarray(values + whole - values.mean())
-
-
-def _auc_rows(truth: NDArray[Any], score: NDArray[Any]) -> Floats:
-    """How many of the other class each row is ranked right against, as DeLong has it."""
-    positive = truth == truth.max()
-    ranks, n, n_positive = rankdata(score), len(truth), int(positive.sum())
-    right = np.empty(n)
-    right[positive] = (ranks[positive] - rankdata(score[positive])) / (n - n_positive)
-    right[~positive] = 1 - (ranks[~positive] - rankdata(score[~positive])) / n_positive
-    whole = right[positive].mean()
-    return np.asarray(whole + (right - whole) * np.where(positive, n / n_positive, n / (n - n_positive)))
-
-
-def _r2_rows(truth: NDArray[Any], prediction: NDArray[Any]) -> Floats:
-    spread = np.square(truth - truth.mean())
-    if not spread.mean() > 0:
-        return np.zeros(len(truth))
-    missed = np.square(truth - prediction)
-    left = missed.mean() / spread.mean()
-    return np.asarray(1 - missed / spread.mean() + left * (spread / spread.mean() - 1))
-
-
-ROW_SCORES: Mapping[str, Callable[[NDArray[Any], NDArray[Any]], Floats]] = {
-    "auc": _auc_rows,
-    "accuracy": lambda truth, said: np.asarray(truth == said, dtype=np.float64),
-    "r2": _r2_rows,
-    "neg_log_loss": lambda truth, said: np.log(
-        np.clip(said[np.arange(len(truth)), truth.astype(int)], 1e-15, 1)
-    ),
-    "neg_mae": lambda truth, said: -np.abs(truth - said).astype(np.float64),
-}
 
 
 # Intervals and the verdict
@@ -188,7 +156,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Scored:
-    """A model's score over all repeats, and what every row adds to it."""
+    """A model's score over all repeats, and its rows' scores."""
 
     value: float
     rows: Floats
@@ -202,7 +170,7 @@ class Scored:
 
 
 def scored(metric: Metric, truth: NDArray[Any], outputs: Sequence[NDArray[Any]], splits: Splits) -> Scored:
-    """The mean score of the repeats, whose outputs these are."""
+    """The mean score of the repeats, from one output each."""
     rows = np.stack([row_scores(metric, truth, one) for one in outputs])
     value = float(np.mean([metric.score(truth, one) for one in outputs]))
     numbers = splits.numbers()
@@ -226,13 +194,13 @@ def split_means(rows: Floats, splits: Splits) -> Floats:
 
 
 def interval_of(one: Scored, splits: Splits, best: float = math.inf) -> Interval:
-    """The score with its interval, by both variances; no score is above the ``best``."""
+    """The score with its interval, from both variances; at most ``best``."""
     reach, _ = reaches(one, splits)
     return Interval(one.value, one.value - reach, min(one.value + reach, best))
 
 
 def reaches(one: Scored, splits: Splits) -> tuple[float, float]:
-    """Half of the interval, and half of the one that rows alone would give."""
+    """Half-widths of the interval: with both variances, and with that of sampled rows only."""
     n, count = one.rows.shape[1], len(splits)
     by_rows = float(one.rows.mean(axis=0).var(ddof=1)) / n
     by_training = 0.0
@@ -252,20 +220,16 @@ def reaches(one: Scored, splits: Splits) -> tuple[float, float]:
 
 
 class Verdict(StrEnum):
-    """Whether assistance helps, as far as the rows can tell."""
+    """Whether assistance helps."""
 
     GAIN = "gain"
-    """Assistance is better than without: the whole interval of the gain is above 0. No tuned model on the
-    label holder's columns reaches as much.
-    """
+    """The whole interval of the gain is above 0, and no tuned model alone is as good."""
     NO_GAIN = "no gain"
-    """Neither assistance nor pooling brings anything that can be told from chance."""
+    """Neither assistance nor pooling has a significant gain."""
     UNCLEAR = "unclear"
-    """Pooling brings something beyond chance; what assistance brings may be chance, or is less than what a
-    tuned model on the label holder's columns reaches.
-    """
+    """Pooling has a significant gain, assistance has not; or a tuned model alone is as good."""
     HARM = "harm"
-    """Assistance is worse than without: the whole interval of the gain is below 0."""
+    """The whole interval of the gain is below 0."""
 
 
 EXIT_CODES: Mapping[Verdict, int] = {
@@ -274,11 +238,11 @@ EXIT_CODES: Mapping[Verdict, int] = {
     Verdict.UNCLEAR: 11,
     Verdict.HARM: 12,
 }
-"""How ``gal simulate`` ends: 0 where assistance helps, from 10 on another answer; errors are below 10."""
+"""Exit codes of ``gal simulate``: 0 where assistance helps, otherwise 10 and above; errors are below 10."""
 
 
 def verdict_of(gain: Interval, pooling_gain: Interval, *, beats_tuned: bool = True) -> Verdict:
-    """From paired differences; ``beats_tuned``: whether assistance reaches more than a tuned model alone.
+    """From paired differences; ``beats_tuned``: assistance is better than a tuned model alone.
 
     >>> verdict_of(Interval(0.01, -0.01, 0.03), Interval(0.02, -0.01, 0.05))
     <Verdict.NO_GAIN: 'no gain'>

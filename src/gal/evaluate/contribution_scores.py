@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from numpy.typing import NDArray
 
 from gal.core.contributions import (
     EXACT_BY_MODEL,
-    Coalitions,
     Contributions,
     bootstrapped,
     coalitions_of,
@@ -19,44 +17,31 @@ from gal.core.contributions import (
 from gal.evaluate.comparing import Interval, Scored, Splits, reaches, scored
 from gal.evaluate.metrics import Metric
 
-Floats = NDArray[np.float64]
 
+class CoalitionScores:
+    """Collects the outputs of coalitions, split by split of a cross-validation."""
 
-@dataclass
-class Joining:
-    """Collects, split by split of a cross-validation, what coalitions would say of the rows left out."""
+    def __init__(self, metric: Metric, others: list[str], seed: int) -> None:
+        self.metric, self.others, self.seed = metric, others, seed
+        self.coalitions = coalitions_of(others, seed, EXACT_BY_MODEL)
+        self._outputs: list[list[NDArray[Any]]] = []
 
-    metric: Metric
-    others: list[str]
-    seed: int
-    coalitions: Coalitions = field(init=False)
-    rounds: list[int] = field(init=False, default_factory=list)
-    """By part: how many rounds validated; 0 where a constant is all that holds."""
-    used: list[bool] = field(init=False, default_factory=list)
-    """By part: whether assistance was better than alone on the rows that validate, and is used."""
-    _outputs: list[list[NDArray[Any]]] = field(init=False, default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.coalitions = coalitions_of(self.others, self.seed, EXACT_BY_MODEL)
-
-    def note(self, alone: Any, assisted: Any, X: Any) -> None:
+    def add(self, alone: Any, assisted: Any, X: Any) -> None:
         """One split: the baseline, the model with assistance, and the rows left out."""
-        self.rounds.append(assisted.n_rounds_)
-        self.used.append(assisted.ensemble_.track == "assisted" and assisted.n_rounds_ > 0)
         if not self.others:
             return
         model, table, answers = assisted._ask(X)
         stored, own, everybody = model.stored(table, answers), alone._output(X), frozenset(self.others)
         outputs = (stored.without(everybody - some, own) for some in self.coalitions.members)
         read = assisted._probabilities if self.metric.classes else assisted._predicted
-        self._outputs.append([self.metric.from_said(np.asarray(read(one))) for one in outputs])
+        self._outputs.append([self.metric.inputs(np.asarray(read(one))) for one in outputs])
 
     def contributions(
         self, truth: NDArray[Any], splits: Splits, alone: Scored, assisted: Scored, gain: Interval
     ) -> Contributions | None:
-        """The measured gain by organization; None where there is nobody else.
+        """The measured gain by organization; None for a single organization.
 
-        Intervals come from drawn rows, and are widened as the gain's is by the variance of training.
+        Intervals are a bootstrap of the rows, widened as the gain's is by the variance of training.
         """
         if not self.others:
             return None
@@ -85,9 +70,9 @@ class Joining:
 
 
 def _score_of_constant(metric: Metric, truth: NDArray[Any]) -> float:
-    """The best that a model without any column reaches."""
+    """The best score of a model without any column."""
     if metric.classes:
         shares = np.bincount(truth) / len(truth)
-        return metric.score(truth, metric.from_said(np.tile(shares, (len(truth), 1))))
+        return metric.score(truth, metric.inputs(np.tile(shares, (len(truth), 1))))
     middle = np.median(truth) if metric.name == "neg_mae" else truth.mean()
     return metric.score(truth, np.full(len(truth), middle))

@@ -1,7 +1,6 @@
-"""What a simulation compares: GAL, and GAL with the label holder's columns only.
+"""The methods of a comparison: functions that make an unfitted estimator for a divided table.
 
-A *method* is a function that makes an unfitted estimator for a table whose columns are divided among
-organizations. The third one is ``pooled`` (``pooled.py``).
+``gal`` has all organizations and ``alone`` the label holder; ``pooled`` is in ``pooled.py``.
 """
 
 from __future__ import annotations
@@ -20,18 +19,13 @@ def gal(
 ) -> GALClassifier | GALRegressor:
     """Gradient Assisted Learning itself."""
     holder = check_label_holder(organizations, label_holder)
-    return gal_estimator(classes)(organizations, label_holder=holder, **options)
-
-
-def gal_estimator(classes: bool) -> type[GALClassifier] | type[GALRegressor]:
-    """The estimator for classes, or for numbers."""
-    return GALClassifier if classes else GALRegressor
+    return (GALClassifier if classes else GALRegressor)(organizations, label_holder=holder, **options)
 
 
 def alone(
     *, classes: bool, organizations: OrganizationsColumns, label_holder: str | None = None, **options: Any
 ) -> GALClassifier | GALRegressor:
-    """GAL with the label holder as its only organization, without anybody's assistance; takes all options."""
+    """GAL with the label holder as its only organization; takes all options."""
     holder = check_label_holder(organizations, label_holder)
     own = {holder: organizations[holder]}
     return with_own_models(own, organizations, holder, classes, options)
@@ -56,11 +50,11 @@ def with_own_models(
                     f"{', '.join(organizations)}"
                 )
             own[option] = given.get(holder)
-    return gal_estimator(classes)(only, **{**options, **own})
+    return gal(classes=classes, organizations=only, **{**options, **own})
 
 
 def check_label_holder(organizations: OrganizationsColumns, label_holder: str | None) -> str:
-    """Its name, which is one of the organizations'; by default the first."""
+    """The label holder's name, by default that of the first organization."""
     if not organizations:
         raise InvalidInputError("organizations is empty: name at least one")
     holder = next(iter(organizations)) if label_holder is None else label_holder
@@ -73,5 +67,5 @@ def check_label_holder(organizations: OrganizationsColumns, label_holder: str | 
 
 
 def all_columns(organizations: OrganizationsColumns) -> list[str | int]:
-    """The columns of all organizations, each once, in the order given."""
+    """The columns of all organizations, each once, in their order."""
     return list(dict.fromkeys(column for columns in organizations.values() for column in columns))

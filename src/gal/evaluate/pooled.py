@@ -1,8 +1,7 @@
-"""The best tuned model on all columns: what one would do if sharing were allowed.
+"""The best tuned model on all columns: what sharing them would reach.
 
-Boosting and linear models, each with several settings, as pipelines of scikit-learn. The one with the lowest
-loss on validation rows, which are some of the training rows, is fitted to all of them. A weak pooled model
-would make assistance look better than it is.
+Boosting and linear models are tried as pipelines of scikit-learn, each with several settings. The one with
+the lowest loss on validation rows is fitted to all training rows.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ from gal.core.losses import Poisson
 from gal.core.rows import assign_rows
 from gal.errors import InvalidOptionError
 from gal.evaluate.methods import OrganizationsColumns, all_columns, check_label_holder
-from gal.evaluate.understood import kinds_told
+from gal.evaluate.metrics import log_losses
+from gal.evaluate.profile import kinds_of_models
 from gal.learner.columns import columns_by_organization, view_of
 from gal.learner.drivers import Traffic
 from gal.learner.labels import (
@@ -51,9 +51,9 @@ SMALL = 2_000
 FOLDS = 3
 """Folds of that cross-validation; larger tables hold validation rows out."""
 ENOUGH, VALIDATION = 50_000, 5_000
-"""Rows that are enough to choose a model with, and how many of them validate at most."""
+"""The most rows to choose a model with, and the most validation rows among them."""
 MOST, PATIENCE = 1000, 10
-"""Trees of boosting, and how many more it tries after the best."""
+"""The most trees of boosting, and how many more are tried after the best."""
 BOOSTING: Sequence[dict[str, Any]] = (
     {"max_leaf_nodes": 31},
     {"max_leaf_nodes": 6},
@@ -61,11 +61,7 @@ BOOSTING: Sequence[dict[str, Any]] = (
 )
 """Settings of boosting that are tried."""
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)
-"""Inverse ridge penalties of logistic regression, and of a ridge with thousands of columns, that are tried;
-RidgeCV has its own.
-"""
-SMALLEST = 1e-15
-"""Probabilities below this are taken as this: their log would rule everything."""
+"""Inverse penalties of logistic regression, and of a ridge on thousands of columns; RidgeCV has its own."""
 NAMES = LINEAR, TREES = ("linear model", "histogram gradient boosting")
 
 
@@ -80,17 +76,17 @@ def pooled(
 ) -> PooledClassifier | PooledRegressor:
     """The best of several tuned models on all columns, chosen on training rows.
 
-    ``options``: ``loss`` and ``preset`` say by what loss to choose, ``candidates`` among which models. Of
-    local models it takes what they were told of columns.
+    ``options``: the ``loss`` and ``preset`` that choose, and ``candidates``, some of ``NAMES``. From local
+    models only the kinds of columns are taken.
     """
     check_label_holder(organizations, label_holder)
     return (PooledClassifier if classes else PooledRegressor)(
-        all_columns(organizations), random_state=random_state, kinds=kinds_told(local_models), **options
+        all_columns(organizations), random_state=random_state, kinds=kinds_of_models(local_models), **options
     )
 
 
 class _Pooled(BaseEstimator):  # type: ignore[misc]
-    """What both estimators share; after ``fit``, ``chosen_`` names the model and ``losses_`` why."""
+    """The base of both estimators; after ``fit``, ``chosen_`` is the model and ``losses_`` all losses."""
 
     _linear: Sequence[Any]
     _sparse: Sequence[Any]
@@ -154,7 +150,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         self.traffic_ = Traffic()
 
     def _fitted(self, model: Any, codes: Floats, target: NDArray[Any], check: Any = None) -> Any:
-        """Fit; boosting until the rows of ``check`` get no better. That a solver stopped early is no news."""
+        """Fit; boosting stops when the loss on the rows of ``check`` no longer falls."""
         made = clone(model)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -184,8 +180,8 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         return [one for one in found if one[0] in wanted]
 
     def _pipeline(self, model: Any, *, wide: bool, many: Any = None) -> Any:
-        """``wide``: scaled, imputed, one-hot. ``many`` reads columns with many categories: as means of the
-        target, unless it is given.
+        """``wide``: scaled, imputed, one-hot. ``many`` encodes columns with many categories, by default as
+        means of the target.
         """
         width = len(self.encoder_.is_category_)
         parts = [
@@ -205,7 +201,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         return make_pipeline(means, StandardScaler())
 
     def _codes(self, view: Any) -> Floats:
-        """Codes; then, of each column with many categories, which one a row has."""
+        """Codes, then the category of each row in each column with many categories."""
         read = self.encoder_.read(view)
         return np.hstack([self.encoder_.codes(read), self.encoder_.places(read)])
 
@@ -299,11 +295,11 @@ class PooledClassifier(ClassifierMixin, _Pooled):  # type: ignore[misc]
         truth = labels.y[:, 0].astype(np.intp)
         probability = np.zeros((len(codes), len(self.classes_)))
         probability[:, model.classes_] = model.predict_proba(codes)  # a fold may lack a class
-        return np.asarray(-np.log(np.maximum(probability[np.arange(len(truth)), truth], SMALLEST)))
+        return log_losses(truth, probability)
 
 
 def _best(names: Sequence[str], losses: Sequence[Floats]) -> int:
-    """The candidate with the lowest loss; a linear model within one standard error of it is taken instead.
+    """The candidate with the lowest loss, or a linear model within one standard error of it.
 
     Of many settings of boosting one is the best by chance in a small table, and predicts worse.
     """
@@ -315,18 +311,18 @@ def _best(names: Sequence[str], losses: Sequence[Floats]) -> int:
 
 
 def _best_trees(fitted: Any) -> list[int]:
-    """How many trees of boosting were best on validation rows; nothing for other models."""
+    """The number of trees with the best validation loss, in a list; empty for other models."""
     scores = getattr(fitted[-1], "validation_score_", None)
     return [int(np.argmax(scores))] if scores is not None and len(scores) else []
 
 
 def _has_two(labels: Labels, rows: Positions) -> bool:
-    """Whether numbers, or two classes at least, are among these rows: a class may have a single one."""
+    """Whether the labels are numbers, or of at least two classes among these rows."""
     return labels.groups is None or len(np.unique(labels.groups[rows])) > 1
 
 
 def _splits(labels: Labels, seed: int) -> list[tuple[Positions, Positions]]:
-    """Rows to fit and validation rows, with the same mix of classes."""
+    """Rows to fit and validation rows, stratified by class."""
     n = len(labels.y)
     rng = np.random.default_rng(seed)
     if n < SMALL:

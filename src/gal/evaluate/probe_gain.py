@@ -1,8 +1,7 @@
-"""What interaction probes would bring to a table, measured on a sample of its rows.
+"""The gain of interaction probes, measured on a sample of a table.
 
-Probes are off by default because they reveal columns. So that nobody misses what that costs, a simulation
-learns once with probes on a sample, and once without them where the first made something of them. Both are
-judged on the same other rows.
+Probes are off by default because they reveal columns. A simulation therefore learns once with probes on a
+sample, and once without them where the first fit used some, and compares both on other rows.
 """
 
 from __future__ import annotations
@@ -18,23 +17,15 @@ from numpy.typing import NDArray
 from gal.core.probes.kept_probes import PROBES_REVEAL
 from gal.errors import InvalidOptionError
 from gal.evaluate.methods import gal
-from gal.evaluate.metrics import Metric
-from gal.evaluate.wording import number
+from gal.evaluate.metrics import Metric, log_losses
 from gal.learner.task_making import LARGE
 
 MOST_ROWS = 5_000
-"""Training and validation rows, at most: enough to show what organizations know only together."""
-
-FEWEST_JUDGES = 200
-
-FEWEST_OF_A_CLASS = 20
-"""Rows of a class that is rarer in the sample are left out of it."""
-
-SURE, WORTHWHILE = 3.0, 0.01
-"""The loss on the other rows falls by so many standard errors of the paired differences, and by that share:
-what is found by chance, or changes no decision, is not told."""
-
-Fit = Callable[[Any, pd.DataFrame, NDArray[Any]], Any]
+"""The most training rows, and the most validation rows."""
+FEWEST_VALIDATION, FEWEST_OF_A_CLASS = 200, 20
+"""The fewest validation rows; rows of a class that is rarer in the sample are left out of it."""
+STANDARD_ERRORS, WORTHWHILE = 3.0, 0.01
+"""A gain is significant where the loss falls by so many standard errors, and by this share of it."""
 
 
 @dataclass(frozen=True)
@@ -48,69 +39,56 @@ class ProbeGain:
     judged_rows: int
     reveals: str = PROBES_REVEAL
 
-    def sentence(self) -> str:
-        """What people should know before they ask for probes."""
-        measure = {"auc": "AUC", "r2": "R2"}.get(self.metric, self.metric.replace("_", " "))
-        return (
-            f"With interaction probes (interactions=True): {measure} {number(self.probed)} instead of "
-            f"{number(self.without)} (learned from {self.learned_rows:,} rows, measured on "
-            f"{self.judged_rows:,} others). They are off by default. {self.reveals} "
-            "See docs/concepts/privacy.md#interaction-probes"
-        )
-
 
 def probe_gain(
     X: pd.DataFrame,
     y: NDArray[Any],
-    setting: Mapping[str, Any],
+    task: Mapping[str, Any],
     metric: Metric,
-    fit: Fit,
-    say: Callable[[str, float], None],
+    fit: Callable[[Any, pd.DataFrame, NDArray[Any]], Any],
+    tell: Callable[[str, float], None],
 ) -> ProbeGain | None:
-    """What probes gain beyond chance; None where they gain nothing, or are not possible.
+    """The significant gain of probes; None where there is none, or where probes are not possible.
 
-    ``setting``: what every method is made with; ``y``: numbers, or classes as codes; ``fit`` fits an
-    estimator; ``say`` gets a sentence about what is done now, and the share of the work that is done.
+    ``task``: the options of ``gal``; ``y``: numbers, or codes of classes; ``fit`` fits an estimator.
     """
-    rows = _sample(y, metric, setting["random_state"])
-    if rows is None or len(setting["organizations"]) < 2:
+    rows = _sample(y, metric, task["random_state"])
+    if rows is None or len(task["organizations"]) < 2:
         return None
-    learn, judge = rows
-    say(f"what interaction probes would bring, on {len(learn):,} rows", 1.0)
-    labels = np.unique(y[np.concatenate(rows)], return_inverse=True)[1] if metric.classes else None
-    own, truth = (y[learn], y[judge]) if labels is None else np.split(labels, [len(learn)])
+    train, test = rows
+    tell(f"the gain of interaction probes, on {len(train):,} rows", 1.0)
+    if metric.classes:
+        y = np.searchsorted(np.unique(y[np.concatenate(rows)]), y)  # codes of the classes in the sample
+    truth = y[test]
     try:
-        probed = fit(gal(**setting, interactions=True), X.iloc[learn], own)
-    except InvalidOptionError:  # models that move: the simulation itself has learned with these options
+        probed = fit(gal(**task, interactions=True), X.iloc[train], y[train])
+    except InvalidOptionError:  # stateful models: the simulation itself has learned with these options
         return None
-    if probed.probes_ is None:  # then nothing differs
+    if probed.probes_ is None:
         return None
-    without = fit(gal(**setting), X.iloc[learn], own)
     scores, losses = [], []
-    for model in (without, probed):
-        said = np.asarray(
-            model.predict_proba(X.iloc[judge]) if metric.classes else model.predict(X.iloc[judge])
-        )
-        scores.append(float(metric.score(truth, metric.from_said(said))))
-        right = said[np.arange(len(truth)), truth] if metric.classes else said
-        losses.append(-np.log(np.clip(right, 1e-15, 1)) if metric.classes else np.square(truth - said))
+    for model in (fit(gal(**task), X.iloc[train], y[train]), probed):
+        predict = model.predict_proba if metric.classes else model.predict
+        output = np.asarray(predict(X.iloc[test]))
+        scores.append(float(metric.score(truth, metric.inputs(output))))
+        losses.append(log_losses(truth, output) if metric.classes else np.square(truth - output))
     saved = losses[0] - losses[1]
     error = float(saved.std(ddof=1)) / np.sqrt(len(saved))
-    sure = saved.mean() > max(SURE * error, WORTHWHILE * losses[0].mean())
-    if not sure or scores[1] <= scores[0]:
+    significant = saved.mean() > max(STANDARD_ERRORS * error, WORTHWHILE * losses[0].mean())
+    if not significant or scores[1] <= scores[0]:
         return None
-    return ProbeGain(metric.name, scores[0], scores[1], len(learn), len(judge))
+    return ProbeGain(metric.name, scores[0], scores[1], len(train), len(test))
 
 
 def _sample(y: NDArray[Any], metric: Metric, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
-    """Rows to learn from, and others to judge on; None where they are too few for probes."""
+    """Training rows and other rows; None where they are too few for probes."""
     drawn = np.random.default_rng([seed, MOST_ROWS]).permutation(len(y))[: 2 * MOST_ROWS]
     if metric.classes:
         _, code, count = np.unique(y[drawn], return_inverse=True, return_counts=True)
         drawn = drawn[count[code] >= FEWEST_OF_A_CLASS]
         if len(np.unique(y[drawn])) < 2:
             return None
-    n_learn = min(MOST_ROWS, max(LARGE, 3 * len(drawn) // 4))
-    if len(drawn) < n_learn + FEWEST_JUDGES:
+    n_train = min(MOST_ROWS, max(LARGE, 3 * len(drawn) // 4))
+    if len(drawn) < n_train + FEWEST_VALIDATION:
         return None
-    return drawn[:n_learn], drawn[n_learn:]
+    return drawn[:n_train], drawn[n_train:]

@@ -1,9 +1,8 @@
-"""Before a task: what would a privacy mechanism cost in accuracy, and what would still leak? On data at hand.
+"""What a privacy mechanism costs in accuracy, and what still leaks, rehearsed on a table at hand.
 
-The label holder's table is learned twice for each seed: as it is, to see how well rows are predicted that
-nobody learned from; and with canaries among the labels, to attack what was sent. If it has only its own
-columns, they are divided among pretended organizations: how good the predictions will be then says little,
-what leaks of the labels is the same.
+The label holder's table is learned twice for each seed: as it is, for the scores on rows that were not
+fitted, and with canaries among the labels, to attack what was sent. Without organizations the columns are
+divided among pretended ones: what leaks of the labels is the same, the scores are not.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sklearn.model_selection import train_test_split
 
 from gal.core.state import plain
 from gal.errors import InvalidInputError, InvalidLabelsError
-from gal.evaluate.methods import check_label_holder, gal_estimator
+from gal.evaluate.methods import alone, check_label_holder, gal
 from gal.evaluate.metrics import METRICS
 from gal.learner.labels import are_classes, plain_labels
 from gal.models.tabular.frames import as_frame
@@ -33,19 +32,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PRETENDED = 4
-"""Organizations among which its own columns are divided where it has no others'."""
+"""Organizations among which the columns are divided where none are named."""
 FEWEST = 20
 """Canaries, in a table that can spare them."""
 SMALLEST = 1e-12
-"""Probabilities are not taken to be smaller."""
+"""Lower bound of probabilities in a log loss."""
 
-Floats = NDArray[np.float64]
 Organizations = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What one mechanism costs and leaks; scores are one for each seed, on rows that nobody learned from."""
+    """Cost and leakage of one mechanism; scores are one for each seed, on rows that were not fitted."""
 
     name: str
     """For people, such as "randomised-response epsilon 1"."""
@@ -59,11 +57,11 @@ class Rehearsal:
     leak: LeakReport
     """Of all seeds together."""
     predictions: Membership
-    """How well whoever gets predictions, and knows the labels, tells which rows were learned from."""
+    """How well predictions and labels together tell which rows were fitted."""
     label_holder: str
     organizations: Organizations
     pretended: bool
-    """Whether the organizations are pretended: its own columns, divided."""
+    """Whether the organizations are pretended."""
     rounds: int
     rows: int
 
@@ -77,24 +75,12 @@ class Rehearsal:
         return {**plain({**vars(self), "leak": None}), "leak": self.leak.to_json()}
 
 
-def rehearse(X: Any, y: Any, organizations: Any = None, *, privacy: Any = None, **options: Any) -> Rehearsal:
-    """Utility and leakage of one mechanism (None: without any); options as in ``rehearse_all``.
-
-    >>> from sklearn.datasets import load_breast_cancer
-    >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
-    >>> found = rehearse(X, y, rounds=1)
-    >>> found.leak.worst.canaries.value, found.pretended
-    (1.0, True)
-    """
-    return rehearse_all(X, y, organizations, mechanisms={"": privacy}, **options)[0]
-
-
-def rehearse_all(
+def rehearse(
     X: Any,
     y: Any,
     organizations: Any = None,
     *,
-    mechanisms: Mapping[str, Any],
+    mechanisms: Mapping[str, Any] | None = None,
     label_holder: str | None = None,
     rounds: int = 10,
     seeds: Sequence[int] = (0,),
@@ -109,68 +95,77 @@ def rehearse_all(
     ----------
     X, y: the table (n, d) and labels (n,), which are classes or not (``gal.learner.labels.are_classes``).
     organizations: columns by organization; None divides them among pretended ones.
-    mechanisms: by a name for people; None stands for no mechanism.
-    canaries: share of the learned rows whose labels are drawn by chance.
-    secrecy: "sums", where the others' answers come as one sum; what learning without sums, and without a
-        mechanism, gives is in ``unprotected``.
+    mechanisms: by a name for people; None stands for no mechanism, which is the default.
+    canaries: share of the fitted rows whose labels are random.
+    secrecy: "sums" for secure aggregation; ``unprotected`` is without it and without a mechanism.
     options: of the estimator, such as ``local_models`` or ``cross_validation=0``.
+
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    >>> (found,) = rehearse(X, y, rounds=1)
+    >>> found.leak.worst.canaries.value, found.pretended
+    (1.0, True)
     """
-    say = on_step or (lambda _: None)
+    tell = on_step or (lambda _: None)
     table, labels = as_frame(X).rename(columns=str), plain_labels(y)
-    is_classes = _checked(table, labels)
+    classes = _checked(table, labels)
     given = pretended_organizations(list(table.columns)) if organizations is None else dict(organizations)
-    parts: Organizations = {name: [str(column) for column in columns] for name, columns in given.items()}
-    holder = check_label_holder(parts, label_holder)
+    columns: Organizations = {name: [str(column) for column in own] for name, own in given.items()}
+    holder = check_label_holder(columns, label_holder)
     sums = read_secrecy(secrecy)
     if sums is not None:
-        sums.check(len(parts) - 1)
-    options["rounds"] = rounds
-    stage = _Stage(table, labels, is_classes, parts, holder, options)
-    unprotected, alone = [], []
+        sums.check(len(columns) - 1)
+    task = {"classes": classes, "organizations": columns, "label_holder": holder, "rounds": rounds, **options}
+    unprotected, without = [], []
     for seed in seeds:
-        say(f"without a mechanism, and alone (seed {seed})")
-        unprotected.append(_learned(stage, None, None, seed))
-        alone.append(_learned(replace(stage, organizations={holder: parts[holder]}), None, None, seed))
+        tell(f"without a mechanism, and without assistance (seed {seed})")
+        unprotected.append(_learned(gal(**task, random_state=seed), table, labels, seed))
+        without.append(_learned(alone(**task, random_state=seed), table, labels, seed).score)
     found = []
-    for name, privacy in mechanisms.items():
-        utility, reports = [], []
+    for name, privacy in (mechanisms or {"": None}).items():
+        learned, reports = [], []
         for place, seed in enumerate(seeds):
-            say(f"{name or 'learning'} (seed {seed})")
-            is_plain = privacy is None and secrecy is None
-            utility.append(unprotected[place] if is_plain else _learned(stage, privacy, secrecy, seed))
-            say(f"attacking {name or 'what was sent'} (seed {seed})")
-            train, _ = stage.rows(seed)
+            tell(f"{name or 'learning'} (seed {seed})")
+            if privacy is None and secrecy is None:
+                learned.append(unprotected[place])
+            else:
+                mechanism = _with_source(privacy, [seed, 3])
+                model = gal(**task, privacy=mechanism, secrecy=secrecy, random_state=seed)
+                learned.append(_learned(model, table, labels, seed))
+            tell(f"attacking {name or 'what was sent'} (seed {seed})")
+            train, _ = _split(labels, classes, seed)
             bounds = privacy.bounds if isinstance(privacy, LabelMechanism) else None
-            public = list(getattr(privacy, "classes", None) or np.unique(labels).tolist())
-            leak = canary_leak(
-                table.iloc[train],
-                labels[train],
-                parts,
-                label_holder=holder,
-                privacy=_with_source(privacy, [seed, 2]),
-                classes=list(np.unique(labels).tolist() if public is None else public)
-                if is_classes
-                else None,
-                bounds=None if is_classes else bounds or (float(labels.min()), float(labels.max())),
-                canaries=canaries,
-                secrecy=secrecy,
-                seed=seed,
-                **options,
+            public = getattr(privacy, "classes", None) or np.unique(labels).tolist()
+            reports.append(
+                canary_leak(
+                    table.iloc[train],
+                    labels[train],
+                    columns,
+                    label_holder=holder,
+                    privacy=_with_source(privacy, [seed, 2]),
+                    classes=list(public) if classes else None,
+                    bounds=None if classes else bounds or (float(labels.min()), float(labels.max())),
+                    canaries=canaries,
+                    secrecy=secrecy,
+                    seed=seed,
+                    rounds=rounds,
+                    **options,
+                )
             )
-            reports.append(leak)
-        errors = zip(*(one.errors for one in utility), strict=True)
-        fitted, others = map(np.concatenate, errors)
+        fitted, others = (
+            np.concatenate(losses) for losses in zip(*(one.losses for one in learned), strict=True)
+        )
         found.append(
             Rehearsal(
                 name=name,
-                metric=stage.metric,
-                utility=tuple(one.score for one in utility),
+                metric=_metric(classes),
+                utility=tuple(one.score for one in learned),
                 unprotected=tuple(one.score for one in unprotected),
-                alone=tuple(one.score for one in alone),
+                alone=tuple(without),
                 leak=added_reports(reports),
                 predictions=membership(fitted, others, np.random.default_rng([seeds[0], 4])),
                 label_holder=holder,
-                organizations=parts,
+                organizations=columns,
                 pretended=organizations is None,
                 rounds=rounds,
                 rows=len(labels),
@@ -204,13 +199,14 @@ def canary_leak(
     rng = np.random.default_rng([seed, 1])
     labels, mask = plant_canaries(y, rng, count=count, classes=classes, lower=lower, upper=upper)
     if classes is not None and getattr(privacy, "classes", None) is None:
-        occurring = set(labels.tolist())  # nothing else tells the estimator of a class that was not drawn
+        occurring = set(labels.tolist())  # the estimator does not know a class that was not drawn
         classes = [one for one in classes if one in occurring]
     transcript = Transcript()
     columns = {name: [str(column) for column in own] for name, own in organizations.items()}
     holder = check_label_holder(columns, label_holder)
-    model = gal_estimator(classes is not None)(
-        columns,
+    model = gal(
+        classes=classes is not None,
+        organizations=columns,
         label_holder=holder,
         privacy=privacy,
         secrecy=secrecy,
@@ -234,63 +230,40 @@ def canary_leak(
 
 
 @dataclass(frozen=True)
-class _Stage:
-    """What all rehearsals of one comparison share."""
-
-    X: pd.DataFrame
-    y: NDArray[Any]
-    is_classes: bool
-    organizations: Organizations
-    holder: str
-    options: Mapping[str, Any]
-
-    @property
-    def metric(self) -> str:
-        return "accuracy" if self.is_classes else "r2"
-
-    def rows(self, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Rows to learn from, and a fifth of them put aside."""
-        divisible = self.is_classes and np.unique(self.y, return_counts=True)[1].min() > 1
-        how: Any = {"test_size": 0.2, "random_state": seed, "stratify": self.y if divisible else None}
-        train, test = train_test_split(np.arange(len(self.y)), **how)
-        return train, test
-
-
-@dataclass(frozen=True)
-class _LearnedModel:
-    """A model of one seed, and what it says."""
+class _Learned:
+    """The score of one fit on the rows left out, and the losses of the fitted rows and of those."""
 
     score: float
-    """On rows that were put aside."""
-    errors: tuple[Floats, Floats]
-    """Of rows that were learned from, and of those put aside: log loss, or the distance of numbers."""
+    losses: tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-def _learned(stage: _Stage, privacy: Any, secrecy: Any, seed: int) -> _LearnedModel:
-    """Learn, without canaries, and look at what is predicted."""
-    train, test = stage.rows(seed)
-    options: Any = dict(stage.options)
-    models = options.get("local_models")
-    if isinstance(models, Mapping):
-        options["local_models"] = {name: models[name] for name in models if name in stage.organizations}
-    model = gal_estimator(stage.is_classes)(
-        stage.organizations,
-        label_holder=stage.holder,
-        privacy=_with_source(privacy, [seed, 3]),
-        secrecy=secrecy,
-        random_state=seed,
-        **options,
-    ).fit(stage.X.iloc[train], stage.y[train])
-    said, errors = np.asarray(model.predict(stage.X.iloc[test])), []
+def _learned(model: Any, X: pd.DataFrame, y: NDArray[Any], seed: int) -> _Learned:
+    """Fit to four fifths of the rows; losses are log losses, or distances of numbers."""
+    classes = hasattr(model, "predict_proba")
+    train, test = _split(y, classes, seed)
+    model.fit(X.iloc[train], y[train])
+    losses = []
     for rows in (train, test):
-        if stage.is_classes:
-            output = np.asarray(model.predict_proba(stage.X.iloc[rows]))
-            right = np.asarray(model.classes_)[None, :] == stage.y[rows][:, None]
-            errors.append(-np.log(np.maximum((output * right).sum(axis=1), SMALLEST)))
+        if classes:
+            probability = np.asarray(model.predict_proba(X.iloc[rows]))
+            right = np.asarray(model.classes_)[None, :] == y[rows][:, None]
+            losses.append(-np.log(np.maximum((probability * right).sum(axis=1), SMALLEST)))
         else:
-            output = np.asarray(model.predict(stage.X.iloc[rows]), dtype=np.float64).reshape(len(rows), -1)
-            errors.append(np.abs(output - stage.y[rows].reshape(len(rows), -1)).sum(axis=1))
-    return _LearnedModel(METRICS[stage.metric].score(stage.y[test], said), (errors[0], errors[1]))
+            output = np.asarray(model.predict(X.iloc[rows]), dtype=np.float64).reshape(len(rows), -1)
+            losses.append(np.abs(output - y[rows].reshape(len(rows), -1)).sum(axis=1))
+    score = METRICS[_metric(classes)].score(y[test], np.asarray(model.predict(X.iloc[test])))
+    return _Learned(score, (losses[0], losses[1]))
+
+
+def _metric(classes: bool) -> str:
+    return "accuracy" if classes else "r2"
+
+
+def _split(y: NDArray[Any], classes: bool, seed: int) -> Sequence[NDArray[np.intp]]:
+    """Rows to fit, and a fifth that is left out."""
+    stratify = y if classes and np.unique(y, return_counts=True)[1].min() > 1 else None
+    how: Any = {"test_size": 0.2, "random_state": seed, "stratify": stratify}
+    return list(train_test_split(np.arange(len(y)), **how))
 
 
 def _with_source(privacy: Any, seed: Sequence[int]) -> Any:
@@ -301,7 +274,7 @@ def _with_source(privacy: Any, seed: Sequence[int]) -> Any:
 
 
 def _checked(table: pd.DataFrame, labels: NDArray[Any]) -> bool:
-    """Whether the labels are classes; an error where there is nothing to rehearse."""
+    """Whether the labels are classes; an error where nothing can be rehearsed."""
     if len(table) != len(labels) or len(table) < 10:
         raise InvalidInputError(
             f"{len(labels)} labels for {len(table)} rows: a rehearsal needs at least 10 rows with labels"
@@ -315,15 +288,14 @@ def _checked(table: pd.DataFrame, labels: NDArray[Any]) -> bool:
         return False
     if len(np.unique(labels)) < 2:
         raise InvalidLabelsError(
-            f"all {len(labels):,} labels are {labels.tolist()[0]!r}: there is nothing to give away. Is it "
-            "the right column?"
+            f"all {len(labels):,} labels are {labels.tolist()[0]!r}: there is nothing to protect. Is it the "
+            "right column?"
         )
     return True
 
 
 def pretended_organizations(columns: Sequence[str]) -> dict[str, list[str]]:
-    """Columns dealt out one after another, as if others held some of them; the first
-    part stays with the label holder.
+    """Columns dealt out in turn to the label holder and to pretended organizations.
 
     >>> pretended_organizations(["a", "b", "c", "d", "e"])["you"]
     ['a', 'e']
@@ -337,4 +309,4 @@ def pretended_organizations(columns: Sequence[str]) -> dict[str, list[str]]:
     return {name: [str(column) for column in columns[m::count]] for m, name in enumerate(names)}
 
 
-__all__ = ["Rehearsal", "canary_leak", "pretended_organizations", "rehearse", "rehearse_all"]
+__all__ = ["Rehearsal", "canary_leak", "pretended_organizations", "rehearse"]

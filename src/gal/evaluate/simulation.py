@@ -1,9 +1,8 @@
-"""The evaluator's question: would assistance help me, and how close to pooling does it get?
+"""Would assistance help, and how close to pooling does it get?
 
 Models are compared on the same splits of a repeated cross-validation: *alone* (GAL with the label holder's
 columns), *assisted* (GAL over all organizations), *alone, tuned* and *pooled* (the best tuned model on the
-label holder's and on all columns). Every row is predicted by models that never saw it. The verdict follows
-from the intervals of paired differences (``comparing``).
+label holder's and on all columns). The verdict follows from intervals of paired differences.
 
 >>> from sklearn.datasets import load_diabetes
 >>> parts = {"clinic": ["age", "sex"], "insurer": ["bmi", "bp"]}
@@ -29,30 +28,37 @@ from numpy.typing import NDArray
 
 from gal import __version__
 from gal.core.contributions import Contributions
-from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError, did_you_mean
-from gal.evaluate.comparing import Interval, Splits, Verdict, interval_of, scored, splits_of, verdict_of
-from gal.evaluate.contribution_scores import Joining
+from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
+from gal.evaluate.comparing import Interval, Verdict, interval_of, scored, splits_of, verdict_of
+from gal.evaluate.contribution_scores import CoalitionScores
 from gal.evaluate.methods import alone, check_label_holder, gal
-from gal.evaluate.metrics import Metric, log_loss, metric_for
+from gal.evaluate.metrics import Quality, log_loss, metric_for, quality_of
 from gal.evaluate.pooled import pooled
 from gal.evaluate.probe_gain import ProbeGain, probe_gain
-from gal.evaluate.profile import Remark, profile_of
-from gal.evaluate.quality import Quality, quality_of
-from gal.evaluate.understood import OnColumns, UsedColumn, target_column, told_models, understood
+from gal.evaluate.profile import (
+    OnColumns,
+    Remark,
+    UsedColumn,
+    checked_organizations,
+    models_with_kinds,
+    profile_of,
+    target_column,
+    used_columns,
+)
 from gal.learner.drivers import Traffic
-from gal.learner.labels import LARGEST_NUMBER, plain_labels
+from gal.learner.labels import plain_labels
 from gal.learner.observing import LearningCurve, curve_of
 from gal.models.reading.converting import reading_of
 from gal.models.tabular.frames import as_frame
 from gal.warnings import InterruptedWarning
 
 OnStep = Callable[[str, float], None]
-"""Gets what is done now in words, and the share of all work that is done."""
+"""Receives the current step in words, and the share of the work that is done."""
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """What was found; scores are out of sample, higher is better."""
+    """The scores of a simulation, and what follows; out of sample, higher is better."""
 
     metric: str
     alone: Interval
@@ -63,48 +69,48 @@ class Simulation:
     pooling_gain: Interval
     """pooled - the better model alone, paired row by row."""
     verdict: Verdict
-    """What follows from both gains."""
+    """Follows from both gains."""
     contributions: Contributions | None
-    """The gain by organization, in the metric; None where the label holder is the only one."""
+    """The gain by organization, in the metric; None with a single organization."""
     label_holder: str
     organizations: Mapping[str, list[str]]
     target: str
     rows: int
     predicted_rows: int
-    """How many of them were predicted by models that had not seen them: all, or one test part."""
+    """Rows predicted by models that were not fitted to them: all, or those of some splits."""
     seconds: float
     pooled_model: str
-    """Which tuned model *pooled* is; where that differs between splits, the most frequent one."""
+    """The most frequent tuned model of *pooled* over the splits."""
     alone_tuned: Interval | None = None
-    """The best tuned model on the label holder's columns; None where it is the only organization."""
+    """The best tuned model on the label holder's columns; None with a single organization."""
     alone_tuned_model: str | None = None
-    """Which tuned model that is."""
+    """The most frequent one over the splits."""
     rounds_used: Sequence[int] = ()
-    """By split of the cross-validation: how many rounds validated; 0 where a constant is all that holds."""
+    """Rounds of the model by split; 0: a constant predicts."""
     assistance_used: Sequence[bool] = ()
-    """By split: whether assistance was better than alone on rows that validate; else it is not used there."""
+    """By split: whether assistance was better than alone on validation rows; otherwise it is not used."""
     profile: Sequence[Remark] = ()
-    """What should be looked at in the table first."""
+    """Problems of the table."""
     columns: Sequence[UsedColumn] = ()
-    """What was understood of each column."""
+    """How each column is read."""
     log_losses: Mapping[str, float] | None = None
-    """For classes: of alone, assisted and pooled, on the same rows; lower is better."""
+    """For classes: by model, on the same rows; lower is better."""
     learning: Sequence[LearningCurve] = ()
-    """By part: losses by round."""
+    """Losses by round, for each fold."""
     quality: Quality | None = None
-    """How the predictions fit the truth."""
+    """Predicted against true."""
     interaction_probes: ProbeGain | None = None
-    """What interaction probes would bring beyond chance, on a sample; None: nothing, or not possible."""
+    """The significant gain of interaction probes on a sample, or None."""
     traffic: Traffic | None = None
-    """What would move between the organizations, measured while the first part was learned."""
+    """Messages between the organizations in the first split."""
     setting: Mapping[str, Any] = field(default_factory=dict)
-    """How it was computed: rounds, parts, seed."""
+    """Rounds, parts (folds), repeats and seed."""
     software: Mapping[str, str] = field(default_factory=dict)
-    """What computed it, with versions."""
+    """Packages with their versions."""
 
     @property
     def covered(self) -> float | None:
-        """Share of the pooling gain, at most 1; None where the gain, or the pooling gain, may be chance."""
+        """Share of the pooling gain, at most 1; None unless both gains are significant."""
         if self.verdict is not Verdict.GAIN or not self.pooling_gain.low > 0:
             return None
         best = max(self.alone.value, self.alone.value if self.alone_tuned is None else self.alone_tuned.value)
@@ -140,13 +146,26 @@ def simulate(
     kinds: Mapping[str, str] | None = None,
     on_columns: OnColumns | None = None,
 ) -> Simulation:
-    """Cross-validate alone, assisted and pooled on this table.
+    """Cross-validate alone, assisted and pooled on a table.
 
-    ``kinds``: of what kind columns are, where a guess is wrong; ``on_columns`` gets what was understood.
+    Parameters
+    ----------
+    table: a data frame with all columns and the target.
+    target: the column to predict.
+    organizations: columns by organization.
+    label_holder: by default the first organization.
+    local_models: one regressor for all, or a mapping by organization.
+    metric: "auto", or a name of ``gal.evaluate.metrics.METRICS``.
+    folds: of each cross-validation; by default from the number of rows.
+    on_step: receives the current step in words, and the share of the work that is done.
+    kinds: of columns whose kind is guessed wrong, such as ``{"zip": "category"}``.
+    on_columns: receives how each column is read, before anything is learned.
     """
-    started, say = time.perf_counter(), on_step or (lambda *_: None)
+    started, tell = time.perf_counter(), on_step or (lambda *_: None)
     frame = as_frame(table).rename(columns=str)
-    y, names = _checked(frame, target, organizations)
+    _check_shape(frame)
+    y = plain_labels(target_column(frame, target).to_numpy())
+    names = checked_organizations(frame, target, organizations)
     chosen = metric_for(metric, y)
     classes = None
     if chosen.classes:
@@ -154,9 +173,11 @@ def simulate(
         found, y = np.unique(y, return_inverse=True)
         classes = found.tolist()
     holder = check_label_holder(names, label_holder)
-    columns = understood(frame, names, kinds, on_columns)
-    X, models = told_models(frame.drop(columns=[target]), columns, local_models)
-    setting = {
+    columns = used_columns(frame, names, kinds)
+    if on_columns is not None:
+        on_columns(columns)
+    X, models = models_with_kinds(frame.drop(columns=[target]), columns, local_models)
+    task = {
         "classes": chosen.classes,
         "organizations": names,
         "label_holder": holder,
@@ -165,33 +186,56 @@ def simulate(
         "random_state": seed,
     }
     splits = splits_of(y, classes=chosen.classes, folds=folds, seed=seed)
-    joining = Joining(chosen, [name for name in names if name != holder], seed)
-    said: dict[str, list[NDArray[Any]]] = defaultdict(list)
+    coalitions = CoalitionScores(chosen, [name for name in names if name != holder], seed)
+    by_split: dict[str, list[NDArray[Any]]] = defaultdict(list)
     picked: dict[str, Counter[str]] = defaultdict(Counter)
-    curves, traffic = [], None
+    rounds_used, used, learning, traffic = [], [], [], None
     for index, split in enumerate(splits):
 
-        def tell(words: str, share: float, part: int = index) -> None:
-            say(f"part {part + 1} of {len(splits)}, {words}", (part + share) / len(splits))
+        def tell_split(words: str, share: float, index: int = index) -> None:
+            tell(f"split {index + 1} of {len(splits)}, {words}", (index + share) / len(splits))
 
         test = X.iloc[split.test]
-        fitted = _models(X.iloc[split.train], y[split.train], setting, tell)
+        fitted = _models(X.iloc[split.train], y[split.train], task, tell_split)
         for name, model in fitted.items():
-            said[name].append(_said(model, test, None if classes is None else len(classes)))
+            by_split[name].append(_output(model, test, None if classes is None else len(classes)))
             if hasattr(model, "chosen_"):
                 picked[name][model.chosen_] += 1
-        traffic = traffic or fitted["assisted"].traffic_
-        curves.append(curve_of(fitted["assisted"].ensemble_))
-        joining.note(fitted["alone"], fitted["assisted"], test)
-    truth = y[splits.rows]
-    gathered = {name: splits.gathered(parts) for name, parts in said.items()}
+        assisted = fitted["assisted"]
+        rounds_used.append(assisted.n_rounds_)
+        used.append(assisted.ensemble_.track == "assisted" and assisted.n_rounds_ > 0)
+        learning.append(curve_of(assisted.ensemble_))
+        traffic = traffic or assisted.traffic_
+        coalitions.add(fitted["alone"], assisted, test)
+    truth, n_folds = y[splits.rows], len(splits.repeats[0])
+    outputs = {name: splits.gathered(parts) for name, parts in by_split.items()}
+    scores = {
+        name: scored(chosen, truth, [chosen.inputs(one) for one in repeats], splits)
+        for name, repeats in outputs.items()
+    }
+    without, best = (
+        scores["alone"],
+        max(scores["alone"], scores.get("alone_tuned", scores["alone"]), key=lambda one: one.value),
+    )
+    gain = interval_of(scores["assisted"].less(without), splits)
+    pooling_gain = interval_of(scores["pooled"].less(best), splits)
+    verdict = Verdict.NO_GAIN
+    if len(names) > 1:
+        better = scores["assisted"].value > best.value
+        verdict = verdict_of(gain, pooling_gain, beats_tuned=better)
     log_losses = None
     if classes is not None:
-        losses = {name: [log_loss(truth, one) for one in repeats] for name, repeats in gathered.items()}
-        log_losses = {name: float(np.mean(each)) for name, each in losses.items()}
+        log_losses = {
+            name: float(np.mean([log_loss(truth, one) for one in repeats]))
+            for name, repeats in outputs.items()
+        }
     return Simulation(
         metric=chosen.name,
-        **_compared(chosen, truth, gathered, splits, joining),
+        **{name: interval_of(one, splits, chosen.best) for name, one in scores.items()},
+        gain=gain,
+        pooling_gain=pooling_gain,
+        verdict=verdict,
+        contributions=coalitions.contributions(truth, splits, without, scores["assisted"], gain),
         label_holder=holder,
         organizations=names,
         target=target,
@@ -199,69 +243,35 @@ def simulate(
         predicted_rows=len(truth),
         pooled_model=picked["pooled"].most_common(1)[0][0],
         alone_tuned_model=picked["alone_tuned"].most_common(1)[0][0] if "alone_tuned" in picked else None,
-        rounds_used=joining.rounds,
-        assistance_used=joining.used,
+        rounds_used=rounds_used,
+        assistance_used=used,
         profile=profile_of(frame, target, names, columns, classes=chosen.classes),
         columns=columns,
         log_losses=log_losses,
-        learning=curves[: len(splits.repeats[0])],
-        quality=quality_of(truth, gathered["assisted"][0], classes),
-        interaction_probes=probe_gain(X, y, setting, chosen, _fit, say),
+        learning=learning[:n_folds],
+        quality=quality_of(truth, outputs["assisted"][0], classes),
+        interaction_probes=probe_gain(X, y, task, chosen, _fit, tell),
         traffic=traffic,
-        setting={
-            "rounds": rounds,
-            "seed": seed,
-            "parts": len(splits.repeats[0]),
-            "repeats": len(splits.repeats),
-        },
+        setting={"rounds": rounds, "seed": seed, "parts": n_folds, "repeats": len(splits.repeats)},
         software=software(),
         seconds=time.perf_counter() - started,
     )
 
 
-def _compared(
-    metric: Metric,
-    truth: NDArray[Any],
-    gathered: Mapping[str, list[NDArray[Any]]],
-    splits: Splits,
-    joining: Joining,
-) -> dict[str, Any]:
-    """Scores, gains, the verdict and contributions, from what every model says of the rows left out."""
-    scores = {
-        name: scored(metric, truth, [metric.from_said(one) for one in repeats], splits)
-        for name, repeats in gathered.items()
-    }
-    alone, assisted = scores["alone"], scores["assisted"]
-    best_alone = max(alone, scores.get("alone_tuned", alone), key=lambda one: one.value)
-    gain = interval_of(assisted.less(alone), splits)
-    pooling_gain = interval_of(scores["pooled"].less(best_alone), splits)
-    found = joining.contributions(truth, splits, alone, assisted, gain)
-    better = assisted.value > best_alone.value
-    verdict = Verdict.NO_GAIN if found is None else verdict_of(gain, pooling_gain, beats_tuned=better)
-    return {name: interval_of(one, splits, metric.best) for name, one in scores.items()} | {
-        "gain": gain,
-        "pooling_gain": pooling_gain,
-        "verdict": verdict,
-        "contributions": found,
-    }
-
-
 def software() -> dict[str, str]:
-    """What computes, with versions."""
+    """The packages that compute, with their versions."""
     packages = ("numpy", "scipy", "scikit-learn", "pandas")
     own = {"gal-learn": __version__, "Python": platform.python_version()}
     return own | {name: version(name) for name in packages}
 
 
-def _models(
-    X: pd.DataFrame, y: NDArray[Any], setting: Mapping[str, Any], tell: Callable[[str, float], None]
-) -> dict[str, Any]:
+def _models(X: pd.DataFrame, y: NDArray[Any], task: Mapping[str, Any], tell: OnStep) -> dict[str, Any]:
     """The models of one split, fitted; tuned ones are chosen on its training rows."""
-    holder, organizations, rounds = setting["label_holder"], setting["organizations"], setting["rounds"]
-    tuned = {name: value for name, value in setting.items() if name != "rounds"}
+    holder, organizations, rounds = task["label_holder"], task["organizations"], task["rounds"]
+    tuned = {name: value for name, value in task.items() if name != "rounds"}
     tell("alone", 0.0)
-    models = {"alone": _fit(alone(**setting), X, y)}
-    if len(organizations) > 1:  # else assisted is alone
+    models = {"alone": _fit(alone(**task), X, y)}
+    if len(organizations) > 1:  # otherwise assisted is alone
         own = {holder: organizations[holder]}
         models["alone_tuned"] = _fit(pooled(**{**tuned, "organizations": own}), X, y)
 
@@ -271,14 +281,14 @@ def _models(
         tell(f"assisted, round {done}{most}", 0.1 + 0.6 * done / (done + 5))  # it takes longest
 
     tell("assisted", 0.1)
-    models["assisted"] = _fit(gal(**setting, on_round=on_round), X, y)
+    models["assisted"] = _fit(gal(**task, on_round=on_round), X, y)
     tell("pooled", 0.7)
     models["pooled"] = _fit(pooled(**tuned), X, y)
     return models
 
 
-def _said(model: Any, X: pd.DataFrame, n_classes: int | None) -> NDArray[Any]:
-    """Numbers, or probabilities of all classes, whose codes the model knows."""
+def _output(model: Any, X: pd.DataFrame, n_classes: int | None) -> NDArray[Any]:
+    """Numbers, or probabilities of all classes; the model may not know every one of them."""
     if n_classes is None:
         return np.asarray(model.predict(X))
     known = np.asarray(model.predict_proba(X))
@@ -288,7 +298,7 @@ def _said(model: Any, X: pd.DataFrame, n_classes: int | None) -> NDArray[Any]:
 
 
 def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:
-    """Fit; Ctrl-C ends everything, where an estimator alone would keep its finished rounds."""
+    """Fit; Ctrl-C ends the simulation, where an estimator alone would keep its finished rounds."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", InterruptedWarning)
@@ -297,58 +307,24 @@ def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:
         raise KeyboardInterrupt from ended
 
 
-def _checked(
-    frame: pd.DataFrame, target: str, organizations: Mapping[str, list[str]]
-) -> tuple[NDArray[Any], dict[str, list[str]]]:
-    """Labels, and columns by organization."""
-    if len(frame) < 3:
-        n = len(frame)
+def _check_shape(frame: pd.DataFrame) -> None:
+    n = len(frame)
+    if n < 3:
         raise InvalidInputError(f"the table has {n} row{'' if n == 1 else 's'}: comparing models needs more")
     if not frame.columns.is_unique:
         twice = sorted(set(frame.columns[frame.columns.duplicated()]))
-        raise InvalidInputError(f"the table has columns of the same name: {', '.join(twice)}")
-    y = target_column(frame, target)
-    names = {str(name): [str(column) for column in columns] for name, columns in organizations.items()}
-    for name, columns in names.items():
-        if target in columns:
-            raise InvalidInputError(
-                f"organization {name!r} holds {target!r}, which is what is to be predicted"
-            )
-        unknown = [column for column in columns if column not in frame.columns]
-        if unknown:
-            raise InvalidInputError(
-                f"organization {name!r}: no column {', '.join(map(repr, unknown))} in the table."
-                f"{did_you_mean(unknown[0], frame.columns)} It has {', '.join(frame.columns[:20])}"
-            )
-        if not columns:
-            raise InvalidInputError(f"organization {name!r} has no columns: give it some or leave it out")
-        _refuse_large(frame, columns, f"organization {name!r}")
-    if not names:
-        raise InvalidInputError("no organizations: name at least one")
-    _refuse_large(frame, [target], "the label holder")
-    return plain_labels(y.to_numpy()), names
-
-
-def _refuse_large(frame: pd.DataFrame, columns: list[str], who: str) -> None:
-    """An error where numbers are too large to compute with."""
-    for column in columns:
-        if frame[column].dtype.kind != "f":
-            continue
-        large = frame[column].abs() > LARGEST_NUMBER
-        if large.any():
-            raise InvalidInputError(
-                f"{who}: {int(large.sum()):,} values of {column!r} are too large to compute with, such as "
-                f"{frame[column][large].iloc[0]:.3g}: give them in another unit, or leave these rows out"
-            )
+        raise InvalidInputError(
+            f"the table has columns of the same name: {', '.join(twice)}. Rename or remove one of each"
+        )
 
 
 def _refuse_rare(labels: NDArray[Any], target: str) -> None:
-    """Said before anything is learned: classes that no cross-validation can divide."""
+    """An error where a cross-validation cannot divide the classes."""
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2:
         raise InvalidLabelsError(
-            f"all {len(labels):,} values of {target!r} are {classes.tolist()[0]!r}: there is nothing to tell "
-            "apart. Is it the right column?"
+            f"all {len(labels):,} values of {target!r} are {classes.tolist()[0]!r}: there is nothing to "
+            "learn. Is it the right column?"
         )
     rare = classes[counts < 2].tolist()
     if rare:
@@ -356,8 +332,8 @@ def _refuse_rare(labels: NDArray[Any], target: str) -> None:
         read = reading_of(pd.Series(labels), target)
         words = [] if read is None else read.how.get("words", [])
         raise InvalidLabelsError(
-            f"{named} of {target!r}: there in one row only. A model cannot learn it and be tried on it. "
-            "Leave these rows out, or put rare classes together."
+            f"{named} of {target!r} occurs in one row only: a model cannot learn it and be validated on it. "
+            "Leave these rows out, or merge rare classes."
             + (" (Are these numbers? Then --metric r2)" if read is None else "")
             + (f" (Are these numbers? Then correct {words[0]!r}, which is none)" if words else "")
         )

@@ -87,7 +87,7 @@ def demo(
 
 def print_demo(facts: DemoFacts, out: Console) -> None:
     """What the demo found, for people: in a terminal of 80 columns it fits one screen."""
-    from gal.evaluate.reporting.learned import gained_by
+    from gal.evaluate.reporting.learned import shares_of_gain
     from gal_bench.demo.four_nodes import reveals
 
     out.print(f"\n[bold]What it brought[/]: R2 on {facts.predicted_rows} patients that no model has seen")
@@ -99,7 +99,7 @@ def print_demo(facts: DemoFacts, out: Console) -> None:
     for name, score in scores.items():
         out.print(f"  {escape(name.ljust(max(map(len, scores))))} {score:z.3f}")
     out.print(f"  {_gain(facts)}")
-    out.print(f"  The gain came from {escape(gained_by(facts.contributions))}.")
+    out.print(f"  The gain came from {escape(shares_of_gain(facts.contributions))}.")
     _print_left(facts, out)
     out.print("[bold]What this reveals[/]")
     for sentence in reveals(facts):
@@ -130,7 +130,7 @@ def _gain(facts: DemoFacts) -> str:
 
 def _print_left(facts: DemoFacts, out: Console) -> None:
     """The contents with the most bytes first; small agreements on what is done are not named."""
-    from gal.evaluate.wording import bytes_in_words
+    from gal.evaluate.reporting.facts import bytes_in_words
 
     out.print("\n[bold]What left each organization[/], by the four audit logs: no column, no model")
     rows = []

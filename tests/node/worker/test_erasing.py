@@ -255,7 +255,7 @@ def test_the_command_says_what_is_left(network: Network, tmp_path: Path) -> None
     said = runner.invoke(app, ["forget", "--row", str(GONE), *where])
     assert said.exit_code == 0, said.output
     assert "Delete them in the source, too." in said.output
-    assert "at clinic, there: gal learn risk" in said.output
+    assert "at clinic: gal learn risk" in said.output
     facts = json.loads(
         runner.invoke(app, ["forget", "--rows-from", str(tmp_path / "ids.txt"), "--json", *where]).stdout
     )

@@ -1,21 +1,20 @@
-"""A report as one HTML file: no script, nothing from a network, every name escaped, bars by its style."""
+"""A report as one HTML file, without scripts or network access."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from html import escape
+from html import escape as escape_html
 from pathlib import Path
 
-from gal.errors import InvalidInputError, InvalidOptionError
-from gal.evaluate.reporting.facts import Cells, Level, ReportFacts, some
+from gal.errors import InvalidInputError, InvalidOptionError, printable
+from gal.evaluate.reporting.facts import Cells, Level, ReportFacts, number, some
 from gal.evaluate.reporting.simulated import facts_of_simulation
 from gal.evaluate.simulation import Simulation
-from gal.evaluate.wording import number
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""What a browser may load for this page: nothing; and it runs nothing."""
+"""A browser loads nothing for this page, and runs nothing in it."""
 PIECES = re.compile(r"[^_./-]{1,20}[_./-]?|[_./-]")
 """Pieces of a long word, between which a browser may break it."""
 
@@ -51,7 +50,7 @@ footer{margin-top:3rem;color:var(--dim);font-size:.85rem}
 
 
 def report(found: Simulation, path: str | Path) -> Path:
-    """Write one HTML file about a simulation: no network, no script, prints well."""
+    """Write one HTML file about a simulation."""
     if not isinstance(found, Simulation):
         raise InvalidInputError(f"a report is about a simulation, not about a {type(found).__name__}")
     check_report(Path(path))
@@ -59,11 +58,13 @@ def report(found: Simulation, path: str | Path) -> Path:
 
 
 def check_report(path: Path) -> None:
-    """An error where it cannot be written: said before what takes minutes."""
+    """An error where a report cannot be written; called before the computation."""
     if path.suffix.lower() not in {".html", ".htm"}:
         raise InvalidOptionError(f"a report's name must end in .html, got {str(path)!r}")
     if not path.absolute().parent.is_dir():
-        raise InvalidOptionError(f"there is no folder {str(path.absolute().parent)!r} to put the report in")
+        raise InvalidOptionError(
+            f"there is no folder {str(path.absolute().parent)!r} for the report: make it"
+        )
 
 
 def write_report(facts: ReportFacts, path: Path) -> Path:
@@ -78,7 +79,7 @@ def write_report(facts: ReportFacts, path: Path) -> Path:
 
 
 def page_of(facts: ReportFacts, written: str) -> str:
-    """The whole file; ``written`` says when."""
+    """The whole file; ``written`` is the time."""
     sections = "".join(
         f"<section><h2>{escape(title)}</h2>"
         + "".join(_cells(one) if isinstance(one, Cells) else f"<p>{escape(one)}</p>" for one in parts)
@@ -101,7 +102,7 @@ def page_of(facts: ReportFacts, written: str) -> str:
 
 
 def _remarks(facts: ReportFacts) -> str:
-    """What is wrong with the table, beside the answer that depends on it."""
+    """Problems of the table, beside the answer that depends on it."""
     if not facts.remarks:
         return ""
     items = "".join(
@@ -113,7 +114,7 @@ def _remarks(facts: ReportFacts) -> str:
 
 
 def _cells(cells: Cells) -> str:
-    """A table; where there are levels, each row ends with its bar."""
+    """A table; with levels, each row ends with its bar."""
     scale, bars = _bars(cells.levels, zero=cells.zero) if cells.levels else ("", [""] * len(cells.rows))
     head = "".join(f'<th scope="col">{escape(one)}</th>' for one in cells.header)
     head += f'<th scope="col" aria-hidden="true">{scale}</th>' if cells.levels else ""
@@ -127,7 +128,7 @@ def _cells(cells: Cells) -> str:
 
 
 def _bars(levels: Sequence[Level], *, zero: bool) -> tuple[str, list[str]]:
-    """The ends of one scale, and on it a dot at each value and a bar over its interval."""
+    """The ends of the scale, and by row a dot at the value and a bar over its interval."""
     ends = [end for one in levels for end in (one.value, one.low, one.high) if end is not None]
     low, high = min([*ends, 0.0] if zero else ends), max([*ends, 0.0] if zero else ends)
     wide = (high - low) or 1.0
@@ -147,12 +148,14 @@ def _bars(levels: Sequence[Level], *, zero: bool) -> tuple[str, list[str]]:
     return f'<span class="scale"><b>{number(low)}</b> <b>{number(high)}</b></span>', found
 
 
+def escape(words: str) -> str:
+    """Text for HTML: no character of it is markup or a control character."""
+    return escape_html(printable(words))
+
+
 def _breakable(words: str) -> str:
-    """Escaped, with places where a browser may break words that are too long for a column."""
+    """Escaped text in which a browser may break long words."""
     return "".join(
         "<wbr>".join(map(escape, PIECES.findall(one))) if len(one) > 20 else escape(one)
         for one in re.split(r"(\s+)", words)
     )
-
-
-__all__ = ["check_report", "page_of", "report", "write_report"]
