@@ -183,7 +183,7 @@ def test_another_key_is_taken_on_purpose_only(tmp_path: Path) -> None:
     cards = CardFolder(tmp_path)
     old, new = make_identity("bank"), make_identity("bank")
     cards.add(card_of(old))
-    with pytest.raises(IdentityError, match="may be somebody else's"):
+    with pytest.raises(IdentityError, match="may be another organization's"):
         cards.add(card_of(new))
     cards.add(card_of(new), replace=True)
     assert cards.by_fingerprint(old.fingerprint) is None

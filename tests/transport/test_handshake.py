@@ -103,7 +103,7 @@ def test_every_hello_has_a_nonce_of_its_own() -> None:
 )
 def test_who_does_not_prove_it_is_not_agreed_with(stream: Answering) -> None:
     with pytest.raises(
-        IdentityError, match=r"bank\.example:7000 could not prove that it is bank.*Nothing was sent"
+        IdentityError, match=r"bank\.example:7000 could not prove that it is bank.*No data was sent"
     ):
         dial(stream)
     assert stream.agreed is None
@@ -130,7 +130,7 @@ def test_another_answer_is_no_welcome() -> None:
         with pytest.raises(IdentityError, match="no welcome for"):
             dial(stream)
         assert stream.agreed is None
-    with pytest.raises(IdentityError, match="did not answer as a node does: garbage"):
+    with pytest.raises(IdentityError, match="did not reply as a node does: garbage"):
         dial(FakeStream(BANK, InvalidMessageError("garbage")))
 
 

@@ -286,7 +286,7 @@ def test_garbage_is_refused_and_the_stream_goes_on(bank: House, hospital: House)
 
 
 def assert_each_was_refused_once(got: list[str]) -> None:
-    assert all("hospital sent what is no message" in one for one in got)
+    assert all("hospital sent an invalid message" in one for one in got)
     assert sum("is announced, at most" in one for one in got) == 1
     assert sum("more came than the 3 bytes" in one for one in got) == 1
     assert 5 <= len(got) <= 7
@@ -332,7 +332,7 @@ def test_before_it_is_welcome_a_peer_can_send_64_kibibytes_and_no_more() -> None
     longest = {"versions": list(range(1, 17)), "software": "x" * 200, "nonce": "0" * 64}
     largest_hello = b"".join(frames_of(Message("hello", fields=longest)))
     assert before_the_greeting(largest_hello).receive().message.kind == "hello"
-    for size, said in ((65_536, "is no message"), (65_537, "65,537 bytes is announced, at most 65,536")):
+    for size, said in ((65_536, "an invalid message"), (65_537, "65,537 bytes is announced, at most 65,536")):
         frame = FIRST + SIZE.pack(size) + bytes(size)
         with pytest.raises(InvalidMessageError, match=said) as caught:
             before_the_greeting(frame).receive()

@@ -1,8 +1,8 @@
-"""Messages as Arrow IPC, and back: nothing that arrives is trusted before it is checked.
+"""Messages as Arrow IPC, and back: everything that arrives is checked before it is used.
 
-A message is an Arrow stream of one record batch with one row. Every array is a column, a list of that
-one row, so that arrays of any lengths travel together without a copy; kind, fields and shapes are
-JSON in the schema's metadata.
+A message is an Arrow stream of one record batch with one row. Each array is a column, a list in that one
+row, so that arrays of any lengths travel together without a copy. Kind, fields and shapes are JSON in the
+schema's metadata.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from gal.errors import InvalidMessageError
-from gal.protocol.messages import KINDS, WITHOUT_TASK, ArrayRule, Message, type_name
+from gal.protocol.messages import KINDS, Header, Message, type_name
 
+Model = TypeVar("Model", bound=BaseModel)
 HEADER = b"gal"
 LARGEST_HEADER = 1 << 20
-LARGEST_AXIS = 1 << 40
 
 TYPES: Mapping[str, pa.DataType] = {
     "float32": pa.float32(),
@@ -34,11 +34,11 @@ TYPES: Mapping[str, pa.DataType] = {
     "uint8": pa.uint8(),
     "str": pa.large_string(),
 }
-"""The only types that travel; each as a list of the only row."""
+"""The types of arrays in messages."""
 
 LISTS = {name: pa.large_list(known) for name, known in TYPES.items()}
 WRITING = pa.ipc.IpcWriteOptions()
-"""As pyarrow writes by itself; said, it need not look into the environment for each message."""
+"""pyarrow's defaults; given, it does not read the environment for each message."""
 NUMBERS = {name: np.dtype(name).newbyteorder("<") for name in TYPES if name != "str"}
 _ENDS = struct.Struct("<qq")
 
@@ -46,24 +46,26 @@ _ENDS = struct.Struct("<qq")
 def encode(message: Message) -> pa.Buffer:
     """The message as bytes; the same message gives the same bytes."""
     names = sorted(message.arrays)
-    _check(message.kind, message.task, message.version, message.request)
-    check_fields(message.kind, message.fields)
-    check_arrays(message.kind, message.arrays)
     header = {
         "kind": message.kind,
         "task": message.task,
         "version": message.version,
         "request": message.request,
         "fields": dict(message.fields),
-        "arrays": {name: [type_name(message.arrays[name]), message.arrays[name].shape] for name in names},
+        "arrays": {
+            name: (type_name(message.arrays[name]), list(message.arrays[name].shape)) for name in names
+        },
     }
+    _checked("header", Header.model_validate, header)
+    check_fields(message.kind, message.fields)
+    check_arrays(message.kind, message.arrays)
     text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
     columns = [_column(message.arrays[name]) for name in names]
     schema = pa.schema(
         [pa.field(name, column.type) for name, column in zip(names, columns, strict=True)],
         metadata={HEADER: text.encode()},
     )
-    # Without any array there would be no column, and no row: the header says all.
+    # Without arrays there is neither column nor row: the header is the whole message.
     batch = pa.record_batch(columns, schema=schema)
     size = schema.serialize().size + pa.ipc.get_record_batch_size(batch) + 64
     buffer = pa.allocate_buffer(size)
@@ -74,7 +76,7 @@ def encode(message: Message) -> pa.Buffer:
 
 
 class Encoded(NamedTuple):
-    """A message that is ready to be sent, to one or to many."""
+    """A message that is ready to be sent, to one or several peers."""
 
     message: Message
     data: pa.Buffer
@@ -88,35 +90,30 @@ def prepare(message: Message) -> Encoded:
 
 
 def restore(data: Any, known: str | None = None) -> Encoded:
-    """An encoded message from its bytes, without encoding it again; ``known`` is
-    their digest, if it was taken.
-    """
+    """An encoded message from its bytes; ``known`` is their digest, where it is known."""
     return Encoded(decode(data), pa.py_buffer(data), digest(data) if known is None else known)
 
 
 def decode(data: Any, largest: int = 1 << 40) -> Message:
-    """The message in these bytes, its arrays as read-only views of them;
-    InvalidMessageError says what is wrong.
-    """
+    """The message in these bytes, its arrays as read-only views of them, or InvalidMessageError."""
     try:
         buffer = pa.py_buffer(data)
         if buffer.size > largest:
             raise InvalidMessageError(f"a message of {buffer.size:,} bytes, at most {largest:,} are taken")
         schema, body = _read(buffer)
         header = _header(schema)
+        if set(schema.names) != set(header.arrays):
+            raise InvalidMessageError("announced and actual arrays differ")
         arrays = {
-            name: _array(name, body.column(place), schema.field(place).type, *_announced(name, header))
+            name: _array(name, body.column(place), schema.field(place).type, *header.arrays[name])
             for place, name in enumerate(schema.names)
         }
-        if set(arrays) != set(header["arrays"]):
-            raise InvalidMessageError("announced and actual arrays differ")
-        kind, task, version, request = (header[one] for one in ("kind", "task", "version", "request"))
-        _check(kind, task, version, request)
-        check_arrays(kind, arrays)
-        return Message(kind, task, version, request, check_fields(kind, header["fields"]), arrays)
+        check_arrays(header.kind, arrays)
+        fields = check_fields(header.kind, header.fields)
+        return Message(header.kind, header.task, header.version, header.request, fields, arrays)
     except InvalidMessageError:
         raise
-    # Whatever a library finds in bytes from outside, and says in its own words:
+    # Errors of libraries about bytes of a peer:
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
         raise InvalidMessageError(f"not a message: {type(error).__name__}: {error!s:.200}") from error
     except (struct.error, StopIteration, RecursionError, MemoryError) as error:
@@ -124,16 +121,16 @@ def decode(data: Any, largest: int = 1 << 40) -> Message:
 
 
 def digest(data: Any) -> str:
-    """What these bytes are known by."""
+    """The SHA-256 of these bytes: ``sha256:`` and 64 hex digits."""
     return "sha256:" + hashlib.sha256(memoryview(data)).hexdigest()
 
 
 def _column(array: NDArray[Any]) -> pa.Array:
-    """An array as the list of the only row, over the same memory where it is of numbers."""
+    """An array as the list of the only row; numbers share their memory."""
     flat, name = np.ascontiguousarray(array).reshape(-1), type_name(array)
     if name == "str":
         values = pa.array(flat, type=TYPES[name])
-    else:  # as they are: nothing has to be looked at, and a small message is made in half the time
+    else:  # without pyarrow's inspection of the values a small message takes half the time
         little = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
         values = pa.Array.from_buffers(TYPES[name], len(flat), [None, pa.py_buffer(little)])
     ends = pa.py_buffer(_ENDS.pack(0, len(values)))
@@ -141,7 +138,7 @@ def _column(array: NDArray[Any]) -> pa.Array:
 
 
 def _read(buffer: pa.Buffer) -> tuple[pa.Schema, pa.RecordBatch]:
-    """Schema and the only batch; what could make reading it expensive or unsafe is refused first."""
+    """Schema and the only batch; content that is expensive or unsafe to read is refused first."""
     messages = pa.ipc.MessageReader.open_stream(buffer)
     first = messages.read_next_message()
     if first.type != "schema" or first.metadata.size > LARGEST_HEADER + (1 << 16):
@@ -149,14 +146,14 @@ def _read(buffer: pa.Buffer) -> tuple[pa.Schema, pa.RecordBatch]:
     schema = pa.ipc.read_schema(first)
     if any(one.type not in LISTS.values() or one.metadata for one in schema):
         raise InvalidMessageError(
-            f"a column of a type that does not travel: {[str(t) for t in schema.types]!s:.200}"
+            f"a column of a type that messages do not have: {[str(t) for t in schema.types]!s:.200}"
         )
     second = messages.read_next_message()
     if second.type != "record batch":
         raise InvalidMessageError(f"a {second.type!r} where the record batch should be")
     if is_compressed(second.metadata):
         raise InvalidMessageError(
-            "the arrays are compressed, which is not taken: a few bytes could become many"
+            "the arrays are compressed, which is refused: a few bytes could become many"
         )
     batch = pa.ipc.read_record_batch(second, schema)
     batch.validate(full=True)
@@ -168,9 +165,9 @@ def _read(buffer: pa.Buffer) -> tuple[pa.Schema, pa.RecordBatch]:
 
 
 def is_compressed(metadata: pa.Buffer) -> bool:
-    """Whether this record batch names a compression: a field of a table in Arrow's flatbuffer (Message.fbs).
+    """Whether this record batch names a compression, a field in Arrow's flatbuffer (Message.fbs).
 
-    pyarrow cannot be told to refuse it, and would unpack whatever it is told.
+    pyarrow has no option to refuse it, and would unpack any amount.
     """
     data = memoryview(metadata)
     message = struct.unpack_from("<I", data, 0)[0]
@@ -181,7 +178,7 @@ def is_compressed(metadata: pa.Buffer) -> bool:
 
 
 def _flatbuffer_field(data: memoryview, table: int, number: int) -> int | None:
-    """Where the field of this number of a flatbuffer table is; None where it is left out."""
+    """The place of a flatbuffer table's field; None where it is left out."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     if vtable < 0 or table < 0:
         raise InvalidMessageError("a table outside of the message")
@@ -192,38 +189,19 @@ def _flatbuffer_field(data: memoryview, table: int, number: int) -> int | None:
     return table + int(offset) if offset else None
 
 
-def _header(schema: pa.Schema) -> dict[str, Any]:
+def _header(schema: pa.Schema) -> Header:
     metadata = schema.metadata or {}
     if list(metadata) != [HEADER] or len(metadata[HEADER]) > LARGEST_HEADER:
         raise InvalidMessageError("no header, or more than one, or too large a one")
     if len(set(schema.names)) != len(schema.names):
         raise InvalidMessageError("two arrays of one name")
-    header = json.loads(metadata[HEADER], parse_constant=_no_constant)
-    expected = {"kind", "task", "version", "request", "fields", "arrays"}
-    if not isinstance(header, dict) or set(header) != expected:
-        raise InvalidMessageError(f"a header needs exactly {', '.join(sorted(expected))}")
-    if not isinstance(header["arrays"], dict):
-        raise InvalidMessageError("arrays must be given by name")
-    return header
-
-
-def _no_constant(text: str) -> None:
-    raise InvalidMessageError(f"{text} is no number that can travel")
-
-
-def _announced(name: str, header: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """Type and shape of an array as the header has them."""
-    kind, shape = header["arrays"][name]
-    if kind not in TYPES or not isinstance(shape, list) or not 1 <= len(shape) <= 4:
-        raise InvalidMessageError(f"array {name!r:.40}: no known type or shape")
-    if any(type(size) is not int or not 0 <= size < LARGEST_AXIS for size in shape):
-        raise InvalidMessageError(f"array {name!r:.40}: impossible shape")
-    return kind, tuple(shape)
+    return _checked("header", Header.model_validate_json, metadata[HEADER])
 
 
 def _array(
-    name: str, column: pa.Array, column_type: pa.DataType, kind: str, shape: tuple[int, ...]
+    name: str, column: pa.Array, column_type: pa.DataType, kind: str, shape: list[int]
 ) -> NDArray[Any]:
+    """One announced array, if the column is as announced."""
     if column_type != LISTS[kind] or len(column) != 1 or column.null_count:
         raise InvalidMessageError(f"array {name!r:.40}: announced as {kind}, came as {column_type}")
     start, end = column.offsets.to_pylist()
@@ -236,9 +214,9 @@ def _array(
 
 
 def _flat(values: pa.Array, kind: str) -> NDArray[Any]:
-    """What an array holds, not to be written to; of numbers over the same memory.
+    """The values of an array, read-only; numbers share their memory.
 
-    pyarrow's own way would import pandas, which a node does not need: 40 MB.
+    pyarrow's own conversion would import pandas: 40 MB that a node does not need.
     """
     found: NDArray[Any]
     if kind == "str":
@@ -252,26 +230,19 @@ def _flat(values: pa.Array, kind: str) -> NDArray[Any]:
     return found
 
 
-def _check(kind: Any, task: Any, version: Any, request: Any) -> None:
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise InvalidMessageError(f"no kind of message is called {kind!r:.40}")
-    known = isinstance(task, str) and len(task) == 32 and set(task) <= set("0123456789abcdef")
-    if not known and not (task == "" and kind in WITHOUT_TASK):
-        raise InvalidMessageError(f"{kind}: {task!r:.60} is not the id of a task")
-    if type(version) is not int or not 0 <= version <= 1_000_000:
-        raise InvalidMessageError(f"{kind}: version {version!r:.40}")
-    if not isinstance(request, str) or len(request) > 200 or not request.isprintable():
-        raise InvalidMessageError(f"{kind}: request {request!r:.60}")
+def _checked(what: str, check: Callable[[Any], Model], values: Any) -> Model:
+    """Values as a pydantic model, or an error that names the first wrong one."""
+    try:
+        return check(values)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_context=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidMessageError(f"{what}: {place!r:.60}: {first['msg']!s:.200}") from None
 
 
 def check_fields(kind: str, fields: Any) -> dict[str, Any]:
-    """The fields, or an error that names the one that is wrong."""
-    try:
-        return KINDS[kind].fields.model_validate(fields).model_dump()
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise InvalidMessageError(f"{kind}: {place!r:.60}: {first['msg']!s:.200}") from None
+    """The fields with all defaults, or an error that names the first wrong one."""
+    return _checked(kind, KINDS[kind].fields.model_validate, fields).model_dump()
 
 
 def check_arrays(kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -282,13 +253,9 @@ def check_arrays(kind: str, arrays: Mapping[str, NDArray[Any]]) -> None:
     if lacking or strange:
         raise InvalidMessageError(f"{kind}: arrays {lacking} are missing, {strange!s:.80} do not belong here")
     for name, array in arrays.items():
-        _check_array(kind, name, array, rules[name])
-
-
-def _check_array(kind: str, name: str, array: NDArray[Any], rule: ArrayRule) -> None:
-    if type_name(array) not in rule.types or array.ndim != rule.axes:
-        raise InvalidMessageError(
-            f"{kind}: {name} must be {' or '.join(rule.types)} with {rule.axes} axes, got "
-            f"{type_name(array)} of "
-            f"shape {array.shape}"
-        )
+        rule = rules[name]
+        if type_name(array) not in rule.types or array.ndim != rule.axes:
+            raise InvalidMessageError(
+                f"{kind}: {name} must be {' or '.join(rule.types)} with {rule.axes} axes, got "
+                f"{type_name(array)} of shape {array.shape}"
+            )

@@ -1,8 +1,7 @@
-"""Messages: what may travel between two nodes, and what each kind holds.
+"""Messages: all kinds that travel between two nodes, and the content of each.
 
-A label holder asks (``begin``, ``fit``, ``predict``, ...), an organization answers. Every request about the
-rows of a task names the digest of their agreed order; every answer names the digest of the request that it
-answers. What is not described here is not a message.
+A label holder sends requests (``begin``, ``fit``, ``predict``, ...), an organization replies. A request about
+the rows of a task names the digest of their agreed order, a reply the digest of its request.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 VERSIONS = (2,)
-"""Of the protocol: what this version of gal-learn speaks."""
+"""The versions of the protocol that this version of gal-learn speaks."""
 
 Array = NDArray[Any]
 
@@ -31,10 +30,10 @@ IdKind = Literal["integer", "text"]
 Method = Literal["plain", "hashed", "psi"]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Secret = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{32})?$")]
-"""A digest of the secret behind keyed hashes, so that two different ones are noticed; empty without."""
+"""A digest of the secret of keyed hashes, so that two different secrets are noticed; empty without one."""
 SumNumber = Annotated[int, Field(ge=1, lt=2**53)]
 SumNumbers = Annotated[list[SumNumber], Field(min_length=1, max_length=64)]
-CircleDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+GroupDigest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Members = Annotated[list[Name], Field(min_length=1, max_length=1000)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -54,7 +53,7 @@ class Hello(Fields):
 
 
 class Welcome(Fields):
-    """The label holder's answer; ``proof`` is its signature, so that it is who its card says."""
+    """The label holder's reply; ``proof`` is a signature by the key of its card."""
 
     version: Positive
     software: Text
@@ -62,7 +61,7 @@ class Welcome(Fields):
 
 
 class Refusal(Fields):
-    """Why a request, or the whole stream, is refused: one word for programs, a sentence for people."""
+    """Why a request or the whole stream is refused: a code for programs, a sentence for people."""
 
     code: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,40}$")]
     message: Text
@@ -75,9 +74,7 @@ class JoinedTask(Fields):
     task: TaskId
     terms: Digest
     moving: bool
-    """Whether fitting a round changes what its model says of earlier ones: it
-    is asked once more at the end.
-    """
+    """Whether the local model is stateful: it is re-evaluated after the last round."""
 
 
 class Joined(Fields):
@@ -98,17 +95,17 @@ class Blind(Fields):
     step: Literal["setup", "response"]
     kind: IdKind
     exchange: TaskId
-    """Drawn anew for each exchange."""
+    """A random id of the exchange."""
     n_rows: Annotated[int, Field(ge=1)]
-    """How many ids the label holder asks about."""
+    """The number of ids in the request."""
 
 
 class Begin(Fields):
-    """Before the first round of a version: which rows, in which order, and what they are used for."""
+    """The setup of a version: its rows, their order and their roles."""
 
     terms: Digest
     organization: Name
-    """What the label holder calls the organization that it asks; seeds of its fits follow from it."""
+    """The label holder's name for the organization; seeds of its fits follow from it."""
     kind: IdKind
     method: Method
     secret: Secret
@@ -120,7 +117,7 @@ class Begin(Fields):
 
 
 class Begun(Fields):
-    """Which of these rows the organization knows, and the digest of their order."""
+    """The rows that the organization knows, and the digest of their order."""
 
     answers: Digest
     rows: Digest
@@ -128,14 +125,14 @@ class Begun(Fields):
 
 
 class Fit(Fields):
-    """Fit this residual; the rows are those of this digest."""
+    """Fit a residual on the rows of this digest."""
 
     rows: Digest
     round: Positive
     track: Track
     part: Annotated[int, Field(ge=0, le=1000)] | None
     target: Literal["residual", "random", "probe"] = "residual"
-    """Random numbers or a residual times signs, in rounds beyond the task's; the last out of fold."""
+    """``random`` and ``probe`` are random numbers and probes, in rounds after the task's."""
 
 
 class FittedReply(Fields):
@@ -157,7 +154,7 @@ class Predict(Fields):
 
 
 class Revisit(Fields):
-    """What models that move say now of the task's own rows."""
+    """Re-evaluate stateful models on the task's own rows."""
 
     rows: Digest
     track: Track
@@ -165,64 +162,64 @@ class Revisit(Fields):
 
 
 class PredictedReply(Fields):
-    """Values of the rows that are known, by round."""
+    """Predictions of the known rows, by round."""
 
     answers: Digest
     rows: Digest
 
 
 class End(Fields):
-    """A version's learning is over: ``kept`` rounds are used (0: it was abandoned)."""
+    """The end of a version's learning: ``kept`` rounds are used (0: it was abandoned)."""
 
     kept: Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class Done(Fields):
-    """Done as asked."""
+    """The request was done."""
 
     answers: Digest
 
 
 class Keys(Fields):
-    """Make keys for these sums of a circle (see ``gal.secure_aggregation``)."""
+    """Make keys for these sums of an aggregation group (see ``gal.secure_aggregation``)."""
 
-    circle: CircleDigest
+    circle: GroupDigest
     numbers: SumNumbers
 
 
 class ShareAsked(Fields):
-    """Divide the secrets of these sums among the members whose keys come with this."""
+    """Share the secrets of these sums among the members whose keys are in this message."""
 
-    circle: CircleDigest
+    circle: GroupDigest
     numbers: SumNumbers
     members: Members
 
 
 class SumAsked(Fields):
-    """Answer a request of before in a sum of these members: told to all of them in the same words."""
+    """Reply to an earlier request within a sum of these members; the same for all of them."""
 
-    circle: CircleDigest
+    circle: GroupDigest
     number: SumNumber
     members: Members
     of: Digest
-    """The digest of the request: a residual, or rows to predict."""
-    content: CircleDigest
-    """A digest of what is asked, which each member takes by itself."""
+    """The digest of the earlier request: a residual, or rows to predict."""
+    content: GroupDigest
+    """A digest of the request's content, which each member computes by itself."""
     unit: Annotated[Finite, Field(gt=0)]
     shape: Annotated[list[Annotated[int, Field(ge=0, le=2**40)]], Field(min_length=2, max_length=2)]
     round: Annotated[int, Field(ge=0, le=1_000_000)] = 0
 
 
 class Open(Fields):
-    """Help to open the sum of these members' answers."""
+    """Help to unmask the sum of these members' replies."""
 
-    circle: CircleDigest
+    circle: GroupDigest
     number: SumNumber
     members: Members
 
 
 class TotalAsked(Fields):
-    """Predict these rows, and add up your rounds, each times its rate; the sum is asked for next."""
+    """Predict these rows as the sum of rounds times rates; a sum request for it follows."""
 
     kind: IdKind
     method: Method
@@ -233,28 +230,33 @@ class TotalAsked(Fields):
 
 
 class FoundReply(Fields):
-    """Which of the rows to predict are known; their values stay here until a sum asks for them."""
+    """Which of the rows to predict are known; their values wait for a sum request."""
 
     answers: Digest
     rows: Digest
-    learned: CircleDigest
-    """A digest of what these rounds were learned from, which all members must have been told alike."""
+    learned: GroupDigest
+    """A digest of what these rounds were learned from, the same for all members."""
     unit: Annotated[Finite, Field(gt=0)]
-    """What the sum is written in: it follows from the rates, and from the residuals of these rounds."""
+    """The grid of the sum; it follows from the rates and from the residuals of these rounds."""
+
+
+TypeName = Literal["float32", "float64", "int32", "int64", "uint8", "str"]
+"""The types of arrays in messages."""
+Shape = Annotated[list[Annotated[int, Field(ge=0, lt=1 << 40)]], Field(min_length=1, max_length=4)]
 
 
 @dataclass(frozen=True)
 class ArrayRule:
-    """What an array of a message must be: one of these types, with so many axes."""
+    """The type and number of axes of an array in a message."""
 
-    types: tuple[str, ...]
+    types: tuple[TypeName, ...]
     axes: int
     optional: bool = False
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a kind of message holds."""
+    """The fields and arrays of one kind of message."""
 
     fields: type[Fields]
     arrays: Mapping[str, ArrayRule] = field(default_factory=dict)
@@ -265,7 +267,7 @@ IDS = {
     "texts": ArrayRule(("str",), 1, optional=True),
     "hashes": ArrayRule(("uint8",), 2, optional=True),
 }
-"""Row ids as they travel: exactly one of these, see ``gal.alignment``."""
+"""Row ids: exactly one of these arrays, see ``gal.alignment``."""
 
 FLAGS = ArrayRule(("uint8",), 1)
 NUMBERS = ArrayRule(("int32",), 1, optional=True)
@@ -309,17 +311,47 @@ WITHOUT_TASK = frozenset({"hello", "welcome", "refusal", "joined"})
 """Kinds that may belong to no task."""
 
 
+def _kind(name: str) -> str:
+    if name not in KINDS:
+        raise ValueError("no such kind of message")
+    return name
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("it has control characters")
+    return text
+
+
+class Header(Fields):
+    """Everything of a message but the values of its arrays."""
+
+    kind: Annotated[str, AfterValidator(_kind)]
+    task: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{32})?$")]
+    version: Annotated[int, Field(ge=0, le=1_000_000)]
+    request: Annotated[str, StringConstraints(max_length=200), AfterValidator(_printable)]
+    fields: dict[str, Any]
+    arrays: dict[str, tuple[TypeName, Shape]]
+    """Type and shape by name."""
+
+    @model_validator(mode="after")
+    def _belongs_to_a_task(self) -> Self:
+        if not self.task and self.kind not in WITHOUT_TASK:
+            raise ValueError(f"{self.kind} needs the id of a task")
+        return self
+
+
 @dataclass(frozen=True)
 class Message:
-    """One message: its kind, whose it is, small facts and large arrays."""
+    """One message: its kind, its task, small fields and large arrays."""
 
     kind: str
     task: str = ""
     """The id of the task: 32 hex digits; empty where there is none."""
     version: int = 0
-    """Which learning of the task, from 1; 0 where there is none."""
+    """The version of the task that is learned, from 1; 0 where there is none."""
     request: str = ""
-    """What the answer is to be recognised by; the same when a request is sent again."""
+    """The id by which the reply is matched; the same when a request is sent again."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)
 
@@ -332,7 +364,7 @@ class Message:
 
 
 def type_name(array: Array) -> str:
-    """The type of an array as rules call it.
+    """The type of an array by the names of the rules.
 
     >>> import numpy as np
     >>> type_name(np.zeros(2, dtype=np.float32)), type_name(np.array(["a"], dtype=object))
@@ -343,4 +375,4 @@ def type_name(array: Array) -> str:
 
 @cache
 def _name(dtype: np.dtype[Any]) -> str:
-    return dtype.name  # numpy makes it anew each time
+    return dtype.name  # numpy computes it on each access

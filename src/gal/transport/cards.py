@@ -1,7 +1,7 @@
-"""Cards: public files by which nodes know each other, and the folder that holds those of others.
+"""Cards: the public files by which nodes know each other, and the folder of a node's peers.
 
-A file in the folder is a known peer; its file name is the name by which this node calls it. Adding, replacing
-and deleting files admits, rotates and revokes peers while the node runs.
+A file in the folder is a known peer, under the file's name. Adding, replacing and deleting files admits,
+rotates and revokes peers while the node runs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from gal.transport.identity import Identity, certificates, fingerprint_of, write
 FORMAT = 1
 SUFFIX = ".card"
 LARGEST = 64 * 1024
-"""Bytes of a card; one needs about a hundredth of it."""
+"""Bytes of a card at most; a usual one has a hundredth of it."""
 
 
 class CardFile(BaseModel):
-    """What stands in the file of a card."""
+    """The content of a card's file."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -45,19 +45,19 @@ class CardFile(BaseModel):
 
 @dataclass(frozen=True)
 class Card:
-    """What others need to know of a node; all of it is public."""
+    """The public facts about a node."""
 
     name: str
-    """What the node calls itself; others may call it otherwise."""
+    """The node's own name; peers may use another one."""
     fingerprint: str
     certificate: bytes = field(repr=False)
-    """PEM: what TLS has to trust to meet this node."""
+    """PEM: the certificate that TLS trusts for this node."""
     address: str | None = None
     """Where it listens; None for one that only dials."""
 
 
 def card_of(identity: Identity, address: str | None = None) -> Card:
-    """The card of this node, to be handed to others."""
+    """The card of this node, for its peers."""
     if address is not None:
         parse_address(address, f"the address of {identity.name}")
     return Card(identity.name, identity.fingerprint, _clean(identity.certificate), address)
@@ -134,10 +134,10 @@ def _clean(pem: bytes) -> bytes:
 
 
 class CardFolder:
-    """The cards of others in a folder; read again whenever its files change. Safe to use from any thread.
+    """The cards of peers in a folder; read again whenever its files change. Safe to use from any thread.
 
-    A file that is no valid card is left out, and so are two files of one key;
-    ``on_warning`` is told once of each.
+    A file that is no valid card is left out, and so are two files of one key; ``on_warning`` is called once
+    for each.
     """
 
     def __init__(self, folder: Path, *, on_warning: Callable[[str], None] | None = None) -> None:
@@ -151,13 +151,13 @@ class CardFolder:
         self._warned: set[str] = set()
 
     def all(self) -> Mapping[str, Card]:
-        """All known peers, by the names that this node gives them."""
+        """All known peers by name."""
         with self._lock:
             self._refresh()
             return MappingProxyType(self._cards)
 
     def get(self, name: str) -> Card | None:
-        """The card of this peer; None where nobody of that name is known."""
+        """The card of this peer; None where the name is unknown."""
         return self.all().get(name)
 
     def by_fingerprint(self, fingerprint: str) -> tuple[str, Card] | None:
@@ -168,9 +168,7 @@ class CardFolder:
             return None if name is None else (name, self._cards[name])
 
     def is_known(self, name: str, fingerprint: str) -> bool:
-        """Whether this key is, at this moment, that of the card of this name; no
-        where the folder cannot be read.
-        """
+        """Whether the card of this name has this key now; False where the folder cannot be read."""
         try:
             known = self.by_fingerprint(fingerprint)
         except IdentityError as error:
@@ -179,9 +177,9 @@ class CardFolder:
         return known is not None and known[0] == name
 
     def add(self, card: Card, name: str | None = None, *, replace: bool = False) -> str:
-        """Makes a peer known, under ``name`` or what it calls itself; returns that name.
+        """Add a peer under ``name`` or its own name, which is returned.
 
-        Another key under a known name is taken only with ``replace``.
+        Another key under a known name is accepted only with ``replace``.
         """
         name = check_name(card.name if name is None else name, "an organization")
         with self._lock:
@@ -192,7 +190,7 @@ class CardFolder:
         return name
 
     def remove(self, name: str) -> None:
-        """Forgets a peer: from now on it is refused."""
+        """Remove a peer: from now on it is refused."""
         check_name(name, "an organization")
         with self._lock:
             try:
@@ -218,7 +216,7 @@ class CardFolder:
             return
         raise IdentityError(
             f"{name!r} is known with the key {mine.fingerprint}, this card has {card.fingerprint}: it may be "
-            f"somebody else's. Compare the new fingerprint with {name} by telephone. If it is theirs: "
+            f"another organization's. Compare the new fingerprint with {name} by telephone. If it is theirs: "
             "gal cards add FILE --replace; if both are to be known: --name OTHER"
         )
 
@@ -226,59 +224,50 @@ class CardFolder:
         return ", ".join(sorted(self.all())) or "nobody"
 
     def _refresh(self) -> None:
-        """Reads what changed since the last look; one look costs a few microseconds per card."""
+        """Read the files that changed since the last look, which takes a few microseconds per card."""
         marks = self._marks()
         if marks == self._seen:
             return
-        for name in set(self._read) - set(marks):
-            del self._read[name]
-        for name, mark in marks.items():
-            if name not in self._read or self._read[name][0] != mark:
-                self._read[name] = (mark, self._try(name))
-        self._sort_out()
+        kept = {file: read for file, read in self._read.items() if marks.get(file) == read[0]}
+        self._read = {file: kept.get(file) or (mark, self._try(file)) for file, mark in sorted(marks.items())}
+        by_key: defaultdict[str, dict[str, Card]] = defaultdict(dict)
+        warnings = []
+        for file, (_, card) in self._read.items():
+            if isinstance(card, str):
+                warnings.append(f"left out of the cards: {card}")
+            else:
+                by_key[card.fingerprint][file.removesuffix(SUFFIX)] = card
+        for fingerprint, cards in by_key.items():
+            if len(cards) > 1:
+                warnings.append(
+                    f"left out of the cards: {' and '.join(cards)} have one key ({fingerprint}) in "
+                    f"{self.folder}: delete all but one of these files"
+                )
+        found = {name: card for cards in by_key.values() if len(cards) == 1 for name, card in cards.items()}
+        self._cards = dict(sorted(found.items()))
+        self._names = {card.fingerprint: name for name, card in found.items()}
+        self._warn(warnings)
         self._seen = marks
 
     def _marks(self) -> dict[str, object]:
-        """What tells that a file changed, by file name."""
+        """By file name: what changes with the file's content."""
         try:
             with os.scandir(self.folder) as entries:
-                return {entry.name: _mark(entry) for entry in entries if _is_card(entry.name)}
+                cards = [one for one in entries if one.name.endswith(SUFFIX) and not one.name.startswith(".")]
+                return {entry.name: _mark(entry) for entry in cards}
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise IdentityError(f"the cards in {self.folder} cannot be read: {error.strerror}") from error
 
     def _try(self, file: str) -> Card | str:
-        """The card in a file of the folder, or what is wrong with it."""
+        """The card in a file of the folder, or its error."""
         path = self.folder / file
         try:
             check_name(path.stem, f"{path}: an organization")
             return read_card(path)
         except GALError as error:
             return str(error)
-
-    def _sort_out(self) -> None:
-        """From what was read: the cards that count, and warnings for the others."""
-        holders: defaultdict[str, list[str]] = defaultdict(list)
-        warnings = []
-        cards = {}
-        for file, (_, card) in sorted(self._read.items()):
-            if isinstance(card, str):
-                warnings.append(f"left out of the cards: {card}")
-            else:
-                cards[file.removesuffix(SUFFIX)] = card
-                holders[card.fingerprint].append(file.removesuffix(SUFFIX))
-        for fingerprint, names in holders.items():
-            if len(names) > 1:
-                warnings.append(
-                    f"left out of the cards: {' and '.join(names)} have one key ({fingerprint}) in "
-                    f"{self.folder}: delete all but one of these files"
-                )
-                for name in names:
-                    del cards[name]
-        self._cards = cards
-        self._names = {card.fingerprint: name for name, card in cards.items()}
-        self._warn(warnings)
 
     def _warn(self, warnings: list[str]) -> None:
         for warning in warnings:
@@ -287,12 +276,8 @@ class CardFolder:
         self._warned = set(warnings)
 
 
-def _is_card(file: str) -> bool:
-    return file.endswith(SUFFIX) and not file.startswith(".")
-
-
 def _mark(entry: os.DirEntry[str]) -> object:
-    """Of a file that was replaced within one tick of the clock the time is the same, and often the size."""
+    """The inode, too: a file replaced within one tick of the clock has the same time, and often size."""
     try:
         facts = entry.stat()
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""The greeting at the start of a stream: which protocol, and a proof of who listens.
+"""The handshake at the start of a stream: the protocol's version, and a proof of the listener's key.
 
-The listener signs the dialer's nonce together with both keys, which no other and no relay in between can do:
-a carrier other than gRPC has no TLS from node to node.
+The listener signs the dialer's nonce together with both keys, which no relay can do: carriers other than gRPC
+have no TLS from node to node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gal.transport.stream import Stream
 
 
 def greet(stream: Stream, card: Card, identity: Identity, *, software: str, largest: int) -> None:
-    """The side that dials: says hello, and checks that the answer is of the card's key."""
+    """The dialing side: sends hello, and checks that the reply is signed by the card's key."""
     nonce = secrets.token_hex(32)
     fields = {"versions": list(VERSIONS), "software": software, "nonce": nonce}
     stream.send(Message("hello", fields=fields))
@@ -26,28 +26,28 @@ def greet(stream: Stream, card: Card, identity: Identity, *, software: str, larg
         answer = stream.receive().message
     except InvalidMessageError as error:
         raise IdentityError(
-            f"{stream.peer} did not answer as a node does: {error}. If {stream.peer} runs another gal-learn, "
+            f"{stream.peer} did not reply as a node does: {error}. If {stream.peer} runs another gal-learn, "
             f"upgrade the older of the two; here runs {software}, with protocol {_spoken_here()}"
         ) from error
     if answer.kind == "refusal":
         raise RefusedError(answer.fields["code"], f"{stream.peer} refused: {answer.fields['message']}")
     if answer.kind != "welcome" or answer.fields["version"] not in VERSIONS:
         raise IdentityError(
-            f"{stream.peer} answered {answer.kind!r}, which is no welcome for protocol {_spoken_here()}: "
+            f"{stream.peer} replied {answer.kind!r}, which is no welcome for protocol {_spoken_here()}: "
             f"upgrade gal-learn at {stream.peer} (pip install --upgrade gal-learn); here runs {software}"
         )
     version = answer.fields["version"]
     signed = _signed(nonce, identity.fingerprint, card.fingerprint, version)
     if not verify(card.certificate, signed, _proof(answer.fields["proof"])):
         raise IdentityError(
-            f"what answers at {card.address} could not prove that it is {stream.peer}: it does not hold the "
-            f"key {card.fingerprint}, or it passes on what somebody else sends. Nothing was sent to it"
+            f"the node at {card.address} could not prove that it is {stream.peer}: it does not hold the "
+            f"key {card.fingerprint}, or it relays messages of another node. No data was sent to it"
         )
     stream.agree(version, answer.fields["software"], largest)
 
 
 def welcome(stream: Stream, identity: Identity, *, software: str, largest: int) -> None:
-    """The side that listens: takes the hello, chooses the protocol, and proves who it is."""
+    """The listening side: reads the hello, chooses the protocol, and proves its key."""
     try:
         hello = stream.receive().message
     except InvalidMessageError as error:
@@ -78,9 +78,7 @@ def _spoken_here() -> str:
 
 
 def _signed(nonce: str, dialing: str, listening: str, version: int) -> bytes:
-    """What the listener signs; every part has a fixed length, so that no two
-    greetings give the same bytes.
-    """
+    """The signed bytes; all fields have fixed lengths, so that no two handshakes have the same."""
     return b"gal welcome\0" + f"{nonce}{dialing}{listening}{version:08d}".encode()
 
 

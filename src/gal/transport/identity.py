@@ -1,4 +1,4 @@
-"""Who a node is: its private key, its certificate, and the fingerprint by which others know it.
+"""The identity of a node: its private key, its certificate and their fingerprint.
 
 The fingerprint is the SHA-256 of the public key. A name in a certificate proves nothing: every known
 organization could issue a certificate in another's name.
@@ -31,11 +31,11 @@ from gal.errors import IdentityError
 from gal.protocol import check_name
 
 HOST = "node.gal"
-"""The host name in every self-signed certificate: who a node is does not depend on where it runs."""
+"""The host name in every certificate: a node's identity does not depend on its address."""
 
 NOT_BEFORE = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 NOT_AFTER = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
-"""Clocks of nodes may differ, and a pinned key is revoked by its card: it does not expire."""
+"""Clocks of nodes may differ, and a key is revoked by its card: certificates do not expire."""
 
 KEY_FILE = "key.pem"
 """In the home folder: the private key, and after it its certificate."""
@@ -52,7 +52,7 @@ class Identity:
 
     @cached_property
     def fingerprint(self) -> str:
-        """``sha256:`` and 64 hex digits: what this node is known by."""
+        """``sha256:`` and 64 hex digits."""
         return fingerprint_of(self.certificate)
 
     def sign(self, data: bytes) -> bytes:
@@ -69,15 +69,15 @@ def make_identity(name: str) -> Identity:
 
 
 def save_identity(identity: Identity, home: Path, *, replace: bool = False) -> None:
-    """Writes key and certificate into one file (mode 0600) in ``home`` (made with mode 0700).
+    """Write key and certificate into one file (mode 0600) in ``home`` (made with mode 0700).
 
-    An old key is kept, unless it is to be replaced.
+    An existing key is an error, unless ``replace``.
     """
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (home / KEY_FILE).exists() and not replace:
         raise IdentityError(
-            f"{home / KEY_FILE} exists: a key is not overwritten, because with it goes what others know "
-            "this node by. Use another folder, or rotate the key on purpose"
+            f"{home / KEY_FILE} exists: a key is not overwritten, because peers know this node by it. Use "
+            "another folder, or rotate the key on purpose"
         )
     write_file(home / KEY_FILE, identity.private_key + identity.certificate, mode=0o600)
 
@@ -109,9 +109,7 @@ def load_identity(home: Path, name: str) -> Identity:
 
 @lru_cache(maxsize=1024)
 def fingerprint_of(certificate: bytes) -> str:
-    """``sha256:`` and 64 hex digits of the public key (DER SubjectPublicKeyInfo)
-    of the first certificate in PEM.
-    """
+    """The fingerprint of the first certificate in PEM: of its public key in DER."""
     return _fingerprint(_public_key(certificate))
 
 
@@ -136,7 +134,7 @@ def certificates(pem: bytes) -> list[x509.Certificate]:
 
 
 def write_file(path: Path, data: bytes, *, mode: int) -> None:
-    """Writes a file so that a crash leaves the old one or the new one, whole, and never with a wider mode."""
+    """Write a file atomically, never with a wider mode: a crash leaves the old one or the new one."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     beside.unlink(missing_ok=True)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -175,8 +173,8 @@ def _self_signed(name: str, key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _subject(name: str, public: ec.EllipticCurvePublicKey) -> x509.Name:
-    # With the key in it no two subjects are equal: TLS looks issuers up by subject, and two organizations, or
-    # two keys of one after a rotation, may have one name.
+    # The key makes subjects distinct: TLS looks issuers up by subject, and two organizations, or two keys of
+    # one after a rotation, may have one name.
     return x509.Name(
         [
             x509.NameAttribute(NameOID.COMMON_NAME, name),

@@ -1,4 +1,4 @@
-"""The listener of a label holder: one port, where only organizations with a known card get in."""
+"""The listener of a label holder: one port, which admits organizations with a known card only."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from gal.transport.wire import CODE, METHOD, SERVER_OPTIONS, SERVICE, grpc
 LOGGER = logging.getLogger(__name__)
 
 STREAMS = 256
-"""So many streams may be open at once; each has a thread of gRPC's and one of its own."""
+"""Open streams at most; each has a thread of gRPC's and one of its own."""
 
 STREAMS_AT_ONCE, STREAMS_PER_SECOND = 64, 4.0
-"""Of one known key: nodes pause after a stream that ended."""
+"""Limits for one known key; nodes pause after a stream that ended."""
 
 LOOK = 0.2
-"""Seconds between looks at whose certificates TLS has to trust."""
+"""Seconds between looks at the cards."""
 
 CLOSING = 3.0
 """Seconds that gRPC may take to close the port of a server that has ended."""
 
 EVER = 10 * 365 * 86400.0
-"""Seconds that streams of a server may go on that takes no connections any more."""
+"""Seconds that streams of a replaced server may continue."""
 
 WILDCARDS = {"0.0.0.0", "::"}
 
@@ -49,14 +49,14 @@ HINTS = {
 class Listener:
     """Listens while its ``with`` block runs.
 
-    gRPC crashes when its certificates are replaced while it accepts connections (grpc/grpc#36693). So none
-    are ever replaced: when a card is added, another server takes the connections of the same port from then
-    on, and the streams of the one before go on. A key whose card was removed is refused by its fingerprint.
+    gRPC crashes when its certificates are replaced while it accepts connections (grpc/grpc#36693). So a new
+    card starts another server on the same port, and streams of the previous server continue. A key whose card
+    was removed is refused by its fingerprint.
 
-    ``on_stream(stream)`` is called for every peer that comes, in a thread of its own; when it returns,
-    the stream is closed. ``on_refused(fingerprint, why)`` is told of everybody who is turned away after
-    TLS; ``fingerprint`` is None where no key could be read. A peer has one stream: its new one ends its
-    old one. ``largest`` is in bytes.
+    ``on_stream(stream)`` is called for every peer in a thread of its own; when it returns, the stream is
+    closed. ``on_refused(fingerprint, why)`` is called for every peer that is refused after TLS;
+    ``fingerprint`` is None for an unreadable key. A peer has one stream: a new one ends the old one.
+    ``largest`` is in bytes.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class Listener:
         self._lock = threading.Lock()
         self._closing = False
         self._opened: dict[str, tuple[float, float]] = {}
-        """By key: how many streams it may open now, and since when."""
+        """By key: the streams that it may open, and the time of that count."""
         self._trusted: frozenset[bytes] = frozenset()
         self._servers: list[tuple[Any, threading.Event]] = []
-        """Servers of gRPC, the newest last, and what is set when one is over."""
+        """Servers of gRPC, the newest last, and the events of their end."""
         self._watching = threading.Thread(target=self._watch, name="gal cards", daemon=True)
         self._ended = threading.Event()
 
@@ -104,7 +104,7 @@ class Listener:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends all streams, within two seconds, also where a peer does not listen any more."""
+        """End all streams within two seconds, also with peers that hang."""
         with self._lock:
             self._closing = True
             streams, threads = list(self._streams.values()), list(self._threads)
@@ -125,13 +125,11 @@ class Listener:
 
     @property
     def n_servers(self) -> int:
-        """Servers of gRPC: one, and one more for each earlier state of the cards that
-        somebody is still connected by.
-        """
+        """Servers of gRPC: the newest, and earlier ones with open streams."""
         return sum(not over.is_set() for _, over in self._servers)
 
     def _roots(self) -> frozenset[bytes] | None:
-        """What TLS has to trust; None where the cards cannot be read, and what it trusted has to do."""
+        """The certificates for TLS to trust; None where the cards cannot be read."""
         try:
             return frozenset(card.certificate for card in self.cards.all().values())
         except IdentityError as error:
@@ -148,11 +146,11 @@ class Listener:
                     LOGGER.error("%s", error)
 
     def _replace_server(self, roots: frozenset[bytes]) -> None:
-        """Have a server with these roots take the connections; the one before takes no more."""
+        """Start a server with these roots; the previous one accepts no more connections."""
         server = grpc.server(self._pool, options=SERVER_OPTIONS, maximum_concurrent_rpcs=STREAMS)
         handlers = {METHOD: grpc.stream_stream_rpc_method_handler(self._connect)}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-        # Without any card nobody but ourselves passes TLS: gRPC needs something to compare with.
+        # Without cards TLS admits this node only: gRPC needs at least one root.
         credentials = grpc.ssl_server_credentials(
             [(self.identity.private_key, self.identity.certificate)],
             b"".join(sorted(roots)) or self.identity.certificate,
@@ -178,7 +176,7 @@ class Listener:
             return sorted(stream.peer for stream in self._streams.values() if stream.version)
 
     def _connect(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        """Called by gRPC for each stream, in a thread of its pool, which then sends what is returned."""
+        """Called by gRPC for each stream, in a thread of its pool, which then sends the returned frames."""
         fingerprint = _fingerprint(context)
         name = None if fingerprint is None else self._name(fingerprint)
         if fingerprint is None or name is None:
@@ -207,7 +205,7 @@ class Listener:
         return _frames(stream, context)
 
     def _may_open(self, fingerprint: str) -> bool:
-        """Whether this key may open one more stream now; if so, it has. Holds the lock."""
+        """Count one more stream of this key; False above its limit. The caller holds the lock."""
         now = time.monotonic()
         left, since = self._opened.get(fingerprint, (float(STREAMS_AT_ONCE), now))
         left = min(float(STREAMS_AT_ONCE), left + (now - since) * STREAMS_PER_SECOND)
@@ -223,7 +221,7 @@ class Listener:
         return None if known is None else known[0]
 
     def _turn_away(self, fingerprint: str | None, context: Any, code: str, why: str) -> NoReturn:
-        """Ends a stream before there is one."""
+        """Refuse a peer before its stream exists."""
         self.on_refused(fingerprint, why)
         context.set_trailing_metadata(((CODE, code),))
         context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
@@ -244,7 +242,7 @@ class Listener:
         return stream
 
     def _serve(self, stream: Stream) -> None:
-        """The life of one stream: greeting, then whatever the node does with it."""
+        """The life of one stream: handshake, then ``on_stream``."""
         try:
             self._welcome(stream)
             self.on_stream(stream)
@@ -279,7 +277,7 @@ class Listener:
 
 
 def _why_not(host: str, port: int) -> OSError | None:
-    """Why this port cannot be opened: gRPC would share it with another node, and says little."""
+    """Why this port cannot be opened; gRPC would share it with another node, without an error."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, where in found:
@@ -293,7 +291,7 @@ def _why_not(host: str, port: int) -> OSError | None:
 
 
 def _fingerprint(context: Any) -> str | None:
-    """Of the key that TLS has seen: never a name in a certificate, which its issuer may choose."""
+    """The fingerprint of TLS's key: names in a certificate are chosen by its issuer."""
     try:
         return fingerprint_of(context.auth_context()["x509_pem_cert"][0])
     except (IdentityError, KeyError, IndexError):
@@ -301,7 +299,7 @@ def _fingerprint(context: Any) -> str | None:
 
 
 def _frames(stream: Stream, context: Any) -> Iterator[bytes]:
-    """What gRPC sends; then, where this side refused, why: as gRPC's status, which every version can read."""
+    """The frames for gRPC; then a refusal as gRPC's status, which every version can read."""
     yield from stream.outgoing
     if stream.refusal is not None:
         context.set_trailing_metadata(((CODE, stream.refusal.code),))

@@ -13,18 +13,18 @@ from gal.protocol.frames import FIRST, FRAME, MORE
 from gal.transport.wire import grpc
 
 WAITING_FRAMES = 4
-"""So many frames (of 1 MiB) wait for a slow peer; then ``send`` waits."""
+"""Frames (of 1 MiB) that wait for a slow peer before ``send`` blocks."""
 
 CLOSING_SECONDS = 1.0
-"""So long may take what is still to be sent when a stream is closed."""
+"""Seconds for frames that wait when a stream is closed."""
 
 GREETING_BYTES = 1 << 16
-"""The largest message that is taken from a peer before it is welcome."""
+"""The largest message from a peer before the handshake is over."""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What was handed to the network."""
+    """A message that was handed to the network."""
 
     digest: str
     n_bytes: int
@@ -32,17 +32,17 @@ class Sent:
 
 @dataclass(frozen=True)
 class Received:
-    """What came from a peer."""
+    """A message from a peer."""
 
     message: Message
     digest: str
     n_bytes: int
     data: bytearray
-    """The bytes as they came."""
+    """The encoded message."""
 
 
 class Outgoing:
-    """Frames on their way to gRPC, which takes them as an iterator: at most so many wait."""
+    """A bounded queue of frames for gRPC, which reads them as an iterator."""
 
     def __init__(self, waiting: int = WAITING_FRAMES) -> None:
         self._waiting = waiting
@@ -51,7 +51,7 @@ class Outgoing:
         self._finished = False
 
     def put(self, frame: bytes) -> bool:
-        """Waits for room; False where nothing more is taken."""
+        """Add a frame, waiting for room; False after ``finish``."""
         with self._changed:
             self._changed.wait_for(lambda: self._finished or len(self._frames) < self._waiting)
             if self._finished:
@@ -62,11 +62,11 @@ class Outgoing:
 
     @property
     def waits(self) -> bool:
-        """Whether a frame still waits here."""
+        """Whether a frame is in the queue."""
         return bool(self._frames)
 
     def finish(self, *, drop: bool = False) -> None:
-        """Takes nothing more; what waits is still sent, unless it is dropped."""
+        """Accept no more frames; those in the queue are still sent, unless ``drop``."""
         with self._changed:
             self._finished = True
             if drop:
@@ -87,11 +87,10 @@ class Outgoing:
 
 
 class Stream:
-    """Messages to and from one peer; made by :class:`~gal.transport.Listener`
-    and :func:`~gal.transport.dial`.
+    """Messages to and from one peer, made by :class:`~gal.transport.Listener` or :func:`~gal.transport.dial`.
 
-    Any thread may send; whole messages never interleave. One thread at a time receives. With every frame
-    either way the peer's card is looked up again, so that one who is revoked is refused at once.
+    Any thread may send; messages never interleave. One thread at a time receives. Every frame in both
+    directions looks up the peer's card, so that a revoked peer is refused at once.
     """
 
     def __init__(
@@ -112,20 +111,19 @@ class Stream:
         self.version = 0
         """The protocol version that both agreed on; 0 before that."""
         self.software = ""
-        """What the peer says it runs."""
+        """The software that the peer reports."""
         self.outgoing = outgoing
         self.refusal: RefusedError | None = None
-        """Why this side ended the stream, for the peer to be told."""
+        """Why this side ended the stream; it is sent to the peer."""
         self._incoming = incoming
         self._is_known, self._why_lost = is_known, why_lost
         self._cancel, self._after = cancel, after
         self._assembler = Assembler(GREETING_BYTES)
         self._skipping = False
         self._unfinished = 0
-        """Bytes of frames that have made no message yet."""
+        """Bytes of frames of an unfinished message."""
         self.on_waste: Callable[[int], object] = lambda _: None
-        """Called with the bytes of frames that never make a message, before more is read, unless an
-        InvalidMessageError says so; what it raises, ``receive`` raises."""
+        """Called with the bytes of unfinished messages before more is read; ``receive`` raises its errors."""
         self._sending, self._receiving, self._ending = threading.Lock(), threading.Lock(), threading.Lock()
         self._closed = False
         self._gone = threading.Event()
@@ -135,17 +133,17 @@ class Stream:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits to be sent: a small message would not have to wait."""
+        """Whether no frame waits, so that a small message is sent at once."""
         return not self._sending.locked() and not self.outgoing.waits
 
     def agree(self, version: int, software: str, largest: int) -> None:
-        """The greeting is over: from now on messages of up to ``largest`` bytes are taken."""
+        """End the handshake: from now on messages of up to ``largest`` bytes are accepted."""
         self.version = version
         self.software = "".join(one for one in software if one.isprintable())[:200]
         self._assembler.largest = largest
 
     def send(self, message: Message | Encoded) -> Sent:
-        """Hands a message to the network; waits while the peer is slower than this side."""
+        """Hand a message to the network; waits while the peer is slower than this side."""
         ready = message if isinstance(message, Encoded) else prepare(message)
         data = ready.data
         with self._sending:
@@ -156,10 +154,10 @@ class Stream:
         return Sent(ready.digest, data.size)
 
     def receive(self) -> Received:
-        """The next message; waits for it.
+        """Wait for the next message.
 
-        LinkLostError and RefusedError end the stream; after InvalidMessageError, which says how many bytes
-        were no message, it goes on with the next message.
+        LinkLostError and RefusedError end the stream. After InvalidMessageError, which has the number of
+        wasted bytes, the stream continues with the next message.
         """
         with self._receiving:
             data = self._next_message()
@@ -172,7 +170,7 @@ class Stream:
         return Received(message, digest(data), len(data), data)
 
     def refuse(self, code: str, sentence: str, *, drop: bool = False) -> None:
-        """Ends the stream and says why, after what waits to be sent unless that is dropped. Does not wait."""
+        """End the stream with a reason, after the waiting frames unless ``drop``; does not wait."""
         with self._ending:
             if self._closed:
                 return
@@ -182,7 +180,7 @@ class Stream:
         threading.Thread(target=self.close, name=f"refusing {self.peer}", daemon=True).start()
 
     def close(self) -> None:
-        """Ends the stream: what waits is sent, for a second at most. Wakes whoever sends or receives."""
+        """End the stream; waiting frames are sent for a second at most. Wakes all blocked threads."""
         with self._ending:
             self._closed = True
         self.outgoing.finish()
@@ -191,7 +189,7 @@ class Stream:
         self._after()
 
     def abandon(self) -> None:
-        """Ends the stream at once, without a word."""
+        """End the stream at once, without a reason."""
         with self._ending:
             self._closed = True
         self.outgoing.finish(drop=True)
@@ -200,16 +198,14 @@ class Stream:
         self._after()
 
     def gone(self) -> None:
-        """Called when the connection under the stream has ended, for whatever reason."""
+        """Called when the connection under the stream has ended."""
         self._gone.set()
         self.outgoing.finish(drop=True)
 
     def _next_message(self) -> bytearray:
-        while True:
-            frame = self._next_frame()
-            data = self._take(frame)
-            if data is not None:
-                return data
+        while (data := self._take(self._next_frame())) is None:
+            pass
+        return data
 
     def _next_frame(self) -> bytes:
         try:
@@ -221,12 +217,12 @@ class Stream:
         return frame
 
     def _take(self, frame: bytes) -> bytearray | None:
-        """The message that this frame completes; the rest of one that was refused is passed over."""
+        """The message that this frame completes, or None; the rest of a refused message is skipped."""
         if self._skipping and frame[:1] == MORE:
             self._skipping = len(frame) > FRAME  # the last one is shorter
             self._waste(len(frame))
             return None
-        if frame[:1] == FIRST:  # another message begins: what came of one that was not finished is lost
+        if frame[:1] == FIRST:  # the next message begins: an unfinished one is lost
             self._waste(0)
         self._unfinished += len(frame)
         try:
@@ -240,12 +236,12 @@ class Stream:
         return data
 
     def _no_message(self, why: InvalidMessageError, n_bytes: int) -> InvalidMessageError:
-        """The same error, with who sent so many bytes."""
-        said = "what cannot be taken" if isinstance(why, NoRoomError) else "what is no message"
-        return type(why)(f"{self.peer} sent {said}: {why}", n_bytes)
+        """The same error with the peer and its bytes."""
+        what = "a message that is refused" if isinstance(why, NoRoomError) else "an invalid message"
+        return type(why)(f"{self.peer} sent {what}: {why}", n_bytes)
 
     def _waste(self, n_bytes: int) -> None:
-        """So many bytes more, and those of a message that was not finished, were for nothing."""
+        """Report these bytes and those of an unfinished message as wasted."""
         wasted, self._unfinished = self._unfinished + n_bytes, 0
         if wasted:
             self.on_waste(wasted)
@@ -258,7 +254,7 @@ class Stream:
         raise self._lost()
 
     def _lost(self) -> NodeError:
-        """What to raise now that the stream has ended."""
+        """The error of a stream that has ended."""
         if self.refusal is not None:
             return RefusedError(self.refusal.code, str(self.refusal))
         if self._closed:

@@ -1,7 +1,7 @@
-"""gRPC as nodes use it: one method of one service, its options, and its errors in our words.
+"""gRPC as nodes use it: one method of one service, its options, and its errors for operators.
 
-All modules take ``grpc`` from here: its own lines on stderr, such as each failed handshake, are switched off
-before it is imported (set GRPC_VERBOSITY to see them).
+All modules import ``grpc`` from here: its own lines on stderr, such as each failed handshake, are switched
+off before it is imported (set GRPC_VERBOSITY to see them).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["CLIENT_OPTIONS", "CODE", "METHOD", "SERVER_OPTIONS", "SERVICE", "exp
 SERVICE, METHOD = "gal.Node", "Connect"
 
 CODE = "gal-code"
-"""Where the one word of a refusal travels, beside gRPC's status and its sentence."""
+"""The metadata key of a refusal's code, beside gRPC's status and its sentence."""
 
 _BOTH = (
     ("grpc.max_receive_message_length", FRAME + 64),
     ("grpc.max_send_message_length", FRAME + 64),
-    # A peer that hangs, or a line that went dead without a word, is noticed after half a minute.
+    # A hanging peer or a dead connection is noticed after half a minute.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),
@@ -39,13 +39,13 @@ CLIENT_OPTIONS = (*_BOTH, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_r
 
 SERVER_OPTIONS = (
     *_BOTH,
-    # The server of the next set of cards listens on the same port.
+    # The server with the next set of cards listens on the same port.
     ("grpc.so_reuseport", 1),
-    # Who does not finish TLS, or opens no stream, is dropped; nobody can fill the process with connections.
+    # A connection without finished TLS or without a stream is dropped; their number is bounded.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 15_000),
     ("grpc.max_allowed_incoming_connections", 2048),
-    # A peer has one stream, and another while that one ends.
+    # A peer has one stream, and a second one while the first ends.
     ("grpc.max_concurrent_streams", 16),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
@@ -53,31 +53,25 @@ SERVER_OPTIONS = (
 
 
 def explain(call: Any, peer: str, where: str) -> NodeError:
-    """Why this call ended, for the operator who made it; ``where`` is the
-    address, with the proxy if one is set.
-    """
+    """Why this call ended, for the operator; ``where`` is the address, with the proxy if one is set."""
     code, details = call.code(), call.details() or ""
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-        return RefusedError(_word(call), f"{peer} refused: {details}")
+        codes = [value for key, value in call.trailing_metadata() or () if key == CODE]
+        refused = codes[0] if codes and isinstance(codes[0], str) else "refused"
+        return RefusedError(refused, f"{peer} refused: {details}")
     if code is grpc.StatusCode.UNAVAILABLE:
         return _unavailable(details, peer, where)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return RefusedError(
-            "no-node", f"what answers at {where} is no node of GAL: check the address in the card of {peer}"
+            "no-node", f"the server at {where} is no node of GAL: check the address in the card of {peer}"
         )
     if code is grpc.StatusCode.OK:
         return LinkLostError(f"{peer} closed the stream")
     return LinkLostError(f"the stream to {peer} at {where} ended: {details or code}")
 
 
-def _word(call: Any) -> str:
-    """The word of a refusal; metadata comes as (key, value) pairs."""
-    words = [value for key, value in call.trailing_metadata() or () if key == CODE]
-    return words[0] if words and isinstance(words[0], str) else "refused"
-
-
 def _unavailable(details: str, peer: str, where: str) -> NodeError:
-    """gRPC has one code for all that can go wrong before a call arrives; its details tell them apart."""
+    """gRPC has one code for all failures before a call arrives; its details tell them apart."""
     if "HTTP proxy returned" in details:
         answer = details.partition("HTTP proxy returned ")[2]
         return LinkLostError(
@@ -86,13 +80,12 @@ def _unavailable(details: str, peer: str, where: str) -> NodeError:
         )
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
         return IdentityError(
-            f"what answers at {where} does not hold the key in the card of {peer}: ask {peer} for its card "
-            "again if "
-            "it has a new key; otherwise somebody else answers there"
+            f"the server at {where} does not hold the key in the card of {peer}: ask {peer} for its card "
+            "again if it has a new key; otherwise another server is at this address"
         )
     if "WRONG_VERSION_NUMBER" in details:
         return IdentityError(
-            f"what answers at {where} does not speak TLS: check host and port in the card of {peer}"
+            f"the server at {where} does not speak TLS: check host and port in the card of {peer}"
         )
     if "failed to connect" in details and any(
         sign in details for sign in ("Socket closed", "ALERT", "handshake failed", "Connection reset")
@@ -100,22 +93,15 @@ def _unavailable(details: str, peer: str, where: str) -> NodeError:
         return RefusedError(
             "not-admitted",
             f"{peer} at {where} ended the connection while the keys were checked: has {peer} added your "
-            "card, and "
-            "is it of your present key?",
+            "card, and is it of your present key?",
         )
     if "lookup" in details or "resol" in details:
         return LinkLostError(
-            f"no host of this name is known: {where}: check the address in the card of {peer}, and the "
-            "network"
+            f"no host of this name is known: {where}: check the network and the address in the card of {peer}"
         )
     if "onnect" in details and "Stream removed" not in details:  # an open one can be reset, too
         return LinkLostError(
-            f"{peer} cannot be reached at {where} ({_last(details)}): does its node run, and is the address "
-            "in its "
-            "card right?"
+            f"{peer} cannot be reached at {where} ({details.rpartition('remote host: ')[2][:200]}): does its "
+            "node run, and is the address in its card right?"
         )
     return LinkLostError(f"the stream to {peer} at {where} was lost: {details}")
-
-
-def _last(details: str) -> str:
-    return details.rpartition("remote host: ")[2][:200] if "remote host: " in details else details[:200]
