@@ -12,11 +12,11 @@ from gal.errors import AlignmentError
 
 Kind = Literal["integer", "text"]
 EXACT = 2**53
-"""Whole numbers up to here are exact as floats; larger ones may be another id than was meant."""
+"""Whole numbers up to here are exact as floats; larger ones may become another id."""
 FEW = 100
-"""So many ids are compared without pandas, which takes longer for a row or two than all else of a request."""
+"""Ids that are compared without pandas, whose overhead exceeds the rest of a small request."""
 OTHERS = 'use a column of whole numbers or text, or make it text: row_id_type = "text"'
-"""What to do about a column whose type cannot name rows."""
+"""The remedy for a column whose type cannot name rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +35,10 @@ class RowIds:
 
 
 def row_ids(column: Any, organization: str, name: str) -> RowIds:
-    """The ids in ``column``, an Arrow array or what becomes one; ``name`` is for errors.
+    """The ids in ``column``, an Arrow array or values of one; ``name`` is for errors.
 
-    Whole numbers come out as integers, also where they are kept as floats or decimals; text stays as it is.
-    Of one piece of Arrow's numbers they are over the same memory, which may be a file's.
+    Whole numbers become integers, also from floats or decimals; text stays as it is. One chunk of Arrow's
+    numbers keeps its memory, which may be a file's.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -78,7 +78,7 @@ def row_ids(column: Any, organization: str, name: str) -> RowIds:
     many = isinstance(found, pa.ChunkedArray)
     values = np.asarray(found.to_numpy() if many else found.to_numpy(zero_copy_only=False))
     if not isinstance(column, pa.Array | pa.ChunkedArray):
-        values = values.copy()  # nobody else's
+        values = values.copy()  # not the caller's memory
     _refuse_duplicates(values, whose)
     values.flags.writeable = False
     return RowIds("text" if is_text else "integer", values)
@@ -120,6 +120,5 @@ def _refuse_duplicates(values: NDArray[Any], whose: str) -> None:
         rows = np.flatnonzero(values == value)[:2] + 1
         raise AlignmentError(
             f"{whose}: {count} {'row has' if count == 1 else 'rows have'} an id that another row has too, "
-            "such as "
-            f"{value!r:.80} in rows {rows[0]} and {rows[1]}. Keep one row for each id"
+            f"such as {value!r:.80} in rows {rows[0]} and {rows[1]}. Keep one row for each id"
         )

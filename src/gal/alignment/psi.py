@@ -1,10 +1,8 @@
-"""Private set intersection: the label holder learns which of its ids an
-organization knows, and no other id of it.
+"""Private set intersection: the label holder learns the shared ids of an organization, and no others.
 
-Both sides blind the ids with keys of their own (points of an elliptic curve, library openmined.psi).
-What travels are points of 33 bytes, one after another: a message is checked before the library sees it,
-and nothing else of the library's formats is taken from a peer (a Bloom filter with many hash functions
-would keep it busy for hours).
+Both sides blind the ids with keys of their own (points of an elliptic curve, library openmined.psi). Messages
+are lists of points of 33 bytes, checked before the library reads them: its own formats would let a peer
+occupy it for hours.
 """
 
 from __future__ import annotations
@@ -23,9 +21,9 @@ POINT = 33
 
 
 class Holder:
-    """The organization's side of one exchange. It has a fresh key: make a new one for each exchange.
+    """The organization's side of one exchange, with a fresh key.
 
-    It answers one request. Who could ask again with other ids could try out all ids there are.
+    It answers one request: with more requests the label holder could try out all ids.
     """
 
     def __init__(self, ids: RowIds) -> None:
@@ -36,12 +34,12 @@ class Holder:
         self._answered: tuple[bytes, bytes] | None = None
 
     def setup(self, n_client: int) -> bytes:
-        """All own ids, blinded and sorted, so that neither an id nor the order of rows can be seen.
+        """All own ids, blinded and sorted, so that neither ids nor the order of rows are visible.
 
-        ``n_client`` is how many ids the label holder will ask about; no request of another size is answered.
+        ``n_client`` is the number of ids of the label holder; requests of another size are refused.
         """
         if n_client < 1:
-            raise AlignmentError(f"the label holder asks about {n_client} ids, expected at least 1")
+            raise AlignmentError(f"the label holder has {n_client} ids, expected at least 1")
         self._n_client = n_client
         raw = self._psi.DataStructure.RAW  # the only one without false positives
         message = self._server.CreateSetupMessage(1e-9, n_client, _names(self._ids), raw)
@@ -53,7 +51,7 @@ class Holder:
             return self._answered[1]
         if self._answered is not None or self._n_client is None:
             why = "before its setup" if self._n_client is None else "a second time, with other ids"
-            raise AlignmentError(f"a private set intersection was asked {why}; start a new exchange")
+            raise AlignmentError(f"a private set intersection was requested {why}; start a new exchange")
         points = _points(request, "request", self._n_client)
         message = self._psi.Request(reveal_intersection=True, encrypted_elements=points)
         response = _tried("request", lambda: self._server.ProcessRequest(message))
@@ -77,7 +75,7 @@ class Asker:
     def shared(self, setup: bytes, response: bytes) -> NDArray[np.intp]:
         """Positions of the own ids that the organization has as well, rising."""
         theirs = _points(setup, "setup")
-        # The library looks for points in a sorted list; it finds too few, without a word, in another.
+        # The library searches a sorted list; in another order it finds too few, without an error.
         whole = self._psi.ServerSetup()
         whole.raw.encrypted_elements.extend(sorted(set(theirs)))
         answer = self._psi.Response(encrypted_elements=_points(response, "response", len(self._ids)))
@@ -95,12 +93,12 @@ def _library() -> Any:
 
 
 def _names(ids: RowIds) -> list[str]:
-    """Ids as the text that is blinded; the integer 7 is not the text "7"."""
+    """Ids as text to blind; the integer 7 differs from the text "7"."""
     return [f"{ids.kind} {one}" for one in ids.values]
 
 
 def _points(data: bytes, what: str, expected: int | None = None) -> list[bytes]:
-    """The points in a message, or an error where it cannot be a list of so many."""
+    """The points in a message, or an error where it is no list of that many."""
     count, rest = divmod(len(data), POINT)
     if rest or count == 0 or (expected is not None and count != expected):
         wanted = "points" if expected is None else f"{expected} points"
@@ -112,7 +110,7 @@ def _points(data: bytes, what: str, expected: int | None = None) -> list[bytes]:
 
 
 def _tried(what: str, call: Any) -> Any:
-    """What the library makes of a peer's points; it says so where one of them is not on the curve."""
+    """A call of the library; a point outside of the curve becomes an error about the peer."""
     try:
         return call()
     except Exception as error:

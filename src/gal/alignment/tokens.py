@@ -1,4 +1,4 @@
-"""What travels for a row, a digest of an order of rows, and where rows of others are in one's own."""
+"""Tokens of rows in messages, a digest of their order, and an index that finds rows by their tokens."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SECRET = 16
 HASH = 16
 """Bytes of a keyed hash: two different ids never get the same one."""
 BLOCK = 2**16
-"""Texts that are encoded at once; part of the digest's definition, so it stays as it is."""
+"""Texts that are encoded at once; part of the digest's definition, which never changes."""
 FEW = 1000
-"""So many rows are looked up one by one; more are sorted first, which is kinder to the processor's cache."""
+"""More rows are sorted before the lookup, which uses the processor's cache better."""
 
 
 def tokens(ids: RowIds, method: str, secret: bytes | None = None) -> Tokens:
-    """What stands for each row in messages, in the order of ``ids``.
+    """The tokens of rows in messages, in the order of ``ids``.
 
     ``plain`` and ``psi``: the ids themselves (of ``psi`` only shared ones may travel). ``hashed``: BLAKE2b of
     the id, 16 bytes, keyed with ``secret``.
@@ -57,7 +57,7 @@ def row_digest(tokens: Tokens, kind: str, method: str) -> str:
 
 
 def secret_digest(secret: bytes) -> str:
-    """What both sides compare to know that they have the same secret, without telling it."""
+    """A digest by which both sides notice different secrets."""
     return hashlib.blake2b(
         b"same secret", key=_key(secret), digest_size=HASH, person=b"gal secret"
     ).hexdigest()
@@ -75,23 +75,18 @@ def read_secret(path: Path, organization: str) -> bytes:
     if len(secret) < SECRET:
         raise AlignmentError(
             f"organization {organization!r}: the secret in {str(path)!r} has {len(secret)} bytes, at least "
-            f"{SECRET} "
-            "are needed. Make one with: openssl rand -hex 32"
+            f"{SECRET} are needed. Make one with: openssl rand -hex 32"
         )
     return secret
 
 
 def check_tokens(tokens: Tokens, kind: str, method: str, peer: str) -> Tokens:
-    """What a peer sent as tokens, if it can be that; the same row twice is refused by ``Index``."""
+    """The tokens of a peer, with type and shape checked; ``Index`` refuses duplicates."""
     _check_method(method)
     hashed, text = method == "hashed", kind == "text"
-    fits = {
-        True: tokens.dtype == np.uint8 and tokens.ndim == 2 and tokens.shape[1:] == (HASH,),
-        False: tokens.dtype == (object if text else np.int64) and tokens.ndim == 1,
-    }[hashed]
-    if fits and not hashed and text:
-        fits = all(isinstance(one, str) for one in tokens)
-    if not fits:
+    dtype, shape = (np.uint8, (HASH,)) if hashed else (object if text else np.int64, ())
+    fits = tokens.dtype == dtype and tokens.ndim == 1 + len(shape) and tokens.shape[1:] == shape
+    if not fits or (text and not hashed and not all(isinstance(one, str) for one in tokens)):
         expected = f"uint8 (n, {HASH})" if hashed else "text (n,)" if text else "int64 (n,)"
         raise AlignmentError(
             f"{peer!r} sent row ids as {tokens.dtype} {tokens.shape}, expected {expected} for {kind} ids, "
@@ -101,7 +96,7 @@ def check_tokens(tokens: Tokens, kind: str, method: str, peer: str) -> Tokens:
 
 
 class Index:
-    """Finds rows by their tokens: many at once fast, one without looking at all."""
+    """Finds rows by their tokens: many at once, or one without a scan."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
@@ -121,7 +116,7 @@ class Index:
         return len(self._tokens)
 
     def positions(self, others: Tokens) -> Positions:
-        """Where each of ``others`` is here, shape (len(others),); -1 where it is unknown."""
+        """The positions of ``others``, shape (len(others),); -1 where unknown."""
         if others.dtype != self._tokens.dtype or others.shape[1:] != self._tokens.shape[1:]:
             raise AlignmentError(
                 f"rows named by {others.dtype} {others.shape} cannot be found among {self._tokens.dtype} "
@@ -144,8 +139,8 @@ class Index:
 
 
 def check_distinct(tokens: Tokens) -> None:
-    """AlignmentError where a row is there twice."""
-    Index(tokens)  # which says where
+    """AlignmentError where a row occurs twice."""
+    Index(tokens)
 
 
 def _text_index(tokens: Tokens) -> Any:
@@ -170,7 +165,7 @@ def _keys(tokens: Tokens, half: int = 0) -> NDArray[Any]:
 
 
 def _hashes(ids: RowIds, key: bytes) -> Tokens:
-    """Keyed hashes, uint8 (n, 16); equal values of another kind hash to something else."""
+    """Keyed hashes, uint8 (n, 16), different for equal values of the other kind."""
     blank = hashlib.blake2b(key=key, digest_size=HASH, person=f"gal {ids.kind} ids".encode())
     hashes = bytearray()
     for value in _as_bytes(ids):
@@ -195,7 +190,7 @@ def _key(secret: bytes | None) -> bytes:
             f"{'none' if secret is None else len(secret)}. Put it into a file and name that under [data] as "
             "secret_file"
         )
-    # BLAKE2b takes keys of up to 64 bytes; a longer secret counts in full this way.
+    # BLAKE2b takes keys of up to 64 bytes; a longer secret is hashed first.
     return secret if len(secret) <= 64 else hashlib.blake2b(secret).digest()
 
 

@@ -1,7 +1,7 @@
-"""A model as one file: a zip of JSON (what the label holder knows) and skops (fitted models).
+"""A model as one file: a zip of JSON (facts and the ensemble) and skops (fitted models).
 
-Nothing in it is executed. On reading, skops builds objects of trusted types only: classes (never
-functions) of scikit-learn, of what it stands on and of GAL, and what the reader names.
+Nothing in it is executed. On reading, skops builds objects of trusted types only: classes, never functions,
+of scikit-learn, its dependencies and GAL, and those that the reader names.
 """
 
 from __future__ import annotations
@@ -21,27 +21,23 @@ from gal.errors import StoredModelError
 from gal.storage.rereading import reread
 
 FORMAT = 4
-"""What is written and read. From 4 on the stacker, contributions and outcomes are others than before."""
+"""The format of an archive. 4 changed the stacker, contributions and outcomes."""
 TRUSTED = ("gal.", "sklearn.", "numpy.", "scipy.", "pandas.")
-"""Packages whose classes are trusted."""
+"""Packages with trusted classes."""
 BODIES = tuple(
     f"gal.models.deep.networks.{kind}_body" for kind in ("cnn", "residual_cnn", "wide_cnn", "lstm", "mlp")
 )
 OWN = ("closing", "probes")
-"""Models of the label holder's own in an ensemble, each with a file in the archive."""
+"""Fitted attributes of an ensemble, each with a file in the archive."""
 HARMLESS = frozenset({"builtins.range", "functools.partial", "sklearn.utils.validation.check_array", *BODIES})
-"""What else may come: scikit-learn's trees with categories hold a partial of ``check_array``,
-networks one of the functions that make them. A partial of any other function is refused, because
-skops names the function, too."""
+"""Trusted functions: scikit-learn's trees with categories hold a partial of ``check_array``, networks the
+function of their body. A partial of any other function is refused, because skops names the function, too."""
 
 
 def write_archive(
     path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble | None, objects: Any
 ) -> None:
-    """Write ``facts`` (JSON) and ``objects`` (skops) so that a crash leaves the old file or the new.
-
-    The label holder's own models in the ensemble, where it has any, go with it.
-    """
+    """Write ``facts`` (JSON), the ensemble and ``objects`` (skops) in one atomic step."""
     target = Path(path)
     if target.is_dir() or not target.absolute().parent.is_dir():
         raise StoredModelError(
@@ -69,9 +65,9 @@ def write_archive(
 
 
 def _written(objects: Any) -> bytes:
-    """What ``skops.io.dumps`` writes, without indenting its JSON: nobody reads it, and indenting is done in
-    Python, half of the time that storing a model takes. What has no name, such as a lambda, could be written
-    but not read: it is an error.
+    """The bytes of ``skops.io.dumps`` without indentation, which takes half of the time.
+
+    An object without an importable name, such as a lambda, could be written but not read: it is an error.
     """
     import skops.io  # here, since importing it takes seconds: it imports all of scikit-learn, and torch
     from skops.io._utils import SaveContext, get_state
@@ -84,14 +80,14 @@ def _written(objects: Any) -> bytes:
         about = {"protocol": context.protocol, "_skops_version": skops.__version__}
         archive.writestr("schema.json", json.dumps(state | about))
     written = data.getvalue()
-    if not all(map(_is_there, _names_in(state))):  # some stand for nothing, and are no names of what is read
+    if not all(map(_is_there, _names_in(state))):  # some names are of skops alone, and are never resolved
         for name in skops.io.get_untrusted_types(data=written):
             pkgutil.resolve_name(name)
     return written
 
 
 def _names_in(state: Any) -> set[str]:
-    """All classes and functions that are named in what skops makes of an object."""
+    """The names of all classes and functions in a state of skops."""
     found, left = set[str](), [state]
     while left:
         one = left.pop()
@@ -115,9 +111,7 @@ def _is_there(name: str) -> bool:
 def read_archive(
     path: str | Path, trusted: Sequence[str] = ()
 ) -> tuple[dict[str, Any], Ensemble | None, Any]:
-    """Read back facts, ensemble (None where there is none) and objects; types outside
-    ``TRUSTED`` must be named in ``trusted``.
-    """
+    """Facts, ensemble or None, and objects; types outside ``TRUSTED`` must be in ``trusted``."""
     try:
         with zipfile.ZipFile(path) as archive:
             content = json.loads(archive.read("gal.json"))
@@ -140,8 +134,7 @@ def read_archive(
         found = content["ensemble"]
         ensemble = None if found is None else ensemble_of(found)
         if ensemble is not None:
-            models_of_hers = {name: _build(own[name], needed[name]) for name in own}
-            ensemble = replace(ensemble, **models_of_hers)
+            ensemble = replace(ensemble, **{name: _build(own[name], needed[name]) for name in own})
         return content["facts"], ensemble, _build(models, wanted)
     except Exception as error:
         raise StoredModelError(
@@ -151,14 +144,14 @@ def read_archive(
 
 
 def _build(data: bytes, trusted: list[str]) -> Any:
-    """The objects in what skops has written."""
+    """The objects in a file of skops."""
     import skops.io
 
     return reread(lambda: skops.io.loads(data, trusted=trusted))
 
 
 def _types_in(path: str | Path, data: bytes, trusted: Sequence[str]) -> list[str]:
-    """Types that skops must be told to build; an error where one of them is not trusted."""
+    """The types that skops must be allowed to build; an error where one of them is not trusted."""
     import skops.io
 
     try:
@@ -175,7 +168,7 @@ def _types_in(path: str | Path, data: bytes, trusted: Sequence[str]) -> list[str
 
 
 def _is_trusted(name: str) -> bool:
-    """Whether this is a class of a trusted package; their functions can run what they are told to."""
+    """Whether this is a class of a trusted package; some of their functions run code that they are given."""
     if name in HARMLESS or not name.startswith(TRUSTED):
         return name in HARMLESS
     try:

@@ -1,8 +1,7 @@
-"""Fitted local models and what the label holder keeps, each as a file of its own.
+"""Fitted local models and the label holder's ensemble, each as a file of its own.
 
-An organization's file holds its model and what it fitted, never its view; the label holder's
-holds the ensemble. Both are archives like a saved estimator: JSON and skops, networks as
-safetensors, nothing that runs.
+An organization's file holds its model and its fitted models, never its view; the label holder's holds the
+ensemble. Both are archives like a saved estimator, without code.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from gal.storage.archive import read_archive, write_archive
 ModelsByRound = Mapping[tuple[Any, int], Models]
 """By track and round."""
 Places = dict[str, dict[str, list[int]]]
-"""By organization, then by "track round": where its models stand in a list."""
+"""By organization, then by "track round": the places of its models in a list."""
 
 
 def number_models(fitted: Mapping[str, ModelsByRound]) -> tuple[list[Any], Places]:
-    """Every model once, also one that serves several rounds, and where each round finds its own."""
+    """The distinct models, and the places of each round's models among them."""
     every = [model for by_round in fitted.values() for models in by_round.values() for model in models]
     distinct = list({id(model): model for model in every}.values())
     place = {id(model): index for index, model in enumerate(distinct)}
@@ -49,7 +48,7 @@ def find_models(distinct: Sequence[Any], places: Mapping[str, list[int]]) -> dic
 
 
 def organizations_as_objects(members: Mapping[str, Organization]) -> dict[str, Any]:
-    """All organizations of an estimator, without their views, as what an archive holds."""
+    """All organizations of an estimator, without their views, as objects of an archive."""
     distinct, places = number_models({name: one.models for name, one in members.items()})
     return {
         "models": distinct,
@@ -59,7 +58,7 @@ def organizations_as_objects(members: Mapping[str, Organization]) -> dict[str, A
 
 
 def organizations_from_objects(objects: Mapping[str, Any]) -> dict[str, Organization]:
-    """Read them back; they answer for views that are given with each prediction."""
+    """Read them back; each prediction gives their views."""
     members = {}
     for name, places in objects["places"].items():
         members[name] = Organization(name, np.empty((0, 1)), objects["templates"][name])
@@ -68,7 +67,7 @@ def organizations_from_objects(objects: Mapping[str, Any]) -> dict[str, Organiza
 
 
 def save_organization(organization: Organization, path: str | Path) -> None:
-    """Write name, local model and fitted models to one file; the view stays where it is."""
+    """Write name, local model and fitted models to one file, without the view."""
     if not organization.models:
         raise StoredModelError(f"organization {organization.name!r} has fitted nothing yet")
     distinct, places = number_models({organization.name: organization.models})
@@ -78,10 +77,10 @@ def save_organization(organization: Organization, path: str | Path) -> None:
 
 
 def load_organization(path: str | Path, view: Any = None, *, trusted: Sequence[str] = ()) -> Organization:
-    """Read it back, to answer for the rows of ``view`` or of views that are given with each prediction.
+    """Read it back, with ``view`` or with views that are given at each prediction.
 
-    Types and functions outside of scikit-learn and GAL, such as a network of one's
-    own, must be ``trusted`` by name.
+    Types and functions outside of scikit-learn and GAL, such as a user's network, must be ``trusted`` by
+    name.
     """
     facts, _, objects = read_archive(path, trusted)
     if facts["class"] != "Organization":
@@ -93,7 +92,7 @@ def load_organization(path: str | Path, view: Any = None, *, trusted: Sequence[s
 
 
 def save_ensemble(ensemble: Ensemble, path: str | Path) -> None:
-    """Write what the label holder needs to add answers up, and its stacker."""
+    """Write the ensemble of a label holder, with its stacker."""
     write_archive(path, {"class": "Ensemble"}, ensemble, {})
 
 

@@ -1,8 +1,7 @@
-"""Reading once more what Python itself stumbled over, though nothing is wrong with it.
+"""Repeated reads after an error of Python's parser.
 
-NumPy parses the header of each array that it reads with ``ast``. Before Python 3.11.8 and 3.12.2 the parser
-has one counter of depth for all threads: where two parse at once, one of them gets a SystemError
-(python/cpython#106905).
+NumPy parses the header of each array with ``ast``. Before Python 3.11.8 and 3.12.2 all threads share the
+parser's depth counter, so that parsing in two threads can raise a SystemError (python/cpython#106905).
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from typing import TypeVar
 
 Read = TypeVar("Read")
 ATTEMPTS = 20
-"""Two threads that read a thousand small arrays each meet once or twice."""
+"""Two threads that read a thousand small arrays each collide once or twice."""
 
 
 def reread(read: Callable[[], Read]) -> Read:
-    """What ``read`` returns, asked again where Python's own parser failed in it."""
+    """The result of ``read``, repeated after errors of Python's parser."""
     for _ in range(ATTEMPTS - 1):
         try:
             return read()
-        except SystemError:  # never said of data: those that are damaged give a ValueError
+        except SystemError:  # never raised for damaged data, which give a ValueError
             continue
     return read()

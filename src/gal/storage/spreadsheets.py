@@ -1,7 +1,7 @@
 """The rows of a spreadsheet (.xlsx): one sheet, with the names of columns in its first row.
 
-The extra ``excel`` reads it, in the same way for a node and for ``gal simulate``. A cell has a
-type already: what is text there stays text, with its leading zeros, whatever it looks like.
+Needs the extra ``excel``, and is the same for a node and for ``gal simulate``. Cells keep their types: text
+stays text, with its leading zeros.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gal.errors import InvalidColumnsError, InvalidInputError
 from gal.extras import require
 
 SHEETS = {".xlsx", ".xlsm"}
-"""How files end that are read as spreadsheets."""
+"""Suffixes of files that are read as spreadsheets."""
 NOTHING = {"", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "#NULL!", "#DIV/0!"}
-"""Text that stands for a missing value, errors of formulas among it."""
+"""Marks of missing values, errors of formulas among them."""
 
 
 def is_spreadsheet(path: Path) -> bool:
-    """Whether a file is one by its name."""
+    """Whether a file is a spreadsheet by its name."""
     return path.suffix.lower() in SHEETS
 
 
@@ -32,7 +32,7 @@ def read_spreadsheet(path: Path) -> pd.DataFrame:
     how: Any = {"sheet_name": None, "header": None, "dtype": object, "na_values": sorted(NOTHING)}
     try:
         sheets = pd.read_excel(path, engine="openpyxl", **how)
-    except Exception as error:  # what a broken archive raises is its own affair
+    except Exception as error:  # a broken archive may raise anything
         raise InvalidInputError(
             f"{str(path)!r} is no Excel file (.xlsx) that can be read: {error}"
         ) from error
@@ -82,6 +82,3 @@ def _span(cell: Any) -> datetime.timedelta:
     if not isinstance(cell, datetime.time):
         return pd.Timedelta(cell)
     return datetime.datetime.combine(datetime.date.min, cell) - datetime.datetime.min
-
-
-__all__ = ["is_spreadsheet", "read_spreadsheet"]

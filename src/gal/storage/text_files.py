@@ -1,7 +1,7 @@
-"""How a text file of rows is written: its encoding, what separates values, and decimal points or commas.
+"""The form of a text file of rows: its encoding, separator and decimal mark.
 
-The same for a node and for ``gal simulate``; Excel's "CSV" of half of Europe has semicolons, decimal commas
-and latin-1.
+The same for a node and for ``gal simulate``. European versions of Excel write CSV files with semicolons,
+decimal commas and latin-1.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from typing import IO, NamedTuple
 from gal.errors import InvalidColumnsError, InvalidInputError
 
 LOOKED_AT = 1 << 20
-"""Bytes from which the encoding is guessed where they suffice."""
+"""Bytes from which the form is guessed."""
 
 EXCEL = {".xls", ".xlsb", ".ods"}
-"""Spreadsheets that are not read; those of ``spreadsheets.py`` are."""
+"""Spreadsheets that are not read, unlike those of ``spreadsheets.py``."""
 
 
 class Written(NamedTuple):
-    """How a file is written."""
+    """The form of a file."""
 
     encoding: str
-    """utf-8-sig, utf-16, or of Windows: cp1252, which is latin-1 with € and dashes where that has nothing."""
+    """utf-8-sig, utf-16 or cp1252, which is latin-1 with € and dashes."""
     delimiter: str
     decimal: str
 
     @property
     def errors(self) -> str:
-        """What becomes of bytes that are none of this encoding."""
+        """The handling of bytes outside of this encoding."""
         return "replace" if self.encoding == "cp1252" else "strict"
 
 
 def written(path: Path, *, whole: bool = False) -> Written:
-    """How a text file is written, by its beginning; its encoding by all of it if ``whole``."""
+    """The form of a text file, by its beginning; its encoding by the whole file if ``whole``."""
     refuse_spreadsheet(path)
     encoding = _encoding(path, whole=whole)
     with opened_bytes(path) as file:
@@ -71,13 +71,13 @@ def opened_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def opened_text(path: Path, how: Written) -> Iterator[IO[str]]:
-    """The text of a file that is written so."""
+    """The text of a file of this form."""
     with opened_bytes(path) as raw:
         yield io.TextIOWrapper(raw, encoding=how.encoding, errors=how.errors, newline="")
 
 
 def names_in_header(path: Path, how: Written) -> list[str]:
-    """Column names as they are there; an error where one is there twice."""
+    """The column names; an error where one occurs twice."""
     with opened_text(path, how) as file:
         names = next(csv.reader(file, delimiter=how.delimiter, skipinitialspace=True), [])
     twice = [name for name, count in Counter(names).items() if count > 1 and name]
@@ -115,7 +115,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def refuse_spreadsheet(path: Path) -> None:
-    """A spreadsheet is no text file: what to do is said instead of what DuckDB or pandas make of it."""
+    """An error with a remedy for spreadsheets and archives, which are no text files."""
     with path.open("rb") as file:
         start = file.read(8)
     if path.suffix.lower() == ".zip":
@@ -150,8 +150,9 @@ def _encoding(path: Path, *, whole: bool) -> str:
 
 
 def _decimal(lines: list[str], delimiter: str) -> str:
-    """A comma where numbers are written 1,5 and none 1.5; only where no comma separates values. Where all are
-    like 1,234 the comma may stand between thousands: columns are text then, and each is read for itself.
+    """A comma where numbers are like 1,5, none like 1.5, and no comma separates values.
+
+    Where all are like 1,234 the comma may separate thousands: columns are read as text, each by itself.
     """
     if delimiter == ",":
         return "."
@@ -163,7 +164,7 @@ def _decimal(lines: list[str], delimiter: str) -> str:
 
 
 def leading_zeros(path: Path, how: Written) -> bool:
-    """Whether digits with a zero before them, such as a postal code of 01067, stand anywhere in a file."""
+    """Whether a file has digits with leading zeros, such as the postal code 01067."""
     code = re.compile(
         rf'(?:^|["{re.escape(how.delimiter)}])[ ]?0\d+(?=["{re.escape(how.delimiter)}\r\n]|$)'.encode(), re.M
     )
