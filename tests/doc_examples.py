@@ -1,7 +1,8 @@
-"""Finds the examples in README and docs, runs them, and can write their real output back.
+"""Examples of README and docs: runs them, and writes their output and the generated parts back.
 
-python tests/doc_examples.py          # write outputs and generated parts python tests/doc_examples.py nodes
-# also what takes minutes: the demo's output, and the tutorial in two terminals
+python tests/doc_examples.py generated    # only help texts and the catalogue of errors
+python tests/doc_examples.py              # outputs of examples, too
+python tests/doc_examples.py nodes        # the demo's output and the tutorial, too: minutes
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ sys.path.append(str(Path(__file__).parent / "support"))  # as pytest has it
 
 from typer.testing import CliRunner
 
+from gal import errors
 from gal.cli.app import app
 from ports import free_port
 from terminals import replayed
@@ -70,6 +72,20 @@ def help_text(command: str) -> str:
     runner = CliRunner(env={"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"})
     result = runner.invoke(app, [*command.split(), "--help"], prog_name="gal")
     return "\n".join(line.rstrip() for line in result.output.splitlines()).strip("\n") + "\n"
+
+
+ERRORS = re.compile(r"(<!-- generated: errors -->\n)(?P<text>.*?)(\n<!-- end of errors -->)", re.DOTALL)
+
+
+def errors_text() -> str:
+    """The catalogue of errors: a row for each class of ``gal.errors``, in its order."""
+    rows = ["| error | kind of | exit code | cause | remedy |", "|---|---|---:|---|---|"]
+    for name, one in vars(errors).items():
+        if isinstance(one, type) and issubclass(one, errors.GALError):
+            kinds = ", ".join(f"`{base.__name__}`" for base in one.__bases__)
+            cause = " ".join((one.__doc__ or "").split()).replace("``", "`")
+            rows.append(f"| `{name}` | {kinds} | {one.exit_code} | {cause} | {one.remedy} |")
+    return "\n".join(rows)
 
 
 DEMO_PAGE = ROOT / "docs/tutorials/demo.md"
@@ -147,19 +163,21 @@ def write_notebook(path: Path) -> None:
 
 
 def main() -> None:
+    only_generated = "generated" in sys.argv[1:]
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         names: dict[str, Any] = {}
         shift = 0
-        for example in examples(text):
+        for example in [] if only_generated else examples(text):
             printed = run(example, names)
             if example.span is not None:
                 start, end = example.span[0] + shift, example.span[1] + shift
                 text = text[:start] + printed + text[end:]
                 shift += len(printed) - (end - start)
         text = GENERATED.sub(lambda found: found[1] + help_text(found["command"]) + found[4], text)
+        text = ERRORS.sub(lambda found: found[1] + errors_text() + found[3], text)
         page.write_text(text, encoding="utf-8")
-    for notebook in NOTEBOOKS:
+    for notebook in [] if only_generated else NOTEBOOKS:
         write_notebook(notebook)
     if "nodes" in sys.argv[1:]:
         write_nodes()

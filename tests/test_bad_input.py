@@ -17,7 +17,7 @@ from gal.errors import (
     InvalidInputError,
     InvalidLabelsError,
     LocalModelError,
-    NobodyAnsweredError,
+    NoRepliesError,
 )
 from gal.warnings import LeftOutWarning, SharedColumnsWarning
 from small_tables import PARTS, Counter, Floats, Raising, Spoiled, health, ill, stages
@@ -300,9 +300,7 @@ def test_failures_are_survived_with_a_validation_too() -> None:
 def test_nobody_answers() -> None:
     X, y = health()
     local = {"bank": Raising(RuntimeError("no power"), Counter(1)), "lab": Spoiled(with_nan)}
-    with pytest.raises(
-        NobodyAnsweredError, match=r"round 1.*bank: failed: .*no power.*lab: answered with NaN"
-    ):
+    with pytest.raises(NoRepliesError, match=r"round 1.*bank: failed: .*no power.*lab: answered with NaN"):
         regressor(local_models=local).fit(X, y)
 
 

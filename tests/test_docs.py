@@ -15,12 +15,14 @@ from doc_examples import (
     DEMO,
     DEMO_PAGE,
     DEMO_SHORT,
+    ERRORS,
     GENERATED,
     NOTEBOOKS,
     PAGES,
     ROOT,
     TUTORIAL,
     demo_text,
+    errors_text,
     examples,
     help_text,
     notebook_examples,
@@ -79,6 +81,12 @@ def alike(printed: str, said: str) -> bool:
 def test_help_texts_are_current(page: Path) -> None:
     for found in GENERATED.finditer(page.read_text(encoding="utf-8")):
         assert found["text"] == help_text(found["command"]), "run `python tests/doc_examples.py`"
+
+
+def test_the_catalogue_of_errors_is_current() -> None:
+    found = ERRORS.search((ROOT / "docs/reference/cli.md").read_text(encoding="utf-8"))
+    assert found is not None
+    assert found["text"] == errors_text(), "run `python tests/doc_examples.py generated`"
 
 
 def test_every_command_is_in_the_reference() -> None:

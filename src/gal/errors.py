@@ -1,39 +1,7 @@
-"""Every error that GAL raises on purpose, in one tree.
+"""Every error that GAL raises on purpose, in one tree; the reference's catalogue is written from it.
 
-::
-
-    GALError
-    ├── InvalidInputError (also ValueError)    what the caller passed in cannot be used
-    │   ├── InvalidLabelsError                 labels: NaN, infinite, one class only, out of range
-    │   ├── InvalidColumnsError                columns: unknown, empty, none given
-    │   ├── InvalidOptionError                 an option has a value outside its range
-    │   └── MissingDataError                   a file that an experiment reads is not there
-    ├── LocalModelError                        one organization's local model failed
-    │   ├── UnsupportedLocalLossError          ... because it cannot minimise the local loss asked of it
-    │   └── ClusterError                       ... because the cluster that fits it was lost
-    ├── InvalidReplyError                      an organization answered with something unusable
-    ├── NoAnswerError                          an organization did not answer; the message says why
-    ├── NobodyAnsweredError                    no organization gave a usable answer in a round
-    ├── NothingLearnedError                    learning ended before its first round was finished
-    ├── StoredModelError                       a saved model cannot be read
-    ├── ExperimentError                        a run of a table failed
-    ├── PrivacyError                           a privacy guarantee cannot be given as asked; nothing was sent
-    │   └── BudgetSpentError                   ... because it would cost more than is left
-    ├── NodeError                              something about nodes and the network between them
-    │   ├── ConfigurationError (also InvalidInputError)   node.toml cannot be used; with file and line
-    │   ├── IdentityError                      a key, certificate or card cannot be used or is not known
-    │   ├── InvalidMessageError                what arrived is not a valid message
-    │   │   └── NoRoomError                    ... or there was no room for it here
-    │   ├── RefusedError                       the other side, or the own policy, refused; has a code
-    │   ├── NodeRunsError                      another process already runs this node
-    │   ├── LinkLostError                      the stream to a peer ended
-    │   ├── AlignmentError (also InvalidInputError)       rows cannot be aligned
-    │   ├── TaskError                          a task is unknown or in the wrong state
-    │   ├── LearningInterruptedError           learning was asked to stop; it can be resumed
-    │   └── AuditError                         the audit log was altered
-    └── MissingExtraError (also ImportError)   an optional dependency is not installed
-
-A message names the organization, the round, what was expected, what came, and what to do.
+A message names the organization, the round or file, what was expected, what came, and what to do. Commands
+end with the ``exit_code`` of the class.
 """
 
 from __future__ import annotations
@@ -41,98 +9,160 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Iterable
+from typing import ClassVar
 
 
 class GALError(Exception):
-    """Base of all errors that GAL raises on purpose."""
+    """Any error that GAL raises on purpose."""
+
+    exit_code: ClassVar[int] = 3
+    """How a command ends."""
+    remedy: ClassVar[str] = "Do what the message says."
+    """What to do, for the catalogue; the message is more exact."""
+
+
+# What the caller passed in
 
 
 class InvalidInputError(GALError, ValueError):
-    """What the caller passed in cannot be used."""
+    """An input cannot be used: an argument, a file or a table."""
+
+    exit_code = 2
+    remedy = "Correct the input that the message names."
 
 
 class InvalidLabelsError(InvalidInputError):
-    """The labels cannot be learned from."""
+    """Labels cannot be learned from: missing, infinite, of one class only, or out of range."""
+
+    remedy = "Correct or remove these rows, or name another column."
 
 
 class InvalidColumnsError(InvalidInputError):
-    """An organization's columns cannot be found or used."""
+    """An organization's columns are unknown, empty or not given."""
+
+    remedy = "Correct the names of its columns."
 
 
 class InvalidOptionError(InvalidInputError):
-    """An option has a value outside its range."""
+    """An option has an unknown name, a value out of range, or does not go with another one."""
+
+    remedy = "Take one of the values that the message names."
 
 
 class MissingDataError(InvalidInputError):
-    """A file that an experiment reads is not there; the message says what to put where."""
+    """A data set of `gal bench` is not there."""
 
-
-class LocalModelError(GALError):
-    """One organization's local model failed; the others go on without it."""
-
-
-class UnsupportedLocalLossError(LocalModelError):
-    """A local model cannot minimise the local loss that was asked of it."""
-
-
-class ClusterError(LocalModelError):
-    """The cluster that fits a local model cannot be reached, or was lost more often than allowed."""
-
-
-class InvalidReplyError(GALError):
-    """An organization answered with something unusable; it is left out of the round."""
-
-
-class NoAnswerError(GALError):
-    """An organization did not answer; the message says why, as in "did not answer within 5 s"."""
-
-
-class NobodyAnsweredError(GALError):
-    """No organization gave a usable answer in a round."""
-
-
-class NothingLearnedError(GALError):
-    """Learning ended before its first round was finished."""
-
-
-class StoredModelError(GALError):
-    """A saved model cannot be read."""
+    remedy = "Put the file where the message says."
 
 
 class MissingExtraError(GALError, ImportError):
-    """An optional dependency is not installed; ``extra`` is what brings it."""
+    """An optional dependency is not installed; ``extra`` brings it."""
+
+    exit_code = 4
+    remedy = "Install the extra that the message names."
 
     def __init__(self, extra: str, package: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs the package {package!r}: pip install 'gal-learn[{extra}]'.")
         self.extra = extra
 
 
+# Learning and predicting
+
+
+class LocalModelError(GALError):
+    """The local model of one organization failed; the others continue without it."""
+
+    remedy = "Check the model with `gal.models.check_local_model`, and its columns for missing values."
+
+
+class UnsupportedLocalLossError(LocalModelError):
+    """A local model cannot minimize the requested local loss."""
+
+    remedy = "Take another local loss, or another local model."
+
+
+class ClusterError(LocalModelError):
+    """The cluster that fits a local model cannot be reached, or was lost too often."""
+
+    remedy = "Check the address of the cluster and its workers, then learn again."
+
+
+class InvalidReplyError(GALError):
+    """A reply cannot be used; its organization is left out of the round."""
+
+    remedy = "Its operator checks the local model and the columns."
+
+
+class NoReplyError(GALError):
+    """An organization did not reply; the message has the reason."""
+
+    remedy = "Its operator checks that its node runs; a longer `--deadline` helps a slow one."
+
+
+class NoRepliesError(GALError):
+    """No organization gave a usable reply in a round."""
+
+    remedy = "Read why in the message; check that the nodes run, and repeat the command."
+
+
+class NothingLearnedError(GALError):
+    """Learning ended before its first round was finished."""
+
+    remedy = "Learn again."
+
+
+class StoredModelError(GALError):
+    """A stored model cannot be read: altered, of another version, or with types that are not trusted."""
+
+    remedy = "Name its types in `trusted=`, or learn again."
+
+
 class ExperimentError(GALError):
-    """A run of a table failed; the message says which."""
+    """A run of `gal bench` failed."""
+
+    remedy = "Correct the row that the message names, and run it again."
+
+
+# Privacy
 
 
 class PrivacyError(GALError):
-    """A privacy guarantee cannot be given as asked; nothing was sent."""
+    """A privacy guarantee cannot be given as requested; nothing was sent."""
+
+    remedy = "Change the mechanism or its options as the message says."
 
 
 class BudgetSpentError(PrivacyError):
-    """A release would cost more privacy than is left; nothing was sent."""
+    """A message would cost more privacy than is left of the budget; nothing was sent."""
+
+    remedy = "`gal privacy` shows what was spent. Take a larger epsilon budget in node.toml, or stop."
+
+
+# Nodes and the network between them
 
 
 class NodeError(GALError):
-    """Something about nodes and the network between them."""
+    """A node cannot do this now: it does not run, or a connection or the disk failed."""
+
+    remedy = "`gal doctor` checks the node; `gal status` shows what it does."
 
 
 class ConfigurationError(NodeError, InvalidInputError):
     """node.toml cannot be used; the message names file and line."""
 
+    remedy = "Correct the line; `gal doctor` checks all of them."
+
 
 class IdentityError(NodeError):
     """A key, certificate or card cannot be used, or is not known."""
 
+    remedy = "`gal cards list` shows the known cards; `gal cards add` adds one."
+
 
 class InvalidMessageError(NodeError):
-    """What arrived is not a valid message; nothing of it was used. ``n_bytes`` of it came, where known."""
+    """A received message is not valid, and was not used; ``n_bytes`` of it came, where known."""
+
+    remedy = "Its sender upgrades, or its operator reads the log of its node."
 
     def __init__(self, message: str, n_bytes: int = 0) -> None:
         super().__init__(message)
@@ -140,11 +170,15 @@ class InvalidMessageError(NodeError):
 
 
 class NoRoomError(InvalidMessageError):
-    """There was no room for a message here, on the disk or in memory: no fault of who sent it."""
+    """There was no memory or disk space for a received message."""
+
+    remedy = "Free memory or disk space, and repeat the command."
 
 
 class RefusedError(NodeError):
-    """The other side, or this organization's own policy, refused; ``code`` is one word for programs."""
+    """The other side, or this organization's policy, refused; ``code`` is one word for programs."""
+
+    remedy = "Read the code and the message; a limit is changed in node.toml, `[policy]`."
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -154,29 +188,45 @@ class RefusedError(NodeError):
 class NodeRunsError(NodeError):
     """Another process already runs this node."""
 
+    remedy = "Use that one (`gal status`), or end it first."
+
 
 class LinkLostError(NodeError):
     """The stream to a peer ended."""
+
+    remedy = "The node dials again by itself; check the network if it does not."
 
 
 class AlignmentError(NodeError, InvalidInputError):
     """The rows of two organizations cannot be aligned."""
 
+    remedy = "Check row ids: their column, their type, missing and duplicate ones."
+
 
 class TaskError(NodeError):
-    """A task is unknown, or in a state in which this cannot be done."""
+    """A task is unknown, or is in a state in which this cannot be done."""
+
+    remedy = "`gal status` lists the tasks and their states."
 
 
 class LearningInterruptedError(NodeError):
-    """Learning was asked to stop; what was done is kept, and it can be resumed."""
+    """Learning was interrupted; what was done is stored."""
+
+    exit_code = 130
+    remedy = "The same `gal learn` resumes it; `--anew` gives it up."
 
 
 class AuditError(NodeError):
-    """The audit log was altered."""
+    """The audit log was altered, or its head is not the expected one."""
+
+    remedy = "Stop the node, keep its folder as evidence, and restore a backup into a new folder."
+
+
+# Names in messages
 
 
 def printable(text: str) -> str:
-    """Text in which control characters, and others that steer a terminal, are escaped; for names of peers.
+    """Text with control characters and others that steer a terminal escaped; for names from elsewhere.
 
     >>> printable("a\\x1b[31m\\nb \\u202e")
     'a\\\\x1b[31m\\\\nb \\\\u202e'
@@ -192,7 +242,7 @@ def printable(text: str) -> str:
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """For the end of a message: which of the known names may have been meant; empty where none is close.
+    """For the end of a message: a similar known name; empty where none is similar.
 
     >>> did_you_mean("progresion", ["age", "progression"])
     " Did you mean 'progression'?"

@@ -10,7 +10,7 @@ class SharedColumnsWarning(GALWarning):
 
 
 class LeftOutWarning(GALWarning):
-    """An organization was left out of rounds because its answers could not be used."""
+    """An organization was left out of rounds because its replies could not be used."""
 
 
 class InterruptedWarning(GALWarning):

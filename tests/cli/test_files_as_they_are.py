@@ -9,9 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import r2_score
-from typer.testing import CliRunner
 
-from gal.cli.app import _fail, app
 from gal.cli.tables import read_frame
 from gal.errors import GALError, InvalidInputError
 from gal.node.admin.doctor import columns_found
@@ -159,21 +157,3 @@ def test_a_nodes_default_model_reads_the_columns_of_its_source(tmp_path: Path, c
 def test_kinds_of_columns_for_a_model_that_reads_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(GALError, match=r'data\.columns is for the model "tabular"'):
         node_of(tmp_path, "rows.csv", 'columns = { a = "date" }\n[model]\nuse = "ridge"\n')
-
-
-def test_names_of_columns_steer_no_terminal(tmp_path: Path) -> None:
-    rows = "\n".join(f"{n % 7},1,{n % 2}" for n in range(60))
-    (tmp_path / "t.csv").write_text(f"a,\x1b[31mcol,y\n{rows}\n", encoding="utf-8")
-    organizations = 'label_holder = "o"\n[organizations]\no = ["a"]\np = ["\\u001b[31mcol"]\n'
-    (tmp_path / "o.toml").write_text(organizations, encoding="utf-8")
-    arguments = ["simulate", str(tmp_path / "t.csv"), "--target", "y"]
-    found = CliRunner().invoke(app, [*arguments, "--organizations", str(tmp_path / "o.toml")])
-    assert "constant: \\x1b[31mcol" in found.output
-    assert "\x1b" not in found.output
-
-
-def test_errors_steer_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        _fail("there is no column; there are a, \x1b[31mcol", 2)
-    assert "\\x1b[31mcol" in (said := capsys.readouterr().err)
-    assert "\x1b[31mcol" not in said

@@ -24,7 +24,7 @@ from gal.core.rows import Rows, all_rows, assign_rows
 from gal.core.state import Ensemble, Progress
 from gal.core.stopping import Stopping
 from gal.core.task import Task
-from gal.errors import NobodyAnsweredError
+from gal.errors import NoRepliesError
 
 ON = Stopping(min_rate=None, patience=None)  # go on to the last round
 
@@ -170,7 +170,7 @@ def test_who_misses_a_round_takes_part_again() -> None:
 
 
 def test_nobody_answers() -> None:
-    with pytest.raises(NobodyAnsweredError, match="round 1"):
+    with pytest.raises(NoRepliesError, match="round 1"):
         drive(*problem(SquaredError(), 0), meddle=lambda request, replies: {})
     ensemble = drive(
         *problem(SquaredError(), 0), meddle=lambda request, replies: replies if request.round < 3 else {}

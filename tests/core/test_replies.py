@@ -12,7 +12,7 @@ from gal.core.requests import FitRequest, PredictRequest, Track
 from gal.core.rows import all_rows
 from gal.core.state import Ensemble, Round
 from gal.core.task import Task
-from gal.errors import NobodyAnsweredError
+from gal.errors import NoRepliesError
 
 N = 5
 GOOD = np.arange(10, dtype=np.float32).reshape(N, 2)
@@ -77,7 +77,7 @@ def test_usable_replies_become_float32_in_the_order_of_names() -> None:
 
 
 def test_nobody_in_the_first_round_is_an_error_that_names_everybody() -> None:
-    with pytest.raises(NobodyAnsweredError, match=r"round 1.*a: did not answer; b: failed: oops.*Check"):
+    with pytest.raises(NoRepliesError, match=r"round 1.*a: did not answer; b: failed: oops.*Check"):
         accept({"b": ValueError("oops")})
 
 

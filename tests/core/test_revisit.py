@@ -21,7 +21,7 @@ from gal.core.rows import Rows, all_rows, assign_rows
 from gal.core.state import Ensemble, Progress
 from gal.core.stopping import Stopping
 from gal.core.task import Task
-from gal.errors import InvalidInputError, NobodyAnsweredError
+from gal.errors import InvalidInputError, NoRepliesError
 
 ON = Stopping(min_rate=None, patience=None)
 ROUNDS = 4
@@ -210,7 +210,7 @@ def test_where_nobody_is_left_learning_says_so() -> None:
     who = Scripted(task)
     who.later = dict.fromkeys("abc", ValueError("gone"))
     with pytest.raises(
-        NobodyAnsweredError, match=r"all 4 rounds are done, .* it failed: gone.*request that again"
+        NoRepliesError, match=r"all 4 rounds are done, .* it failed: gone.*request that again"
     ):
         drive(task, who)
 

@@ -20,7 +20,7 @@ from sklearn.svm import SVR
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
 from gal.core.requests import FitRequest
-from gal.errors import LocalModelError, MissingExtraError, NobodyAnsweredError, NothingLearnedError
+from gal.errors import LocalModelError, MissingExtraError, NoRepliesError, NothingLearnedError
 from gal.learner.drivers import Driver, ask, drive_learning
 from gal.learner.labels import regression_labels
 from gal.learner.observing import describe_progress, show_progress
@@ -175,7 +175,7 @@ def test_errors_of_any_kind_travel(n_jobs: int) -> None:
             raise MissingExtraError("deep", "torch", "this model")
 
     X, y = health(40)
-    with pytest.raises(NobodyAnsweredError, match=r"bank: failed: this model needs the package 'torch'"):
+    with pytest.raises(NoRepliesError, match=r"bank: failed: this model needs the package 'torch'"):
         gal.learn(y, [Organization("bank", X, Needy())], n_jobs=n_jobs, rounds=1)
 
 

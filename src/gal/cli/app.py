@@ -14,12 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from gal.errors import GALError, InvalidInputError, LearningInterruptedError, MissingExtraError
-
-EXIT_INVALID = 2
-EXIT_FAILED = 3
-EXIT_MISSING_EXTRA = 4
-EXIT_INTERRUPTED = 130
+from gal.errors import GALError, LearningInterruptedError
 
 EVALUATE, OPERATE = "Evaluate: would it help, what would leak", "Operate a node"
 HOLDER, RESEARCH = "Label holder: learn and predict", "Research"
@@ -131,19 +126,9 @@ def main() -> None:
     try:
         app()
     except GALError as error:
-        _fail(str(error), exit_code(type(error)))
+        _fail(str(error), error.exit_code)
     except KeyboardInterrupt:
-        _fail("interrupted", EXIT_INTERRUPTED)
-
-
-def exit_code(error: type[GALError]) -> int:
-    """The exit code of a command that ends with an error of this class."""
-    codes = {
-        MissingExtraError: EXIT_MISSING_EXTRA,
-        InvalidInputError: EXIT_INVALID,
-        LearningInterruptedError: EXIT_INTERRUPTED,
-    }
-    return next((code for one, code in codes.items() if issubclass(error, one)), EXIT_FAILED)
+        _fail("interrupted", LearningInterruptedError.exit_code)
 
 
 @app.callback(invoke_without_command=True)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from gal.core.requests import FitRequest, PredictRequest
 from gal.core.state import Ensemble
 from gal.core.task import Task
-from gal.errors import NoAnswerError, NobodyAnsweredError
+from gal.errors import NoRepliesError, NoReplyError
 
 Floats32 = NDArray[np.float32]
 Reply = ArrayLike | Exception
@@ -50,7 +50,7 @@ def accept_fitted(
             fitted[name] = values
     if not fitted and request.round == 1 and request.track == "assisted" and request.part is None:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
-        raise NobodyAnsweredError(
+        raise NoRepliesError(
             f"round 1: no organization gave usable fitted values ({reasons}). "
             "Check the local models and views of these organizations."
         )
@@ -121,7 +121,7 @@ def read_reply(
     """The reply as float32 of this shape, or None and what is wrong with it."""
     if reply is None:
         return None, "did not answer"
-    if isinstance(reply, NoAnswerError):
+    if isinstance(reply, NoReplyError):
         return None, str(reply)
     if isinstance(reply, Exception):
         return None, f"failed: {reply}"

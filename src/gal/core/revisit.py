@@ -20,7 +20,7 @@ from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
 from gal.core.state import Progress
 from gal.core.stopping import Stopping
 from gal.core.task import Task
-from gal.errors import NoAnswerError, NobodyAnsweredError
+from gal.errors import NoRepliesError, NoReplyError
 
 Revisited = tuple[Progress, Progress | None, TaskOutcome]
 Revisiting = Generator[list[PredictRequest], list[Mapping[str, Reply]], Revisited]
@@ -62,8 +62,8 @@ def _replay(steps: Rounds, now: list[dict[str, Reply]]) -> Progress:
     """The rounds once more with these replies."""
     try:
         return driven(steps, lambda request: now[request.round - 1])[0]
-    except NobodyAnsweredError as error:
-        raise NobodyAnsweredError(
+    except NoRepliesError as error:
+        raise NoRepliesError(
             f"all {len(now)} rounds are done, but no stateful model could be re-evaluated ({error}). Resume "
             "from the last progress to request that again."
         ) from None
@@ -76,14 +76,14 @@ def _predicted_now(
     moved, failed = accept_moved(task, request, replies)
     now: list[dict[str, Reply]] = []
     for done, kept in zip(reached.rounds, reached.fitted, strict=True):
-        current: dict[str, Reply] = {name: NoAnswerError(why) for name, why in done.left_out.items()}
+        current: dict[str, Reply] = {name: NoReplyError(why) for name, why in done.left_out.items()}
         for name, fitted in kept.items():
             if name not in task.moving:
                 current[name] = fitted
             elif name in failed:
-                current[name] = NoAnswerError(failed[name])
+                current[name] = NoReplyError(failed[name])
             elif np.isnan(moved[name][done.round - 1]).all():
-                current[name] = NoAnswerError(f"has no model of round {done.round} any more")
+                current[name] = NoReplyError(f"has no model of round {done.round} any more")
             else:
                 current[name] = moved[name][done.round - 1]
         now.append(current)

@@ -22,7 +22,7 @@ from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.core.stopping import Stopping
 from gal.core.task import Task
-from gal.errors import InvalidLabelsError, NobodyAnsweredError
+from gal.errors import InvalidLabelsError, NoRepliesError
 from gal.learner.labels import Labels
 from gal.learner.stacking import closes
 
@@ -64,7 +64,7 @@ def learn_own(task: Task, labels: Labels) -> OwnLearning:
             requests = steps.send(replies)
     except StopIteration as end:
         ensemble: Ensemble = end.value
-    except (InvalidLabelsError, NobodyAnsweredError):
+    except (InvalidLabelsError, NoRepliesError):
         return None
     if ensemble.judged is None:
         return None

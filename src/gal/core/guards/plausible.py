@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gal.core.requests import PredictRequest
 from gal.core.state import Ensemble
-from gal.errors import NoAnswerError
+from gal.errors import NoReplyError
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -151,7 +151,7 @@ def screen(
             rows |= beyond
         if distrusted and n_answered:
             here = f"for {found[name]} of these {n_answered} rows, " if name in found else ""
-            used[name] = NoAnswerError(
+            used[name] = NoReplyError(
                 f"answered far outside of what it said in learning, {here}for "
                 f"{counts[name].outside / counts[name].answered:.0%} of the last "
                 f"{counts[name].answered:.0f}: none of its answers is used"

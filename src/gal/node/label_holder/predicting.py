@@ -32,7 +32,7 @@ from gal.errors import (
     InvalidMessageError,
     InvalidReplyError,
     LocalModelError,
-    NoAnswerError,
+    NoReplyError,
     RefusedError,
     TaskError,
 )
@@ -236,11 +236,11 @@ class Predictor:
         for name, status in others.items():
             if name not in here:
                 why = "is not connected" if status == "invited" else f"has {status}"
-                replies[name] = NoAnswerError(why)
+                replies[name] = NoReplyError(why)
                 continue
             try:
                 named_by[name] = self._shared(wanted, name) if method == "psi" else everything
-            except (RefusedError, InvalidMessageError, NoAnswerError) as error:
+            except (RefusedError, InvalidMessageError, NoReplyError) as error:
                 replies[name] = error
         made = {id(one): one for one in named_by.values()}  # mostly one for all
         encoded = {key: self._message(wanted, request, one) for key, one in made.items()}
@@ -265,7 +265,7 @@ class Predictor:
         about = wanted.record.id, wanted.version, wanted.ids, wanted.seconds
         positions = shared_positions(self._assistants, name, *about)
         if positions is None:
-            raise NoAnswerError(f"did not answer within {wanted.seconds:g} s, or went away")
+            raise NoReplyError(f"did not answer within {wanted.seconds:g} s, or went away")
         return NamedRows(positions).in_order_of_tokens(wanted.ids, "psi", self._node.configuration)
 
     def _message(self, wanted: WantedRows, request: PredictRequest, named: NamedRows) -> Encoded:
@@ -310,7 +310,7 @@ def _values(pending: Pending, named: NamedRows, shape: tuple[int, int, int], sec
     """Values of all rows, of this shape, or why there are none."""
     why, request = pending.failure("predicted", seconds), pending.encoded.message
     if pending.reply is None or why:
-        return NoAnswerError(why)
+        return NoReplyError(why)
     message, [tokens] = pending.reply.message, request.arrays.values()
     known = message.arrays["known"] == 1
     if len(known) == len(tokens) and message.fields["rows"] != row_digest(

@@ -14,7 +14,7 @@ from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble
 from gal.core.task import Task
-from gal.errors import InvalidReplyError, NoAnswerError, NodeError, TaskError
+from gal.errors import InvalidReplyError, NodeError, NoReplyError, TaskError
 from gal.node.label_holder.assistants import Pending
 from gal.node.label_holder.learning.open_version import OpenVersion
 from gal.node.label_holder.learning.secure_rounds import SecureRounds
@@ -227,7 +227,7 @@ class Rounds:
         """The values of a stored reply for all rows, or an error in their place."""
         name = stored.organization
         if stored.file is None:
-            return NoAnswerError(stored.problem or "did not answer")
+            return NoReplyError(stored.problem or "did not answer")
         if stored.request != self._request(step, stored.place, request, name).digest:
             raise self._not_the_same(step)
         message = self._decoded.get((stored.place, name))
