@@ -32,6 +32,7 @@ import numpy as np
 from sklearn.metrics import log_loss, r2_score
 
 from gal import GALClassifier, GALRegressor, Organization
+from gal.assembling import grouped
 from gal.learner.labels import read_labels
 from gal.learner.options import Options
 from gal.learner.task_making import make_task
@@ -112,7 +113,7 @@ def measured(job: Job, table: Table) -> dict[str, Any]:
 def _learned(table: Table, source: Source, options: Mapping[str, Any], seed: int) -> dict[str, Any]:
     estimator = GALRegressor if source.kind == "numbers" else GALClassifier
     before = cpu_seconds()
-    model = estimator(table.organizations, random_state=seed, **options).fit(table.X, table.y)
+    model = estimator(table.organizations, random_state=seed, **grouped(options)).fit(table.X, table.y)
     cpu = cpu_seconds() - before
     if source.kind == "numbers":
         loss = 1 - r2_score(table.y_test, model.predict(table.X_test))

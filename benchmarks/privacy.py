@@ -37,7 +37,7 @@ from sklearn.datasets import load_digits, make_friedman1
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
-from gal import GALRegressor
+from gal import GALRegressor, Validation
 from gal.evaluate.rehearsal import Rehearsal, canary_leak, rehearse
 from gal.privacy import LaplaceLabels, RandomisedResponse, SeededNoise
 from gal.privacy.leakage import (
@@ -188,9 +188,9 @@ def columns(
         ),
     }
     transcript = Transcript()
-    options: dict[str, Any] = {"local_models": MODELS[model], "patience": None, "random_state": seed}
-    options |= {"privacy": mechanisms[noise], "cross_validation": n_parts, "on_message": transcript}
-    made = GALRegressor(parts, rounds=rounds, **options).fit(data.X, data.y)
+    options: dict[str, Any] = {"local_models": MODELS[model], "random_state": seed}
+    options |= {"privacy": mechanisms[noise], "validation": Validation(folds=n_parts, patience=None)}
+    made = GALRegressor(parts, rounds=rounds, **options).fit(data.X, data.y, on_message=transcript)
     sent = transcript.sent(made.task_rows_, "clinic")
     rng = np.random.default_rng(seed)
     known = np.zeros(len(sent.rows), dtype=np.bool_)

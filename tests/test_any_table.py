@@ -21,6 +21,7 @@ from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import _safe_indexing
 
 from gal import GALClassifier, GALRegressor, Organization, learn, predict
+from gal.assembling import grouped
 from gal.core.state import Progress
 from gal.errors import GALError, InvalidOptionError
 from gal.privacy import SeededNoise
@@ -107,7 +108,9 @@ class AnyTable:
         """The estimator with all that was drawn; one class more than there are is public."""
         kind = GALClassifier if self.classes else GALRegressor
         local, privacy = LOCALS[self.model], self.mechanism(y)
-        model = kind(self.parts, local_models=local, privacy=privacy, random_state=self.seed, **self.options)
+        model = kind(
+            self.parts, local_models=local, privacy=privacy, random_state=self.seed, **grouped(self.options)
+        )
         return model.fit(table, y, sample_weight=self.weight(len(y)))
 
     def members(self, table: Any) -> list[Organization]:
@@ -125,7 +128,7 @@ class AnyTable:
             "privacy": self.mechanism(y),
         }
         chosen["kind"] = "classification" if self.classes else "regression"
-        return predict(learn(y, members, seed=self.seed, **chosen, **how), members).output
+        return predict(learn(y, members, seed=self.seed, **grouped(chosen | how)), members).output
 
     def mechanism(self, y: Values) -> Any:
         """The mechanism, if any, with all that is public."""
@@ -205,13 +208,16 @@ def drawn(seed: int, most_rows: int) -> AnyTable:
     model = rng.choice(["default", "default", "linear", "tree"])
     suits = [name for name, kind in KINDS.items() if ("classes" if classes else "numbers") in kind.suits]
     privacy = rng.choice([NONE, rng.choice(suits)])
-    options["secrecy"] = rng.choice([None, None, "sums", Sums(drop_outs=1)]) if organizations > 4 else None
-    if privacy == NONE and options["secrecy"] is None and organizations > 1 and rng.random() < 0.3:
+    options["secure_aggregation"] = (
+        rng.choice([None, None, "sums", Sums(drop_outs=1)]) if organizations > 4 else None
+    )
+    if privacy == NONE and options["secure_aggregation"] is None and organizations > 1 and rng.random() < 0.3:
         options = {"validation_fraction": 0.3} | options | {"interactions": rng.randint(1, 5)}
     kinds = [
         one
         for one in COLUMNS["linear" if "preset" in chosen else model]
-        if one != "wild" or options["secrecy"] is None  # what cannot be added up is refused when predicting
+        if one != "wild"
+        or options["secure_aggregation"] is None  # what cannot be added up is refused when predicting
     ]
     return AnyTable(
         rows=round(30 * (most_rows / 30) ** rng.random()),
@@ -242,7 +248,7 @@ def check(one: AnyTable, path: Path) -> bool:
         return False
     new, ask = one.table(17, 1), "predict_proba" if one.classes else "predict"
     others = [f"o{name}" for name in one.names if f"o{name}" != one.options["label_holder"]]
-    missing = {"missing": others[:1]} if others and one.options["secrecy"] is None else {}
+    missing = {"missing": others[:1]} if others and one.options["secure_aggregation"] is None else {}
     for said in (model.predict(table), model.predict(new), model.predict(new, **missing)):
         assert one.classes or np.isfinite(said).all(), "a prediction is no finite number"
         assert not one.classes or set(said) <= set(model.classes_)

@@ -12,6 +12,7 @@ from sklearn.linear_model import Ridge
 
 import gal
 from gal import GALClassifier, GALRegressor, Organization
+from gal.assembling import grouped
 from gal.errors import (
     InvalidColumnsError,
     InvalidInputError,
@@ -34,7 +35,9 @@ NOBODY_KNOWS = _Unknown()
 
 
 def regressor(organizations: Any = PARTS, **options: Any) -> GALRegressor:
-    return GALRegressor(organizations, **{"rounds": 3, "local_models": Ridge(), "random_state": 0, **options})
+    return GALRegressor(
+        organizations, **grouped({"rounds": 3, "local_models": Ridge(), "random_state": 0, **options})
+    )
 
 
 # --- columns
@@ -161,7 +164,9 @@ def test_a_class_that_a_part_does_not_see(rare: int) -> None:
     y = np.where(y == "late", "none", y)
     y[:rare] = "late"
     for options in ({}, {"validation_fraction": 0.3}, {"fitted": "held-out"}):
-        model = GALClassifier(PARTS, rounds=2, local_models=Ridge(), random_state=0, **options).fit(X, y)
+        model = GALClassifier(PARTS, rounds=2, local_models=Ridge(), random_state=0, **grouped(options)).fit(
+            X, y
+        )
         assert model.classes_.tolist() == ["early", "late", "none"]
         assert np.isfinite(model.predict_proba(X)).all()
         assert model.score(X, y) > 0.6

@@ -8,12 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import expit
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
-from gal import GALClassifier, GALRegressor
+from gal import Algorithm, GALClassifier, GALRegressor
+from gal.assembling import grouped
 from gal.core.line_search import ExactSearch, LBFGSSearch
 from gal.core.losses import AbsoluteError, SquaredError
 from gal.core.task import Task
 from gal.core.weights import SoftmaxAdamWeights, UniformWeights
+from gal.errors import InvalidOptionError
 from gal.learner.labels import class_labels, regression_labels
 from gal.learner.task_making import make_task
 from gal.models import LinearModel, PaperLinear
@@ -65,7 +69,10 @@ def test_local_losses_reach_the_local_models() -> None:
     X, y = outliers()
     _, clean = health()
     losses: tuple[Any, ...] = (None, "l1", {"bank": "l1"}, "l4")
-    fitted = [regressor(rounds=1, local_models=LinearModel(), local_losses=one).fit(X, y) for one in losses]
+    fitted = [
+        regressor(rounds=1, local_models=LinearModel(), algorithm__local_losses=one).fit(X, y)
+        for one in losses
+    ]
     squared, absolute, mixed_, l4 = fitted
     outputs = [one.explain(X) for one in (squared, absolute, mixed_, l4)]
     assert not np.allclose(outputs[0]["bank"], outputs[1]["bank"])
@@ -82,12 +89,13 @@ def task_of(model: GALRegressor | GALClassifier, y: Any) -> Task:
     """The task that the estimator's options describe."""
     options = model._options()
     labels = (regression_labels if isinstance(model, GALRegressor) else class_labels)(y, options)
-    return make_task(labels, list(PARTS), options, label_holder="bank", initial=model.initial)
+    initial = model.get_params()["algorithm__initial"]
+    return make_task(labels, list(PARTS), options, label_holder="bank", initial=initial)
 
 
 def test_the_paper_preset_is_the_authors_algorithm() -> None:
     X, y = health()
-    task = task_of(regressor(preset="paper"), y)
+    task = task_of(regressor(algorithm__preset="paper"), y)
     assert isinstance(task.loss, AbsoluteError)
     assert isinstance(task.weights, SoftmaxAdamWeights)
     assert isinstance(task.line_search, LBFGSSearch)
@@ -102,13 +110,13 @@ def test_the_paper_preset_is_the_authors_algorithm() -> None:
 def test_what_is_given_wins_over_the_preset() -> None:
     _, y = health()
     given = regressor(
-        preset="paper",
+        algorithm__preset="paper",
         loss="squared_error",
-        weights="uniform",
-        line_search="exact",
-        scale_residual=True,
-        validation_fraction=0.25,
-        initial="median",
+        algorithm__weights="uniform",
+        algorithm__line_search="exact",
+        algorithm__scale_residual=True,
+        validation__fraction=0.25,
+        algorithm__initial="median",
     )
     task = task_of(given, y)
     assert isinstance(task.loss, SquaredError)
@@ -121,9 +129,32 @@ def test_what_is_given_wins_over_the_preset() -> None:
 
 def test_the_paper_preset_learns_with_the_authors_linear_model() -> None:
     X, y = ill()
-    model = GALClassifier(PARTS, preset="paper", rounds=2, random_state=0).fit(X, y)
+    model = GALClassifier(PARTS, algorithm=Algorithm(preset="paper"), rounds=2, random_state=0).fit(X, y)
     assert len(model.rounds_) == model.n_rounds_ == 2
     assert model.decision_function(X).shape == (len(X),)
     assert all(np.isnan(one.validation_loss) for one in model.rounds_)
     assert model.score(X, y) > 0.8
     assert isinstance(model._organizations["bank"].model, PaperLinear)
+
+
+# --- groups of parameters
+
+
+def test_parameters_of_groups_can_be_searched_and_copied() -> None:
+    X, y = ill()
+    model = GALClassifier(PARTS, local_models=LinearModel(), rounds=2, random_state=0)
+    assert len(model.get_params(deep=False)) == 14
+    grid = {"validation__folds": [0, 4], "algorithm__weights": ["uniform"]}
+    search = GridSearchCV(model, grid, cv=2).fit(X, y)
+    assert search.best_estimator_.algorithm.weights == "uniform"
+    assert (model.validation, model.algorithm) == (None, None)
+    given = clone(model.set_params(algorithm__preset="paper"))
+    assert given.get_params()["algorithm__preset"] == "paper"
+    assert given.algorithm is not model.algorithm
+    assert grouped({"fitted": "held-out", "closing": False, "rounds": 3})["algorithm"].stacking is False
+
+
+def test_groups_must_be_of_their_kind() -> None:
+    X, y = ill()
+    with pytest.raises(InvalidOptionError, match=r"validation must be None or gal.Validation\(...\), got 4"):
+        GALClassifier(PARTS, validation=4).fit(X, y)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ from small_tables import PARTS, classifier, health, ill, regressor, stages
 def test_grid_search_reaches_rounds_and_the_local_model() -> None:
     X, y = health()
     grid = {"rounds": [1, 8], "local_models__alpha": [1e-3, 1e6]}
-    search = GridSearchCV(regressor(cross_validation=0), grid, cv=3).fit(X, y)
+    search = GridSearchCV(regressor(validation__folds=0), grid, cv=3).fit(X, y)
     assert search.best_params_ == {"rounds": 8, "local_models__alpha": 1e-3}
     assert search.best_score_ > 0.9
     assert len(search.best_estimator_.rounds_) > 1
@@ -158,7 +158,7 @@ def test_sample_weights_count_like_repeated_rows() -> None:
 @pytest.fixture(scope="module")
 def fitted() -> GALRegressor:
     X, y = health()
-    return regressor(rounds=6, cross_validation=4).fit(X, y)
+    return regressor(rounds=6, validation__folds=4).fit(X, y)
 
 
 def test_rounds_tell_what_happened(fitted: GALRegressor) -> None:
@@ -175,7 +175,7 @@ def test_rounds_tell_what_happened(fitted: GALRegressor) -> None:
 
 def test_the_train_loss_is_the_loss_of_the_outputs() -> None:
     X, y = ill()
-    model = classifier(cross_validation=0).fit(X, y)
+    model = classifier(validation__folds=0).fit(X, y)
     stages_ = list(model.staged_predict_proba(X))
     for one, probability in zip(model.rounds_, stages_, strict=True):
         assert one.train_loss == pytest.approx(log_loss(y, probability), rel=1e-6)
@@ -197,7 +197,7 @@ def test_a_duplicated_organization_shares() -> None:
 @pytest.mark.parametrize("table", [health, ill, stages])
 def test_explanations_sum_to_the_output(table: Callable[[], Any], initial: str) -> None:
     X, y = table()
-    model = (regressor if table is health else classifier)(initial=initial).fit(X, y)
+    model = (regressor if table is health else classifier)(algorithm__initial=initial).fit(X, y)
     output = model.predict(X) if table is health else model.decision_function(X)
     parts = model.explain(X)
     if table is stages:
@@ -323,7 +323,7 @@ def test_an_organization_that_fails_in_prediction_is_never_replaced_silently(fit
 def test_observers_hear_of_each_round_once_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     X, y = health()
     heard: list[int] = []
-    model = regressor(on_round=lambda progress: heard.append(len(progress.rounds)), rounds=4).fit(X, y)
+    model = regressor(rounds=4).fit(X, y, on_round=lambda progress: heard.append(len(progress.rounds)))
     assert heard == list(range(1, len(heard) + 1))
     assert len(heard) == len(model.rounds_)
     assert capsys.readouterr() == ("", "")

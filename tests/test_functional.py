@@ -28,9 +28,11 @@ def members(X: pd.DataFrame, model: Any = None) -> list[Organization]:
 
 def test_parts_give_what_the_estimator_gives() -> None:
     X, y = health()
-    estimator = GALRegressor(PARTS, local_models=Ridge(), rounds=3, cross_validation=0).fit(X, y)
+    estimator = GALRegressor(PARTS, local_models=Ridge(), rounds=3, validation=gal.Validation(folds=0)).fit(
+        X, y
+    )
     organizations = members(X, Ridge())
-    ensemble = gal.learn(y, organizations, rounds=3, cross_validation=0)
+    ensemble = gal.learn(y, organizations, rounds=3, validation=gal.Validation(folds=0))
     np.testing.assert_array_equal(gal.predict(ensemble, organizations).output[:, 0], estimator.predict(X))
 
 
@@ -83,7 +85,9 @@ def test_outputs_given_row_by_row_are_the_start() -> None:
     X, y = health()
     organizations = [Organization("lab", X[PARTS["lab"]], LinearRegression())]
     own = LinearRegression().fit(X[PARTS["bank"]], y).predict(X[PARTS["bank"]])
-    ensemble = gal.learn(y, organizations, initial=own, rounds=2, cross_validation=0)
+    ensemble = gal.learn(
+        y, organizations, algorithm=gal.Algorithm(initial=own), validation=gal.Validation(folds=0), rounds=2
+    )
     assert ensemble.initial is None
     predicted = gal.predict(ensemble, organizations, initial=own).output
     np.testing.assert_array_equal(
@@ -179,4 +183,4 @@ def test_options_are_checked() -> None:
     with pytest.raises(TypeError, match="'roundz'"):
         gal.learn(y, members(X), roundz=3)
     with pytest.raises(InvalidInputError, match="initial has 3 rows, the labels 120"):
-        gal.learn(y, members(X), initial=[1.0, 2.0, 3.0])
+        gal.learn(y, members(X), algorithm=gal.Algorithm(initial=[1.0, 2.0, 3.0]))

@@ -29,9 +29,9 @@ def organizations(X: pd.DataFrame) -> list[Organization]:
 def test_organizations_without_the_models_of_earlier_rounds_are_reported_missing() -> None:
     X, y = table()
     seen: list[Progress] = []
-    gal.learn(y, organizations(X), rounds=6, on_round=seen.append, validation_fraction=0)
+    gal.learn(y, organizations(X), rounds=6, on_round=seen.append, validation=gal.Validation(fraction=0))
     fresh = organizations(X)
-    resumed = gal.learn(y, fresh, rounds=6, progress=seen[2], validation_fraction=0)
+    resumed = gal.learn(y, fresh, rounds=6, progress=seen[2], validation=gal.Validation(fraction=0))
     answer = gal.predict(resumed, fresh)
     assert answer.degraded.all()
     assert "no model of round 1, 2, 3" in answer.missing["p"]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from gal.on_demand import on_demand as _on_demand
 
 if _TYPE_CHECKING:
+    from gal.assembling import Algorithm, Validation
     from gal.core.state import Ensemble, Progress, Round
     from gal.estimators import GALClassifier, GALRegressor
     from gal.functional import Prediction, learn, predict
@@ -13,6 +14,7 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Algorithm",
     "Ensemble",
     "GALClassifier",
     "GALRegressor",
@@ -20,6 +22,7 @@ __all__ = [
     "Prediction",
     "Progress",
     "Round",
+    "Validation",
     "learn",
     "predict",
 ]
@@ -28,6 +31,7 @@ __getattr__, __dir__ = _on_demand(
     __name__,
     globals(),
     {
+        "Algorithm": "assembling",
         "Ensemble": "core.state",
         "GALClassifier": "estimators",
         "GALRegressor": "estimators",
@@ -35,6 +39,7 @@ __getattr__, __dir__ = _on_demand(
         "Prediction": "functional",
         "Progress": "core.state",
         "Round": "core.state",
+        "Validation": "assembling",
         "learn": "functional",
         "predict": "functional",
     },

@@ -1,16 +1,18 @@
-"""From labels, organizations and options to what is learned: one way for the estimators and `gal.learn`."""
+"""From the parameters of the estimators and `gal.learn` to a task, and to the model that it learns."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
+from gal.errors import InvalidOptionError
 from gal.learner.drivers import (
     Driver,
     MessageObserver,
@@ -30,6 +32,101 @@ from gal.privacy.protection import has_guarantee, private_options, protect
 from gal.privacy.refit import PrivateRefit, refit_privately
 from gal.secure_aggregation.asking import WayOfAsking, asking_for
 from gal.secure_aggregation.terms import from_sums
+
+
+class Validation(BaseEstimator):  # type: ignore[misc]
+    """How learning is validated; nested parameters are ``validation__folds`` and so on.
+
+    Parameters
+    ----------
+    fraction : share of validation rows; "auto": from 2,000 rows on a tenth, or 1,000 rows, or a twentieth
+        where that is more; otherwise 0
+    folds : number of folds of a cross-validation; "auto": 4 for 50 to 1,999 rows where ``fraction`` and
+        ``Algorithm.fitted`` are "auto", otherwise 0; "always": 4 from 50 rows on
+    patience : learning stops when validation has not improved for so many rounds; None: off
+    """
+
+    def __init__(
+        self, *, fraction: str | float | None = "auto", folds: str | int = "auto", patience: int | None = 3
+    ) -> None:
+        self.fraction, self.folds, self.patience = fraction, folds, patience
+
+
+class Algorithm(BaseEstimator):  # type: ignore[misc]
+    """The steps of Algorithm 1; "auto" takes the preset's value.
+
+    Parameters
+    ----------
+    preset : "default", or "paper": the authors' algorithm; parameters that are given win
+    weights : "shrunk": least squares on the simplex, pulled towards equal weights; "exact": the minimizer of
+        the local loss; "uniform"; "softmax_adam": the authors'. "auto" is "shrunk" with a guard
+    line_search : "exact" (default); "half" of the exact rate; "bounded": Theorem 1's bounds; "constant" or a
+        number; "lbfgs": the authors'
+    fitted : which values choose weights and rate: "in-sample" (the paper) or "held-out"
+    initial : F^0: "best" constant, "mean" (paper preset), "median", "zero", or a column of the table with a
+        score of any scale; for `gal.learn` a word, or outputs in link space
+    scale_residual : whether sent residuals have unit root mean square (True; False in the paper preset)
+    local_losses : what local models minimize: "l1", "l1.5", "l2", "l4", "huber", or a mapping by
+        organization; None is the model's own
+    stacking : the stacker on all fitted values after the last round: "auto" (2,000 to 1,000,000 rows), True
+        or False
+    plateau : learning stops when the training loss falls by less than this fraction; None: off
+    """
+
+    def __init__(
+        self,
+        *,
+        preset: str = "default",
+        weights: Any = "auto",
+        line_search: Any = "auto",
+        fitted: str = "auto",
+        initial: Any = "auto",
+        scale_residual: str | bool = "auto",
+        local_losses: Any = None,
+        stacking: str | bool = "auto",
+        plateau: float | None = None,
+    ) -> None:
+        self.preset, self.weights, self.line_search, self.fitted = preset, weights, line_search, fitted
+        self.initial, self.scale_residual, self.local_losses = initial, scale_residual, local_losses
+        self.stacking, self.plateau = stacking, plateau
+
+
+GROUPS: dict[str, type[Validation | Algorithm]] = {"validation": Validation, "algorithm": Algorithm}
+FLAT = {"fraction": "validation_fraction", "folds": "cross_validation", "stacking": "closing"}
+"""Parameters of a group that `Options`, and so nodes, call otherwise."""
+
+
+def group_of(name: str, given: Any) -> Any:
+    """The group of parameters that is given by this name; all defaults for None."""
+    kind = GROUPS[name]
+    if given is None or isinstance(given, kind):
+        return kind() if given is None else given
+    raise InvalidOptionError(f"{name} must be None or gal.{kind.__name__}(...), got {given!r:.100}")
+
+
+def flat_options(parameters: Mapping[str, Any]) -> Options:
+    """The options among the parameters of an estimator or of `gal.learn`."""
+    found = dict(parameters)
+    for name in GROUPS:
+        group = vars(group_of(name, found.pop(name, None)))
+        found |= {FLAT.get(inner, inner): value for inner, value in group.items()}
+    known = {one.name for one in fields(Options)}
+    return Options(**{name: value for name, value in found.items() if name in known})
+
+
+def grouped(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options under the names that nodes use, as parameters of an estimator; others stay as they are.
+
+    >>> grouped({"rounds": 3, "cross_validation": 0})
+    {'rounds': 3, 'validation': Validation(folds=0)}
+    """
+    found = dict(options)
+    for name, kind in GROUPS.items():
+        inner = {FLAT.get(one, one): one for one in vars(kind())}
+        given = {inner[one]: found.pop(one) for one in options if one in inner}
+        if given:
+            found[name] = kind(**given)
+    return found
 
 
 class Learned(NamedTuple):
@@ -113,14 +210,14 @@ def assemble(
     n_jobs: int | None,
     traffic: Traffic | None,
     privacy: Any,
-    secrecy: Any,
+    secure_aggregation: Any,
     refits: bool,
 ) -> AssembledTask:
     """The learning of these labels; ``initial`` makes F^0 from what may be seen of them.
 
     ``refits``: whether a private refit to the true labels follows, which wants a cross-validation.
     """
-    asking = asking_for(secrecy, members, label_holder, traffic)
+    asking = asking_for(secure_aggregation, members, label_holder, traffic)
     options = asking.options(options, private=refits and has_guarantee(privacy))
     seen = protect(privacy, labels, private_options(privacy, options) if refits else options, seed=seed)
     task = make_task(

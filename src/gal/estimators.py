@@ -16,13 +16,23 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from gal.assembling import AssembledTask, Learned, assemble
+from gal.assembling import (
+    GROUPS,
+    Algorithm,
+    AssembledTask,
+    Learned,
+    Validation,
+    assemble,
+    flat_options,
+    group_of,
+)
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.replies import Answers
+from gal.core.state import Progress
 from gal.errors import InvalidOptionError, StoredModelError
 from gal.learner.assisted_model import AssistedModel, frame_of_parts, read_missing
 from gal.learner.columns import DividedColumns, check_table, columns_by_organization, plain_columns
-from gal.learner.drivers import Traffic
+from gal.learner.drivers import MessageObserver, Traffic
 from gal.learner.initial import ScoreColumn, check_initial
 from gal.learner.labels import (
     Labels,
@@ -61,39 +71,28 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         rounds: str | int = "auto",
         loss: Any = "auto",
         class_weight: Any = None,
-        local_losses: Any = None,
-        weights: Any = "auto",
-        line_search: Any = "auto",
-        initial: Any = "auto",
-        fitted: str = "auto",
-        validation_fraction: str | float | None = "auto",
-        cross_validation: str | int = "auto",
-        closing: bool | str = "auto",
         interactions: bool | int = False,
-        scale_residual: str | bool = "auto",
-        patience: int | None = 3,
-        plateau: float | None = None,
-        preset: str = "default",
+        validation: Validation | None = None,
+        algorithm: Algorithm | None = None,
         privacy: Any = None,
-        secrecy: Any = None,
+        secure_aggregation: Any = None,
         n_jobs: int | None = None,
         random_state: Any = None,
-        on_round: Any = None,
-        on_message: Any = None,
         verbose: int = 0,
     ) -> None:
         self.organizations, self.label_holder, self.local_models = organizations, label_holder, local_models
         self.rounds, self.loss, self.class_weight = rounds, loss, class_weight
-        self.local_losses = local_losses
-        self.weights, self.line_search, self.initial = weights, line_search, initial
-        self.fitted, self.validation_fraction = fitted, validation_fraction
-        self.cross_validation = cross_validation
-        self.closing = closing
-        self.interactions, self.scale_residual = interactions, scale_residual
-        self.patience, self.plateau = patience, plateau
-        self.preset, self.privacy, self.secrecy = preset, privacy, secrecy
-        self.n_jobs, self.random_state = n_jobs, random_state
-        self.on_round, self.on_message, self.verbose = on_round, on_message, verbose
+        self.interactions, self.validation, self.algorithm = interactions, validation, algorithm
+        self.privacy, self.secure_aggregation = privacy, secure_aggregation
+        self.n_jobs, self.random_state, self.verbose = n_jobs, random_state, verbose
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; those of a group by names such as ``validation__folds``."""
+        for name, kind in GROUPS.items():
+            if getattr(self, name) is None and any(one.startswith(f"{name}__") for one in params):
+                setattr(self, name, kind())
+        found: Self = super().set_params(**params)
+        return found
 
     # --- learning
 
@@ -104,20 +103,22 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         sample_weight: Any,
         check: Callable[[Any, int], NDArray[Any]],
         read: Callable[[Any, Options], Labels],
+        on_round: Callable[[Progress], None] | None,
+        on_message: MessageObserver | None,
     ) -> Labels:
-        """Learn labels that ``check`` and ``read`` say how to read."""
-        options = self._options()
+        """Learn labels, which ``check`` and ``read`` turn into what the loss wants."""
+        options, initial = self._options(), group_of("algorithm", self.algorithm).initial
         check_privacy(self.privacy)
         X = self._check_table(X, reset=True)
         target = check(y, int(X.shape[0]))
         self._single_output = target.ndim == 1
         weight = None if sample_weight is None else _check_sample_weight(sample_weight, target)
         labels = true_labels(self.privacy, target, options, read)
-        check_public(self.privacy, weight, self.initial)
+        check_public(self.privacy, weight, initial)
         members = self._make_organizations(X, options)
         columns = self._columns()
         self._loss: Loss = labels.loss
-        self._initial = start = check_initial(self.initial, columns.names, X)
+        self._initial = start = check_initial(initial, columns.names, X)
         check_constant(self.privacy, start)
         self.privacy_ = statement(self.privacy)
         self.traffic_ = Traffic()
@@ -132,12 +133,14 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             n_jobs=self.n_jobs,
             traffic=self.traffic_,
             privacy=self.privacy,
-            secrecy=self.secrecy,
+            secure_aggregation=self.secure_aggregation,
             refits=True,
         )
-        if self.on_message is not None:
-            self.task_rows_ = learning.task.rows  # else nobody could tell which rows a residual is of
-        ensemble, self._seconds, self.private_refit_ = self._learn(learning)
+        if on_message is not None:
+            self.task_rows_ = learning.task.rows  # by these an observer knows the rows of a residual
+        ensemble, self._seconds, self.private_refit_ = self._learn(
+            learning, on_round=on_round, on_message=on_message
+        )
         self.ensemble_ = replace(ensemble, judged=None)
         self._organizations = members
         self._describe()
@@ -147,13 +150,12 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
             one.view = np.empty((0, one.view.shape[1]))  # a fitted estimator keeps no training data
         return labels
 
-    def _learn(self, learning: AssembledTask) -> Learned:
+    def _learn(self, learning: AssembledTask, **observers: Any) -> Learned:
         """Algorithm 1; fitted models stay with the organizations."""
-        watched: dict[str, Any] = {"on_round": self.on_round, "on_message": self.on_message}
-        return learning.run(self.n_jobs, show=bool(self.verbose), **watched)
+        return learning.run(self.n_jobs, show=bool(self.verbose), **observers)
 
     def _options(self) -> Options:
-        return Options(**{name: getattr(self, name) for name in Options.__dataclass_fields__})
+        return flat_options(self.get_params(deep=False))
 
     def _make_organizations(self, X: Any, options: Options) -> dict[str, Organization]:
         self.columns_ = columns_by_organization(self.organizations, X, _feature_names(self))
@@ -167,7 +169,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         if options.paper:
             local_loss = "l1" if isinstance(self, RegressorMixin) else "l2"
             standard = PaperLinear(local_loss, init_features=self.n_features_in_)
-        losses = option_by_name("local_losses", self.local_losses, given)
+        losses = option_by_name("local_losses", group_of("algorithm", self.algorithm).local_losses, given)
         models = option_by_name("local_models", self.local_models, given, standard)
         columns = self._columns()
         return {
@@ -237,8 +239,8 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         }
         objects = organizations_as_objects(self._organizations)
         objects["fitted"] = {name: value for name, value in vars(self).items() if name in _STORED}
-        plain = {"on_round": None, "on_message": None, "organizations": plain_columns(self.organizations)}
-        objects["parameters"] = self.get_params(deep=False) | plain
+        columns = {"organizations": plain_columns(self.organizations)}
+        objects["parameters"] = self.get_params(deep=False) | columns
         objects["own_closing"] = self.private_refit_ and self.private_refit_.own_closing
         write_archive(path, facts, self.ensemble_, objects)
 
@@ -274,7 +276,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags, models = super().__sklearn_tags__(), self.local_models
-        default = models is None and self.preset != "paper"
+        default = models is None and group_of("algorithm", self.algorithm).preset != "paper"
         chosen = list(models.values()) if isinstance(models, Mapping) else [models]
         instances = not any(isinstance(one, type) for one in chosen)  # a class gets its error later
         takes = instances and all(map(takes_missing_values, chosen))
@@ -294,9 +296,22 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
     True
     """
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn ``y`` (n,) or (n, K) from the organizations' columns of ``X``."""
-        self._fit(X, y, sample_weight, check_regression_labels, regression_labels)
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        on_round: Callable[[Progress], None] | None = None,
+        on_message: MessageObserver | None = None,
+    ) -> Self:
+        """Learn ``y`` (n,) or (n, K) from the organizations' columns of ``X``.
+
+        ``on_round`` gets a `Progress` after every round; ``on_message`` the requests and replies of every
+        round trip.
+        """
+        how = check_regression_labels, regression_labels
+        self._fit(X, y, sample_weight, *how, on_round, on_message)
         return self
 
     def predict(self, X: Any, missing: Any = None) -> Floats:
@@ -324,9 +339,22 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
     True
     """
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn the classes ``y`` (n,) from the organizations' columns of ``X``."""
-        labels = self._fit(X, y, sample_weight, check_class_labels, class_labels)
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        on_round: Callable[[Progress], None] | None = None,
+        on_message: MessageObserver | None = None,
+    ) -> Self:
+        """Learn the classes ``y`` (n,) from the organizations' columns of ``X``.
+
+        ``on_round`` gets a `Progress` after every round; ``on_message`` the requests and replies of every
+        round trip.
+        """
+        how = check_class_labels, class_labels
+        labels = self._fit(X, y, sample_weight, *how, on_round, on_message)
         self.classes_: NDArray[Any] = np.asarray(labels.classes)
         return self
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.assembling import assemble
+from gal.assembling import assemble, flat_options, group_of
 from gal.core.prediction import closed_output, final_output
 from gal.core.state import Ensemble, Progress
 from gal.errors import InvalidInputError, InvalidOptionError
@@ -22,6 +22,9 @@ from gal.secure_aggregation.asking import predict_summed
 from gal.secure_aggregation.terms import SUM
 
 Floats = NDArray[np.float64]
+
+OPTIONS = {"rounds", "loss", "class_weight", "interactions", "validation", "algorithm"}
+"""Options that `learn` shares with the estimators."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,6 @@ def learn(
     *,
     kind: Literal["auto", "regression", "classification"] = "auto",
     label_holder: str | None = None,
-    initial: Any = "auto",
     sample_weight: Any = None,
     seed: int = 0,
     n_jobs: int | None = None,
@@ -51,7 +53,7 @@ def learn(
     show: bool = False,
     traffic: Traffic | None = None,
     privacy: Any = None,
-    secrecy: Any = None,
+    secure_aggregation: Any = None,
     **options: Any,
 ) -> Ensemble:
     """Learn labels with the assistance of these organizations.
@@ -63,12 +65,12 @@ def learn(
     y : labels (n,) or (n, K); each organization has one row of its view per label
     kind : whether ``y`` are classes or numbers; "auto" asks ``gal.learner.labels.are_classes``
     label_holder : a name; the first organization's by default
-    initial : F^0, a word or outputs in link space
     progress : resumes a task; ``on_round`` gets one after each round
     show : whether to draw a progress bar
     traffic : adds up what moves between the label holder and the others
     privacy : as in the estimators, without their private refit to the true labels
-    options : all other options of the estimators
+    options : those of the estimators: ``rounds``, ``loss``, ``class_weight``, ``interactions``,
+        ``validation`` and ``algorithm``
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(100, 4))
@@ -77,9 +79,14 @@ def learn(
     >>> bool(abs(predict(ensemble, [bank, shop]).output[:, 0] - X.sum(axis=1)).mean() < 0.1)
     True
     """
-    members, chosen = by_name(organizations), Options(**options)
+    if unknown := sorted(set(options) - OPTIONS):
+        raise TypeError(f"learn() got an unexpected keyword argument {unknown[0]!r}")
+    algorithm = group_of("algorithm", options.get("algorithm"))
+    if algorithm.local_losses is not None:
+        raise InvalidOptionError("gal.learn takes no local_losses: pass local_loss= to each Organization")
+    members, chosen = by_name(organizations), flat_options(options)
     check_privacy(privacy)
-    check_public(privacy, sample_weight, initial)
+    check_public(privacy, sample_weight, algorithm.initial)
     labels = _labels(y, kind, chosen, privacy, resumed=progress is not None)
     for one in members.values():
         if one.view.shape[0] != len(labels.y):
@@ -92,13 +99,13 @@ def learn(
         members,
         chosen,
         label_holder=organizations[0].name if label_holder is None else label_holder,
-        initial=lambda _: initial,
+        initial=lambda _: algorithm.initial,
         sample_weight=sample_weight,
         seed=seed,
         n_jobs=n_jobs,
         traffic=traffic,
         privacy=privacy,
-        secrecy=secrecy,
+        secure_aggregation=secure_aggregation,
         refits=False,
     )
     return learning.run(n_jobs, progress=progress, on_round=on_round, show=show).ensemble

@@ -22,7 +22,7 @@ import pandas as pd
 import pytest
 
 from forked import Forked
-from gal import Organization, learn
+from gal import Organization, Validation, learn
 from gal.cli.app import main
 from gal.core.state import plain
 from gal.models import LinearModel
@@ -341,7 +341,7 @@ def test_real_processes_learn_what_one_process_does(town: Town) -> None:
         Organization("clinic", town.table[:80][["age", "bp"]].to_numpy(), LinearModel()),
         Organization("lab", lab[["s1", "s2"]].to_numpy(), LinearModel()),
     ]
-    expected = learn(town.table[:80]["risk"].to_numpy(), members, rounds=2, cross_validation=0)
+    expected = learn(town.table[:80]["risk"].to_numpy(), members, rounds=2, validation=Validation(folds=0))
     assert json.dumps(learned.outcome.ensemble, sort_keys=True) == json.dumps(plain(expected), sort_keys=True)
 
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
-from gal import GALClassifier, GALRegressor
+from gal import Algorithm, GALClassifier, GALRegressor, Validation
+from gal.assembling import grouped
 from gal.core import stored_answers as stored_module
 from gal.core import task
 from gal.core.contributions import (
@@ -180,7 +181,7 @@ def table(n: int, seed: int = 0) -> tuple[Floats, Floats]:
 def fitted(n: int, *, parts: dict[str, Any] | None = None, **options: Any) -> tuple[Contributions, Ensemble]:
     X, y = table(n)
     given = {"local_models": LinearRegression(), "rounds": 4, "random_state": 0} | options
-    model = GALRegressor(PARTS if parts is None else parts, **given).fit(X, y)
+    model = GALRegressor(PARTS if parts is None else parts, **grouped(given)).fit(X, y)
     assert model.contributions_ is not None
     assert model.contributions_ is model.ensemble_.contributions
     return model.contributions_, model.ensemble_
@@ -228,7 +229,7 @@ def test_rows_that_tell_may_be_fewer_than_those_whose_replies_are_kept(
     X, _ = table(1200)
     y = X[:, 0] * X[:, 1] + X[:, 2]
     options: dict[str, Any] = {"validation_fraction": 0.6, "interactions": 6, "closing": False, "rounds": 2}
-    model = GALRegressor(PARTS, local_models=LinearRegression(), random_state=0, **options).fit(X, y)
+    model = GALRegressor(PARTS, local_models=LinearRegression(), random_state=0, **grouped(options)).fit(X, y)
     assert model.probes_ is not None
     found = model.contributions_
     assert found is not None
@@ -243,7 +244,11 @@ def test_of_many_rows_those_that_tell_have_weights(monkeypatch: pytest.MonkeyPat
     for seed in range(3):
         weight = (np.random.default_rng(seed).random(600) < 0.03).astype(float)
         model = GALRegressor(
-            PARTS, local_models=LinearRegression(), rounds=2, random_state=0, validation_fraction=0.5
+            PARTS,
+            local_models=LinearRegression(),
+            rounds=2,
+            random_state=0,
+            validation=Validation(fraction=0.5),
         ).fit(X, y, sample_weight=weight)
         assert model.contributions_ is not None
         assert 0 < model.contributions_.n_rows <= 20
@@ -290,7 +295,9 @@ def test_a_copy_of_the_label_holders_column_has_no_contribution() -> None:
     X, y = table(2100)
     twice = np.column_stack([X, X[:, 0]])
     parts = {"bank": [0], "shop": [1], "copy": [5]}
-    model = GALRegressor(parts, local_models=LinearRegression(), closing=False, rounds=4, random_state=0)
+    model = GALRegressor(
+        parts, local_models=LinearRegression(), algorithm=Algorithm(stacking=False), rounds=4, random_state=0
+    )
     found = model.fit(twice, y).contributions_
     assert found is not None
     copy = found.by_organization["copy"]
@@ -317,11 +324,13 @@ def test_what_stacker_and_probes_gain_has_contributions_too(own: dict[str, Any])
     y = X[:, 0] + X[:, 1] + X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=4000)
     parts = {"bank": [0], "shop": [1], "chancer": [2, 3]}
     options: dict[str, Any] = {"rounds": 3, "random_state": 0, "local_models": LinearRegression()}
-    model = GALRegressor(parts, **options, **own).fit(X, y)
+    model = GALRegressor(parts, **grouped(options | own)).fit(X, y)
     found = model.contributions_
     assert (model.closing_ is None) == ("closing" in own)
     assert (model.probes_ is None) == ("closing" not in own)
-    without = GALRegressor(parts, **options, closing=False).fit(X, y).contributions_
+    without = (
+        GALRegressor(parts, **grouped(options), algorithm=Algorithm(stacking=False)).fit(X, y).contributions_
+    )
     assert found is not None
     assert without is not None
     assert found.gain.value > without.gain.value + 0.1
@@ -343,7 +352,7 @@ def test_under_label_privacy_there_is_no_baseline_and_contributions_add_up() -> 
     X, y = table(800)
     privacy = RandomisedResponse(4.0, (False, True), SeededNoise(0))
     given: dict[str, Any] = {"validation_fraction": 0.3, "privacy": privacy, "random_state": 0, "rounds": 3}
-    model = GALClassifier(PARTS, local_models=LinearRegression(), **given).fit(X, y > 0)
+    model = GALClassifier(PARTS, local_models=LinearRegression(), **grouped(given)).fit(X, y > 0)
     found = model.contributions_
     assert found is not None
     assert found.own > 0

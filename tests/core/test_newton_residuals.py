@@ -9,6 +9,7 @@ import pytest
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from gal import GALClassifier
+from gal.assembling import grouped
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
 from gal.core.residuals import FLATTEST, newton_residual
 from gal.learner.labels import class_labels, regression_labels
@@ -46,7 +47,7 @@ def test_rounds_of_least_squares_are_newtons_steps_of_logistic_regression(
 
     def error(large: int) -> float:
         monkeypatch.setattr("gal.learner.task_making.LARGE", large)
-        model = GALClassifier({"all": [0, 1, 2]}, local_models=LinearRegression(), **how)
+        model = GALClassifier({"all": [0, 1, 2]}, local_models=LinearRegression(), **grouped(how))
         return float(np.abs(model.fit(X, y).predict_proba(X) - best).max())
 
     assert error(len(X)) < 1e-4 < 1e-3 < error(len(X) + 1)

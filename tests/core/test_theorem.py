@@ -15,6 +15,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 
 from gal import GALRegressor
+from gal.assembling import grouped
 
 IN_SAMPLE: dict[str, Any] = {
     "fitted": "in-sample",
@@ -56,7 +57,10 @@ def gaps_to_joint(seed: int, rounds: int, **options: Any) -> NDArray[np.float64]
     joint = LinearRegression().fit(X, y)
     best = 0.5 * float(np.mean((y - joint.predict(X)) ** 2))
     model = GALRegressor(
-        partition(X.shape[1], 8, seed), local_models=LeastSquares(), rounds=rounds, **IN_SAMPLE, **options
+        partition(X.shape[1], 8, seed),
+        local_models=LeastSquares(),
+        rounds=rounds,
+        **grouped(IN_SAMPLE | options),
     ).fit(X, y)
     assert model.n_rounds_ == rounds
     return np.asarray(train_losses(model) / best - 1)

@@ -18,6 +18,7 @@ from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeRegressor
 
 from gal import GALClassifier, GALRegressor
+from gal.assembling import grouped
 from gal.errors import InvalidOptionError
 from gal.models import PaperLinear
 from gal_bench.baselines import METHODS
@@ -110,7 +111,7 @@ def test_joint_is_gal_with_one_organization_of_all_columns() -> None:
 # --- late fusion
 
 
-@pytest.mark.parametrize("option", [{"privacy": "randomised-response"}, {"secrecy": "sums"}])
+@pytest.mark.parametrize("option", [{"privacy": "randomised-response"}, {"secure_aggregation": "sums"}])
 def test_baselines_protect_nothing_and_say_so(option: Any) -> None:
     with pytest.raises(InvalidOptionError, match="protects nothing"):
         make("late_sum", **option)
@@ -140,9 +141,10 @@ def test_late_fusion_adds_up_separately_learned_outputs(local: Any, data: Any) -
 def test_late_fusion_is_staged_by_round_and_knows_its_losses() -> None:
     X, y = health()
     options: dict[str, Any] = {"line_search": 0.5, "cross_validation": 0}
+    more = grouped(options)
     model = make("late_average", **options).fit(X, y)
     single = [
-        GALRegressor({name: columns}, local_models=Ridge(), rounds=3, random_state=0, **options).fit(X, y)
+        GALRegressor({name: columns}, local_models=Ridge(), rounds=3, random_state=0, **more).fit(X, y)
         for name, columns in PARTS.items()
     ]
     stages_of_single = [list(one.staged_predict(X)) for one in single]

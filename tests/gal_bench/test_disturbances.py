@@ -13,6 +13,7 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import SVR
 
 from gal import GALClassifier, GALRegressor
+from gal.assembling import grouped
 from gal.models import as_local_model, check_local_model
 from gal.privacy import PaperInterval, PaperLaplace
 from gal_bench.runs.disturbances import DisturbedModel, half
@@ -162,7 +163,8 @@ def test_weights_are_less_for_the_disturbed(
     draws = []
     for seed in range(5):
         make = GALClassifier if classes else GALRegressor
-        model = make(ORGANIZATIONS, local_models=models, rounds=1, random_state=seed, **options).fit(X, y)
+        model = make(ORGANIZATIONS, local_models=models, rounds=1, random_state=seed, **grouped(options))
+        model.fit(X, y)
         draws.append(model.rounds_[0].weights)
     draws = [weights for weights in draws if len(weights) > 1]  # where the noise harms, nobody is used
     assert len(draws) >= 4

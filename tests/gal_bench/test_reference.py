@@ -15,7 +15,7 @@ import pytest
 from sklearn.linear_model import Ridge
 from sklearn.svm import SVR
 
-from gal import GALClassifier, GALRegressor
+from gal import Algorithm, GALClassifier, GALRegressor
 from gal.models import PaperLinear
 from gal_bench.data.splits import Split, stored
 from gal_bench.specs import Printed
@@ -58,7 +58,7 @@ def paper_run(split: Split, parts: dict[str, list[str]], seed: int) -> tuple[flo
         "l2" if split.classes else "l1", init_features=split.X_train.shape[1], standardize=False
     )  # the columns are standardised already, with the authors' statistics
     estimator = GALClassifier if split.classes else GALRegressor
-    model = estimator(parts, local_models=local, preset="paper", random_state=seed)
+    model = estimator(parts, local_models=local, algorithm=Algorithm(preset="paper"), random_state=seed)
     model.fit(split.X_train, split.y_train)
     y = split.y_train
     constant = np.bincount(y).argmax() if split.classes else y.mean(dtype=np.float64)

@@ -12,6 +12,7 @@ from sklearn.linear_model import LinearRegression
 
 import gal
 from gal import Organization
+from gal.assembling import grouped
 from gal.core.line_search import mean_loss
 from gal.core.requests import FitRequest, PredictRequest
 from gal.errors import InvalidInputError, InvalidOptionError
@@ -45,7 +46,13 @@ from moving_models import (
 def test_views_have_any_shape(fitted: str, local: Any) -> None:
     views, y = images()
     organizations = [Organization(name, view, local) for name, view in views.items()]
-    ensemble = gal.learn(y, organizations, rounds=3, fitted=fitted, validation_fraction=0.1)
+    ensemble = gal.learn(
+        y,
+        organizations,
+        rounds=3,
+        algorithm=gal.Algorithm(fitted=fitted),
+        validation=gal.Validation(fraction=0.1),
+    )
     rows = np.arange(20)
     few = gal.predict(ensemble, organizations, {name: view[rows] for name, view in views.items()}).output
     np.testing.assert_allclose(few, gal.predict(ensemble, organizations).output[:20], atol=1e-5)
@@ -55,7 +62,7 @@ def test_views_have_any_shape(fitted: str, local: Any) -> None:
 def test_a_view_is_prepared_once_for_a_task(local: Any) -> None:
     organizations, y = members([local] * 3)
     PREPARED.clear()
-    ensemble = gal.learn(y, organizations, **OPTIONS | {"validation_fraction": 0.2})
+    ensemble = gal.learn(y, organizations, **grouped(OPTIONS | {"validation_fraction": 0.2}))
     assert len(PREPARED) == 3
     assert all(one.prepared is None for one in organizations)
     gal.predict(ensemble, organizations)
@@ -69,7 +76,7 @@ def test_other_processes_prepare_their_own_views() -> None:
         organizations, y = members([There(), RidgeThere(), There()])
         PREPARED.clear()
         with parallel_config("loky"):
-            results.append(gal.learn(y, organizations, n_jobs=n_jobs, **OPTIONS))
+            results.append(gal.learn(y, organizations, n_jobs=n_jobs, **grouped(OPTIONS)))
         assert len(PREPARED) == (3 if n_jobs == 1 else 0)
     assert repr(results[0]) == repr(results[1])
 
@@ -81,7 +88,7 @@ class Nowhere(RidgeThere):
 
 def test_who_cannot_prepare_is_left_out() -> None:
     organizations, y = members([There(), Nowhere(), There()])
-    ensemble = gal.learn(y, organizations, **OPTIONS)
+    ensemble = gal.learn(y, organizations, **grouped(OPTIONS))
     for done in ensemble.rounds:
         assert "'b': Nowhere could not prepare its view: no such device" in done.left_out["b"]
 

@@ -10,7 +10,8 @@ import pytest
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.tree import DecisionTreeRegressor
 
-from gal import GALClassifier, GALRegressor
+from gal import Algorithm, GALClassifier, GALRegressor, Validation
+from gal.assembling import grouped
 from gal.core.cross_validation import LeftOut
 from gal.core.state import Progress
 from gal.learner.labels import class_labels, regression_labels
@@ -69,7 +70,7 @@ def test_assistance_that_hurts_is_not_used() -> None:
     model = GALRegressor(
         {"owner": ["known"], "noise": ["a", "b", "c", "d", "e"]},
         local_models={"owner": LinearRegression(), "noise": DecisionTreeRegressor()},
-        weights="uniform",  # which cannot leave the noise out by itself
+        algorithm=Algorithm(weights="uniform"),  # which cannot leave the noise out by itself
         rounds=3,
         random_state=0,
     ).fit(X, y)
@@ -95,7 +96,10 @@ def test_assistance_that_helps_is_used() -> None:
 def test_without_a_validation_there_is_no_guard() -> None:
     X, y = garbage(150)
     model = GALRegressor(
-        {"owner": ["known"], "noise": ["a", "b"]}, local_models=Ridge(), rounds=2, cross_validation=0
+        {"owner": ["known"], "noise": ["a", "b"]},
+        local_models=Ridge(),
+        rounds=2,
+        validation=Validation(folds=0),
     ).fit(X, y)
     assert np.isnan(model.ensemble_.alone_validation_loss)
     assert np.isnan(losses(model)).all()
@@ -127,7 +131,7 @@ def test_without_a_validation_there_is_no_guard() -> None:
     ],
 )
 def test_rows_that_judge(n: int, options: dict[str, Any], parts: int, validation: int, held_out: int) -> None:
-    chosen = GALRegressor(**options)._options()
+    chosen = GALRegressor(**grouped(options))._options()
     rows = make_rows(regression_labels(np.arange(n), chosen), chosen, np.random.default_rng(0))
     assert (rows.n_parts, len(rows.validation)) == (parts, validation)
     assert len(set(rows.search) - set(rows.fit)) == held_out
@@ -152,8 +156,7 @@ def test_patience_ends_learning_on_validation_rows() -> None:
         {"all": slice(None)},
         local_models=DecisionTreeRegressor(max_depth=3),
         rounds=30,
-        validation_fraction=0.3,
-        patience=2,
+        validation=Validation(fraction=0.3, patience=2),
         random_state=0,
     ).fit(X, noise)
     assert "no better on the validation rows for 2 rounds" in model.ensemble_.stopped
@@ -203,7 +206,10 @@ def test_learning_ends_when_the_cross_validation_is_no_better() -> None:
     shallow = DecisionTreeRegressor(max_depth=3)
     ends = {
         patience: GALRegressor(
-            {"all": slice(None)}, local_models=shallow, patience=patience, random_state=0
+            {"all": slice(None)},
+            local_models=shallow,
+            validation=Validation(patience=patience),
+            random_state=0,
         ).fit(X, shuffled)
         for patience in (2, None)
     }
@@ -230,8 +236,12 @@ def test_patience_judges_complete_rounds_only() -> None:
     X, y = health()
     noisy = y + 5 * np.random.default_rng(0).normal(size=len(y))
     local = DecisionTreeRegressor(max_depth=3)
-    patient = GALRegressor(PARTS, local_models=local, patience=2, random_state=0).fit(X, noisy)
-    whole = GALRegressor(PARTS, local_models=local, patience=None, random_state=0).fit(X, noisy)
+    patient = GALRegressor(PARTS, local_models=local, validation=Validation(patience=2), random_state=0).fit(
+        X, noisy
+    )
+    whole = GALRegressor(PARTS, local_models=local, validation=Validation(patience=None), random_state=0).fit(
+        X, noisy
+    )
     n = patient.n_rounds_
     assert losses(patient)[: n + 3] == pytest.approx(losses(whole)[: n + 3])
     assert len(patient.rounds_) < len(whole.rounds_)

@@ -19,6 +19,7 @@ from sklearn.svm import SVR
 
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
+from gal.assembling import grouped
 from gal.core.requests import FitRequest
 from gal.errors import LocalModelError, MissingExtraError, NoRepliesError, NothingLearnedError
 from gal.learner.drivers import Driver, ask, drive_learning
@@ -41,7 +42,9 @@ def members(n: int = 120, local: Any = None) -> tuple[list[Organization], Any]:
 
 def learned(**options: Any) -> tuple[Ensemble, np.ndarray[Any, Any]]:
     organizations, y = members()
-    ensemble = gal.learn(y, organizations, **{"rounds": 3, "seed": 4, "cross_validation": 3, **options})
+    ensemble = gal.learn(
+        y, organizations, **grouped({"rounds": 3, "seed": 4, "cross_validation": 3, **options})
+    )
     return ensemble, gal.predict(ensemble, organizations).output
 
 
@@ -94,7 +97,9 @@ def test_n_jobs_changes_nothing(kind: Any) -> None:
 
 def test_the_order_of_organizations_in_parts_changes_nothing(in_process: tuple[Ensemble, Any]) -> None:
     organizations, y = members()
-    ensemble = gal.learn(y, organizations[::-1], label_holder="bank", rounds=3, seed=4, cross_validation=3)
+    ensemble = gal.learn(
+        y, organizations[::-1], label_holder="bank", rounds=3, seed=4, validation=gal.Validation(folds=3)
+    )
     assert ensemble == in_process[0]
 
 
@@ -125,7 +130,7 @@ def test_what_both_tracks_ask_in_the_first_round_is_fitted_once(weighted: bool) 
     organizations, y = members(local=Counted())
     Counted.fitted.clear()
     weight = np.random.default_rng(0).random(len(y)) if weighted else None
-    ensemble = gal.learn(y, organizations, rounds=2, cross_validation=3, sample_weight=weight)
+    ensemble = gal.learn(y, organizations, rounds=2, validation=gal.Validation(folds=3), sample_weight=weight)
     # The whole and three parts, of which one goes first; then with assistance, and alone.
     assert len(Counted.fitted) == 4 + 1 + 2 * 4
     own = organizations[0].models
@@ -189,7 +194,7 @@ def test_the_progress_bar_shows_round_loss_and_weights(monkeypatch: pytest.Monke
     console = Console(file=screen, force_terminal=True, width=150)
     organizations, y = members()
     with show_progress(3, heard.append, console=console) as observer:
-        gal.learn(y, organizations, rounds=3, on_round=observer, validation_fraction=0.2)
+        gal.learn(y, organizations, rounds=3, on_round=observer, validation=gal.Validation(fraction=0.2))
     shown = screen.getvalue()
     assert "3/3" in shown
     last = heard[-1].rounds[-1]
@@ -207,18 +212,18 @@ def test_a_resumed_task_gives_the_same_ensemble(options: dict[str, Any]) -> None
     settings: dict[str, Any] = {"rounds": 4, "seed": 4, "cross_validation": "auto", **options}
     organizations, y = members()
     saved: list[bytes] = []
-    whole = gal.learn(y, organizations, on_round=lambda p: saved.append(pickle.dumps(p)), **settings)
+    whole = gal.learn(y, organizations, on_round=lambda p: saved.append(pickle.dumps(p)), **grouped(settings))
     output = gal.predict(whole, organizations).output
 
     organizations, y = members()
-    gal.learn(y, organizations, **settings | {"rounds": 2})  # stopped after two rounds
+    gal.learn(y, organizations, **grouped(settings | {"rounds": 2}))  # stopped after two rounds
     heard: list[int] = []
     resumed = gal.learn(
         y,
         organizations,
         progress=pickle.loads(saved[1]),
         on_round=lambda progress: heard.append(len(progress.rounds)),
-        **settings,
+        **grouped(settings),
     )
     assert heard == [3, 4]
     assert resumed == whole
@@ -235,7 +240,9 @@ def test_ctrl_c_keeps_the_finished_rounds(cross_validation: int, fits: int) -> N
     X, y = health()
     local = {"bank": Raising(KeyboardInterrupt(), Counter(fits + 1)), "lab": Ridge()}
     with pytest.warns(InterruptedWarning, match="interrupted: the 2 finished rounds are kept"):
-        model = GALRegressor(PARTS, rounds=4, local_models=local, cross_validation=cross_validation).fit(X, y)
+        model = GALRegressor(
+            PARTS, rounds=4, local_models=local, validation=gal.Validation(folds=cross_validation)
+        ).fit(X, y)
     assert len(model.rounds_) == model.n_rounds_ == 2
     assert model.ensemble_.stopped == "ended on request in round 3"
     assert np.isfinite(model.rounds_[1].validation_loss) == (cross_validation > 0)
@@ -247,7 +254,9 @@ def test_ctrl_c_before_the_first_round_is_finished_leaves_nothing(cross_validati
     X, y = health()
     local = {"bank": Raising(KeyboardInterrupt(), Counter(fits)), "lab": Ridge()}
     with pytest.raises(NothingLearnedError, match="before its first round was finished"):
-        GALRegressor(PARTS, rounds=4, local_models=local, cross_validation=cross_validation).fit(X, y)
+        GALRegressor(
+            PARTS, rounds=4, local_models=local, validation=gal.Validation(folds=cross_validation)
+        ).fit(X, y)
 
 
 def test_an_interrupted_observer_keeps_the_rounds_that_it_saw() -> None:
@@ -259,13 +268,13 @@ def test_an_interrupted_observer_keeps_the_rounds_that_it_saw() -> None:
         if len(seen) == 2:
             raise KeyboardInterrupt
 
-    ensemble = gal.learn(y, organizations, rounds=4, cross_validation=3, on_round=observe)
+    ensemble = gal.learn(y, organizations, rounds=4, validation=gal.Validation(folds=3), on_round=observe)
     assert len(ensemble.rounds) == 2
     assert ensemble.stopped == "ended on request in round 3"
 
 
 def test_models_of_the_cross_validation_are_not_kept() -> None:
     organizations, y = members(local=KNeighborsRegressor())
-    gal.learn(y, organizations, rounds=2, cross_validation=3)
+    gal.learn(y, organizations, rounds=2, validation=gal.Validation(folds=3))
     assert set(organizations[0].models) == {("assisted", 1), ("assisted", 2), ("alone", 1), ("alone", 2)}
     assert set(organizations[1].models) == {("assisted", 1), ("assisted", 2)}

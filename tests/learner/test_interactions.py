@@ -191,8 +191,8 @@ def test_nothing_is_asked_beyond_the_rounds_by_default(preset: str) -> None:
     a, b = views(2, FEW)
     X, y = np.hstack([a, b]), classes(4 * np.sign(a[:, 0] * b[:, 1]))
     transcript = Transcript()
-    model = GALClassifier(divided(2), rounds=2, preset=preset, random_state=0, on_message=transcript)
-    assert model.fit(X, y).probes_ is None
+    model = GALClassifier(divided(2), rounds=2, algorithm=gal.Algorithm(preset=preset), random_state=0)
+    assert model.fit(X, y, on_message=transcript).probes_ is None
     assert {round for round, _ in transcript.messages} == {1, 2}
     assert transcript.probes == {}
 
@@ -208,9 +208,11 @@ def test_what_cannot_be_is_said() -> None:
         with pytest.raises(InvalidOptionError, match=f"={asked} is not possible here.*need validation rows"):
             GALClassifier(divided(2), interactions=asked).fit(X, y)
     with pytest.raises(InvalidOptionError, match="need at least two organizations"):
-        GALClassifier(divided(1), interactions=True, validation_fraction=0.2).fit(X, y)
+        GALClassifier(divided(1), interactions=True, validation=gal.Validation(fraction=0.2)).fit(X, y)
     with pytest.raises(InvalidOptionError, match="need a log loss or squared error"):
-        GALRegressor(divided(2), loss="huber", interactions=True, validation_fraction=0.2).fit(X, y)
+        GALRegressor(
+            divided(2), loss="huber", interactions=True, validation=gal.Validation(fraction=0.2)
+        ).fit(X, y)
 
 
 def xor_task(n: int = FEW, **options: Any) -> tuple[Any, dict[str, Organization], Any]:
@@ -311,7 +313,7 @@ def test_interrupted_it_keeps_the_rounds() -> None:
             raise KeyboardInterrupt
 
     plain = GALClassifier(divided(2), rounds=2, random_state=0).fit(X, y)
-    model = clone(plain).set_params(interactions=True, on_message=end_in_the_probes).fit(X, y)
+    model = clone(plain).set_params(interactions=True).fit(X, y, on_message=end_in_the_probes)
     assert model.probes_ is None
     np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
 

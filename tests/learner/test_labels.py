@@ -77,13 +77,13 @@ def test_gal_learn_follows_it(y: Any, classes: bool) -> None:
     members = [gal.Organization("bank", columns()[["a", "b"]]), gal.Organization("shop", columns()[["c"]])]
     learned = {}
     for kind in ("auto", "classification" if classes else "regression"):
-        learned[kind] = gal.learn(y, members, kind=kind, rounds=1, cross_validation=0)
+        learned[kind] = gal.learn(y, members, kind=kind, rounds=1, validation=gal.Validation(folds=0))
     assert len({one.initial_train_loss for one in learned.values()}) == 1
     if classes:  # a log loss is for classes only
-        gal.learn(y, members, loss="log_loss", rounds=1, cross_validation=0)
+        gal.learn(y, members, loss="log_loss", rounds=1, validation=gal.Validation(folds=0))
     else:
         with pytest.raises(InvalidOptionError, match="log_loss"):
-            gal.learn(y, members, loss="log_loss", rounds=1, cross_validation=0)
+            gal.learn(y, members, loss="log_loss", rounds=1, validation=gal.Validation(folds=0))
 
 
 @pytest.mark.parametrize(("y", "classes"), TABLE)
@@ -102,7 +102,7 @@ def test_gal_simulate_follows_it(y: Any, classes: bool) -> None:
 @pytest.mark.parametrize(("y", "classes"), TELLING)
 @pytest.mark.usefixtures("weak_attackers", "few_penalties")
 def test_rehearsals_of_privacy_follow_it(y: Any, classes: bool) -> None:
-    (found,) = rehearse(columns(), y, rounds=1, cross_validation=0)
+    (found,) = rehearse(columns(), y, rounds=1, validation=gal.Validation(folds=0))
     assert (found.metric == "accuracy") == classes
 
 

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 
 import gal
 from gal import Ensemble, GALClassifier, GALRegressor, Organization, Progress
+from gal.assembling import grouped
 from gal.core import pipeline
 from gal.core.line_search import mean_loss
 from gal.core.requests import PredictRequest
@@ -51,7 +52,9 @@ def test_prediction_replays_what_was_learned(
 ) -> None:
     organizations, y = members([Drifting(in_place=in_place)] * 3)
     labels = np.digitize(y, [-0.7, 0.7]) if kind == "classification" else y
-    ensemble = gal.learn(labels, organizations, kind=kind, preset=preset, **OPTIONS)
+    ensemble = gal.learn(
+        labels, organizations, kind=kind, algorithm=gal.Algorithm(preset=preset), **grouped(OPTIONS)
+    )
     assert ensemble.n_rounds == 4
     predicted = gal.predict(ensemble, organizations)
     assert not predicted.missing
@@ -64,7 +67,7 @@ def test_sample_weights_and_scores_of_ones_own_are_honoured(concluded: list[Prog
     initial = 0.1 * np.arange(len(y))
     weight = np.linspace(0, 1, len(y))
     options = OPTIONS | {"sample_weight": weight, "initial": initial}
-    ensemble = gal.learn(y, organizations, **options)
+    ensemble = gal.learn(y, organizations, **grouped(options))
     output = gal.predict(ensemble, organizations, initial=initial).output
     np.testing.assert_allclose(output, concluded[-1].output, atol=1e-5)
     labels = regression_labels(y, Options())
@@ -79,7 +82,7 @@ def test_drivers_agree(backend: str) -> None:
         organizations, y = members([Drifting(), Ridge(), Drifting()])
         options = OPTIONS | {"validation_fraction": 0.2, "n_jobs": n_jobs}
         with parallel_config(backend):
-            ensembles.append(gal.learn(y, organizations, **options))
+            ensembles.append(gal.learn(y, organizations, **grouped(options)))
             outputs.append(gal.predict(ensembles[-1], organizations, n_jobs=n_jobs).output)
         for organization in organizations[::2]:
             held = {
@@ -94,14 +97,14 @@ def test_drivers_agree(backend: str) -> None:
 def test_a_body_serves_one_track_only(in_place: bool) -> None:
     """In the first round both of the label holder's tracks ask for the same; from there on they part."""
     organizations, y = members([Drifting(in_place=in_place)] * 3)
-    gal.learn(y, organizations, **OPTIONS | {"rounds": 1, "validation_fraction": 0.2})
+    gal.learn(y, organizations, **grouped(OPTIONS | {"rounds": 1, "validation_fraction": 0.2}))
     held = organizations[0].models
     assert held["assisted", 1][0] is not held["alone", 1][0]
 
 
 def test_moving_and_other_organizations_learn_together(concluded: list[Progress]) -> None:
     organizations, y = members([Ridge(), Drifting(), Flattened()])
-    ensemble = gal.learn(y, organizations, **OPTIONS)
+    ensemble = gal.learn(y, organizations, **grouped(OPTIONS))
     output = gal.predict(ensemble, organizations).output
     np.testing.assert_allclose(output, concluded[-1].output, atol=1e-6)
     assert len({id(organizations[0].models["assisted", t][0]) for t in (1, 2, 3, 4)}) == 4
@@ -115,7 +118,7 @@ def test_a_label_holder_who_is_better_alone_predicts_what_she_learned_alone() ->
     noise = rng.normal(size=(200, 60))  # explains the fit rows by heart
     organizations = [Organization("a", X, Drifting()), Organization("b", noise, Drifting(150))]
     options = OPTIONS | {"validation_fraction": 0.3, "weights": "exact"}
-    ensemble = gal.learn(y, organizations, **options)
+    ensemble = gal.learn(y, organizations, **grouped(options))
     assert ensemble.track == "alone"
     assert ensemble.asked() == ("a",)
     output = gal.predict(ensemble, organizations).output
@@ -147,7 +150,7 @@ class Missing(Drifting):
 
 def test_who_missed_a_round_goes_on_from_the_one_before(concluded: list[Progress]) -> None:
     organizations, y = members([Drifting(), Missing(), Drifting()])
-    ensemble = gal.learn(y, organizations, **OPTIONS)
+    ensemble = gal.learn(y, organizations, **grouped(OPTIONS))
     assert [list(done.left_out) for done in ensemble.rounds] == [[], ["b"], [], []]
     assert sorted(organizations[1].models) == [("assisted", 1), ("assisted", 3), ("assisted", 4)]
     learned = organizations[1].models["assisted", 1][0]
@@ -169,7 +172,7 @@ class Wrong(Drifting):
 
 def test_a_model_without_the_round_that_it_learned_is_named() -> None:
     organizations, y = members([Drifting(), Wrong(), Ridge()])
-    ensemble = gal.learn(y, organizations, **OPTIONS)
+    ensemble = gal.learn(y, organizations, **grouped(OPTIONS))
     assert "fit_round of round 1 returned a model of rounds (2,)" in ensemble.rounds[0].left_out["b"]
 
 
@@ -180,7 +183,7 @@ def test_all_rounds_share_one_object_and_the_template_is_never_fitted() -> None:
     template = Drifting(in_place=True)
     before = repr(vars(template))
     organizations, y = members([template] * 3)
-    gal.learn(y, organizations, **OPTIONS)
+    gal.learn(y, organizations, **grouped(OPTIONS))
     assert repr(vars(template)) == before
     for one in organizations:
         assert one.model is template
@@ -192,7 +195,7 @@ def test_the_body_has_the_seed_of_the_first_round() -> None:
     bodies = []
     for _ in range(2):
         organizations, y = members([Drifting(drift=0.0)] * 3)
-        gal.learn(y, organizations, **OPTIONS)
+        gal.learn(y, organizations, **grouped(OPTIONS))
         first: Any = organizations[0].models["assisted", 4][0]
         bodies.append(first.body_)
         other: Any = organizations[1].models["assisted", 4][0]
@@ -202,10 +205,10 @@ def test_the_body_has_the_seed_of_the_first_round() -> None:
 
 def test_a_new_task_starts_with_a_new_body() -> None:
     organizations, y = members()
-    first = gal.learn(y, organizations, **OPTIONS)
+    first = gal.learn(y, organizations, **grouped(OPTIONS))
     output = gal.predict(first, organizations).output
-    gal.learn(-y, organizations, **OPTIONS | {"rounds": 6})
-    again = gal.learn(y, organizations, **OPTIONS)
+    gal.learn(-y, organizations, **grouped(OPTIONS | {"rounds": 6}))
+    again = gal.learn(y, organizations, **grouped(OPTIONS))
     assert repr(again) == repr(first)  # which holds NaN
     assert gal.predict(again, organizations).output.tobytes() == output.tobytes()
     assert max(round for _, round in organizations[0].models) == 4
@@ -214,8 +217,8 @@ def test_a_new_task_starts_with_a_new_body() -> None:
 def test_a_resumed_task_forgets_rounds_that_were_learned_further(concluded: list[Progress]) -> None:
     organizations, y = members()
     saved: list[Progress] = []
-    gal.learn(y, organizations, on_round=saved.append, **OPTIONS)
-    resumed = gal.learn(y, organizations, progress=saved[1], **OPTIONS | {"rounds": 3})
+    gal.learn(y, organizations, on_round=saved.append, **grouped(OPTIONS))
+    resumed = gal.learn(y, organizations, progress=saved[1], **grouped(OPTIONS | {"rounds": 3}))
     assert max(round for _, round in organizations[0].models) == 3
     np.testing.assert_allclose(gal.predict(resumed, organizations).output, concluded[-1].output, atol=1e-6)
 
@@ -225,9 +228,9 @@ def test_organizations_that_lost_their_models_are_left_out_of_what_they_lost(
 ) -> None:
     organizations, y = members([Drifting(), Drifting(), Ridge()])
     saved: list[Progress] = []
-    gal.learn(y, organizations, on_round=saved.append, **OPTIONS)
+    gal.learn(y, organizations, on_round=saved.append, **grouped(OPTIONS))
     organizations[1].models.clear()
-    resumed = gal.learn(y, organizations, progress=saved[1], **OPTIONS)
+    resumed = gal.learn(y, organizations, progress=saved[1], **grouped(OPTIONS))
     assert [list(done.left_out) for done in resumed.rounds] == [["b"], ["b"], [], []]
     assert resumed.rounds[0].left_out["b"] == "has no model of round 1 any more"
     np.testing.assert_allclose(gal.predict(resumed, organizations).output, concluded[-1].output, atol=1e-6)
@@ -236,9 +239,9 @@ def test_organizations_that_lost_their_models_are_left_out_of_what_they_lost(
 def test_asking_again_is_one_trip_and_counts_what_came_back() -> None:
     ordinary, moving = Traffic(), Traffic()
     organizations, y = members([Ridge(), Ridge(), Ridge()])
-    gal.learn(y, organizations, traffic=ordinary, cross_validation=0, **OPTIONS)
+    gal.learn(y, organizations, traffic=ordinary, **grouped({"cross_validation": 0} | OPTIONS))
     organizations, y = members([Drifting(), Drifting(), Ridge()])
-    gal.learn(y, organizations, traffic=moving, **OPTIONS)
+    gal.learn(y, organizations, traffic=moving, **grouped(OPTIONS))
     values = 150 * 4
     assert (ordinary.trips, ordinary.sent, ordinary.received) == (4, 4 * 2 * values, 4 * 2 * values)
     assert (moving.trips, moving.sent) == (5, ordinary.sent)
@@ -253,10 +256,12 @@ def test_cross_validation_is_quietly_off_and_refused_when_asked_for() -> None:
     ensemble = gal.learn(y, organizations, rounds=2)
     assert np.isnan(ensemble.initial_validation_loss)
     with pytest.raises(InvalidOptionError, match=r"models that move \(a, b, c\): pass cross_validation=0"):
-        gal.learn(y, organizations, rounds=2, cross_validation=3)
+        gal.learn(y, organizations, rounds=2, validation=gal.Validation(folds=3))
     X, y = data()
     with pytest.raises(InvalidOptionError, match=r"validation_fraction=0\.1 to choose the number of rounds"):
-        GALRegressor({"all": slice(None)}, local_models=Drifting(), cross_validation=4).fit(X, y)
+        GALRegressor({"all": slice(None)}, local_models=Drifting(), validation=gal.Validation(folds=4)).fit(
+            X, y
+        )
 
 
 def test_a_local_loss_needs_an_option_of_the_model() -> None:
@@ -280,7 +285,7 @@ def test_estimators_take_moving_models(tmp_path: Path) -> None:
     parts = {"a": [0, 1], "b": [2, 3], "c": [4, 5]}
     local = {"a": Drifting(), "b": Drifting(), "c": Ridge()}
     options: dict[str, Any] = {"rounds": 4, "random_state": 0, "closing": True, "validation_fraction": 0.2}
-    model = GALRegressor(parts, local_models=local, **options).fit(X, y)
+    model = GALRegressor(parts, local_models=local, **grouped(options)).fit(X, y)
     assert np.isfinite(model.rounds_[0].validation_loss)
     assert model.closing_ is not None  # heard what they say now: its share was chosen on that
     judges = task_rows_of(model, X, y)

@@ -11,7 +11,8 @@ import pytest
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.linear_model import Ridge
 
-from gal import GALClassifier, GALRegressor, Organization, learn, predict
+from gal import Algorithm, GALClassifier, GALRegressor, Organization, learn, predict
+from gal.assembling import grouped
 from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, SquaredError
 from gal.core.prediction import final_output
 from gal.core.state import Progress
@@ -39,7 +40,7 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_hears_what_organizations_say_together() -> None:
     X, y = crossed()
     X_test, y_test = crossed(seed=1)
-    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, y)
+    plain = GALRegressor(PARTS, algorithm=Algorithm(stacking=False), random_state=0).fit(X, y)
     closed = GALRegressor(PARTS, random_state=0).fit(X, y)
     assert closed.closing_ is not None
     assert closed.score(X_test, y_test) > plain.score(X_test, y_test) + 0.3
@@ -48,7 +49,7 @@ def test_it_hears_what_organizations_say_together() -> None:
 def test_classes_too() -> None:
     X, y = crossed()
     X_test, y_test = crossed(seed=1)
-    plain = GALClassifier(PARTS, closing=False, random_state=0).fit(X, y > 0)
+    plain = GALClassifier(PARTS, algorithm=Algorithm(stacking=False), random_state=0).fit(X, y > 0)
     closed = GALClassifier(PARTS, random_state=0).fit(X, y > 0)
     assert closed.score(X_test, y_test > 0) > plain.score(X_test, y_test > 0) + 0.05
     three = GALClassifier(PARTS, random_state=0).fit(X, np.digitize(y, [-0.5, 0.5]))
@@ -60,7 +61,9 @@ def test_where_it_adds_nothing_it_is_left_out_or_hardly_heard() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 4))
     y = X.sum(axis=1) + rng.normal(size=3000)
-    plain = GALRegressor(PARTS, local_models=Ridge(), closing=False, random_state=0).fit(X, y)
+    plain = GALRegressor(
+        PARTS, local_models=Ridge(), algorithm=Algorithm(stacking=False), random_state=0
+    ).fit(X, y)
     closed = GALRegressor(PARTS, local_models=Ridge(), random_state=0).fit(X, y)
     X_test = rng.normal(size=(3000, 4))
     truth = X_test.sum(axis=1)
@@ -71,7 +74,9 @@ def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:
     X, y = crossed(400)
     assert GALRegressor(PARTS, random_state=0).fit(X, y).closing_ is None
     X, y = crossed(2500)
-    paper = GALRegressor(PARTS, local_models=Ridge(), preset="paper", rounds=2, random_state=0)
+    paper = GALRegressor(
+        PARTS, local_models=Ridge(), algorithm=Algorithm(preset="paper"), rounds=2, random_state=0
+    )
     assert paper.fit(X, y).closing_ is None
     absolute = GALRegressor(PARTS, loss="absolute_error", rounds=2, random_state=0)
     assert absolute.fit(X, y).closing_ is None
@@ -110,7 +115,7 @@ def test_rows_with_a_missing_answer_are_left_to_the_rounds() -> None:
     """It never met a mean in place of an answer: there the sum of the rounds is the better guess."""
     X, y = crossed()
     closed = GALRegressor(PARTS, random_state=0).fit(X, y)
-    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, y)
+    plain = GALRegressor(PARTS, algorithm=Algorithm(stacking=False), random_state=0).fit(X, y)
     assert closed.predict(X, missing=["right"]) == pytest.approx(plain.predict(X, missing=["right"]))
     some = closed.predict(X[:4], missing={"right": [0, 2]})
     assert some[[0, 2]] == pytest.approx(plain.predict(X[:4], missing={"right": [0, 2]})[[0, 2]])
@@ -129,8 +134,10 @@ def test_a_label_holder_that_goes_alone_has_the_stacker_of_one_alone() -> None:
     X = rng.normal(size=(2500, 4))
     y = X[:, 0] + np.square(X[:, 0]) + 0.3 * rng.normal(size=2500)
     options: dict[str, Any] = {"local_models": Ridge(), "random_state": 0}  # which leaves the square over
-    model = GALRegressor(PARTS, weights="uniform", **options).fit(X, y)  # noise counts as much
-    alone = GALRegressor({"left": [0, 1]}, **options).fit(X, y)
+    model = GALRegressor(PARTS, algorithm=Algorithm(weights="uniform"), **grouped(options)).fit(
+        X, y
+    )  # noise counts as much
+    alone = GALRegressor({"left": [0, 1]}, **grouped(options)).fit(X, y)
     assert model.ensemble_.track == "alone"
     assert model.closing_ is not None
     assert model.closing_.validation_loss == model.ensemble_.alone_validation_loss
@@ -140,8 +147,8 @@ def test_a_label_holder_that_goes_alone_has_the_stacker_of_one_alone() -> None:
 def test_the_guard_compares_closed_models() -> None:
     X, y = of_her_own(seed=4)
     options: dict[str, Any] = {"local_models": Ridge(), "weights": "shrunk", "random_state": 0}
-    plain = GALRegressor(PARTS, closing=False, **options).fit(X, y).ensemble_
-    closed = GALRegressor(PARTS, **options).fit(X, y).ensemble_
+    plain = GALRegressor(PARTS, **grouped(options | {"closing": False})).fit(X, y).ensemble_
+    closed = GALRegressor(PARTS, **grouped(options)).fit(X, y).ensemble_
     assert (plain.track, closed.track) == ("alone", "alone")
     assert closed.closing is not None
     assert closed.alone_validation_loss == closed.closing.validation_loss < plain.alone_validation_loss
@@ -153,7 +160,7 @@ def test_several_outputs_are_closed_together() -> None:
     X_test, y_test = crossed(seed=1)
     both_test = np.column_stack([y_test, X_test[:, 1] * X_test[:, 3] + X_test[:, 1]])
     closed = GALRegressor(PARTS, random_state=0).fit(X, both)
-    plain = GALRegressor(PARTS, closing=False, random_state=0).fit(X, both)
+    plain = GALRegressor(PARTS, algorithm=Algorithm(stacking=False), random_state=0).fit(X, both)
     assert closed.closing_ is not None
     assert closed.score(X_test, both_test) > plain.score(X_test, both_test) + 0.2
 
@@ -170,7 +177,7 @@ def test_what_is_not_possible_is_said_before_the_first_round(
 ) -> None:
     X, y = crossed(rows)
     with pytest.raises(InvalidOptionError, match=said_of_it):
-        GALRegressor(PARTS, **options).fit(X, y)
+        GALRegressor(PARTS, **grouped(options)).fit(X, y)
 
 
 def test_in_parts_there_is_the_same() -> None:
@@ -183,7 +190,7 @@ def test_in_parts_there_is_the_same() -> None:
     assert isinstance(ensemble.closing, Closing)
     found = predict(ensemble, [left, right])
     np.testing.assert_array_equal(found.output[:, 0], model.predict(X))
-    plain = learn(y, [left, right], rounds=3, seed=seed, closing=False)
+    plain = learn(y, [left, right], rounds=3, seed=seed, algorithm=Algorithm(stacking=False))
     assert plain.closing is None
     same, closed = (
         replace(one, assisted_validation_loss=0.0, alone_validation_loss=0.0, contributions=None)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from gal import Organization, learn, predict
+from gal import Organization, Validation, learn, predict
 from gal.errors import StoredModelError
 from gal.storage import load_ensemble, load_organization, save_ensemble, save_organization
 from moving_models import Drifting
@@ -20,7 +20,7 @@ X = RNG.normal(size=(80, 4))
 
 def learned(model: Any) -> tuple[Any, list[Organization]]:
     members = [Organization("bank", X[:, :2], model), Organization("shop", X[:, 2:], Ridge())]
-    return learn(X.sum(axis=1), members, rounds=3, cross_validation=0, seed=0), members
+    return learn(X.sum(axis=1), members, rounds=3, validation=Validation(folds=0), seed=0), members
 
 
 @pytest.mark.parametrize("model", [Ridge(), Drifting()], ids=["ordinary", "moving"])
@@ -63,7 +63,7 @@ def test_networks_on_images_are_stored(tmp_path: Path) -> None:
 
     images = RNG.normal(size=(40, 1, 8, 8)).astype(np.float32)
     ward = Organization("ward", images, SharedBodyModel("mlp", epochs=1, device="cpu"))
-    ensemble = learn(images.mean(axis=(1, 2, 3)), [ward], rounds=2, cross_validation=0, seed=0)
+    ensemble = learn(images.mean(axis=(1, 2, 3)), [ward], rounds=2, validation=Validation(folds=0), seed=0)
     save_organization(ward, tmp_path / "ward.gal")
     back = load_organization(tmp_path / "ward.gal")
     views = {"ward": images[:4]}

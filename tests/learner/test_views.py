@@ -9,6 +9,7 @@ import pytest
 
 import gal
 from gal import Organization
+from gal.assembling import grouped
 from gal.learner.organization import take_rows
 from gal.models import LinearModel, View
 
@@ -46,7 +47,7 @@ class Elsewhere:
 def test_shape_and_rows_are_enough(options: dict[str, Any]) -> None:
     view: View = Positions(np.arange(90))
     found = [
-        gal.predict(gal.learn(Y, [one], rounds=2, **options), [one]).output
+        gal.predict(gal.learn(Y, [one], rounds=2, **grouped(options)), [one]).output
         for one in (Organization("a", view, Elsewhere()), Organization("a", X, LinearModel()))
     ]
     np.testing.assert_array_equal(found[0], found[1])

@@ -92,7 +92,7 @@ def test_categories_are_known_by_what_they_say(name: str) -> None:
 
 def test_a_stored_model_is_the_same_and_needs_no_cluster(tmp_path: Path) -> None:
     one = Organization("lab", X, ClusterModel(shards=2))
-    ensemble = gal.learn(Y[:, 0], [one], rounds=2, closing=False)
+    ensemble = gal.learn(Y[:, 0], [one], rounds=2, algorithm=gal.Algorithm(stacking=False))
     expected = gal.predict(ensemble, [one]).output
     for models in one.models.values():  # as fitted on a cluster that is no more
         for fitted in models:
@@ -108,7 +108,13 @@ def test_a_scheduler_that_is_gone_is_a_missed_round(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "CONNECT", 0.2)
     alice = Organization("alice", X[:, :1].astype(float), None)
     lab = Organization("lab", X[:, 1:], ClusterModel(NOBODY))
-    ensemble = gal.learn(Y[:, 0], [alice, lab], rounds=1, closing=False, cross_validation=0)
+    ensemble = gal.learn(
+        Y[:, 0],
+        [alice, lab],
+        rounds=1,
+        algorithm=gal.Algorithm(stacking=False),
+        validation=gal.Validation(folds=0),
+    )
     assert ensemble.n_rounds == 1
     reason = f"organization 'lab', round 1: the scheduler {NOBODY} cannot be reached"
     assert reason in ensemble.rounds[0].left_out["lab"]

@@ -16,6 +16,8 @@ import pytest
 from joblib import parallel_config
 from numpy.typing import NDArray
 
+from gal.assembling import grouped
+
 pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-learn[deep]'")
 
 from sklearn.linear_model import Ridge
@@ -100,7 +102,7 @@ def test_organizations_with_views_of_every_kind_learn_together(local: Any, kind:
     made, y = views()
     labels = np.digitize(y, np.quantile(y, [0.3, 0.7])) if kind == "classification" else y
     organizations = [Organization(name, view, local) for name, view in made.items()]
-    ensemble = gal.learn(labels, organizations, kind=kind, **OPTIONS)
+    ensemble = gal.learn(labels, organizations, kind=kind, **grouped(OPTIONS))
     assert not any(done.left_out for done in ensemble.rounds)
     assert ensemble.train_loss < 0.8 * ensemble.initial_train_loss
     whole = gal.predict(ensemble, organizations)
@@ -115,10 +117,21 @@ def test_weights_of_rows_reach_the_networks() -> None:
     weight = np.where(np.arange(80) % 2 == 0, 0.0, 1.0)
     outputs = []
     for spoiled in (y, np.where(weight == 0, 50.0, y)):
-        ensemble = gal.learn(spoiled, organizations, sample_weight=weight, initial="zero", **OPTIONS)
+        ensemble = gal.learn(
+            spoiled,
+            organizations,
+            sample_weight=weight,
+            algorithm=gal.Algorithm(initial="zero"),
+            **grouped(OPTIONS),
+        )
         outputs.append(gal.predict(ensemble, organizations).output)
     assert np.abs(outputs[0] - outputs[1])[weight > 0].max() < 5
-    unweighted = gal.learn(np.where(weight == 0, 50.0, y), organizations, initial="zero", **OPTIONS)
+    unweighted = gal.learn(
+        np.where(weight == 0, 50.0, y),
+        organizations,
+        algorithm=gal.Algorithm(initial="zero"),
+        **grouped(OPTIONS),
+    )
     assert np.abs(gal.predict(unweighted, organizations).output - outputs[0]).max() > 5
 
 
@@ -133,7 +146,14 @@ def test_prediction_replays_what_was_learned(fitted: str, kind: Any) -> None:
     labels = np.digitize(y, np.quantile(y, [0.3, 0.7])) if kind == "classification" else y
     organizations = [Organization(name, view, shared()) for name, view in made.items()]
     traffic = Traffic()
-    ensemble = gal.learn(labels, organizations, kind=kind, fitted=fitted, traffic=traffic, **OPTIONS)
+    ensemble = gal.learn(
+        labels,
+        organizations,
+        kind=kind,
+        algorithm=gal.Algorithm(fitted=fitted),
+        traffic=traffic,
+        **grouped(OPTIONS),
+    )
     assert len(ensemble.rounds) == 3
     assert _train_loss(ensemble, organizations, labels, kind, fitted) == pytest.approx(
         ensemble.train_loss, rel=1e-5
@@ -166,7 +186,7 @@ class MissingOnce(SharedBodyModel):
 
 def test_a_missed_round_is_missed_only() -> None:
     organizations, y = columns([shared(), MissingOnce(small_body, **QUICK), network()])
-    ensemble = gal.learn(y, organizations, **OPTIONS)
+    ensemble = gal.learn(y, organizations, **grouped(OPTIONS))
     assert [list(done.left_out) for done in ensemble.rounds] == [[], ["b"], []]
     assert "the GPU is busy" in ensemble.rounds[1].left_out["b"]
     model: Any = organizations[1].models["assisted", 3][0]
@@ -178,8 +198,8 @@ def test_a_missed_round_is_missed_only() -> None:
 def test_a_resumed_task_goes_on_from_the_body() -> None:
     organizations, y = columns([shared(), network(), shared()])
     saved: list[Progress] = []
-    whole = gal.learn(y, organizations, on_round=saved.append, **OPTIONS)
-    resumed = gal.learn(y, organizations, progress=saved[1], **OPTIONS)
+    whole = gal.learn(y, organizations, on_round=saved.append, **grouped(OPTIONS))
+    resumed = gal.learn(y, organizations, progress=saved[1], **grouped(OPTIONS))
     assert not any(done.left_out for done in resumed.rounds)
     assert len(resumed.rounds) == len(whole.rounds)
     loss = _train_loss(resumed, organizations, y, "regression", "in-sample")
@@ -204,7 +224,7 @@ DIVERGING: dict[str, Any] = {"learning_rate": 1e30, "clip_norm": None}
 )
 def test_one_that_fails_is_left_out_and_the_others_go_on(failing: Any, reason: str) -> None:
     organizations, y = columns([network(), failing, shared()])
-    ensemble = gal.learn(y, organizations, **OPTIONS)
+    ensemble = gal.learn(y, organizations, **grouped(OPTIONS))
     assert len(ensemble.rounds) == 3
     for done in ensemble.rounds:
         assert list(done.left_out) == ["b"]
@@ -227,7 +247,7 @@ def test_drivers_agree(backend: str) -> None:
         organizations, y = columns([TorchModel("mlp", **QUICK), SharedBodyModel("mlp", **QUICK), Ridge()])
         options = OPTIONS | {"rounds": 2, "n_jobs": n_jobs}
         with parallel_config(backend):
-            ensembles.append(gal.learn(y, organizations, **options))
+            ensembles.append(gal.learn(y, organizations, **grouped(options)))
         outputs.append(gal.predict(ensembles[-1], organizations).output)
     assert repr(ensembles[0]) == repr(ensembles[1])
     assert outputs[0].tobytes() == outputs[1].tobytes()

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from gal import GALClassifier
+from gal.assembling import grouped
 from gal.models import LinearModel
 from gal.node.store.state import TaskRecord
 from gal.privacy import RandomisedResponse
@@ -93,7 +94,12 @@ def in_one_process(net: Network) -> tuple[Any, Any]:
     places = {name: [2 * m, 2 * m + 1] for m, name in enumerate(NAMES)}
     mechanism = RandomisedResponse(EPSILON, ["no", "yes"], Noisy())
     model = GALClassifier(
-        places, privacy=mechanism, secrecy="sums", local_models=LinearModel(), random_state=1, **OPTIONS
+        places,
+        privacy=mechanism,
+        secure_aggregation="sums",
+        local_models=LinearModel(),
+        random_state=1,
+        **grouped(OPTIONS),
     )
     with pytest.MonkeyPatch.context() as patch:  # a task's seed is a number, not what is drawn from one
         patch.setattr(

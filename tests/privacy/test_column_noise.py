@@ -12,6 +12,7 @@ from sklearn.linear_model import Ridge
 
 import gal
 from gal import GALRegressor
+from gal.assembling import grouped
 from gal.core.losses import BinaryLogLoss, SquaredError
 from gal.core.pipeline import learn
 from gal.core.requests import FitRequest
@@ -106,7 +107,8 @@ def test_no_row_gets_more_residuals_than_were_paid_for() -> None:
     privacy = GaussianLabels(1.0, 1e-6, -9.0, 9.0, SeededNoise(0), **COLUMNS)
     how: dict[str, Any] = {"rounds": ROUNDS, "local_models": Ridge(), "random_state": 0}
     parts = {"clinic": [0, 1], "lab": [2, 3]}
-    model = GALRegressor(parts, privacy=privacy, on_message=transcript, **how).fit(X, X.sum(axis=1))
+    model = GALRegressor(parts, privacy=privacy, **how)
+    model.fit(X, X.sum(axis=1), on_message=transcript)
     sent = transcript.sent(model.task_rows_, "clinic").residual  # row, round, learning, output
     assert sent.shape[2] == 5
     count = (~np.isnan(sent[:, 1:, :, 0])).sum(axis=(1, 2))
@@ -136,7 +138,7 @@ def test_learning_in_parts_has_it_too() -> None:
     organizations = [Organization("clinic", X[:, [0]], Ridge()), Organization("lab", X[:, [1]], Ridge())]
     options: dict[str, Any] = {"rounds": ROUNDS, "patience": None, "on_round": reached.append}
     privacy = LaplaceLabels(1.0, -9.0, 9.0, source, **COLUMNS)
-    ensemble = gal.learn(y, organizations, privacy=privacy, **options)
+    ensemble = gal.learn(y, organizations, privacy=privacy, **grouped(options))
     assert source.count("gaussian") == ROUNDS - 1
     assert float(np.abs(gal.predict(ensemble, organizations).output[:, 0] - y).mean()) < 0.3  # no noise here
     with pytest.raises(InvalidOptionError, match="cannot go on from progress"):

@@ -13,6 +13,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
 from gal import GALClassifier, GALRegressor
+from gal.assembling import grouped
 from gal.core.losses import BinaryLogLoss
 from gal.core.requests import FitRequest
 from gal.core.rows import all_rows, with_probes
@@ -31,7 +32,7 @@ def learned(organizations: Any, labels: Any = y, make: Any = GALRegressor, **opt
     """The transcript of a learning with linear models, and all views of its rows."""
     transcript = Transcript()
     given: dict[str, Any] = {"local_models": Ridge(), "patience": None, "random_state": 0} | options
-    model = make(organizations, on_message=transcript, **given).fit(X, labels)
+    model = make(organizations, **grouped(given)).fit(X, labels, on_message=transcript)
     sent = transcript.sent(model.task_rows_, "clinic")
     known = np.zeros(len(sent.rows), dtype=np.bool_)
     known[np.random.default_rng(1).choice(len(known), 50, replace=False)] = True
@@ -154,7 +155,8 @@ class TestInteractionProbes:
         models = HistGradientBoostingRegressor(max_iter=5)
         options: dict[str, Any] = {"rounds": 2, "closing": False, "local_models": {"telecom": models}}
         crossed, plain = (
-            canary_leak(X, y, parts, classes=[0, 1], interactions=probes, **options) for probes in (4, False)
+            canary_leak(X, y, parts, classes=[0, 1], interactions=probes, **grouped(options))
+            for probes in (4, False)
         )
         told = [{one.column: one.with_messages.value for one in each.received} for each in (crossed, plain)]
         assert max(told[0].values()) > max(told[1].values()) + 0.15

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
 from gal import GALClassifier, GALRegressor
+from gal.assembling import grouped
 from gal.core.rows import all_rows
 from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.models import TabularModel
@@ -51,8 +52,8 @@ def learned(
     transcript = Transcript()
     chosen: dict[str, Any] = {"rounds": 4, "random_state": 0, "cross_validation": 0, "local_models": SIMPLE}
     chosen |= options
-    model = make(PARTS, privacy=privacy, on_message=transcript, **chosen)
-    return transcript, model.fit(X, y)
+    model = make(PARTS, privacy=privacy, **grouped(chosen))
+    return transcript, model.fit(X, y, on_message=transcript)
 
 
 def measured(privacy: Any = None, *, n: int = 200, numbers: bool = False, **options: Any) -> LeakReport:

@@ -11,6 +11,7 @@ from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 from sklearn.tree import DecisionTreeRegressor
 
+from gal.assembling import grouped
 from gal.errors import InvalidInputError, InvalidLabelsError, InvalidOptionError
 from gal.evaluate.rehearsal import Rehearsal, pretended_organizations, rehearse
 from gal.privacy import Cost, RandomisedResponse
@@ -30,7 +31,7 @@ def table(n: int = 160) -> tuple[pd.DataFrame, Any]:
 def small(mechanisms: dict[str, Any], **options: Any) -> list[Rehearsal]:
     X, score = table()
     y = np.where(score > 0, "yes", "no")
-    return rehearse(X, y, PARTS, mechanisms=mechanisms, **QUICK, **options)
+    return rehearse(X, y, PARTS, mechanisms=mechanisms, **grouped(QUICK | options))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ class TestRehearsals:
         X, y = table()
         noise = np.random.default_rng(1).permutation(y)  # nothing to learn but the rows themselves
         told = [
-            rehearse(X, noise, PARTS, **QUICK | {"local_models": model})[0].predictions
+            rehearse(X, noise, PARTS, **grouped(QUICK | {"local_models": model}))[0].predictions
             for model in (DecisionTreeRegressor(random_state=0), DummyRegressor())
         ]
         assert told[0].low > 0.6
@@ -64,7 +65,7 @@ class TestRehearsals:
 
     def test_own_columns_are_divided_among_pretended_organizations(self) -> None:
         X, score = table()
-        (found,) = rehearse(X, (score > 0).astype(int), **QUICK)
+        (found,) = rehearse(X, (score > 0).astype(int), **grouped(QUICK))
         assert found.pretended
         assert found.organizations == {"you": ["a"], "pretended 1": ["b"], "pretended 2": ["c"]}
         assert found.leak.worst.canaries.value == 1.0

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 
+from gal.assembling import grouped
 from gal.evaluate.rehearsal import Rehearsal, rehearse
 
 pytest.importorskip("cryptography", reason="cryptography is not installed: the extra node")
@@ -30,8 +31,8 @@ def both(weak_attackers: None) -> tuple[Rehearsal, Rehearsal]:
     """With sums, and with single answers."""
     X, y = table()
     return (
-        rehearse(X, y, PARTS, secrecy="sums", **QUICK)[0],
-        rehearse(X, y, PARTS, **QUICK)[0],
+        rehearse(X, y, PARTS, secrecy="sums", **grouped(QUICK))[0],
+        rehearse(X, y, PARTS, **grouped(QUICK))[0],
     )
 
 

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import Ridge
 
 from gal import GALClassifier, GALRegressor
+from gal.assembling import grouped
 from gal.core.requests import FitRequest, Request
 from gal.core.state import plain
 from gal.errors import InvalidLabelsError, InvalidOptionError, PrivacyError
@@ -50,7 +51,7 @@ def table(n: int = 240, seed: int = 0) -> tuple[Values, Values]:
 
 def classifier(privacy: Any, make: Any = GALClassifier, **options: Any) -> Any:
     given = {"local_models": Ridge(), "random_state": 0, "rounds": 4} | options
-    return make(PARTS, privacy=privacy, **given)
+    return make(PARTS, privacy=privacy, **grouped(given))
 
 
 def regressor(privacy: Any, **options: Any) -> Any:
@@ -85,8 +86,8 @@ def test_two_label_vectors_with_the_same_noisy_copy_give_byte_identical_traffic(
     for labels in (y, other, np.zeros_like(y)):
         sent = Sent()
         how = {"rounds": 2} | options
-        model = classifier(RandomisedResponse(1.0, CLASSES, SameNoise()), on_message=sent, **how)
-        model.fit(X, labels)
+        model = classifier(RandomisedResponse(1.0, CLASSES, SameNoise()), **how)
+        model.fit(X, labels, on_message=sent)
         told = plain(model.contributions_)  # a partner may be told its contribution
         heard.append((sent.traffic, model.ensemble_.asked(), model.n_rounds_, model.traffic_, told))
     assert heard[0] == heard[1] == heard[2]
@@ -127,8 +128,9 @@ def test_whatever_others_answer_nothing_more_of_the_labels_is_sent(how: str) -> 
         sent = Sent()
         models = {"bank": Ridge(), "shop": Hostile(how), "lab": Hostile(how)}
         privacy = RandomisedResponse(1.0, [0, 1], SameNoise())
-        options: dict[str, Any] = {"rounds": 3, "random_state": 0, "on_message": sent}
-        model = GALClassifier(PARTS, local_models=models, privacy=privacy, **options).fit(X, labels)
+        options: dict[str, Any] = {"rounds": 3, "random_state": 0}
+        model = GALClassifier(PARTS, local_models=models, privacy=privacy, **options)
+        model.fit(X, labels, on_message=sent)
         told = plain(model.contributions_), model.ensemble_.coefficients
         heard.append((sent.traffic, model.ensemble_.asked(), model.n_rounds_, told))
     assert heard[0] == heard[1]
@@ -142,7 +144,7 @@ def test_numbers_too(kind: Any) -> None:
     heard = []
     for labels in (y.astype(float), np.full(len(y), 0.5)):
         sent = Sent()
-        regressor(kind(1.0, *delta, 0.0, 2.0, SameNoise()), on_message=sent).fit(X, labels)
+        regressor(kind(1.0, *delta, 0.0, 2.0, SameNoise())).fit(X, labels, on_message=sent)
         heard.append(sent.traffic)
     assert heard[0] == heard[1]
 
@@ -153,7 +155,7 @@ def test_without_a_mechanism_the_labels_do_show() -> None:
     heard = []
     for labels in (y, np.random.default_rng(5).permutation(y)):
         sent = Sent()
-        classifier(None, on_message=sent).fit(X, labels)
+        classifier(None).fit(X, labels, on_message=sent)
         heard.append(sent.traffic)
     assert heard[0] != heard[1]
 
@@ -165,7 +167,7 @@ def test_a_tasks_seed_does_not_fix_production_noise() -> None:
     first, second = Sent(), Sent()
     once: dict[str, Any] = {"random_state": 7, "rounds": 1, "cross_validation": 0}
     for sent in (first, second):
-        classifier(RandomisedResponse(1.0, CLASSES), on_message=sent, **once).fit(X, y)
+        classifier(RandomisedResponse(1.0, CLASSES), **once).fit(X, y, on_message=sent)
     assert first.traffic[0] != second.traffic[0]
 
 
@@ -211,9 +213,9 @@ def test_labels_outside_of_what_is_public() -> None:
     X, y = table()
     sent = Sent()
     with pytest.raises(InvalidLabelsError, match=r"none of the public classes \[0, 1\].*Nothing was sent"):
-        classifier(RandomisedResponse(1.0, [0, 1], SeededNoise(0)), on_message=sent).fit(X, y)
+        classifier(RandomisedResponse(1.0, [0, 1], SeededNoise(0))).fit(X, y, on_message=sent)
     with pytest.raises(InvalidLabelsError, match=r"outside of the public bounds 0 to 1.*Nothing was sent"):
-        regressor(LaplaceLabels(1.0, 0.0, 1.0, SeededNoise(0)), on_message=sent).fit(X, y.astype(float))
+        regressor(LaplaceLabels(1.0, 0.0, 1.0, SeededNoise(0))).fit(X, y.astype(float), on_message=sent)
     assert sent.traffic == []
 
 

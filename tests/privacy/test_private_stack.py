@@ -14,6 +14,7 @@ from sklearn.metrics import log_loss
 from sklearn.tree import DecisionTreeRegressor
 
 from gal import GALClassifier
+from gal.assembling import grouped
 from gal.privacy import RandomisedResponse, SeededNoise
 from gal.privacy.refit import PrivateRefit
 from noise_sources import SameNoise
@@ -30,11 +31,18 @@ def table(n: int = 500, *, others: float = 1.5, seed: int = 0) -> tuple[Any, Any
 
 
 def fitted(
-    X: Any, y: Any, noisy: Any = None, epsilon: float = 1.0, classes: Any = (0, 1), **options: Any
+    X: Any,
+    y: Any,
+    noisy: Any = None,
+    epsilon: float = 1.0,
+    classes: Any = (0, 1),
+    on_message: Any = None,
+    **options: Any,
 ) -> GALClassifier:
     source = SeededNoise(3) if noisy is None else SameNoise(noisy)
     given: dict[str, Any] = {"local_models": Ridge(), "rounds": 4, "random_state": 0} | options
-    return GALClassifier(BOTH, privacy=RandomisedResponse(epsilon, classes, source), **given).fit(X, y)
+    model = GALClassifier(BOTH, privacy=RandomisedResponse(epsilon, classes, source), **grouped(given))
+    return model.fit(X, y, on_message=on_message)
 
 
 def part(model: GALClassifier) -> Any:

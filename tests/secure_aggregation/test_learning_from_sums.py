@@ -14,9 +14,11 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LinearRegression, Ridge
 
+from gal.assembling import grouped
+
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
-from gal import GALClassifier, GALRegressor, Organization, learn, predict
+from gal import GALClassifier, GALRegressor, Organization, Validation, learn, predict
 from gal.core.requests import FitRequest
 from gal.core.state import Progress
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
@@ -66,8 +68,8 @@ def test_it_is_plain_learning_with_equal_weights(options: dict[str, Any]) -> Non
     X, y = table()
     new, _ = table(40, seed=1)
     plain, sums = organizations(X), organizations(X)
-    expected = learn(y, plain, rounds=4, **PLAIN, **options)
-    found = learn(y, sums, rounds=4, secrecy="sums", **options)
+    expected = learn(y, plain, rounds=4, **grouped(PLAIN | options))
+    found = learn(y, sums, rounds=4, secure_aggregation="sums", **grouped(options))
     assert found.n_rounds == expected.n_rounds > 0
     for here, there in ((None, None), (views(new), views(new))):
         differ = predict(found, sums, here).output - predict(expected, plain, there).output
@@ -87,8 +89,8 @@ def test_an_estimator_for_classes(tmp_path: Path) -> None:
     X, y = load_breast_cancer(return_X_y=True)
     parts = {name: range(6 * m, 6 * m + 6) for m, name in enumerate(NAMES)}
     setting: dict[str, Any] = {"local_models": LinearRegression(), "rounds": 3, "random_state": 0}
-    expected = GALClassifier(parts, **setting, **PLAIN).fit(X, y)
-    model = GALClassifier(parts, **setting, secrecy="sums").fit(X, y)
+    expected = GALClassifier(parts, **grouped(setting | PLAIN)).fit(X, y)
+    model = GALClassifier(parts, **grouped(setting), secure_aggregation="sums").fit(X, y)
     wanted = expected.decision_function(X)
     assert np.abs(model.decision_function(X) - wanted).max() <= EQUAL * wanted.std()
     explained = model.explain(X)
@@ -147,7 +149,7 @@ def test_she_has_no_single_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Ring] = []
     monkeypatch.setattr("gal.secure_aggregation.member.to_ring", writing)
     monkeypatch.setattr("gal.secure_aggregation.in_process.Collector", collecting)
-    ensemble = learn(y, members, rounds=3, secrecy="sums", on_round=progress.append)
+    ensemble = learn(y, members, rounds=3, secure_aggregation="sums", on_round=progress.append)
     assert len(answers) == 4 * len(told) >= 4 * 3
     hers = b"\n".join(searched([told, progress, ensemble, [vars(one) for one in collectors]], set()))
     assert len(hers) > 8 * len(y) * len(told)
@@ -193,11 +195,11 @@ def failing(X: NDArray[np.float64], working: int) -> list[Organization]:
 def test_who_drops_out_stays_out_where_that_was_agreed() -> None:
     X, y = table()
     members = failing(X, 2)
-    found = learn(y, members, rounds=5, secrecy=Sums(drop_outs=1), cross_validation=0)
+    found = learn(y, members, rounds=5, secure_aggregation=Sums(drop_outs=1), validation=Validation(folds=0))
     assert [sorted(done.left_out) for done in found.rounds] == [[], [], ["b"], ["b"], ["b"]]
     assert FailsFrom.fits == 3, "it is not asked again"
     plain = failing(X, 2)
-    expected = learn(y, plain, rounds=5, cross_validation=0, **PLAIN)
+    expected = learn(y, plain, rounds=5, validation=Validation(folds=0), **grouped(PLAIN))
     assert found.train_loss == pytest.approx(expected.train_loss, rel=1e-5)
     answer = predict(found, members)
     assert answer.degraded.all()
@@ -210,10 +212,12 @@ def test_who_drops_out_stays_out_where_that_was_agreed() -> None:
 def test_a_resumed_learning_writes_on_the_same_grid_and_asks_nobody_who_dropped_out(finished: int) -> None:
     X, y = table()
     members, saved = failing(X, 2), list[Progress]()
-    options: dict[str, Any] = {"rounds": 5, "secrecy": Sums(drop_outs=1), "scale_residual": False}
-    whole = learn(y, members, cross_validation=0, on_round=saved.append, **options)
+    options: dict[str, Any] = {"rounds": 5, "secure_aggregation": Sums(drop_outs=1), "scale_residual": False}
+    whole = learn(y, members, validation=Validation(folds=0), on_round=saved.append, **grouped(options))
     FailsFrom.fits = min(finished, 2)
-    resumed = learn(y, members, cross_validation=0, progress=saved[finished - 1], **options)
+    resumed = learn(
+        y, members, validation=Validation(folds=0), progress=saved[finished - 1], **grouped(options)
+    )
     assert len(set(whole.summed_units)) > 1
     assert repr(resumed) == repr(whole)
     assert FailsFrom.fits == (3 if finished == 1 else 2)
@@ -224,10 +228,10 @@ def test_a_resumed_learning_writes_on_the_same_grid_and_asks_nobody_who_dropped_
 def test_a_learning_is_resumed_after_a_round_in_which_nothing_was_added_up(finished: int) -> None:
     X, y = table()
     members, saved = organizations(X), list[Progress]()
-    options: dict[str, Any] = {"rounds": 3, "secrecy": "sums", "validation_fraction": 0.2}
-    whole = learn(y, members, on_round=saved.append, **options)
+    options: dict[str, Any] = {"rounds": 3, "secure_aggregation": "sums", "validation_fraction": 0.2}
+    whole = learn(y, members, on_round=saved.append, **grouped(options))
     assert whole.rounds[0].weights[SUM] == 0.0  # the label holder's own
-    resumed = learn(y, members, progress=saved[finished - 1], **options)
+    resumed = learn(y, members, progress=saved[finished - 1], **grouped(options))
     assert predict(resumed, members).output.tobytes() == predict(whole, members).output.tobytes()
 
 
@@ -235,8 +239,8 @@ def test_nobody_drops_out_by_default() -> None:
     X, y = table()
     members = failing(X, 1)
     with pytest.raises(LocalModelError, match=r"b not there: a sum needs 4 of the 4 members.*out of order"):
-        learn(y, members, rounds=5, secrecy="sums", cross_validation=0)
-    model = GALRegressor(COLUMNS, rounds=2, secrecy="sums", local_models=Ridge())
+        learn(y, members, rounds=5, secure_aggregation="sums", validation=Validation(folds=0))
+    model = GALRegressor(COLUMNS, rounds=2, secure_aggregation="sums", local_models=Ridge())
     by_row = {"b": np.arange(len(X)) < 7}
     predicted = model.fit(X, y).predict(X, missing=by_row)
     assert (predicted != model.predict(X)).sum() == 7
@@ -248,22 +252,25 @@ def test_nobody_drops_out_by_default() -> None:
         ({"weights": "exact"}, "weighs all organizations the same"),
         ({"closing": True}, "a stacker learns from single answers"),
         ({"interactions": 3}, "interaction probes go to one organization each"),
-        ({"secrecy": "plus"}, "secrecy must be None, 'sums' or"),
-        ({"secrecy": Sums(2)}, "at least 5 organizations beside the label holder, of which 2 may drop out"),
+        ({"secure_aggregation": "plus"}, "secrecy must be None, 'sums' or"),
+        (
+            {"secure_aggregation": Sums(2)},
+            "at least 5 organizations beside the label holder, of which 2 may drop out",
+        ),
     ],
 )
 def test_what_needs_single_answers_is_off_and_says_so(options: dict[str, Any], what: str) -> None:
     X, y = table(60)
     with pytest.raises(InvalidOptionError, match=what):
-        learn(y, organizations(X), **{"secrecy": "sums", **options})
+        learn(y, organizations(X), **grouped({"secure_aggregation": "sums", **options}))
 
 
 def test_too_few_organizations_are_refused() -> None:
     X, y = table(60)
     with pytest.raises(InvalidOptionError, match="at least 3 organizations beside the label holder"):
-        learn(y, organizations(X, names=NAMES[:3]), secrecy="sums")
-    learn(y, organizations(X, names=NAMES[:4]), secrecy="sums", rounds=1)
+        learn(y, organizations(X, names=NAMES[:3]), secure_aggregation="sums")
+    learn(y, organizations(X, names=NAMES[:4]), secure_aggregation="sums", rounds=1)
     with pytest.raises(InvalidInputError, match="no organization can be called 'the others together'"):
-        learn(y, organizations(X, names=("bank", "a", "b", SUM)), secrecy="sums")
+        learn(y, organizations(X, names=("bank", "a", "b", SUM)), secure_aggregation="sums")
     with pytest.raises(InvalidOptionError, match="drop_outs must be a whole number"):
         Sums(drop_outs=-1)

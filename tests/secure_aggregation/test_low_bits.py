@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.linear_model import LinearRegression
 
+from gal.assembling import grouped
+
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from gal import Organization, learn, predict
@@ -59,7 +61,7 @@ def attacked(members: int, model: Any) -> dict[str, float]:
     """How far the column is read from sums, in learning and in predictions with rates of all kinds."""
     made, y, column = organizations(members, model)
     with sums_of() as opened:
-        ensemble = learn(y, made, secrecy="sums", **QUICK)
+        ensemble = learn(y, made, secure_aggregation="sums", **grouped(QUICK))
     found = {"learning": best_split(opened, column)}
     for rates in RATES:
         counts = tuple(ByName({SUM: rate}) for rate in rates)

@@ -12,6 +12,7 @@ from sklearn.linear_model import Ridge
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from gal import GALClassifier, Organization
+from gal.assembling import grouped
 from gal.core.state import plain
 from gal.privacy import (
     RandomisedResponse,
@@ -40,8 +41,13 @@ def table(n: int = 300, *, others: float = 1.5, seed: int = 0) -> tuple[Values, 
 
 
 def fitted(X: Values, y: Values, privacy: Any, make: Any = GALClassifier, **options: Any) -> Any:
-    given: dict[str, Any] = {"local_models": Ridge(), "rounds": 3, "random_state": 0, "secrecy": "sums"}
-    return make(PARTS, privacy=privacy, **given | options).fit(X, y)
+    given: dict[str, Any] = {
+        "local_models": Ridge(),
+        "rounds": 3,
+        "random_state": 0,
+        "secure_aggregation": "sums",
+    }
+    return make(PARTS, privacy=privacy, **grouped(given | options)).fit(X, y)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVR
 
 from gal import GALClassifier, GALRegressor
+from gal.assembling import grouped
 from gal.errors import StoredModelError
 from gal.storage import read_archive
 from gal.storage.archive import _written
@@ -52,7 +53,7 @@ class Steady(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 def regressor(**options: Any) -> GALRegressor:
     chosen = {"rounds": 2, "local_models": Ridge(), "cross_validation": 0, "random_state": 0, **options}
-    return GALRegressor(chosen.pop("organizations", PARTS), **chosen)
+    return GALRegressor(chosen.pop("organizations", PARTS), **grouped(chosen))
 
 
 @pytest.mark.parametrize("local", MODELS.values(), ids=MODELS.keys())

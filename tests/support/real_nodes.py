@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 import gal
 from forked import Forked
 from gal import Organization
+from gal.assembling import grouped
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.errors import NodeError
 from gal.models import LinearModel
@@ -328,7 +329,7 @@ class Network:
         """What an undisturbed learning in this process finds, and its output for all rows, shape (n,)."""
         members = self.members()
         y = self.tables[HOLDER]["y"].to_numpy()
-        ensemble = gal.learn(y, members, rounds=self.rounds, kind="regression", **self.options)
+        ensemble = gal.learn(y, members, rounds=self.rounds, kind="regression", **grouped(self.options))
         return ensemble, gal.predict(ensemble, members).output[:, 0]
 
     def predictions(self, **more: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import pytest
 import gal
 import gal.node.runtime.node
 from gal import Organization
+from gal.assembling import grouped
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.models.registry import make_model
 from gal.node.config.configuration import NodeConfiguration
@@ -239,13 +240,16 @@ class Network:
         view = view_by_hand(table.set_index(ROW_ID).loc[order])
         return Organization(name, view, make_model(name, chosen["use"], chosen.get("options", {})))
 
-    def in_process(self, *, holder: str | None = None, **options: Any) -> tuple[Ensemble, list[Organization]]:
+    def in_process(
+        self, *, holder: str | None = None, secrecy: Any = None, **options: Any
+    ) -> tuple[Ensemble, list[Organization]]:
         """The same learning without a network."""
         who = holder or self.holders[0]
         members = self.members(who)
         y = self.tables[who][LABEL].to_numpy()
         with rounding_as_nodes(lambda name: self.root / name):
-            return gal.learn(y, members, label_holder=who, **options), members
+            ensemble = gal.learn(y, members, label_holder=who, secure_aggregation=secrecy, **grouped(options))
+            return ensemble, members
 
 
 def view_by_hand(rows: pd.DataFrame) -> Any:

@@ -90,12 +90,12 @@ class Raising(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 # Cross-validation has tests of its own, and takes most of the time.
-QUICK: dict[str, Any] = {"rounds": 4, "local_models": Ridge(), "random_state": 0, "cross_validation": 0}
+QUICK: dict[str, Any] = {"rounds": 4, "local_models": Ridge(), "random_state": 0, "validation__folds": 0}
 
 
 def regressor(**options: Any) -> GALRegressor:
-    return GALRegressor(**{"organizations": PARTS, **QUICK, **options})
+    return GALRegressor().set_params(**{"organizations": PARTS, **QUICK, **options})
 
 
 def classifier(**options: Any) -> GALClassifier:
-    return GALClassifier(**{"organizations": PARTS, **QUICK, **options})
+    return GALClassifier().set_params(**{"organizations": PARTS, **QUICK, **options})

@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sklearn.base import clone
+
 from gal.errors import InvalidInputError, InvalidOptionError, did_you_mean
 from gal.estimators import GALClassifier, GALRegressor
+from gal.learner.options import option_by_name
 
 OrganizationsColumns = Mapping[str, Sequence[str | int]]
 
@@ -39,18 +42,13 @@ def with_own_models(
     options: Mapping[str, Any],
 ) -> GALClassifier | GALRegressor:
     """GAL with one organization, ``only``, that has the label holder's local model and loss."""
-    own = {}
-    for option in ("local_models", "local_losses"):
-        own[option] = given = options.get(option)
+    model = gal(classes=classes, organizations=only, **options)
+    for option in ("local_models", "algorithm__local_losses"):
+        given = model.get_params().get(option)
         if isinstance(given, Mapping):
-            unknown = sorted(set(given) - set(organizations))
-            if unknown:
-                raise InvalidOptionError(
-                    f"{option} names {', '.join(map(repr, unknown))}, but the organizations are "
-                    f"{', '.join(organizations)}"
-                )
-            own[option] = given.get(holder)
-    return gal(classes=classes, organizations=only, **{**options, **own})
+            one = option_by_name(option.removeprefix("algorithm__"), given, list(organizations))[holder]
+            model = clone(model).set_params(**{option: one})
+    return model
 
 
 def check_label_holder(organizations: OrganizationsColumns, label_holder: str | None) -> str:

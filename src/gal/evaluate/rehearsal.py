@@ -98,7 +98,7 @@ def rehearse(
     mechanisms: by a name for people; None stands for no mechanism, which is the default.
     canaries: share of the fitted rows whose labels are random.
     secrecy: "sums" for secure aggregation; ``unprotected`` is without it and without a mechanism.
-    options: of the estimator, such as ``local_models`` or ``cross_validation=0``.
+    options: of the estimator, such as ``local_models`` or ``validation``.
 
     >>> from sklearn.datasets import load_breast_cancer
     >>> X, y = load_breast_cancer(return_X_y=True, as_frame=True)
@@ -130,7 +130,7 @@ def rehearse(
                 learned.append(unprotected[place])
             else:
                 mechanism = _with_source(privacy, [seed, 3])
-                model = gal(**task, privacy=mechanism, secrecy=secrecy, random_state=seed)
+                model = gal(**task, privacy=mechanism, secure_aggregation=secrecy, random_state=seed)
                 learned.append(_learned(model, table, labels, seed))
             tell(f"attacking {name or 'what was sent'} (seed {seed})")
             train, _ = _split(labels, classes, seed)
@@ -209,11 +209,10 @@ def canary_leak(
         organizations=columns,
         label_holder=holder,
         privacy=privacy,
-        secrecy=secrecy,
+        secure_aggregation=secrecy,
         random_state=seed,
-        on_message=transcript,
         **options,
-    ).fit(X, labels)
+    ).fit(X, labels, on_message=transcript)
     return measure_leakage(
         transcript,
         labels,

@@ -281,7 +281,7 @@ def _models(X: pd.DataFrame, y: NDArray[Any], task: Mapping[str, Any], tell: OnS
         tell(f"assisted, round {done}{most}", 0.1 + 0.6 * done / (done + 5))  # it takes longest
 
     tell("assisted", 0.1)
-    models["assisted"] = _fit(gal(**task, on_round=on_round), X, y)
+    models["assisted"] = _fit(gal(**task), X, y, on_round=on_round)
     tell("pooled", 0.7)
     models["pooled"] = _fit(pooled(**tuned), X, y)
     return models
@@ -297,12 +297,12 @@ def _output(model: Any, X: pd.DataFrame, n_classes: int | None) -> NDArray[Any]:
     return whole
 
 
-def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any]) -> Any:
+def _fit(model: Any, X: pd.DataFrame, y: NDArray[Any], **observers: Any) -> Any:
     """Fit; Ctrl-C ends the simulation, where an estimator alone would keep its finished rounds."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", InterruptedWarning)
-            return model.fit(X, y)
+            return model.fit(X, y, **observers)
     except (InterruptedWarning, NothingLearnedError) as ended:
         raise KeyboardInterrupt from ended
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.assembling import AssembledTask, Learned
+from gal.assembling import Algorithm, AssembledTask, Learned
 from gal.core.requests import FitRequest
 from gal.core.residuals import broadcast
 from gal.core.rows import all_rows
@@ -23,7 +23,7 @@ from gal.learner.organization import Organization
 from gal_bench.baselines.ensembles import NAN, finished_ensemble, train_loss
 
 Floats = NDArray[np.float64]
-OPTIONS = ("rate", "last_only", "loss", "local_losses", "initial", "scale_residual", "preset")
+OPTIONS = ("rate", "last_only", "loss", "algorithm")
 """It has no weights, line search, validation or stopping: those options are ignored."""
 
 
@@ -100,10 +100,7 @@ class _AssistedLearning(_GAL):
         rate: float = 1.0,
         last_only: bool = False,
         loss: Any = "auto",
-        local_losses: Any = None,
-        initial: Any = "auto",
-        scale_residual: str | bool = "auto",
-        preset: str = "default",
+        algorithm: Algorithm | None = None,
         random_state: Any = None,
     ) -> None:
         super().__init__(
@@ -112,10 +109,7 @@ class _AssistedLearning(_GAL):
             local_models=local_models,
             rounds=rounds,
             loss=loss,
-            local_losses=local_losses,
-            initial=initial,
-            scale_residual=scale_residual,
-            preset=preset,
+            algorithm=algorithm,
             random_state=random_state,
         )
         self.rate = rate
@@ -125,7 +119,7 @@ class _AssistedLearning(_GAL):
         # Nothing is chosen on rows, so none are held out.
         return replace(super()._options(), fitted="in-sample", validation_fraction=0.0, cross_validation=0)
 
-    def _learn(self, learning: AssembledTask) -> Learned:
+    def _learn(self, learning: AssembledTask, **observers: Any) -> Learned:  # noqa: ARG002
         ensemble = learn_assisted(
             learning.task,
             learning.members,

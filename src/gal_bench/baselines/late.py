@@ -5,9 +5,11 @@ The labels themselves go to every organization, once.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from gal.assembling import AssembledTask, Learned
+from gal.assembling import AssembledTask, Learned, group_of
 from gal.estimators import _GAL, GALClassifier, GALRegressor
 from gal.learner.drivers import drive_learning
 from gal.models import PaperLinear
@@ -23,13 +25,14 @@ class _Late(_GAL):
 
     _average = False
 
-    def _learn(self, learning: AssembledTask) -> Learned:
+    def _learn(self, learning: AssembledTask, **observers: Any) -> Learned:  # noqa: ARG002
         task, members = learning.task, learning.members
         share = 1 / len(members) if self._average else 1.0
         others = len(members) - 1
         self.traffic_.trips += min(others, 1)
         self.traffic_.sent += others * task.y.astype(np.float32).nbytes
-        if self.preset == "paper" and all(isinstance(one.model, PaperLinear) for one in members.values()):
+        paper = group_of("algorithm", self.algorithm).preset == "paper"
+        if paper and all(isinstance(one.model, PaperLinear) for one in members.values()):
             ensemble = learn_layers(task, members, share)
             return Learned(ensemble, [NAN] * len(ensemble.rounds))
         single = {name: drive_learning(task.only(name), {name: members[name]}) for name in task.organizations}

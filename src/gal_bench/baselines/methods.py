@@ -2,9 +2,9 @@
 among organizations.
 
 Arguments are ``classes``, ``organizations``, ``label_holder`` (default: the first), ``local_models`` (one
-regressor for all or a mapping by organization), ``rounds``, ``random_state`` and the options of
-``GALRegressor``. After ``fit``: ``predict``, ``staged_predict``, for classes also ``predict_proba`` and
-``staged_predict_proba``, and ``traffic_``, what learning moved between the label holder and the others.
+regressor for all or a mapping by organization), ``rounds``, ``random_state`` and options under the names that
+rows and nodes use. After ``fit``: ``predict``, ``staged_predict``, for classes also ``predict_proba`` and
+``staged_predict_proba``, and ``traffic_``: what learning moved between the label holder and the others.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
+from gal.assembling import group_of, grouped
 from gal.errors import InvalidOptionError
 from gal.estimators import GALRegressor
 from gal.evaluate.methods import all_columns, alone, check_label_holder, gal, with_own_models
@@ -44,14 +45,16 @@ def _joint(*, classes: bool, organizations: Any, label_holder: str | None = None
 def _pooled(**options: Any) -> Any:
     """The best tuned model on all columns; options of learning in rounds are ignored."""
     common = ("classes", "organizations", "label_holder", "local_models", "random_state")
-    return pooled(**_used(options, (*common, "loss", "preset", "candidates")))
+    taken = _used(options, (*common, "loss", "algorithm", "candidates"))
+    preset = group_of("algorithm", taken.pop("algorithm", None)).preset
+    return pooled(**taken, preset=preset)
 
 
 def _baseline(regressor: Any, classifier: Any, used: Collection[str] | None = None, **fixed: Any) -> Method:
     """Of two estimators like GAL's."""
 
     def method(*, classes: bool, organizations: Any, label_holder: str | None = None, **options: Any) -> Any:
-        if options.get("privacy") is not None or options.get("secrecy") is not None:
+        if options.get("privacy") is not None or options.get("secure_aggregation") is not None:
             raise InvalidOptionError("a baseline protects nothing: use gal")
         taken = options if used is None else _used(options, (*COMMON, *used))
         holder = check_label_holder(organizations, label_holder)
@@ -69,8 +72,13 @@ def _used(options: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in used}
 
 
+def _flat(method: Method) -> Method:
+    """The method with options under the names that rows use."""
+    return lambda **options: method(**grouped(options))
+
+
 _assisted = partial(_baseline, AssistedLearningRegressor, AssistedLearningClassifier, OPTIONS)
-METHODS: dict[str, Method] = {
+_METHODS: dict[str, Method] = {
     "gal": gal,
     "alone": alone,
     "joint": _joint,
@@ -80,3 +88,4 @@ METHODS: dict[str, Method] = {
     "assisted_learning": _assisted(),
     "assisted_learning_last_only": _assisted(last_only=True),
 }
+METHODS = {name: _flat(method) for name, method in _METHODS.items()}

@@ -75,7 +75,7 @@ def measured_leak(cell: Cell, split: Split, make: Callable[..., Any]) -> dict[st
     y, mask = plant_canaries(split.y_train, rng, fraction=CANARIES, **public)
     transcript = Transcript()
     privacy = mechanism_of(cell, split, fit)
-    model = make(privacy=privacy, on_message=transcript).fit(split.X_train, y)
+    model = make(privacy=privacy).fit(split.X_train, y, on_message=transcript)
     report = measure_leakage(
         transcript,
         y,

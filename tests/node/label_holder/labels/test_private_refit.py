@@ -13,6 +13,7 @@ import pytest
 
 import gal.node.label_holder.labels.label_guard
 from gal import GALClassifier
+from gal.assembling import grouped
 from gal.errors import (
     TaskError,
 )
@@ -51,7 +52,9 @@ def same_as_in_one_process(network: Network, lab_model: Any, **options: Any) -> 
     places = {"clinic": [0, 1], "lab": [2, 3]}
     models = {"clinic": LinearModel(), "lab": lab_model}
     mechanism = RandomisedResponse(EPSILON, ["no", "yes"], FixedNoise())
-    model = GALClassifier(places, rounds=3, privacy=mechanism, local_models=models, random_state=1, **options)
+    model = GALClassifier(
+        places, rounds=3, privacy=mechanism, local_models=models, random_state=1, **grouped(options)
+    )
     with (
         pytest.MonkeyPatch.context() as patch
     ):  # a task's seed is a number, not what an estimator draws from one
