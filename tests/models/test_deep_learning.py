@@ -265,7 +265,7 @@ def numbers(n: int = 80) -> tuple[Floats, Floats]:
 
 def estimator(make: Any, local: Any, **options: Any) -> Any:
     chosen: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "random_state": 0, **options}
-    return make(PARTS, local_models=local, **chosen)
+    return make(PARTS, local_models=local, **grouped(chosen))
 
 
 LOCAL = {
