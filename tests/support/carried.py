@@ -13,7 +13,7 @@ from typing import Any
 from gal.errors import LinkLostError
 from gal.node.label_holder.label_holder import LabelHolder
 from gal.node.label_holder.learning.open_version import Patience
-from gal.node.runtime.carrier.calls import Called, Pace
+from gal.node.runtime.carrier import Called, Pace
 from gal.node.runtime.node import Node
 from gal.node.store.logs import open_log
 from patience import LONGEST, patient

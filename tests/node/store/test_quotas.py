@@ -17,8 +17,7 @@ from gal.node.config.policy import Policy
 from gal.node.label_holder.assistants import Assistants
 from gal.node.store.activity import Activity
 from gal.node.store.audit import AuditLog
-from gal.node.store.quotas import LimitedError, Quotas
-from gal.node.store.records import Records
+from gal.node.store.records import LimitedError, Quotas, Records
 from gal.node.store.state import State
 from gal.protocol import Message, prepare
 from gal.protocol.frames import FIRST, MORE, SIZE
@@ -125,11 +124,11 @@ def test_a_clock_that_is_set_back_gives_no_day_anew(clock: Clock) -> None:
     for hours in (0, 13, 0, 13):
         clock.now = NOON + timedelta(hours=hours)
         quotas.count("lab", messages=1)
-    assert quotas.why_spent("lab") is not None
+    assert quotas.exceeded("lab") is not None
     clock.now = NOON
-    assert quotas.why_spent("lab") is not None
+    assert quotas.exceeded("lab") is not None
     clock.now = NOON + timedelta(days=2)
-    assert quotas.why_spent("lab") is None
+    assert quotas.exceeded("lab") is None
 
 
 def test_that_a_day_is_spent_is_written_down_once(house: Callable[..., House]) -> None:

@@ -23,5 +23,5 @@ def test_numbers_and_their_texts_are_the_same(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / FORGOTTEN).write_bytes(b"damaged")
-    with pytest.raises(NodeError, match="is not what was written"):
+    with pytest.raises(NodeError, match="is damaged"):
         forgotten_rows(tmp_path)

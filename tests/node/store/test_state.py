@@ -86,7 +86,7 @@ def test_what_is_no_database(tmp_path: Path) -> None:
 
 def test_joining_again_renews(state: State) -> None:
     state.add_task(HELP)
-    state.set_status(HELP.id, "left")
+    state.add_task(replace(HELP, status="left"))
     state.set_active(HELP.id, 4)
     more = small_terms(HELP.id, "stay", rounds=9)
     state.add_task(replace(HELP, terms=more))

@@ -11,8 +11,7 @@ from gal.errors import GALError, InvalidMessageError, LinkLostError, NodeError
 from gal.node.assistant.service import BESIDE, Service
 from gal.node.config.requests import IncomingRequest, refusal
 from gal.node.store.failures import code_of, describe_failure
-from gal.node.store.quotas import LIMITED, LimitedError
-from gal.node.store.records import Records
+from gal.node.store.records import LIMITED, LimitedError, Records
 from gal.node.store.state import State
 from gal.protocol import Message, prepare
 from gal.transport import Received, Stream
@@ -102,7 +101,7 @@ class Link:
         """Dial until it works, serve until the stream ends, again and again."""
         pause = SOONEST
         while not self._ending.is_set():
-            limited = self._records.quotas.why_spent(self.peer)
+            limited = self._records.quotas.exceeded(self.peer)
             if limited is not None:
                 self.problem = f"{self.peer} has used up its quota of today: {limited}"
                 self._ending.wait(LATEST)

@@ -17,8 +17,7 @@ from functools import partial
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
 from gal.node.config.requests import refusal
 from gal.node.store.failures import code_of
-from gal.node.store.quotas import LimitedError
-from gal.node.store.records import Records
+from gal.node.store.records import LimitedError, Records
 from gal.node.store.state import State
 from gal.protocol import Encoded, Message
 from gal.transport import Received, Stream

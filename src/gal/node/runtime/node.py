@@ -19,13 +19,12 @@ from gal.node.assistant.links import Links
 from gal.node.assistant.service import Service
 from gal.node.config.configuration import LEDGER, NodeConfiguration, read_configuration
 from gal.node.label_holder.assistants import Assistants
-from gal.node.runtime.carrier.calls import Called, Calls, Carrier, Pace
+from gal.node.runtime.carrier import Called, Calls, Carrier, Pace
 from gal.node.store.activity import Activity
 from gal.node.store.audit import AuditLog
 from gal.node.store.files import empty_temporary_folder
 from gal.node.store.logs import Log, open_log
-from gal.node.store.quotas import Quotas
-from gal.node.store.records import Records
+from gal.node.store.records import Quotas, Records
 from gal.node.store.state import State
 from gal.node.worker.erasing import drop_leftovers
 from gal.node.worker.worker import Worker

@@ -1,4 +1,4 @@
-"""A SQLite file as a node uses it: a few connections for dozens of threads, errors that say what to do."""
+"""One SQLite file for dozens of threads: a few connections, and errors with a remedy."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CONNECTIONS = 8
 
 
 class Database:
-    """One SQLite file, from any thread or process: who uses it borrows a connection for as long."""
+    """A pool of connections; each block borrows one."""
 
     def __init__(self, path: Path, *, patience: float = 30.0) -> None:
-        """``patience``: seconds for which another process that writes is waited for."""
+        """``patience``: seconds to wait for another process that writes."""
         self.path, self._patience = path, patience
         self._idle: list[sqlite3.Connection] = []
         self._permits = threading.BoundedSemaphore(CONNECTIONS)
@@ -27,9 +27,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing; what the disk refuses is an error that says so. Nested, it is part of the outer
-        one.
-        """
+        """All or nothing; nested, it is part of the outer transaction."""
         try:
             with self._connection() as db:
                 if db.in_transaction:
@@ -44,7 +42,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A look at what is there, which no writer has to wait for."""
+        """Read without delaying writers."""
         try:
             with self._connection() as db:
                 yield db
@@ -53,27 +51,27 @@ class Database:
 
     @contextmanager
     def apart(self) -> Iterator[sqlite3.Connection]:
-        """A connection for what is committed by itself, whatever goes on around it; errors are SQLite's."""
+        """A connection for an independent commit; errors are SQLite's."""
         with self._connection() as db:
-            if db.in_transaction:  # what is written would be undone with the transaction around it
+            if db.in_transaction:  # a rollback around it would undo the commit
                 raise NodeError(f"{self.path}: a transaction of this thread has to end first")
             yield db
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close all idle connections."""
         while self._idle:
             self._idle.pop().close()
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """For this thread alone; that of the block around this one, which sees what is not written yet."""
+        """This thread's connection: that of the enclosing block, which sees its uncommitted changes, or one."""
         outer: sqlite3.Connection | None = getattr(self._borrowed, "db", None)
         if outer is not None:
             yield outer
             return
         with self._permits:
             try:
-                db = self._idle.pop()  # the one that was used last: it knows most of the file
+                db = self._idle.pop()  # the one used last has the warmest cache
             except IndexError:
                 db = connect(self.path, timeout=self._patience)
                 db.row_factory = sqlite3.Row

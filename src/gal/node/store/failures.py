@@ -1,4 +1,4 @@
-"""What is told about a failure: everything at home, and outside only what cannot hold data."""
+"""How a failure is described: in full for this organization's log, without data for a peer."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ from gal.errors import (
 
 
 class Failure(NamedTuple):
-    """A failure in three ways."""
-
     code: str
     """One word for programs."""
     outside: str
     """A sentence for the peer."""
     inside: str
-    """What really happened, for this organization's own log."""
+    """The full error, for this organization's own log."""
 
 
-SAID = {
+SENTENCES = {
     AlignmentError: ("alignment", "cannot use its row ids"),
     StoredModelError: ("model-failed", "could not read or write its local model"),
     LocalModelError: ("model-failed", "could not compute this with its local model"),
@@ -44,25 +42,26 @@ SAID = {
 
 
 def code_of(error: InvalidMessageError) -> str:
-    """Under which code it is on record that something could not be taken as a message."""
+    """The refusal code for bytes that are no message."""
     return "no-room" if isinstance(error, NoRoomError) else "invalid-message"
 
 
 def describe_failure(error: BaseException, organization: str) -> Failure:
-    """Tell about an error: only a refusal's sentence was written for others' eyes.
+    """Describe an error for both sides.
 
-    The text of any other error may quote a value or an id of this organization's data, so it stays at home.
+    Only a refusal's own sentence goes to the peer: any other text may quote a value or an id.
     """
     if isinstance(error, RefusedError):
         return Failure(error.code, str(error), str(error))
-    told = getattr(error, "failure", None)
-    if isinstance(told, Failure):  # by the process that computes
-        return told
+    described = getattr(error, "failure", None)
+    if isinstance(described, Failure):  # by the worker process
+        return described
     cause: BaseException = error
     if isinstance(error.__cause__, MemoryError):
         cause = error.__cause__
     elif isinstance(error, NodeError) and isinstance(error.__cause__, OSError | sqlite3.Error):
         cause = error if isinstance(error, InvalidInputError) else error.__cause__
-    code, said = next((SAID[kind] for kind in SAID if isinstance(cause, kind)), ("internal", "failed inside"))
+    found = (SENTENCES[kind] for kind in SENTENCES if isinstance(cause, kind))
+    code, sentence = next(found, ("internal", "failed inside"))
     inside = f"{type(error).__name__}: {error}"
-    return Failure(code, f"{organization} {said}: its own log says why", inside)
+    return Failure(code, f"{organization} {sentence}: its own log says why", inside)

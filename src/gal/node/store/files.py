@@ -1,4 +1,4 @@
-"""Files of a version: written whole or not at all, and read back only if they are what was written."""
+"""Files that are written whole or not at all, and read only if their digest matches."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from gal.protocol import digest
 
 @contextmanager
 def whole_file(path: Path, what: str = "", *, durably: bool = False, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """A file to write into so that a crash leaves the old file or the new one;
-    NodeError where the disk refuses it.
+    """A file to write, so that a crash leaves the old or the new one; NodeError where the disk refuses it.
 
-    ``durably``: it is on the disk when this ends, also if the power fails. ``what`` it is, for the error.
+    ``durably``: it survives a power failure after the block. ``what``: its name in the error.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
@@ -43,23 +42,21 @@ def whole_file(path: Path, what: str = "", *, durably: bool = False, mode: int =
 
 
 def write_whole(path: Path, data: Any, known: str | None = None, *, durably: bool = False) -> str:
-    """Write a file as `whole_file` does; the digest of what was written, which is
-    ``known`` where it was taken before.
-    """
+    """Write a file as `whole_file` does; its digest (``known`` if computed before)."""
     with whole_file(path, durably=durably) as file:
         file.write(data)
     return digest(data) if known is None else known
 
 
 def sync_file(path: Path) -> None:
-    """Put a file that somebody else has written, and its name, on the disk."""
+    """Flush a file written by other code, and its name, to the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
     _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put a new name in this folder on the disk."""
+    """Flush the names in a folder to the disk."""
     place = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(place)
@@ -68,7 +65,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_whole(path: Path, expected: str) -> bytes | None:
-    """The file, or None where it is missing, or a crash of the machine has damaged it."""
+    """The file; None where it is missing or damaged."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -77,7 +74,7 @@ def read_whole(path: Path, expected: str) -> bytes | None:
 
 
 def map_file(path: Path) -> Any:
-    """The bytes of a file that was written whole, without a copy of their own; OSError where it is gone."""
+    """The bytes of a file, mapped; OSError where it is missing."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return b""
@@ -85,39 +82,35 @@ def map_file(path: Path) -> Any:
 
 
 def remove_drafts(folder: Path) -> None:
-    """Remove what a crash left half-written."""
+    """Remove half-written files of a crash."""
     for draft in folder.rglob("*.part"):
         draft.unlink(missing_ok=True)
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of all files in a folder and below; 0 where there is none."""
+    """Bytes of all files in a folder and below."""
     found = 0
     for path in folder.rglob("*"):
-        with suppress(OSError):  # it may be gone meanwhile
+        with suppress(OSError):  # it may be deleted meanwhile
             found += path.lstat().st_size if not path.is_dir() else 0
     return found
 
 
-# Files for the process that computes
+# Files for the worker process
 
 CACHES = ("CUDA_CACHE_PATH", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR")
-"""Variables that say where libraries keep what they compile: by default beside the home folder, where nothing
-may be written.
-"""
+"""Variables for the caches of libraries, whose default folders a sandboxed process may not write."""
 
 
 def temporary_folder(home: Path) -> Path:
-    """Where a node puts files for the process that computes, for as long as it takes."""
+    """The folder for temporary files of the worker process."""
     place = home / "tmp"
     place.mkdir(mode=0o700, exist_ok=True)
     return place
 
 
 def empty_temporary_folder(home: Path) -> int:
-    """Delete what a process that was killed left there, such as rows to be predicted; how many entries. What
-    libraries have compiled stays.
-    """
+    """Delete the leftovers of a killed process, except caches of libraries; their number."""
     kept = {one.lower() for one in CACHES}
     gone = [path for path in temporary_folder(home).iterdir() if path.name not in kept]
     for path in gone:
@@ -130,7 +123,7 @@ def empty_temporary_folder(home: Path) -> int:
 
 @contextmanager
 def within_reach(path: Path, home: Path) -> Iterator[Path]:
-    """A file as the process that computes can read it: itself, or a copy in the home folder meanwhile."""
+    """A file that the worker process can read: itself, or a temporary copy in the home folder."""
     if path.resolve().is_relative_to(home.resolve()):
         yield path
         return

@@ -1,7 +1,6 @@
-"""The log of a node: one line per event, JSON or readable; shapes and digests, never data.
+"""The log of a node: one line per event, as JSON or readable; shapes and digests, never data.
 
-What a peer sent can stand in a value, and can never begin a line of its own: whatever is not a plain
-printable character is escaped. Arrays and tables are written as their shapes.
+Values may contain a peer's words: whatever is not plain printable ASCII is escaped.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import re
 import sys
 from collections.abc import Mapping, Set
 from datetime import UTC, datetime
+from functools import partialmethod
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -32,32 +32,19 @@ class Log:
     def __init__(self, logger: logging.Logger, home: Path | None = None) -> None:
         self._logger, self._home = logger, home
 
-    def debug(self, event: str, /, **fields: object) -> None:
-        """For who looks for a fault."""
-        self._write(logging.DEBUG, event, fields)
-
-    def info(self, event: str, /, **fields: object) -> None:
-        """What a node does."""
-        self._write(logging.INFO, event, fields)
-
-    def warning(self, event: str, /, **fields: object) -> None:
-        """What an operator should look at; the node goes on."""
-        self._write(logging.WARNING, event, fields)
-
-    def error(self, event: str, /, **fields: object) -> None:
-        """What failed."""
-        self._write(logging.ERROR, event, fields)
-
-    def _write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
+    def _write(self, level: int, event: str, /, **fields: object) -> None:
         if self._logger.isEnabledFor(level):
             own = {key: f"{key}_" for key in ("time", "level", "event")}
             plain = {own.get(key, key): _plain(value, self._home) for key, value in fields.items()}
             self._logger.log(level, "%s", event, extra={"fields": plain})
 
+    debug = partialmethod(_write, logging.DEBUG)
+    info = partialmethod(_write, logging.INFO)
+    warning = partialmethod(_write, logging.WARNING)
+    error = partialmethod(_write, logging.ERROR)
+
 
 class _Lines(logging.Formatter):
-    """Makes a line of a record."""
-
     def __init__(self, as_json: bool) -> None:
         super().__init__()
         self._as_json = as_json
@@ -84,7 +71,7 @@ def open_log(
 ) -> Log:
     """A log to a stream (None: standard error); paths under ``home`` are written relative to it.
 
-    The logger is in no hierarchy: neither the root logger nor anybody else's settings are touched.
+    The logger is in no hierarchy, so settings of the root logger do not change it.
     """
     logger = logging.Logger("gal.node", level.upper())
     handler = _Handler(sys.stderr if to is None else to)
@@ -93,22 +80,30 @@ def open_log(
     return Log(logger, home)
 
 
+def printable(text: str) -> str:
+    r"""Text with control characters escaped, for audit notes and terminals.
+
+    >>> printable("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def _plain(value: object, home: Path | None) -> Plain:
-    """What may be written of a value: text, numbers, the items of a short list; of all else a shape."""
-    match value:
-        case None | bool() | int():
-            return value
-        case float():
-            return float(value) if math.isfinite(value) else str(value)
-        case str():
-            return _cut(str(value))
-        case Path():
-            inside = home is not None and value.is_relative_to(home)
-            return _cut(str(value.relative_to(home) if inside and home is not None else value))
-        case BaseException():
-            return _cut(f"{type(value).__name__}: {value}")
-        case bytes() | bytearray() | memoryview():
-            return f"{memoryview(value).nbytes} bytes"
+    """Text, numbers and the items of a short list; the shape of everything else."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
+    if isinstance(value, BaseException):
+        value = f"{type(value).__name__}: {value}"
+    if isinstance(value, Path):
+        inside = home is not None and value.is_relative_to(home)
+        value = str(value.relative_to(home) if inside and home is not None else value)
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST else value[:LONGEST] + "..."
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"{memoryview(value).nbytes} bytes"
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):  # a scalar of numpy is a number like others; an array is data
         item = value.item() if shape == () and hasattr(value, "item") else None
@@ -120,13 +115,8 @@ def _plain(value: object, home: Path | None) -> Plain:
         items = sorted(value, key=str) if isinstance(value, Set) else list(value)
         if all(isinstance(item, str | int) for item in items):
             return [_plain(item, home) for item in items]
-    if isinstance(value, list | tuple | Set | Mapping):
-        return f"{len(value)} items"
-    return type(value).__name__
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else text[:LONGEST] + "..."
+    is_many = isinstance(value, list | tuple | Set | Mapping)
+    return f"{len(value)} items" if is_many else type(value).__name__  # type: ignore[arg-type]
 
 
 def _json(value: object) -> str:
@@ -138,7 +128,6 @@ def _word(value: Plain, spaces: bool = False) -> str:
     """A value of a readable line: bare where it cannot be misread, else quoted."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, str):
-        bare = _BARE.fullmatch(value.replace(" ", "_") if spaces else value)
-        return value if bare else _json(value)
+    if isinstance(value, str) and _BARE.fullmatch(value.replace(" ", "_") if spaces else value):
+        return value
     return _json(value)

@@ -1,7 +1,7 @@
-"""Rows that a node has to know again: those that a version learned from, and those that were forgotten.
+"""Indices of rows: those that a version was learned from, and those that were forgotten.
 
-Of an id only a keyed digest (SipHash, 64 bits) is kept. The key lies beside it: the file tells whoever holds
-it and tries an id whether that one is in it, and nothing else.
+Ids are stored as keyed digests (SipHash, 64 bits) with the key beside them: a reader of the file can test
+single ids, and list none.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from gal.errors import NodeError
 from gal.node.store.files import whole_file
 
 FORGOTTEN = "forgotten.rows"
-"""In the home folder: rows for which nothing is answered, also where the source has them."""
+"""In the home folder: rows that are left out, even if the source has them."""
 LEARNED = "learned.rows"
-"""In a version's folder: what it learned from."""
+"""In a version's folder: the rows that it was learned from."""
 
 KEY_BYTES = CHECK_BYTES = 16
 BLOCK = 1 << 16
-"""Ids that are hashed together: as objects, many take ten times their memory."""
+"""Ids hashed at once: as objects they take ten times their memory."""
 
 Digests = NDArray[np.uint64]
 Bools = NDArray[np.bool_]
@@ -35,7 +35,7 @@ Ids = NDArray[Any] | Sequence[object]
 
 
 class RowIndex:
-    """The rows of one file, or none where it is not there yet; NodeError where it is not what was written."""
+    """The rows of one file (none where it is missing); NodeError where it is damaged."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._key = path, secrets.token_hex(KEY_BYTES // 2)
@@ -49,8 +49,8 @@ class RowIndex:
         written, check = content[:-CHECK_BYTES], content[-CHECK_BYTES:]
         if len(written) < KEY_BYTES or len(written) % 8 or check != _check(written):
             raise NodeError(
-                f"{path} is not what was written: which rows are in it is not known. Restore the node from a "
-                "backup, or delete the file: these rows are then as if they had never been in it"
+                f"{path} is damaged, and its rows are unknown. Restore the node from a backup, or delete the "
+                "file: it then counts as empty"
             )
         self._key = written[:KEY_BYTES].decode("ascii")
         self.digests = np.frombuffer(written, dtype=np.uint64, offset=KEY_BYTES)
@@ -71,7 +71,7 @@ class RowIndex:
         return found
 
     def among(self, ids: Ids) -> Bools:
-        """Which of these ids are here."""
+        """Which of these ids are in the index, as booleans."""
         if len(self) == 0:
             return np.zeros(len(ids), dtype=np.bool_)
         sought = self.of(ids)
@@ -79,7 +79,7 @@ class RowIndex:
         return np.asarray(self.digests[places] == sought)
 
     def add(self, ids: Ids) -> None:
-        """These rows are here from now on; on the disk when this returns."""
+        """Add rows; they are on the disk when this returns."""
         digests = np.unique(np.concatenate([self.digests, self.of(ids)]))
         written = self._key.encode() + digests.tobytes()
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -93,15 +93,13 @@ def _check(written: bytes) -> bytes:
 
 
 def forgotten_rows(home: Path) -> RowIndex:
-    """The rows that this node was told to forget: it does not answer for them. Read again only where the file
-    has changed: every prediction asks.
-    """
+    """The rows that this node has forgotten, cached until the file changes."""
     path, stamp = home / FORGOTTEN, forgotten_stamp(home)
     return RowIndex(path) if stamp is None else _read_once(path, stamp)
 
 
 def forgotten_stamp(home: Path) -> Any:
-    """Another one whenever an id was forgotten meanwhile; None where none was."""
+    """Changes whenever a row is forgotten; None where none was."""
     try:
         found = os.stat(home / FORGOTTEN)
     except OSError:

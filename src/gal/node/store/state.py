@@ -1,7 +1,7 @@
-"""What a node remembers: tasks, versions, answers given and replies received, in one SQLite file.
+"""The state of a node in one SQLite file: tasks, versions, answers given and replies received.
 
-Files (views, models, answers) lie beside it and are named here together with their digests; a file that a
-crash left half-written is not named, and one that does not match its digest is treated as missing.
+Views, models and answers are files beside it, named here with their digests. A file without a name here is
+the leftover of a crash, and one that does not match its digest counts as missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gal.node.store.stored_versions import (
 Role = Literal["label holder", "organization"]
 
 FORMAT = 3
-"""Of a state folder, kept in state.sqlite; it grows whenever what older software wrote cannot be read."""
+"""The format of a state folder; a new number whenever older folders cannot be read."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
@@ -89,19 +89,18 @@ INSERT INTO predictions VALUES (?,?,?) ON CONFLICT (peer, day) DO UPDATE SET n_r
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """A task as this node knows it: its own, or one that it joined."""
+    """A task of this node, or one that it joined."""
 
     id: str
     name: str
     role: Role
     label_holder: str
-    """The label holder's name among the cards here; the node's own name for its own tasks."""
+    """Its name among the cards here; the node's own name for its own tasks."""
     terms: TaskTerms
-    """As in the invitation."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """How the label holder learns; nobody else is told."""
+    """Learning options of the label holder, which stay here."""
     status: str = "open"
-    """"open", or "left" where an organization went for good."""
+    """"open", or "left" once an organization has left for good."""
     active: int = 0
     """The version that predicts; 0: none yet."""
     made: str = ""
@@ -109,51 +108,49 @@ class TaskRecord:
 
 @dataclass(frozen=True)
 class Restore:
-    """This folder was brought back from a backup, and nothing shows that the backup was the newest state.
+    """A restore from a backup that is not proven to be the newest state.
 
-    What was released since is not in it. So limits count as used up and the privacy account as spent: else a
-    restore would be a way to release everything once more.
+    What was released since the backup is unknown, so limits count as used up and the privacy budget as spent.
     """
 
     time: str
-    """When, UTC."""
     backup: str
-    """When the backup was made."""
+    """Time of the backup, UTC as well."""
     why: str
-    """Why it is not known to be the newest state."""
+    """Why the backup is not known to be the newest state."""
 
     def refusal(self, kind: str, today: str, made: str) -> str:
-        """Why a request of this kind about a task of then is refused; empty where it is not.
+        """Why a request of this kind for a task ``made`` then is refused; empty where it is allowed.
 
-        Limits by the day are used up on the day of the restore; tasks of before it for good.
+        Daily limits are used up on the day of the restore, tasks made before it for good.
         """
         by_day = kind in {"predict", "blind"}
         if not (today <= self.time[:10] if by_day else made <= self.time):
             return ""
         return (
-            f"was brought back from a backup of {self.backup[:10]}, and does not know what it has answered "
-            "since: its limits count as used up. "
+            f"was restored from a backup of {self.backup[:10]}, and does not know which requests it has "
+            "answered since: its limits count as used up. "
             + ("Try again tomorrow" if by_day else "Invite it to a new task, or ask its operator")
         )
 
     def in_words(self) -> str:
-        """For the operator: what is the matter, and what to do."""
+        """The situation and the remedy, for the operator."""
         return (
-            f"this node was brought back on {self.time[:16]} from a state of {self.backup[:16]}, and it is "
-            f"not shown that nothing was released since ({self.why}): its privacy account counts as spent. "
-            "With the newest head of the lost node's audit log, bring it back anew: gal backup FILE --restore "
+            f"this node was restored on {self.time[:16]} from a backup of {self.backup[:16]}, and nothing "
+            f"proves that nothing was released since ({self.why}): its privacy budget counts as spent. "
+            "With the newest head of the lost node's audit log, restore it anew: gal backup FILE --restore "
             "--head HEAD. Else open new tasks with your partners"
         )
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What an organization answered in a round, and the model behind it (none for cross-validation parts)."""
+    """An organization's reply in a round, and its model (None for folds of a cross-validation)."""
 
     track: str
     round: int
     part: int
-    """-1: the task itself."""
+    """The fold; -1: all rows."""
     request: str
     answer: str
     answer_digest: str
@@ -165,7 +162,7 @@ ANSWERS = ", ".join(field.name for field in fields(Answer))
 
 
 class State:
-    """The node's memory; every method is one transaction, from any thread or process."""
+    """The tables; every method is one transaction, from any thread or process."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -177,9 +174,7 @@ class State:
             _make_tables(db, self.path)
 
     def folder(self, task: str, version: int, role: Role = "organization") -> Path:
-        """Where the files of a version lie; made if need be. A label holder is an
-        organization of its task, too.
-        """
+        """The folder with the files of a version in one role, made if need be."""
         folder = _folder(self.home, task, version, role)
         if not folder.is_dir():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -188,7 +183,7 @@ class State:
     # Tasks
 
     def add_task(self, task: TaskRecord, members: Mapping[str, str] | None = None) -> None:
-        """Remember a task of one's own (with its members), or one that was joined; joining again renews it."""
+        """Add an own task with its members, or a joined one; joining again renews its terms."""
         with self.transaction() as db:
             terms = json.dumps(task.terms.model_dump(mode="json"), sort_keys=True)
             about = (terms, json.dumps(dict(task.options), sort_keys=True), task.status, task.made)
@@ -222,29 +217,23 @@ class State:
             row = db.execute("SELECT * FROM tasks WHERE id = ?", (task,)).fetchone()
         return None if row is None else _task(row)
 
-    def set_status(self, task: str, status: str) -> None:
-        """Open or left."""
-        with self.transaction() as db:
-            db.execute("UPDATE tasks SET status = ? WHERE id = ?", (status, task))
-
     def set_active(self, task: str, version: int) -> None:
-        """Which version predicts from now on."""
+        """Choose the version that predicts from now on."""
         with self.transaction() as db:
             db.execute("UPDATE tasks SET active = ? WHERE id = ?", (version, task))
 
     def members(self, task: str) -> dict[str, str]:
-        """Organizations of an own task: "invited", or "left" and why."""
+        """Organizations of an own task: "invited", or "left" with the reason."""
         query = "SELECT organization, status FROM members WHERE task = ? ORDER BY organization"
         with self.reading() as db:
             return dict(db.execute(query, (task,)).fetchall())
 
     def set_member(self, task: str, organization: str, status: str) -> None:
-        """An organization was invited, left or was removed."""
         with self.transaction() as db:
             db.execute("INSERT OR REPLACE INTO members VALUES (?,?,?)", (task, organization, status))
 
     def forget(self, task: str) -> None:
-        """Remove every trace of a task here; its files are the caller's to delete first."""
+        """Remove all rows of a task; the caller deletes its files first."""
         with self.transaction() as db:
             db.execute("DELETE FROM tasks WHERE id = ?", (task,))
             for table in ("members", "versions", "answers", "replies", "closed_steps"):
@@ -253,25 +242,23 @@ class State:
     # Versions
 
     def versions(self, task: str, only: int | None = None) -> dict[int, AssistedVersion]:
-        """All versions of a task in which this organization takes part, or one of them."""
+        """Versions of a task in which this organization takes part: all, or one."""
         rows = self._versions(task, "organization", only)
         return {row["version"]: assisted_version(row["status"], row["facts"]) for row in rows}
 
     def version(self, task: str, version: int) -> AssistedVersion | None:
-        """One of them; None where it is not known."""
         return self.versions(task, version).get(version)
 
     def learned_versions(self, task: str, only: int | None = None) -> dict[int, LearnedVersion]:
-        """All versions of a task of one's own, or one of them."""
+        """Versions of an own task: all, or one."""
         rows = self._versions(task, "label holder", only)
         return {row["version"]: learned_version(row["status"], row["facts"]) for row in rows}
 
     def learned_version(self, task: str, version: int) -> LearnedVersion | None:
-        """One of them; None where it is not known."""
         return self.learned_versions(task, version).get(version)
 
     def statuses(self, task: str, role: Role) -> dict[int, Status]:
-        """What has become of the versions of a task, without reading them."""
+        """Status by version, without parsing their facts."""
         return {row["version"]: row["status"] for row in self._versions(task, role)}
 
     def _versions(self, task: str, role: Role, version: int | None = None) -> list[sqlite3.Row]:
@@ -281,9 +268,7 @@ class State:
     def put_version(
         self, task: str, number: int, version: AssistedVersion | LearnedVersion, *, activate: bool = False
     ) -> None:
-        """Remember a version, or what has become of it; with ``activate`` it
-        predicts from now on: both or neither.
-        """
+        """Store a version; with ``activate`` it predicts from now on, in the same transaction."""
         role = "organization" if isinstance(version, AssistedVersion) else "label holder"
         with self.transaction() as db:
             values = (task, number, role, version.status, version_text(version))
@@ -292,13 +277,11 @@ class State:
                 self.set_active(task, number)
 
     def replies(self, task: str, version: int) -> ReplyTable:
-        """What organizations sent in a version of one's own."""
         return ReplyTable(self.database, task, version)
 
-    # The organization's answers
+    # Answers of this organization
 
     def answer(self, task: str, version: int, track: str, round: int, part: int) -> Answer | None:
-        """What was answered in this round."""
         found = self.answers(task, version, "track = ? AND round = ? AND part = ?", (track, round, part))
         return found[0] if found else None
 
@@ -312,14 +295,12 @@ class State:
             return [Answer(*row) for row in rows]
 
     def models(self, task: str, version: int, track: str) -> list[tuple[int, str, str]]:
-        """Round, file and digest of the models that predict; every prediction asks for them."""
+        """Round, file and digest of the models that predict."""
         with self.reading() as db:
             return [tuple(row) for row in db.execute(MODELS, (task, version, track))]
 
     def put_answer(self, task: str, version: int, answer: Answer, *, moving: bool) -> None:
-        """Remember an answer; where the model moves, earlier rounds of the
-        track are its business from now on.
-        """
+        """Store an answer; a stateful (``moving``) model replaces those of earlier rounds of the track."""
         with self.transaction() as db:
             db.execute("INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?)", (task, version, *astuple(answer)))
             if moving and answer.model is not None:
@@ -327,37 +308,36 @@ class State:
                 db.execute(MOVED, of)
 
     def drop_answer(self, task: str, version: int, answer: Answer) -> None:
-        """Forget an answer whose file is gone or damaged: it will be computed again."""
+        """Delete an answer whose file is missing or damaged: it is computed again."""
         which = "task = ? AND version = ? AND track = ? AND round = ? AND part = ?"
-        key = (task, version, answer.track, answer.round, answer.part)
         with self.transaction() as db:
-            db.execute(f"DELETE FROM answers WHERE {which}", key)
+            db.execute(
+                f"DELETE FROM answers WHERE {which}", (task, version, answer.track, answer.round, answer.part)
+            )
 
     # Budgets
 
     def add_restore(self, restore: Restore) -> None:
-        """Remember that this folder was brought back; what was once exchanged, and may have been used since, is
-        worth nothing.
-        """
+        """Record a restore; credits of private set intersections end, as they may have been used since."""
         with self.transaction() as db:
             db.execute("INSERT INTO restores VALUES (?,?,?)", astuple(restore))
             db.execute("DELETE FROM predictions WHERE peer LIKE 'exchanged %'")
 
     def restored(self) -> Restore | None:
-        """The newest restore; None where there was none, or only of the newest state."""
+        """The newest restore that is not proven to be of the newest state."""
         with self.reading() as db:
             row = db.execute("SELECT time, backup, why FROM restores ORDER BY rowid DESC").fetchone()
         return None if row is None else Restore(*row)
 
     def why_spent(self) -> str:
-        """Why the privacy account counts as spent; empty where it does not."""
+        """Why the privacy budget counts as spent; empty where it does not."""
         found = self.restored()
         return "" if found is None else found.in_words()
 
     def spend_predictions(self, peer: str, day: str, n_rows: int, limit: int) -> int:
-        """Charge rows to a peer's budget of the day, before anything is sent; what was spent before.
+        """Charge rows to a peer's budget of the day; what was spent before.
 
-        Where that would be more than ``limit``, nothing is charged.
+        Nothing is charged where the sum would exceed ``limit``.
         """
         with self.reading() if n_rows == 0 else self.transaction() as db:
             row = db.execute(SPENT, (peer, day)).fetchone()
@@ -367,9 +347,7 @@ class State:
         return before
 
     def use_credit(self, whose: str, what: str, n_rows: int) -> bool:
-        """Take rows off what `spend_predictions` has added up under these two
-        names; False where it is not enough.
-        """
+        """Take rows off a sum of `spend_predictions`; False where it is too small."""
         with self.transaction() as db:
             done = db.execute(
                 "UPDATE predictions SET n_rows = n_rows - ? WHERE peer = ? AND day = ? AND n_rows >= ?",
@@ -379,7 +357,7 @@ class State:
 
 
 def _make_tables(db: sqlite3.Connection, path: Path) -> None:
-    """Make what is not there yet; an error for a folder in another format."""
+    """Create missing tables; an error for a folder in another format."""
     found = int(db.execute("PRAGMA user_version").fetchone()[0])
     if found == 0 and db.execute("SELECT 1 FROM sqlite_master WHERE name = 'tasks'").fetchone():
         found = 1
@@ -400,7 +378,6 @@ def _folder(home: Path, task: str, version: int, role: str) -> Path:
 
 @lru_cache(64)
 def _terms(text: str) -> TaskTerms:
-    """The terms in a text: read once, since every message asks for them."""
     return TaskTerms.model_validate_json(text)
 
 

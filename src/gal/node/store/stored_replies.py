@@ -1,4 +1,4 @@
-"""What organizations sent to a label holder, by step of a version; a closed step never changes."""
+"""Replies of organizations to a label holder, by step of a version; a closed step never changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gal.node.store.database import Database
 
 @dataclass(frozen=True)
 class StoredReply:
-    """What an organization sent to the label holder for one request of a step, or what went wrong."""
+    """The reply of an organization to one request of a step, or its problem."""
 
     place: int
     organization: str
@@ -26,7 +26,7 @@ class ReplyTable:
         self._database, self._key = database, (task, version)
 
     def put(self, step: int, reply: StoredReply) -> None:
-        """Remember a reply of an open step; a second one for the same request changes nothing."""
+        """Store a reply of an open step; a second one for the same request changes nothing."""
         with self._database.transaction() as db:
             db.execute(
                 "INSERT OR IGNORE INTO replies VALUES (?,?,?,?,?,?,?,?,?)",
@@ -34,7 +34,6 @@ class ReplyTable:
             )
 
     def of(self, step: int) -> list[StoredReply]:
-        """What has come for a step."""
         with self._database.reading() as db:
             rows = db.execute(
                 "SELECT place, organization, request, file, digest, problem FROM replies "
@@ -44,7 +43,7 @@ class ReplyTable:
         return [StoredReply(**dict(row)) for row in rows]
 
     def drop(self, step: int, reply: StoredReply) -> None:
-        """Forget a reply whose file is gone or damaged: it will be asked for again."""
+        """Delete a reply whose file is missing or damaged: it is requested again."""
         with self._database.transaction() as db:
             db.execute(
                 "DELETE FROM replies WHERE task = ? AND version = ? AND step = ? AND place = ? AND "
@@ -53,7 +52,7 @@ class ReplyTable:
             )
 
     def close(self, step: int, missed: list[StoredReply]) -> None:
-        """The step is over: exactly the replies that are here count, for good; who is missed is named."""
+        """Close a step: exactly the stored replies count from now on; ``missed`` are added with problems."""
         with self._database.transaction() as db:
             for reply in missed:
                 db.execute(
@@ -63,7 +62,6 @@ class ReplyTable:
             db.execute("INSERT INTO closed_steps VALUES (?,?,?)", (*self._key, step))
 
     def is_closed(self, step: int) -> bool:
-        """Whether a step is over."""
         with self._database.reading() as db:
             found = db.execute(
                 "SELECT 1 FROM closed_steps WHERE task = ? AND version = ? AND step = ?", (*self._key, step)
@@ -71,7 +69,7 @@ class ReplyTable:
             return found.fetchone() is not None
 
     def drop_all(self) -> None:
-        """Forget all replies: the version is finished or abandoned."""
+        """Delete all replies of a version that is finished or abandoned."""
         with self._database.transaction() as db:
             for table in ("replies", "closed_steps"):
                 db.execute(f"DELETE FROM {table} WHERE task = ? AND version = ?", self._key)

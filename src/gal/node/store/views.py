@@ -1,4 +1,4 @@
-"""Views as files: exactly what was fitted on, to go on from after a restart. Never pickle."""
+"""Views as files, so that a restarted node fits the same rows; never pickle."""
 
 from __future__ import annotations
 
@@ -17,14 +17,11 @@ from gal.storage.rereading import reread
 NUMPY = b"\x93NUMPY"
 ARROW = b"ARROW1"
 PARTED = START[: len(NUMPY)]
-"""How the files begin."""
+"""First bytes of the files."""
 
 
 def save_view(view: Any, path: Path) -> None:
-    """Write a view to ``path``: an array as .npy, a frame of float64 and categories as an Arrow IPC file.
-
-    The file is there in full or not at all, also when the machine stops in between.
-    """
+    """Write a view to ``path``: an array as .npy, a frame of float64 and categories as an Arrow IPC file."""
     import pyarrow as pa
 
     with whole_file(path, f"the view {str(path)!r}", durably=True) as file:
@@ -34,21 +31,19 @@ def save_view(view: Any, path: Path) -> None:
         columns = [_arrow_column(name, view[name]) for name in view.columns]
         batch = pa.record_batch(columns, names=list(view.columns))
         with pa.ipc.new_file(file, batch.schema) as writer:
-            writer.write_batch(batch)  # also of no rows: it carries the categories
+            writer.write_batch(batch)  # even without rows, it carries the categories
 
 
 def save_parts(columns: Sequence[PartColumn], tables: Iterable[Any], path: Path) -> None:
-    """Write a view in Parquet parts beside ``path``, which says what they are and comes last.
+    """Write a view in Parquet partitions beside ``path``, their index, which is written last.
 
-    ``tables``: of pyarrow, float64 or codes of categories; only one of them has to be in memory.
+    ``tables``: pyarrow tables of float64 or codes of categories, read one at a time.
     """
     write_parts(path, columns, tables, partial(write_whole, durably=True))
 
 
 def load_view(path: Path) -> Any:
-    """The view in a file, as it was: same types, categories and order; an array
-    or parts stay on disk until they are used.
-    """
+    """The view in a file, with the same types and categories; arrays and partitions are mapped, not read."""
     try:
         with path.open("rb") as file:
             start = file.read(len(NUMPY))
@@ -92,7 +87,7 @@ def _pandas_column(column: Any) -> Any:
 
     if not pa.types.is_dictionary(column.type):
         return np.array(column.to_numpy(), dtype=np.float64)
-    # All values stay, also those of no row that is taken.
+    # All categories stay, also those without a row.
     whole = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     codes = np.asarray(whole.indices.fill_null(-1))
     values = pd.Index(whole.dictionary.to_numpy(zero_copy_only=False), dtype=object)

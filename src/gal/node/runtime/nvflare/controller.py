@@ -26,7 +26,7 @@ from nvflare.apis.signal import Signal
 from gal.errors import GALError, InvalidInputError, LinkLostError
 from gal.node.label_holder.label_holder import LabelHolder
 from gal.node.label_holder.learning.open_version import Patience
-from gal.node.runtime.carrier.calls import Pace
+from gal.node.runtime.carrier import Pace
 from gal.node.runtime.node import Node
 from gal.node.runtime.nvflare.settings import PARCEL, TASK, read_settings
 

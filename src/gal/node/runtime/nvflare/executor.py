@@ -17,7 +17,7 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from gal.errors import GALError, InvalidMessageError
-from gal.node.runtime.carrier.calls import Called
+from gal.node.runtime.carrier import Called
 from gal.node.runtime.node import Node
 from gal.node.runtime.nvflare.settings import PARCEL, TASK, read_settings
 

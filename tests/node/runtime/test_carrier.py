@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gal.errors import InvalidMessageError
-from gal.node.runtime.carrier import calls as calls_module
-from gal.node.runtime.carrier.calls import Call, Called, Pace
-from gal.node.runtime.carrier.parcels import LENGTH, Header, Parcel, parcel_of
+from gal.node.runtime import carrier as carrier_module
+from gal.node.runtime.carrier import LENGTH, Call, Called, Header, Pace, Parcel, parcel_of
 from loopback import house, settled
 from patience import until
 
@@ -77,7 +76,7 @@ def test_a_session_goes_on_in_order_only() -> None:
 def test_a_label_holder_asks_no_more_while_nobody_reads_what_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls_module, "MOST_UNREAD", 1000)
+    monkeypatch.setattr(carrier_module, "MOST_UNREAD", 1000)
     clinic, lab = house(tmp_path, "clinic"), house(tmp_path, "lab")
     clinic.knows(lab)
     asked: list[int] = []

@@ -1,1 +1,0 @@
-"""Carriers: what takes messages from a label holder to organizations and back where no node listens."""
