@@ -38,7 +38,7 @@ from gal.core.pipeline import learn
 from gal.node.label_holder.learning import learning
 from gal.node.runtime.node import Node
 from gal.node.runtime.web.live_page import node_page
-from gal.node.runtime.web.token import ensure_token
+from gal.node.store.files import ensure_token
 from node_parts.memory import Watch, held, kilobytes, with_children
 from node_parts.network import LEAN, OTHERS, TASK, Scene, network
 
@@ -95,11 +95,11 @@ def own_fits(node: Node) -> Iterator[list[float]]:
             seconds.append(fields["seconds"])
         before(event, **fields)
 
-    log.info = info  # type: ignore[method-assign]
+    log.info = info
     try:
         yield seconds
     finally:
-        log.info = before  # type: ignore[method-assign]
+        log.info = before
 
 
 def rounds_report(scene: Scene) -> dict[str, Any]:

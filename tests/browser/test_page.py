@@ -121,7 +121,7 @@ def test_a_learning_is_watched_to_its_end(network: Network, browser: Any) -> Non
     network.allow("lab", 3)
     learning = network.beside(network.learn)
     watched.sees("4 of at most 6 rounds done", "#learning")  # the first is the label holder's own
-    watched.sees("lab: its fit of round 5", "#waiting")
+    watched.sees("lab: fitted values of round 5", "#waiting")
     watched.sees("waiting for lab", "#sentence")
     assert "Train loss from" in watched.page.locator("#curve svg").get_attribute("aria-label")
     round_ticks(watched)
@@ -219,7 +219,7 @@ def failed(watched: Watched, network: Network) -> None:
 def test_without_the_token_nothing_is_seen(network: Network, browser: Any) -> None:
     address, token = serve_page(network)
     watched = Watched(browser, address, "guessed-and-wrong")
-    watched.sees("not the node's", "#notice")
+    watched.sees("not the token of the node", "#notice")
     assert not watched.page.locator("#main").is_visible()
     watched.photograph("entry")
     watched.page.get_by_label("Token of this node").fill(token)

@@ -249,9 +249,9 @@ LEARNING = {"task": "risk", "state": "learning", "round": 3, "rounds": 10}
         ("label holder", "begun", {"learning": None}, "interrupted (gal learn risk goes on)"),
         ("label holder", "begun", {"learning": LEARNING}, "learning now, 3 of at most 10 rounds done"),
         ("label holder", "finished", None, "predicts with version 1"),
-        ("organization", "begun", None, "takes part in a learning; this node does not run (gal serve)"),
+        ("organization", "begun", None, "being learned; this node does not run (gal serve)"),
         ("organization", "begun", {"computing": [{"task": "risk"}]}, "computing now"),
-        ("organization", "begun", {"computing": []}, "takes part in a learning"),
+        ("organization", "begun", {"computing": []}, "being learned"),
     ],
 )
 def test_what_becomes_of_a_task(role: str, status: str, activity: Any, said: str) -> None:

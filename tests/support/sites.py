@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gal.node.runtime.web.live_page import node_page
-from gal.node.runtime.web.token import ensure_token
+from gal.node.store.files import ensure_token
 from patience import patient
 from small_network import Network
 

@@ -200,7 +200,7 @@ def serve(
 def _page_beside(listen: str) -> Any:
     """Starts the page beside the node, and prints its address."""
     from gal.node.runtime.web.live_page import node_page
-    from gal.node.runtime.web.token import FILE, ensure_token
+    from gal.node.store.files import TOKEN_FILE, ensure_token
 
     def beside(node: Any, holder: Any) -> Any:
         def tell(address: str) -> None:
@@ -208,7 +208,7 @@ def _page_beside(listen: str) -> Any:
             if sys.stderr.isatty():  # the token is for people, and must not be in a log
                 screen.print(f"page: {address}#{ensure_token(node.home)}")
             else:
-                screen.print(f"page: {address} (its token is in {escape(str(node.home / FILE))})")
+                screen.print(f"page: {address} (its token is in {escape(str(node.home / TOKEN_FILE))})")
 
         return node_page(node, holder, listen, tell)
 

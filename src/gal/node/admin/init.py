@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gal.errors import InvalidInputError
 from gal.node.config.configuration import NodeConfiguration, new_configuration_text
-from gal.node.runtime.web.token import ensure_token
+from gal.node.store.files import ensure_token
 from gal.protocol import check_name
 from gal.transport import (
     Identity,

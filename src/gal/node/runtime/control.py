@@ -1,7 +1,7 @@
-"""How commands reach a node that already runs: a socket in its home folder that only its user can open.
+"""The control socket of a running node, in its home folder, for its own user alone.
 
-One line of JSON asks (``do`` and its arguments), lines of JSON answer: events while it goes on, then a result
-or an error. Hanging up ends what was asked.
+A client sends one line of JSON (``do`` and its arguments) and reads lines of JSON: events, then a result or
+an error. Closing the connection stops the command.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from gal.errors import GALError, NodeError
 
 Event = Callable[[Mapping[str, Any]], None]
 Command = Callable[[Mapping[str, Any], Event, threading.Event], Any]
-"""Arguments, whom to tell, and what is set when it should stop; the result is plain data."""
+"""Takes arguments, a callback for events, and an event that is set to stop it; returns plain data."""
 
 SOCKET = "control.sock"
 
 
 @contextmanager
-def _short(home: Path) -> Iterator[str]:
-    """The path of a home's socket by way of an open folder: one may have little more than a hundred bytes."""
+def _socket_path(home: Path) -> Iterator[str]:
+    """The path of a home's socket through an open folder, as it may have about a hundred bytes only."""
     folder = os.open(home, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{SOCKET}"
@@ -36,18 +36,18 @@ def _short(home: Path) -> Iterator[str]:
 
 
 class ControlServer:
-    """Runs commands of people and programs on this machine; they are to stop when it ends."""
+    """Runs commands of programs on this machine, and stops them when it ends."""
 
     def __init__(self, home: Path, commands: Mapping[str, Command]) -> None:
         self._home, self._commands = home, commands
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._ending, self._under_way = threading.Event(), set[threading.Event]()
+        self._under_way = set[threading.Event]()
 
     def __enter__(self) -> ControlServer:
         (self._home / SOCKET).unlink(missing_ok=True)
         before = os.umask(0o177)
         try:
-            with _short(self._home) as path:
+            with _socket_path(self._home) as path:
                 self._socket.bind(path)
         finally:
             os.umask(before)
@@ -56,7 +56,6 @@ class ControlServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ending.set()
         for stopping in self._under_way.copy():
             stopping.set()
         (self._home / SOCKET).unlink(missing_ok=True)
@@ -65,43 +64,42 @@ class ControlServer:
         self._socket.close()
 
     def _accept(self) -> None:
-        while not self._ending.is_set():
-            try:
+        with suppress(OSError):  # closed
+            while True:
                 connection, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), name="command", daemon=True).start()
+                threading.Thread(target=self._serve, args=(connection,), name="command", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         sending, stopping = threading.Lock(), threading.Event()
 
-        def say(**line: Any) -> None:
+        def send(**line: Any) -> None:
             with sending, suppress(OSError):
                 connection.sendall(json.dumps(line, default=str).encode() + b"\n")
 
+        def send_error(kind: str, message: str) -> None:
+            send(error={"type": kind, "message": message})
+
         with connection, connection.makefile("rb") as lines:
             try:
-                asked = json.loads(lines.readline())
-                command = self._commands[asked["do"]]
+                request = json.loads(lines.readline())
+                command = self._commands[request["do"]]
             except (ValueError, KeyError, TypeError):
-                unknown = "this node does not know that command: restart gal serve"
-                say(error={"type": "NodeError", "message": unknown})
+                send_error("NodeError", "this node does not know that command: restart gal serve")
                 return
-            threading.Thread(target=_until_hung_up, args=(lines, stopping), daemon=True).start()
+            threading.Thread(target=_wait_for_close, args=(lines, stopping), daemon=True).start()
             self._under_way.add(stopping)
             try:
-                say(result=command(asked["arguments"], lambda event: say(event=dict(event)), stopping))
+                send(result=command(request["arguments"], lambda event: send(event=dict(event)), stopping))
             except GALError as error:
-                say(error={"type": type(error).__name__, "message": str(error)})
+                send_error(type(error).__name__, str(error))
             except Exception as error:
-                failed = f"the node failed: {type(error).__name__}: {error}"
-                say(error={"type": "NodeError", "message": failed})
+                send_error("NodeError", f"the node failed: {type(error).__name__}: {error}")
             self._under_way.discard(stopping)
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
 
-def _until_hung_up(lines: Any, stopping: threading.Event) -> None:
+def _wait_for_close(lines: Any, stopping: threading.Event) -> None:
     with suppress(OSError, ValueError):
         while lines.read(1):
             pass
@@ -110,10 +108,10 @@ def _until_hung_up(lines: Any, stopping: threading.Event) -> None:
 
 @contextmanager
 def running_node(home: Path) -> Iterator[socket.socket | None]:
-    """A connection to the node that runs in this home; None where none runs."""
+    """A connection to the node that runs in this home; None where none does."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
-            with _short(home) as path:
+            with _socket_path(home) as path:
                 connection.connect(path)
             there: socket.socket | None = connection
         except OSError:
@@ -122,30 +120,29 @@ def running_node(home: Path) -> Iterator[socket.socket | None]:
 
 
 def ask_node(connection: socket.socket, do: str, arguments: Mapping[str, Any], on_event: Event) -> Any:
-    """Have a running node do something; errors come out as they went in there."""
+    """Run a command in a running node; its errors are raised here with the same type."""
     connection.sendall(json.dumps({"do": do, "arguments": dict(arguments)}, default=str).encode() + b"\n")
     with connection.makefile("r", encoding="utf-8") as lines:
-        for line in lines:
-            said = json.loads(line)
-            if "event" in said:
-                on_event(said["event"])
-            elif "result" in said:
-                return said["result"]
+        for text in lines:
+            line = json.loads(text)
+            if "event" in line:
+                on_event(line["event"])
+            elif "result" in line:
+                return line["result"]
             else:
-                raise _error(said["error"])
+                raise _error(line["error"]["type"], line["error"]["message"])
     raise NodeError(
         "the node ended before it was done: start it again (gal serve), then gal learn where it was learning"
     )
 
 
-def _error(said: Mapping[str, str]) -> GALError:
-    kind = getattr(errors, said["type"], NodeError)
+def _error(kind_name: str, message: str) -> GALError:
+    kind = getattr(errors, kind_name, NodeError)
     if kind is errors.RefusedError:
-        return errors.RefusedError("refused", said["message"])
+        return errors.RefusedError("refused", message)
     if kind is errors.MissingExtraError:
         missing = errors.MissingExtraError("", "", "")
-        missing.msg = said["message"]
+        missing.msg = message
         return missing
-    if not (isinstance(kind, type) and issubclass(kind, GALError)):
-        return NodeError(said["message"])
-    return kind(said["message"])
+    is_ours = isinstance(kind, type) and issubclass(kind, GALError)
+    return kind(message) if is_ours else NodeError(message)

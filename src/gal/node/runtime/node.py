@@ -1,4 +1,4 @@
-"""A node: one organization's process, in both roles. Everything it is made of is put together here."""
+"""A node: the process of one organization in both roles, assembled from its components."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from gal import __version__
@@ -35,15 +34,15 @@ if TYPE_CHECKING:
 
 SOFTWARE = f"gal-learn {__version__}"
 DESCRIPTORS = 65_536
-"""So many open files and connections are enough; more is not asked for."""
+"""Open files and connections that are enough for a node."""
 
 
 class Node:
-    """An organization that runs; ``with Node(home) as node`` starts it and ends it.
+    """A running organization: ``with Node(home) as node`` starts and ends it.
 
-    The port of a label holder is opened last. Who has more to prepare says
-    ``listens=False`` and calls ``listen``. Where a carrier connects the organizations, no port is opened and
-    nobody is dialed: a label holder asks over its ``carrier``, an organization is ``called``.
+    With ``listens=False``, the port of a label holder stays closed until ``listen`` is called. Over a
+    carrier no port is opened and no connection made: a label holder has a ``carrier``, an organization is
+    ``called``.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Node:
 
     @property
     def ledger(self) -> Ledger:
-        """What was spent of privacy, by row; opened when it is first needed, closed with the node."""
+        """The privacy ledger, opened at its first use and closed with the node."""
         with self._opening:
             if self._ledger is None:
                 from gal.privacy.ledger import Ledger
@@ -93,9 +92,7 @@ class Node:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
         self.log.info("ended", organization=self.name)
 
@@ -105,13 +102,14 @@ class Node:
         raise_descriptor_limit()
         stack.callback(self._close_ledger)
         self.identity: Identity = load_identity(self.home, self.name)
-        self.cards = CardFolder(self.home / "cards", on_warning=lambda why: self.log.warning("card", why=why))
+        self.cards = CardFolder(
+            self.home / "cards", on_warning=lambda why: self.log.warning("unusable card", why=why)
+        )
         self.state = State(self.home)
         stack.callback(self.state.close)
         drop_leftovers(self.state)
         empty_temporary_folder(self.home)
         audit = AuditLog(self.state.path, clock=self._clock, database=self.state.database)
-        stack.callback(audit.close)
         if why := self.state.why_spent():
             self.log.warning("restored", why=why)
         activity = Activity()
@@ -132,41 +130,32 @@ class Node:
             self.listen()
 
     def listen(self) -> None:
-        """Open the one port of a label holder, when all else is ready; say that the node has started."""
+        """Accept streams of organizations at a label holder, once everything else is ready."""
+        how: Any = {"on_stream": self.assistants.on_stream, **self._limits()}
         if self._carrier is not None:
-            self._call(self._carrier)
+            calls = Calls(
+                self._carrier,
+                self.identity,
+                self.cards,
+                awaits=lambda name: any(one.organization == name for one in self.assistants.open_requests()),
+                on_refused=lambda peer, why: self.records.turned_away("", f"{peer}: {why}"),
+                pace=self._pace,
+                **how,
+            )
+            calls.start()
+            self._stack.callback(calls.close)
         elif self.configuration.listen is not None and self._called is None:
-            self.port = self._open_port(self.configuration.listen.bind)
+            listener = Listener(
+                self.configuration.listen.bind,
+                self.identity,
+                self.cards,
+                on_refused=lambda fingerprint, why: self.records.turned_away(fingerprint or "", why),
+                **how,
+            )
+            self.port = self._stack.enter_context(listener).port
         self.log.info(
             "started", organization=self.name, fingerprint=self.identity.fingerprint, port=self.port
         )
-
-    def _open_port(self, bind: str) -> int:
-        listener = Listener(
-            bind,
-            self.identity,
-            self.cards,
-            on_stream=self.assistants.on_stream,
-            on_refused=lambda fingerprint, why: self.records.turned_away(fingerprint or "", why),
-            largest=self.configuration.policy.largest_message,
-            software=SOFTWARE,
-        )
-        return self._stack.enter_context(listener).port
-
-    def _call(self, carrier: Carrier) -> None:
-        calls = Calls(
-            carrier,
-            self.identity,
-            self.cards,
-            on_stream=self.assistants.on_stream,
-            awaits=lambda name: any(one.organization == name for one in self.assistants.open_requests()),
-            on_refused=lambda peer, why: self.records.turned_away("", f"{peer}: {why}"),
-            largest=self.configuration.policy.largest_message,
-            software=SOFTWARE,
-            pace=self._pace,
-        )
-        calls.start()
-        self._stack.callback(calls.close)
 
     def _dial(self, peer: str) -> Stream:
         card = self.cards.get(peer)
@@ -174,24 +163,23 @@ class Node:
             raise IdentityError(
                 f"there is no card of {peer} any more: gal cards add FILE, or gal forget its tasks"
             )
-        known: Any = {
-            "cards": self.cards,
-            "largest": self.configuration.policy.largest_message,
-            "software": SOFTWARE,
-        }
+        known: Any = {"cards": self.cards, **self._limits()}
         if self._called is None:
             return dial(card, self.identity, **known, proxy=self.configuration.network.proxy)
         if peer != self._called.label_holder:
             raise LinkLostError(
-                f"this node is called by {self._called.label_holder} and dials nobody: {peer} cannot be "
-                "reached from here (gal serve dials)"
+                f"this node is called by {self._called.label_holder} over a carrier, and cannot reach {peer} "
+                "(gal serve can)"
             )
         return self._called.dial(card, self.identity, **known)
+
+    def _limits(self) -> dict[str, Any]:
+        return {"largest": self.configuration.policy.largest_message, "software": SOFTWARE}
 
 
 @contextmanager
 def held_lock(home: Path, name: str) -> Iterator[None]:
-    """Only one process at a time runs a home."""
+    """The lock of a home folder, so that one process at a time uses it."""
     with open(home / "node.lock", "a+", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -203,7 +191,7 @@ def held_lock(home: Path, name: str) -> Iterator[None]:
 
 
 def raise_descriptor_limit(wanted: int = DESCRIPTORS) -> None:
-    """Let this process open as many files and connections as it may, up to ``wanted``."""
+    """Raise the limit of open files of this process towards ``wanted``."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:

@@ -1,7 +1,6 @@
-"""What a node does and has counted, for people who watch and for Prometheus: gone with the process.
+"""Present activity and counters of a running node, for its page and for Prometheus; not stored.
 
-Whoever shows it looks whether its stamp has changed, which costs nothing. Names in it are bounded: peers have
-cards, kinds are those of the protocol, codes and limits those of this software.
+Labels are bounded: peers have cards, and kinds, codes and limits are those of this software.
 """
 
 from __future__ import annotations
@@ -16,8 +15,11 @@ from itertools import count
 from typing import Any
 
 KEPT = 4096
-"""Predictions of which the seconds are remembered."""
+"""Predictions whose durations are kept."""
 MINUTE = 60.0
+UNSEEN: dict[str, float] = {"seen": 0.0, "answered": 0.0, "missed": 0, "outside": 0, "drift": 0.0}
+"""The facts of a peer before its first message."""
+LOSSES = ("train_loss", "validation_loss")
 
 
 class Activity:
@@ -29,13 +31,13 @@ class Activity:
         self._computing: dict[int, dict[str, Any]] = {}
         self._numbers = count(1)
         self._peers: dict[str, dict[str, float]] = {}
-        self._last: deque[tuple[float, float]] = deque(maxlen=KEPT)
-        """Of predictions for applications: when, and how many seconds they took."""
+        self._durations: deque[tuple[float, float]] = deque(maxlen=KEPT)
+        """End and seconds of predictions for applications."""
         self._predicted = {"rows": 0, "degraded": 0, "failed": 0}
         self._counts: Counter[tuple[str, ...]] = Counter()
         self.started = time.time()
         self.stamp = 0
-        """Another number whenever something has changed."""
+        """Changes whenever the activity does."""
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -47,7 +49,7 @@ class Activity:
 
     @contextmanager
     def learning(self, task: str, rounds: int) -> Iterator[None]:
-        """A task of one's own is learned inside this block; how it ended stays to be seen."""
+        """An own task is being learned inside this block; its outcome stays visible."""
         begun = {"task": task, "version": 0, "round": 0, "rounds": rounds, "curve": [], "missed": {}}
         with self._changing():
             learning = self._learning = begun | {"state": "learning", "since": time.time(), "asking": None}
@@ -63,14 +65,14 @@ class Activity:
                 learning |= {"state": state, "ended": time.time(), "asking": None, "problem": problem}
 
     def note(self, event: Mapping[str, Any]) -> None:
-        """Something happened in the learning that goes on: as it is told to who started it."""
+        """Take over an event of the learning, as it is reported to its user."""
         with self._changing():
             learning = self._learning
             if learning is None or learning["state"] != "learning":
                 return
             learning["version"] = event.get("version", learning["version"])
             if event["event"] == "waiting":
-                self._ask(event["what"], event["seconds"], event["organizations"])
+                self._wait_for(event["what"], event["seconds"], event["organizations"])
             elif event["event"] == "round":
                 for name in event["missed"]:
                     self._peer(name)["missed"] += 1
@@ -80,25 +82,28 @@ class Activity:
                 learning |= {key: dict(event[key]) for key in ("missed", "weights")}
 
     def asking(self, what: str, seconds: float) -> None:
-        """All organizations were asked something, and have so many seconds."""
+        """A request went to all organizations, with a deadline in so many seconds."""
         with self._changing():
-            self._ask(what, seconds, None)
+            self._wait_for(what, seconds, None)
 
-    def _ask(self, what: str, seconds: float, organizations: list[str] | None) -> None:
+    def _wait_for(self, what: str, seconds: float, organizations: list[str] | None) -> None:
         learning = self._learning
         if learning is None or learning["state"] != "learning":
             return
-        asked, since = learning["asking"], time.time()
-        if asked is not None and asked["what"] == what:
-            since = asked["since"]
-        asked = {"what": what, "since": since, "seconds": seconds, "organizations": organizations}
-        learning["asking"] = asked
+        before = learning["asking"]
+        since = before["since"] if before is not None and before["what"] == what else time.time()
+        learning["asking"] = {
+            "what": what,
+            "since": since,
+            "seconds": seconds,
+            "organizations": organizations,
+        }
 
-    # Computing
+    # Computing and predicting
 
     @contextmanager
     def computing(self, kind: str, peer: str, task: str, round: int = 0) -> Iterator[None]:
-        """Something is computed for a label holder inside this block."""
+        """A request of a label holder is computed inside this block."""
         number = next(self._numbers)
         facts = {"what": kind, "for": peer, "task": task, "round": round, "since": time.time()}
         with self._changing():
@@ -109,11 +114,20 @@ class Activity:
             with self._changing():
                 del self._computing[number]
 
-    # Partners
+    def predicted(self, seconds: float, n_rows: int, degraded: int) -> None:
+        with self._changing():
+            self._durations.append((time.time(), seconds))
+            self._predicted["rows"] += n_rows
+            self._predicted["degraded"] += degraded
+
+    def not_predicted(self) -> None:
+        with self._changing():
+            self._predicted["failed"] += 1
+
+    # Partners and counters
 
     def _peer(self, name: str) -> dict[str, float]:
-        blank = {"seen": 0.0, "answered": 0.0, "missed": 0, "outside": 0, "drift": 0.0}
-        return self._peers.setdefault(name, blank)
+        return self._peers.setdefault(name, dict(UNSEEN))
 
     def seen(self, peer: str) -> None:
         """The stream of an organization opened or ended."""
@@ -125,19 +139,17 @@ class Activity:
             self._peer(peer)["answered"] = time.time()
 
     def outside(self, peer: str, n_rows: int) -> None:
-        """It said of so many rows what it never said in learning."""
+        """Count predicted rows outside the range of the fitted values in learning."""
         with self._lock:
             self._peer(peer)["outside"] += n_rows
 
     def drifted(self, peer: str, apart: float) -> None:
-        """How far its last answers are from those in learning."""
+        """Set the distance of the last replies from those in learning."""
         with self._lock:
             self._peer(peer)["drift"] = apart
 
-    # Counted
-
     def message(self, direction: str, peer: str, kind: str, n_bytes: int) -> None:
-        """A message came "in" or went "out"."""
+        """Count a message that came "in" or went "out"."""
         with self._changing():
             if direction == "in":
                 self._peer(peer)["seen"] = time.time()
@@ -145,26 +157,14 @@ class Activity:
             self._counts["message_bytes", direction, peer, kind] += n_bytes
 
     def count(self, what: str, *labels: str) -> None:
-        """One more of something: "refusals" (by code), "limited" (by peer and limit)."""
+        """Count "refusals" (by code) or "limited" (by peer and limit)."""
         with self._lock:
             self._counts[(what, *labels)] += 1
 
-    # Predictions
-
-    def predicted(self, seconds: float, n_rows: int, degraded: int) -> None:
-        with self._changing():
-            self._last.append((time.time(), seconds))
-            self._predicted["rows"] += n_rows
-            self._predicted["degraded"] += degraded
-
-    def not_predicted(self) -> None:
-        with self._changing():
-            self._predicted["failed"] += 1
-
     def facts(self) -> dict[str, Any]:
-        """All of it as plain data; times are seconds since 1970."""
+        """Everything as plain data; times are seconds since 1970."""
         with self._lock:
-            now, took = time.time(), sorted(seconds for _, seconds in self._last)
+            now, took = time.time(), sorted(seconds for _, seconds in self._durations)
             return {
                 "started": self.started,
                 "learning": None if self._learning is None else dict(self._learning),
@@ -173,27 +173,24 @@ class Activity:
                 "counts": dict(self._counts),
                 "predictions": self._predicted
                 | {
-                    "last_minute": sum(now - when <= MINUTE for when, _ in self._last),
+                    "last_minute": sum(now - when <= MINUTE for when, _ in self._durations),
                     "p50_seconds": _quantile(took, 0.5),
                     "p99_seconds": _quantile(took, 0.99),
                 },
             }
 
 
-LOSSES = ("train_loss", "validation_loss")
-
-
-def sayable_loss(value: float | None) -> float | None:
-    """A loss as JSON can say it: None where there is none."""
+def finite_loss(value: float | None) -> float | None:
+    """A loss for JSON: None where it is missing or infinite."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def _losses(of: Mapping[str, Any]) -> dict[str, float | None]:
-    return {key: sayable_loss(of[key]) for key in LOSSES}
+    return {key: finite_loss(of[key]) for key in LOSSES}
 
 
 def _quantile(ordered: list[float], which: float) -> float | None:
-    """The smallest value that so large a part does not exceed; None of nothing.
+    """The smallest value with at least this share of values at or below it.
 
     >>> _quantile([1.0, 2.0, 3.0, 4.0], 0.5), _quantile([], 0.5)
     (2.0, None)

@@ -64,7 +64,7 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """This thread's connection: that of the enclosing block, which sees its uncommitted changes, or one."""
+        """The connection of the enclosing block of this thread, or an idle or new one."""
         outer: sqlite3.Connection | None = getattr(self._borrowed, "db", None)
         if outer is not None:
             yield outer

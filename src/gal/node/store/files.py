@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import secrets
 import shutil
 import tempfile
 import threading
@@ -12,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gal.errors import NodeError
+from gal.errors import ConfigurationError, NodeError
 from gal.protocol import digest
 
 
@@ -94,6 +95,25 @@ def folder_bytes(folder: Path) -> int:
         with suppress(OSError):  # it may be deleted meanwhile
             found += path.lstat().st_size if not path.is_dir() else 0
     return found
+
+
+TOKEN_FILE = "http.token"
+
+
+def ensure_token(home: Path) -> str:
+    """The token of applications; a new one where there is none, readable by its user alone."""
+    path = home / TOKEN_FILE
+    if not path.exists():
+        with whole_file(path, "the token", durably=True) as file:
+            file.write(secrets.token_urlsafe(32).encode() + b"\n")
+    if path.stat().st_mode & 0o077:
+        raise ConfigurationError(
+            f"{path} can be read by others on this machine: chmod 600 {path}, or delete it for a new one"
+        )
+    token = path.read_text(encoding="ascii", errors="replace").strip()
+    if len(token) < 20:
+        raise ConfigurationError(f"{path} holds no token: delete it, and a new one is made")
+    return token
 
 
 # Files for the worker process

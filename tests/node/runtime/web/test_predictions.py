@@ -22,7 +22,7 @@ from gal.errors import ConfigurationError, InvalidInputError, TaskError
 from gal.node.label_holder.predicting import NodePrediction
 from gal.node.runtime.web import app as module
 from gal.node.runtime.web.predictions import SharedExchanges
-from gal.node.runtime.web.token import ensure_token
+from gal.node.store.files import ensure_token
 from patience import LONGEST, patient
 from sites import Site, site_of
 from small_network import LABEL, ROW_ID, Network, numbers, running
@@ -182,8 +182,8 @@ def test_a_slow_request_is_not_waited_for(site: Site, monkeypatch: pytest.Monkey
         ({"Authorization": "Bearer guessed"}, 401, "http.token"),
         ({"Authorization": "Basic dXNlcjpwYXNz"}, 401, "http.token"),
         ({"Host": "evil.example"}, 421, "host name"),
-        ({"Origin": "https://evil.example"}, 403, "other pages"),
-        ({"Origin": "null"}, 403, "other pages"),
+        ({"Origin": "https://evil.example"}, 403, "other origins"),
+        ({"Origin": "null"}, 403, "other origins"),
         ({"Origin": "http://localhost:1", "Host": "localhost"}, 200, None),
     ],
     ids=str,

@@ -36,7 +36,7 @@ from gal.node.label_holder.learning.secure_rounds import RowsDifferError
 from gal.node.label_holder.learning.session_setup import SessionSetup
 from gal.node.label_holder.stacker_files import write_closing, write_own_closing
 from gal.node.label_holder.version_facts import validated_loss, version_facts
-from gal.node.store.activity import sayable_loss
+from gal.node.store.activity import finite_loss
 from gal.node.store.failures import describe_failure
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.privacy.own_model import OwnModel, all_rounds, learn_own
@@ -175,10 +175,10 @@ class Learning:
             rounds=self._version.task.rounds,
             loss=self._version.task.loss.name,
             train_loss=done.train_loss,
-            validation_loss=sayable_loss(done.validation_loss),
+            validation_loss=finite_loss(done.validation_loss),
             initial={
-                "train_loss": sayable_loss(progress.initial_train_loss),
-                "validation_loss": sayable_loss(progress.initial_validation_loss),
+                "train_loss": finite_loss(progress.initial_train_loss),
+                "validation_loss": finite_loss(progress.initial_validation_loss),
             },
             rate=done.rate,
             weights=dict(done.weights),

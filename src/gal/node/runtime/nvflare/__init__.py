@@ -1,1 +1,1 @@
-"""Organizations that NVFlare connects: an executor at each site, a controller for the label holder."""
+"""NVFlare as a carrier: an executor at each site, and a controller for the label holder."""

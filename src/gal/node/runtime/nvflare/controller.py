@@ -1,8 +1,7 @@
-"""The label holder's component: a controller that learns or predicts with the node of its home folder, and
-NVFlare as its carrier: a parcel is a task for one client, its answer the task's result.
+"""The label holder's NVFlare controller, which learns or predicts with the node of its home folder.
 
-NVFlare's server runs at the label holder. No port of a node is opened: all that is asked travels as tasks of
-the job.
+NVFlare's server runs at the label holder. A parcel is a task of the job for one client, and the reply its
+result; no port of a node is opened.
 """
 
 from __future__ import annotations
@@ -31,19 +30,16 @@ from gal.node.runtime.node import Node
 from gal.node.runtime.nvflare.settings import PARCEL, TASK, read_settings
 
 PACE = Pace(hold=5.0)
-"""A question is kept open for less long than between nodes: a site does one thing at a time, and is ended
-between two questions.
-"""
+"""Shorter than between nodes: a site does one thing at a time, and ends between two requests."""
 ROWS, PREDICTIONS = "rows", "predictions"
-"""Folders of the home: files of rows that may be predicted, and where predictions are written to."""
+"""Folders of the home: files of rows to predict, and their predictions."""
 
 
 class LabelHolderController(Controller):  # type: ignore[misc]
     """Learns ``task`` with the clients of the job, or predicts the rows of a file for it.
 
-    ``join``, ``deadline`` and ``quorum`` are those of ``gal learn``: how long all are waited for, how long a
-    round may take, and how many must answer (0: more than half). ``predict`` names a file in the folder
-    ``rows`` of its home: a job must not choose what else of its machine is read.
+    ``join``, ``deadline`` and ``quorum`` (0: more than half) are those of ``gal learn``. ``predict`` names a
+    file in the folder ``rows`` of the home, so that a job cannot have other files read.
     """
 
     def __init__(
@@ -59,10 +55,10 @@ class LabelHolderController(Controller):  # type: ignore[misc]
         self._patience = Patience(float(join), float(deadline), int(quorum))
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing: the node starts with the work."""
+        """The node starts in control_flow."""
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
-        """Nothing: the node has ended with the work."""
+        """The node has ended with control_flow."""
 
     def process_result_of_unknown_task(
         self,
@@ -72,11 +68,10 @@ class LabelHolderController(Controller):  # type: ignore[misc]
         result: Shareable,  # noqa: ARG002
         fl_ctx: FLContext,
     ) -> None:
-        """An answer that came too late: nobody waits for it."""
-        self.log_info(fl_ctx, f"{client.name} answered too late ({task_name})")
+        self.log_info(fl_ctx, f"the reply of {client.name} came too late ({task_name})")
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Do the work; what goes wrong ends the job with a sentence."""
+        """Learn or predict; an error ends the job with its sentence."""
         engine: Any = fl_ctx.get_engine()
 
         def log_event(event: Mapping[str, Any]) -> None:
@@ -123,18 +118,18 @@ class _Aborted(threading.Event):
 
 
 class NVFlareCarrier:
-    """Asks the clients of a running job; their names are those of the label holder's cards."""
+    """A carrier to the clients of a running job, whose names are those of the label holder's cards."""
 
     def __init__(self, controller: Controller, engine: Any) -> None:
         self._controller, self._engine = controller, engine
 
     def present(self) -> Collection[str]:
-        """Clients of the job, less those that NVFlare holds for dead."""
+        """Clients of the job, except those that NVFlare considers dead."""
         names = {str(one.name) for one in self._engine.get_clients()}
         return sorted(name for name in names if not self._controller.get_client_disconnect_time(name))
 
     def ask(self, name: str, data: bytes, deadline: float) -> bytes:
-        """The result of a task for this client alone."""
+        """The result of a task for one client."""
         came, results = threading.Event(), []
 
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:  # noqa: ARG001
@@ -155,7 +150,7 @@ class NVFlareCarrier:
             if not came.wait(deadline):
                 self._controller.cancel_task(task, fl_ctx=fl_ctx)
         if not results:
-            raise LinkLostError(f"{name} did not answer within {deadline:g} s, or its site is gone")
+            raise LinkLostError(f"{name} sent no reply within {deadline:g} s, or its site is gone")
         return _parcel(name, results[0])
 
 
@@ -163,5 +158,5 @@ def _parcel(name: str, result: Any) -> bytes:
     code = result.get_return_code() if isinstance(result, Shareable) else "no result"
     answer = result.get(PARCEL) if code == ReturnCode.OK else None
     if not isinstance(answer, bytes):
-        raise LinkLostError(f"{name} answered {code} to NVFlare: its log says why")
+        raise LinkLostError(f"NVFlare reports {code} for {name}: the log of its site says why")
     return answer

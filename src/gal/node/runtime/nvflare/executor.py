@@ -1,7 +1,7 @@
-"""What an organization installs at its NVFlare site: an executor that answers with the node's own service.
+"""The executor of an organization's NVFlare site: its node, without a port and without dialing.
 
-It is the node of the site's home folder, without a port and without dialing: cards, joined tasks, policy,
-limits, audit and ledger are the ones of ``gal serve``, which must not run at the same time.
+Cards, joined tasks, policy, limits, audit log and ledger are those of ``gal serve`` in the same home folder,
+which must not run at the same time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gal.node.runtime.nvflare.settings import PARCEL, TASK, read_settings
 
 
 class OrganizationExecutor(Executor):  # type: ignore[misc]
-    """Answers what the label holder asks, from START_RUN to END_RUN; takes no arguments from a job."""
+    """Replies to the label holder from START_RUN to END_RUN; takes no arguments from a job."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class OrganizationExecutor(Executor):  # type: ignore[misc]
         try:
             answer = called.answer(data)
         except InvalidMessageError as error:
-            self.log_error(fl_ctx, f"not answered: {error}")
+            self.log_error(fl_ctx, f"invalid request of the label holder: {error}")
             return make_reply(ReturnCode.BAD_TASK_DATA)
         reply = make_reply(ReturnCode.OK)
         reply[PARCEL] = answer

@@ -1,11 +1,11 @@
-"""What a site says of itself to its NVFlare (which home is its own, and who may ask), and jobs without code.
+"""Settings of an NVFlare site, and jobs without code.
 
-The file ``gal.toml`` in the site's folder ``local``, which no job can change::
+The settings are in ``gal.toml`` in the site's folder ``local``, which no job can change::
 
     label_holder = "clinic"
     home = "/srv/gal/lab"
 
-In NVFlare's simulator all sites share one folder: ``{site}`` in a home stands for the name of each of them.
+In NVFlare's simulator all sites share one folder: ``{site}`` in a home stands for the name of each.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ EXECUTOR = "gal.node.runtime.nvflare.executor.OrganizationExecutor"
 CONTROLLER = "gal.node.runtime.nvflare.controller.LabelHolderController"
 
 TASK, PARCEL = "gal", "parcel"
-"""The name of NVFlare's task that carries a parcel, and the parcel's in it."""
+"""Names of the task with a parcel, and of the parcel in it."""
 LOOK = 0.05
-"""Seconds between a site's looks for what it is asked: NVFlare's own 2 s would be those of a round."""
+"""Seconds between a site's polls: with the 2 s of NVFlare a round would take as long."""
 RIGHTS = (
     "submit_job",
     "clone_job",
@@ -38,22 +38,20 @@ RIGHTS = (
     "shell_commands",
     "server-predeployed-flwr",
 )
-"""What NVFlare's roles may be allowed, besides bringing code."""
+"""Rights of NVFlare's roles besides bringing code."""
 
 
 class SiteSettings(BaseModel):
-    """One site's own settings."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     label_holder: str
-    """Whom its NVFlare server works for; nobody else can ask."""
+    """The organization that runs its NVFlare server, and the only one to send requests."""
     home: str
-    """The home folder of its node: key, cards, tasks, policy, audit."""
+    """The home folder of its node."""
 
 
 def read_settings(local: Path, site: str | None) -> tuple[Path, str]:
-    """Home folder and label holder of a site, by its folder ``local``; ``site``: None at the server."""
+    """Home folder and label holder of a site from its folder ``local``; ``site``: None at the server."""
     path = local / FILE
     try:
         found = SiteSettings(**tomllib.loads(path.read_text(encoding="utf-8")))
@@ -72,9 +70,9 @@ def read_settings(local: Path, site: str | None) -> tuple[Path, str]:
 def prepare_site(local: Path, *, label_holder: str, home: Path) -> None:
     """Let a site's NVFlare run GAL's classes, and no code that a job brings.
 
-    Writes ``gal.toml``, adds the two classes to the allow list of ``resources.json``, and takes the right to
-    bring code (``byoc``) from everybody in ``authorization.json``: a job with code would not be looked up in
-    the allow list, so that neither helps without the other.
+    Writes ``gal.toml``, adds the two classes to the allow list of ``resources.json``, and removes the
+    right to bring code (``byoc``) from all roles in ``authorization.json``, as the allow list does not apply
+    to such code.
     """
     resources = _read(local, "resources.json")
     allowed = list(resources.get("class_allow_list", []))
@@ -92,11 +90,11 @@ def prepare_site(local: Path, *, label_holder: str, home: Path) -> None:
     write_json(local / "resources.json", resources)
     text = f"label_holder = {json.dumps(label_holder)}\nhome = {json.dumps(str(home))}\n"
     (local / FILE).write_text(text, encoding="utf-8")
-    read_settings(local, label_holder)  # what was passed in is checked by who reads it
+    read_settings(local, label_holder)  # an error for what it cannot read
 
 
 def _read(local: Path, name: str) -> dict[str, Any]:
-    """A file of the site, or the one that it was provisioned with."""
+    """A file of the site, or its provisioned default."""
     for path in (local / name, local / f"{name}.default"):
         if path.is_file():
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -105,7 +103,6 @@ def _read(local: Path, name: str) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """A file as NVFlare reads it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
@@ -113,9 +110,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def write_job(folder: Path, task: str, organizations: Sequence[str], **options: Any) -> Path:
     """Write the folder of a job that learns a task; ``options`` are those of the controller.
 
-    No organization is mandatory and one is enough for NVFlare to start: whether enough are there is decided
-    by the quorum, as between nodes. (NVFlare's own ``FedJob`` would copy the package into the job, which is
-    then one that brings code.)
+    NVFlare starts it with one organization; the quorum decides as between nodes. (``FedJob`` of NVFlare would
+    copy the package into the job, which then brings code.)
     """
     arguments = {"task": task} | options
     server = {

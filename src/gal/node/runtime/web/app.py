@@ -1,8 +1,9 @@
-"""The app: who may ask, and how much. What it answers is added by others."""
+"""The HTTP app without its paths: access, limits of requests, and errors."""
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import Collection, MutableMapping
 from importlib.resources import files
 from typing import Any
@@ -15,14 +16,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gal import __version__
-from gal.node.runtime.web.token import FILE, shows
+from gal.node.store.files import TOKEN_FILE
 
 LARGEST = 64 << 20
 """Bytes of one request."""
 BODY_SECONDS = 20.0
-"""In which the body of a request must have come."""
+"""For the body of a request to arrive."""
 OPEN = {"/livez", "/readyz"}
-"""What orchestrators ask without a token: yes or no."""
+"""Paths for orchestrators, without a token."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -30,14 +31,14 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-"""Nothing from elsewhere, nothing inside another page, nothing kept."""
-LONGEST_SENTENCE = 5000
-"""Characters of an error."""
+"""Nothing is loaded from elsewhere, framed by another page, or cached."""
+LONGEST_ERROR = 5000
+"""Characters."""
 _HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
-    """An app without paths; ``hosts``: by which names it may be called, None for any (TLS, token)."""
+    """An app without paths; ``hosts``: allowed host names, None for any (with TLS)."""
     app = FastAPI(title="GAL node", version=__version__, docs_url=None, redoc_url=None)
     app.state.token = token
     app.state.open = set(OPEN)
@@ -45,24 +46,22 @@ def make_app(token: str, hosts: Collection[str] | None) -> FastAPI:
 
     @app.exception_handler(404)
     @app.exception_handler(405)
-    async def nothing_here(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001
+    async def no_such_path(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001
         status = getattr(error, "status_code", 404)
-        return said_error(status, "there is nothing here: /openapi.json says what is")
+        return error_reply(status, "there is no such path; /openapi.json lists all")
 
     @app.exception_handler(RequestValidationError)
-    async def not_understood(request: Request, error: RequestValidationError) -> JSONResponse:  # noqa: ARG001
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:  # noqa: ARG001
         wrong = [f"{one['loc'][1]}: {one['msg']}, got {one.get('input')!r}" for one in error.errors()]
-        return said_error(
-            422, f"the request is not understood: {'; '.join(wrong)}; /openapi.json says what it takes"
-        )
+        return error_reply(422, f"invalid request: {'; '.join(wrong)}; /openapi.json describes it")
 
     return app
 
 
 class Guard:
-    """Refuses whom this app does not serve, and puts `HEADERS` on every answer.
+    """Refuses requests without access, and adds `HEADERS` to every response.
 
-    Plain ASGI: a function as middleware has a task and two queues of its own for every request.
+    Plain ASGI: middleware as a function costs a task and two queues for every request.
     """
 
     def __init__(
@@ -81,30 +80,37 @@ class Guard:
                 message["headers"] = [*message["headers"], *(one for one in _HEADERS if one[0] not in given)]
             await send(message)
 
-        request = Request(scope, receive)
-        answer: ASGIApp = self._refused(request) or self._app
+        answer: ASGIApp = self._refused(Request(scope, receive)) or self._app
         await answer(scope, receive, send_with_headers)
 
     def _refused(self, request: Request) -> JSONResponse | None:
-        """Why a request is not looked at: a strange host or origin (a page in a browser), or no token.
+        """The refusal of an unknown host, the page of another origin, or a missing token.
 
-        The path is the one that is routed, never that of the URL: older versions of Starlette make it of what
-        the client calls the host, and ``Host: localhost/livez?`` would open every door.
+        The path is the one that is routed: older versions of Starlette build that of the URL from the host
+        header, and ``Host: localhost/livez?`` would open every path.
         """
         headers, hosts = request.headers, self._hosts
         named, origin = headers.get("host", ""), headers.get("origin")
         host = _host(f"//{named}")
         if host not in hosts if hosts is not None else named and host is None:
-            return said_error(421, "this host name is not served here: use localhost")
+            return error_reply(421, "this host name is not served here: use localhost")
         if origin is not None and (host is None or _host(origin) != host):
-            return said_error(403, "requests of other pages are not answered")
-        if request.scope["path"] in self._open or shows(headers.get("authorization"), self._token):
+            return error_reply(403, "requests of other origins are refused")
+        if request.scope["path"] in self._open or has_token(request, self._token):
             return None
-        return said_error(401, f"send the token in {FILE} of the node's folder: Authorization: Bearer TOKEN")
+        return error_reply(
+            401, f"send the token in {TOKEN_FILE} of the node's folder: Authorization: Bearer TOKEN"
+        )
+
+
+def has_token(request: Request, token: str) -> bool:
+    """Whether a request carries the token; compared in constant time."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
 
 
 def add_file(app: FastAPI, path: str, name: str, kind: str) -> None:
-    """A file of the page, for everybody: there is nothing of the node in it."""
+    """Serve a static file of the page without a token; it has nothing of the node in it."""
     content = (files("gal.node.runtime.web") / "static" / name).read_bytes()
     app.state.open.add(path)
 
@@ -112,11 +118,6 @@ def add_file(app: FastAPI, path: str, name: str, kind: str) -> None:
         return Response(content, media_type=kind)
 
     app.add_api_route(path, file, include_in_schema=False)
-
-
-def shows_token(request: Request) -> bool:
-    """Whether a request that needs no token shows it all the same, and so may see more."""
-    return shows(request.headers.get("authorization"), request.app.state.token)
 
 
 def _host(url: str) -> str | None:
@@ -129,26 +130,26 @@ def _host(url: str) -> str | None:
 
 
 async def whole_body(request: Request) -> bytes | JSONResponse:
-    """The body of a request, or what is answered where it does not come, or is too large."""
-    announced, parts, size = request.headers.get("content-length", ""), list[bytes](), 0
-    too_large = said_error(400, f"the request needs a body of at most {LARGEST} bytes")
+    """The body of a request, or the error where it is late or too large."""
+    announced, pieces, size = request.headers.get("content-length", ""), list[bytes](), 0
+    too_large = error_reply(400, f"the request needs a body of at most {LARGEST} bytes")
     if announced.isdigit() and int(announced) > LARGEST:
         return too_large
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            async for part in request.stream():
-                size += len(part)
-                if size > LARGEST:  # whatever its header says
+            async for piece in request.stream():
+                size += len(piece)
+                if size > LARGEST:  # whatever its header announced
                     return too_large
-                parts.append(part)
+                pieces.append(piece)
     except TimeoutError:
-        return said_error(408, f"the request did not come within {BODY_SECONDS:g} s")
+        return error_reply(408, f"the request did not arrive within {BODY_SECONDS:g} s")
     except ClientDisconnect:
         return too_large
-    return b"".join(parts)
+    return b"".join(pieces)
 
 
-def said_error(status: int, sentence: str) -> JSONResponse:
-    """An error in one sentence, without the end of what a client has sent to be named in it."""
-    short = sentence if len(sentence) <= LONGEST_SENTENCE else f"{sentence[:LONGEST_SENTENCE]} ..."
+def error_reply(status: int, sentence: str) -> JSONResponse:
+    """An error in one sentence, cut where it quotes a long request."""
+    short = sentence if len(sentence) <= LONGEST_ERROR else f"{sentence[:LONGEST_ERROR]} ..."
     return JSONResponse({"error": short}, status)

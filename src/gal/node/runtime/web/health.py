@@ -1,4 +1,4 @@
-"""Whether a node is alive, has started, and is ready: each check with a sentence for its operator."""
+"""Liveness and readiness of a node: each check with a sentence for its operator."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from gal.node.label_holder.holder_node import HolderNode
 from gal.node.label_holder.learning.open_version import Patience
 
 LEAST_DISK = 200 << 20
-"""Bytes that must be free: a node that cannot write down what leaves sends nothing."""
+"""Bytes that must be free: a node that cannot log a message does not send it."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must be so, and what is so."""
-
     name: str
     ok: bool
     said: str
 
 
 class Health:
-    """The checks of one running node; ``links``: by label holder why there is no stream to it."""
+    """The checks of one running node; ``links``: the problem of each stream to a label holder."""
 
     def __init__(self, node: HolderNode, links: Callable[[], Mapping[str, str]]) -> None:
         self._node, self._links = node, links
@@ -36,7 +34,7 @@ class Health:
         threading.Thread(target=self._start, name="first look at the source", daemon=True).start()
 
     def _start(self) -> None:
-        """Started is a node whose process that computes has read the source once."""
+        """Have the worker process read the source once."""
         try:
             if self._node.configuration.data is not None:
                 self._node.worker("rows")
@@ -46,7 +44,7 @@ class Health:
             self._started.set()
 
     def is_alive(self) -> bool:
-        """The process answers, and the one that computes rests or runs; a killed one is started again."""
+        """Whether the worker process runs or rests; a killed one is restarted."""
         if self._node.configuration.data is None or self._node.worker.rests:
             return True
         try:
@@ -56,7 +54,7 @@ class Health:
         return self._node.worker.pid is not None
 
     def checks(self) -> list[Check]:
-        """All that must be so for this node to be of use now."""
+        """Everything that this node needs to be of use now."""
         return [self._source(), *self._streams(), self._disk()]
 
     def _source(self) -> Check:
@@ -67,13 +65,13 @@ class Health:
         if not self._started.is_set():
             return Check("source", False, "the source is being read for the first time: wait")
         if self._problem:
-            return Check("source", False, f"{self._problem}: gal doctor says what to do")
+            return Check("source", False, f"{self._problem}: see gal doctor")
         if file is not None and not os.access(file, os.R_OK):
-            return Check("source", False, f"{file.name} cannot be read: gal doctor says what to do")
+            return Check("source", False, f"{file.name} cannot be read: see gal doctor")
         return Check("source", True, "the source can be read")
 
     def _streams(self) -> Iterator[Check]:
-        """Of own tasks that predict a quorum is there; joined ones have a stream."""
+        """A quorum of each own task that predicts, and a stream for each joined task."""
         state, assistants = self._node.state, self._node.assistants
         short = []
         for task in state.tasks("label holder"):
@@ -102,7 +100,7 @@ def free_disk(home: Path) -> int:
 
 
 def disk_room(n_bytes: int) -> str:
-    """In a unit that shows something: 79.8 GB, 0.9 MB.
+    """Bytes in a readable unit.
 
     >>> disk_room(79_800_000_000), disk_room(936 << 10), disk_room(0)
     ('79.8 GB', '1.0 MB', '0.0 MB')

@@ -1,11 +1,11 @@
-"""What Prometheus gets when it asks: what a node has counted, and how it stands now."""
+"""Metrics of a running node for Prometheus: its counters and its present state."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from gal.node.runtime.web.node_facts import WatchedNode
 
-LOOK = 60.0
-"""Seconds for which what is left of privacy is remembered: to add it up takes a while."""
+REFRESH_SECONDS = 60.0
+"""For which the remaining privacy budget is cached, as its sum is slow."""
 COUNTED = {
     "messages": ("Messages.", ("direction", "peer", "kind")),
     "message_bytes": ("Bytes of messages.", ("direction", "peer", "kind")),
@@ -31,7 +31,7 @@ COUNTED = {
 
 
 class NodeMetrics:
-    """A collector of one node's metrics; ``text`` is what Prometheus reads."""
+    """A collector of one node's metrics; ``text`` is in Prometheus' format."""
 
     def __init__(self, node: WatchedNode) -> None:
         self._node = node
@@ -43,58 +43,56 @@ class NodeMetrics:
         return generate_latest(self._registry)
 
     def describe(self) -> list[Metric]:
-        """Nothing beforehand: what there is depends on what goes on."""
         return []
 
     def collect(self) -> Iterator[Metric]:
         node, now = self._node, time.time()
         facts = node.records.activity.facts()
-        for what, (said, labels) in COUNTED.items():
-            family = CounterMetricFamily(f"gal_{what}", said, labels=labels)
-            for key, n in facts["counts"].items():
-                if key[0] == what:
-                    family.add_metric(key[1:], n)
-            yield family
         learning, online, peers = facts["learning"], facts["predictions"], facts["peers"]
-        goes_on = learning is not None and learning["state"] == "learning"
-        yield GaugeMetricFamily("gal_learning", "Whether an own task is being learned.", float(goes_on))
-        rounds = {} if learning is None else {learning["task"]: learning["round"]}
-        yield _gauge("gal_round", "Rounds done of the newest learning.", rounds, "task")
-        waiting = waited_for(node.state, node.assistants, learning if goes_on else None)
-        since = {one["organization"]: one["for_seconds"] for one in waiting}
-        yield _gauge("gal_waited_for_seconds", "For how long a peer has been waited for.", since, "peer")
+        for what, (words, labels) in COUNTED.items():
+            counts = {key[1:]: n for key, n in facts["counts"].items() if key[0] == what}
+            yield _family(CounterMetricFamily, what, words, labels, counts)
+        learns = learning is not None and learning["state"] == "learning"
+        waiting = waited_for(node.state, node.assistants, learning if learns else None)
         links = (peer for peer, why in node.links.problems().items() if not why)
         there = len({*node.assistants.connected(), *links})
-        yield GaugeMetricFamily("gal_connected_peers", "Peers with an open stream.", there)
+        free = free_disk(node.configuration.home)
+        for name, words, value in (
+            ("learning", "Whether an own task is being learned.", float(learns)),
+            ("connected_peers", "Peers with an open stream.", there),
+            ("free_disk_bytes", "Bytes free on the disk of the home folder.", free),
+        ):
+            yield GaugeMetricFamily(f"gal_{name}", words, value)
+        rounds = {} if learning is None else {learning["task"]: learning["round"]}
+        since = {one["organization"]: one["for_seconds"] for one in waiting}
         seen = {name: now - one["seen"] for name, one in peers.items() if one["seen"]}
-        yield _gauge("gal_seconds_since_message", "Seconds since a peer's last message.", seen, "peer")
-        missed = {name: one["missed"] for name, one in peers.items()}
-        yield _gauge("gal_missed_rounds", "Rounds that a peer missed since the start.", missed, "peer")
-        outside = CounterMetricFamily(
-            "gal_outside_rows", "Rows answered unlike in learning.", labels=["peer"]
-        )
-        for name, one in peers.items():
-            outside.add_metric([name], one["outside"])
-        yield outside
-        drift = "How far a peer's last answers are from those in learning: 0 to 1."
-        yield _gauge("gal_answer_drift", drift, {name: one["drift"] for name, one in peers.items()}, "peer")
-        for key, said in (
+        missed, drift = ({name: one[key] for name, one in peers.items()} for key in ("missed", "drift"))
+        took = {which: online[f"p{which}_seconds"] for which in ("50", "99")}
+        took = {which: seconds for which, seconds in took.items() if seconds is not None}
+        for name, words, label, values in (
+            ("round", "Rounds done of the newest learning.", "task", rounds),
+            ("waited_for_seconds", "For how long a peer has been waited for.", "peer", since),
+            ("seconds_since_message", "Seconds since a peer's last message.", "peer", seen),
+            ("missed_rounds", "Rounds that a peer missed since the start.", "peer", missed),
+            ("answer_drift", "Distance of a peer's last replies from those in learning.", "peer", drift),
+            ("online_seconds", "Seconds of recent requests.", "percentile", took),
+            ("epsilon_left", "Remaining privacy budget.", "of", self._left()),
+        ):
+            yield _family(GaugeMetricFamily, name, words, [label], {(key,): n for key, n in values.items()})
+        outside = {(name,): one["outside"] for name, one in peers.items()}
+        words = "Predicted rows outside the range in learning."
+        yield _family(CounterMetricFamily, "outside_rows", words, ["peer"], outside)
+        for key, words in (
             ("rows", "Rows predicted for own applications over HTTP."),
             ("degraded", "Of these rows: degraded ones."),
             ("failed", "Requests of own applications that could not be answered."),
         ):
-            yield CounterMetricFamily(f"gal_online_{key}", said, online[key])
-        took = {which: online[f"p{which}_seconds"] for which in ("50", "99")}
-        took = {which: seconds for which, seconds in took.items() if seconds is not None}
-        yield _gauge("gal_online_seconds", "Seconds of recent requests.", took, "percentile")
-        free = free_disk(node.configuration.home)
-        yield GaugeMetricFamily("gal_free_disk_bytes", "Bytes free where the node lives.", free)
-        yield _gauge("gal_epsilon_left", "What is left of a privacy budget.", self._left(), "of")
+            yield CounterMetricFamily(f"gal_online_{key}", words, online[key])
 
     def _left(self) -> dict[str, float]:
-        """By subject with a budget: what is left of it."""
+        """The rest of each privacy budget, by subject."""
         when, found = self._epsilon
-        if time.monotonic() - when > LOOK:
+        if time.monotonic() - when > REFRESH_SECONDS:
             configuration = self._node.configuration
             data, privacy = configuration.data, configuration.privacy
             budgets = {ANSWERS: privacy.answer_budget}
@@ -110,8 +108,8 @@ class NodeMetrics:
         return found
 
 
-def _gauge(name: str, said: str, values: Mapping[str, float], label: str) -> Metric:
-    family = GaugeMetricFamily(name, said, labels=[label])
-    for one, value in values.items():
-        family.add_metric([one], value)
+def _family(kind: Any, name: str, words: str, labels: Any, values: Mapping[Any, float]) -> Metric:
+    family: Metric = kind(f"gal_{name}", words, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)  # type: ignore[attr-defined]
     return family

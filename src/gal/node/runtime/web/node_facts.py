@@ -1,4 +1,4 @@
-"""What a node shows of itself, as plain data: the page and programs get the same."""
+"""Facts of a node as plain data, the same for the page, programs and commands."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from gal import __version__
 from gal.node.assistant.links import Links
 from gal.node.label_holder.holder_node import HolderNode, members_now, waited_for
 from gal.node.label_holder.version_facts import version_facts
-from gal.node.store.activity import sayable_loss
+from gal.node.store.activity import UNSEEN, finite_loss
 from gal.node.store.audit import AuditLog
 from gal.node.store.state import State, TaskRecord
 from gal.transport import CardFolder, Identity
 
 
 class WatchedNode(HolderNode, Protocol):
-    """A running node, as who watches it sees it."""
+    """A running node with its streams in both roles."""
 
     identity: Identity
     cards: CardFolder
     links: Links
-    """Streams to label holders."""
     port: int | None
 
 
 def node_facts(node: WatchedNode) -> dict[str, Any]:
-    """What a running node does and whom it knows; times are seconds since 1970."""
+    """The activity, tasks and partners of a running node; times are seconds since 1970."""
     activity = node.records.activity.facts()
     return {
         "organization": node.name,
@@ -53,9 +52,7 @@ def node_facts(node: WatchedNode) -> dict[str, Any]:
 def task_facts(
     state: State, task: TaskRecord, members: Mapping[str, str], activity: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A task: the role in it, which version predicts, what goes on (``activity`` of the node, if it runs),
-    and what its organizations do.
-    """
+    """A task: role, active version, state (with the ``activity`` of a running node) and organizations."""
     statuses = state.statuses(task.id, task.role)
     return {
         "name": task.name,
@@ -71,16 +68,14 @@ def task_facts(
 
 
 def task_state(task: TaskRecord, statuses: Mapping[int, str], activity: Mapping[str, Any] | None) -> str:
-    """What becomes of a task now: as its node says, or as it is on record where none runs."""
+    """The state of a task in words: of the running node, or of its records where none runs."""
     newest = statuses.get(max(statuses, default=0))
     if task.status != "open":
         return task.status
     if task.role == "organization":
         if any(one["task"] == task.name for one in (activity or {}).get("computing", ())):
             return "computing now"
-        begun = "takes part in a learning" + (
-            "; this node does not run (gal serve)" if activity is None else ""
-        )
+        begun = "being learned" + ("; this node does not run (gal serve)" if activity is None else "")
         return {"begun": begun, "finished": "learned", None: "joined, not begun yet"}.get(newest, str(newest))
     learning = (activity or {}).get("learning")
     if learning is not None and learning["state"] == "learning" and learning["task"] == task.name:
@@ -100,7 +95,6 @@ def _partners(node: WatchedNode, peers: Mapping[str, Mapping[str, Any]]) -> list
         for name, status in node.state.members(task.id).items():
             if status == "invited":
                 (joined if name in here else invited).setdefault(name, []).append(task.name)
-    blank = {"seen": 0.0, "answered": 0.0, "missed": 0, "outside": 0, "drift": 0.0}
     return [
         {
             "name": name,
@@ -108,14 +102,14 @@ def _partners(node: WatchedNode, peers: Mapping[str, Mapping[str, Any]]) -> list
             "problem": links.get(name, ""),
             "tasks_joined": joined.get(name, []),
             "tasks_not_joined": invited.get(name, []),
-            **(blank | dict(peers.get(name, {}))),
+            **(UNSEEN | dict(peers.get(name, {}))),
         }
         for name in sorted(node.cards.all())
     ]
 
 
 def versions_facts(state: State, task: str | None) -> list[dict[str, Any]]:
-    """Every version of own tasks (or of one): how good, who helped, and its losses round by round."""
+    """Versions of own tasks, or of one: quality, contributions, and losses of each round."""
     records = state.tasks("label holder") if task is None else [state.find_task(task, "label holder")]
     found = []
     for record in records:
@@ -124,7 +118,7 @@ def versions_facts(state: State, task: str | None) -> list[dict[str, Any]]:
             losses = facts.get("learning", {"train": [], "validation": []})
             pairs = enumerate(zip(losses["train"], losses["validation"], strict=True))
             curve = [
-                {"round": round, "train_loss": sayable_loss(train), "validation_loss": validation}
+                {"round": round, "train_loss": finite_loss(train), "validation_loss": validation}
                 for round, (train, validation) in pairs
             ]
             found.append(facts | {"active": number == record.active, "curve": curve})
@@ -134,7 +128,7 @@ def versions_facts(state: State, task: str | None) -> list[dict[str, Any]]:
 def audit_entries(
     state: State, log: AuditLog, task: str | None, peer: str | None, last: int | None
 ) -> dict[str, Any]:
-    """The newest entries of the audit log, and sums by peer and kind."""
+    """The newest entries of the audit log, and totals by peer and kind."""
     found = None if not task else state.find_task(task).id
     names = {one.id: one.name for one in state.tasks()}
     entries = log.entries(task=found, peer=peer or None, limit=last)

@@ -1,8 +1,7 @@
-"""Predictions over HTTP for a label holder's own applications: what they send, and what they get.
+"""Predictions over HTTP for a label holder's own applications.
 
-An exchange with the organizations costs about the same for one row as for a hundred. While some are under
-way, what comes in is collected, and goes out together when one has ended. A request that comes alone does not
-wait.
+An exchange with the organizations costs about the same for one row as for a hundred, so requests that arrive
+while exchanges are under way share the next one. A single request does not wait.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ import csv
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,32 +27,32 @@ from gal.errors import GALError, InvalidInputError, TaskError
 from gal.node.label_holder.label_holder import LabelHolder
 from gal.node.label_holder.predicting import NodePrediction
 from gal.node.label_holder.prediction_files import prediction_facts, prediction_rows
-from gal.node.runtime.web.app import said_error, whole_body
+from gal.node.runtime.web.app import error_reply, whole_body
 from gal.node.source.data import kind_of_ids, refuse_forgotten
 from gal.node.store.files import temporary_folder
 
 LANES = 2
-"""Exchanges at a time, so that one that waits for a slow organization does not hold the others up."""
-MOST_ROWS = 4096
-"""Of one exchange that is shared; a larger request has one of its own."""
-MOST_ASKED = 1_000_000
+"""Exchanges at a time, so that one with a slow organization does not block the others."""
+MOST_SHARED = 4096
+"""Rows of a shared exchange; a larger request has one of its own."""
+MOST_ROWS = 1_000_000
 """Rows of one request."""
 FORM = '{"ids": [...]} or {"rows": [{"id": ..., "column": ...}, ...]}'
 
 
-class Asked(BaseModel):
-    """Rows by id, or with the own columns where these are not in the source."""
+class PredictionRequest(BaseModel):
+    """Rows by id, or with the own columns where the source does not have them."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, json_schema_extra={"example": {"task": "churn", "ids": [1042, 1043]}}
     )
 
     task: str | None = Field(None, description="Which task; needed where the node has several.")
-    ids: Annotated[list[Any], Field(min_length=1, max_length=MOST_ASKED)] | None = None
-    rows: Annotated[list[Any], Field(min_length=1, max_length=MOST_ASKED)] | None = None
+    ids: Annotated[list[Any], Field(min_length=1, max_length=MOST_ROWS)] | None = None
+    rows: Annotated[list[Any], Field(min_length=1, max_length=MOST_ROWS)] | None = None
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Asked:
+    def _either(self) -> PredictionRequest:
         if (self.ids is None) == (self.rows is None):
             raise ValueError(f"the request needs {FORM}")
         if not all(isinstance(row, dict) and "id" in row for row in self.rows or ()):
@@ -62,16 +60,13 @@ class Asked(BaseModel):
         return self
 
 
-BODY = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": Asked.model_json_schema()}}}
-}
-"""For programs that read how to ask."""
+SCHEMA = {"application/json": {"schema": PredictionRequest.model_json_schema()}}
 
 
-def parsed(body: bytes) -> Asked:
-    """What is asked for; InvalidInputError says what is wrong with it."""
+def parsed(body: bytes) -> PredictionRequest:
+    """Parse a request; InvalidInputError names what is wrong."""
     try:
-        return Asked.model_validate_json(body)
+        return PredictionRequest.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
@@ -82,7 +77,7 @@ Exchange = Callable[[RowIds], NodePrediction]
 
 
 class SharedExchanges:
-    """Answers requests of one event loop for ids of one kind; those that come together share an exchange."""
+    """Exchanges of one event loop for ids of one kind, shared by requests that wait together."""
 
     def __init__(self, exchange: Exchange, lanes: int = LANES) -> None:
         self._exchange, self._lanes = exchange, lanes
@@ -98,16 +93,16 @@ class SharedExchanges:
         found: asyncio.Future[NodePrediction] = loop.create_future()
         self._waiting.append((ids, found))
         if len(self._under_way) < self._lanes:
-            task = loop.create_task(self._answer_all())
+            task = loop.create_task(self._exchange_all())
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
         return await found
 
-    async def _answer_all(self) -> None:
-        """One exchange after the other, each for all that have come meanwhile."""
+    async def _exchange_all(self) -> None:
+        """One exchange after the other, each for all requests that wait."""
         while self._waiting:
             together, n_rows = list[tuple[RowIds, asyncio.Future[NodePrediction]]](), 0
-            while self._waiting and n_rows < MOST_ROWS:
+            while self._waiting and n_rows < MOST_SHARED:
                 ids, future = self._waiting.popleft()
                 if not future.done():
                     together.append((ids, future))
@@ -117,7 +112,7 @@ class SharedExchanges:
             ids, places = merged([ids for ids, _ in together])
             try:
                 found = await asyncio.get_running_loop().run_in_executor(self._threads, self._exchange, ids)
-            except Exception as error:  # what goes wrong with it goes wrong for each
+            except Exception as error:  # the error of an exchange is that of each of its requests
                 for _, future in together:
                     if not future.done():
                         future.set_exception(error)
@@ -128,7 +123,7 @@ class SharedExchanges:
 
 
 def merged(requests: list[RowIds]) -> tuple[RowIds, list[NDArray[np.intp]]]:
-    """All ids, each once, and where those of each request are among them.
+    """The union of ids, and the positions of each request's ids in it.
 
     >>> ids, places = merged([RowIds("integer", np.array([7, 3])), RowIds("integer", np.array([3, 9]))])
     >>> ids.values.tolist(), [one.tolist() for one in places]
@@ -146,7 +141,7 @@ def merged(requests: list[RowIds]) -> tuple[RowIds, list[NDArray[np.intp]]]:
 
 
 class OnlineTask:
-    """Predicts with the active version of one task."""
+    """Predictions of the active version of one task."""
 
     def __init__(self, holder: LabelHolder, task_id: str, seconds: float) -> None:
         self._holder, self._node, self._id, self._seconds = holder, holder.node, task_id, seconds
@@ -159,38 +154,22 @@ class OnlineTask:
         self._exchanges.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def answer(self, asked: Asked) -> dict[str, Any]:
-        """The predictions; nothing here blocks the loop that serves the others."""
-        if asked.rows is not None or len(asked.ids or ()) > MOST_ROWS:
+    async def predict(self, request: PredictionRequest) -> dict[str, Any]:
+        """The reply to a request; nothing here blocks the event loop."""
+        if request.rows is not None or len(request.ids or ()) > MOST_SHARED:
             loop = asyncio.get_running_loop()
-            ids, found = await loop.run_in_executor(self._threads, self._alone, asked)
+            ids, found = await loop.run_in_executor(self._threads, self._predict_apart, request)
         else:
-            ids = self._ids(asked.ids or [])
+            ids = self._ids(request.ids or [])
             found = await self._exchanges.ask(ids)
         return prediction_facts(found) | {"predictions": prediction_rows(ids.values.tolist(), found)}
 
-    def _alone(self, asked: Asked) -> tuple[RowIds, NodePrediction]:
-        """A request with an exchange of its own: with own columns, or large."""
-        if asked.rows is None:
-            ids = self._ids(asked.ids or [])
+    def _predict_apart(self, request: PredictionRequest) -> tuple[RowIds, NodePrediction]:
+        """An exchange for one request, with own columns or many rows."""
+        if request.rows is None:
+            ids = self._ids(request.ids or [])
             return ids, self._exchange(ids)
-        ids, own = self._ids([row["id"] for row in asked.rows]), self._node.name
-        with self._own_columns(asked.rows) as file:
-            found = self._exchange(ids, file)
-        if own in found.missing:
-            raise InvalidInputError(f"the values of these rows cannot be used: {own} {found.missing[own]}")
-        return ids, found
-
-    def _exchange(self, ids: RowIds, own_rows: Path | None = None) -> NodePrediction:
-        # The active version may change under us (gal versions --activate): look each time.
-        record = self._node.state.get_task(self._id)
-        if record is None:
-            raise TaskError("this task was forgotten")
-        return self._holder.predictor.predict(record, ids, own_rows=own_rows, seconds=self._seconds)
-
-    @contextmanager
-    def _own_columns(self, rows: list[dict[str, Any]]) -> Iterator[Path]:
-        """A file with the own columns of these rows, known by their place: ids may look otherwise there."""
+        ids, rows, name = self._ids([row["id"] for row in request.rows]), request.rows, self._node.name
         lacking = [name for name in self._features if not any(name in row for row in rows)]
         if lacking:
             raise InvalidInputError(f"rows lack the own columns {', '.join(lacking)}: give them, or only ids")
@@ -199,11 +178,21 @@ class OnlineTask:
         with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="", encoding="utf-8", dir=place) as file:
             writer = csv.writer(file)
             writer.writerow([data.row_id, *self._features])
-            for number, row in enumerate(rows):
+            for number, row in enumerate(rows):  # numbers as ids: the file is read with other options
                 values = (row.get(name) for name in self._features)
                 writer.writerow([number, *("" if value is None else value for value in values)])
             file.flush()
-            yield Path(file.name)
+            found = self._exchange(ids, Path(file.name))
+        if name in found.missing:
+            raise InvalidInputError(f"the values of these rows cannot be used: {name} {found.missing[name]}")
+        return ids, found
+
+    def _exchange(self, ids: RowIds, own_rows: Path | None = None) -> NodePrediction:
+        # The active version may change meanwhile (gal versions --activate): look each time.
+        record = self._node.state.get_task(self._id)
+        if record is None:
+            raise TaskError("this task was forgotten")
+        return self._holder.predictor.predict(record, ids, own_rows=own_rows, seconds=self._seconds)
 
     def _ids(self, given: list[Any]) -> RowIds:
         ids = row_ids(given, self._node.name, "ids of the request")
@@ -216,7 +205,7 @@ class OnlineTask:
 
 
 class OnlinePredictions:
-    """The tasks of a label holder that predict, each opened when it is first asked for."""
+    """All tasks of a label holder that predict, each opened with its first request."""
 
     def __init__(self, holder: LabelHolder, seconds: float) -> None:
         self._holder, self._seconds = holder, seconds
@@ -227,19 +216,19 @@ class OnlinePredictions:
         for task in self._tasks.values():
             task.close()
 
-    async def answer(self, body: bytes, task: str | None) -> tuple[int, dict[str, Any]]:
-        """Status and content: 400 where the request is wrong, 503 where the node cannot answer now."""
+    async def reply(self, body: bytes, task: str | None) -> Response:
+        """Predictions, status 400 for a wrong request, or 503 where the node cannot predict now."""
         begun, activity = time.perf_counter(), self._holder.node.records.activity
         try:
-            asked = parsed(body)
-            found = await (await self._task(task or asked.task)).answer(asked)
+            request = parsed(body)
+            found = await (await self._task(task or request.task)).predict(request)
         except InvalidInputError as error:
-            return 400, {"error": str(error)}
+            return error_reply(400, str(error))
         except GALError as error:
             activity.not_predicted()
-            return 503, {"error": str(error)}
+            return error_reply(503, str(error))
         activity.predicted(time.perf_counter() - begun, found["n_rows"], found["degraded"])
-        return 200, found
+        return JSONResponse(found)
 
     async def _task(self, name: str | None) -> OnlineTask:
         """The task of this name; without a name the only one that predicts."""
@@ -262,11 +251,9 @@ class OnlinePredictions:
 
 
 def add_predictions(app: FastAPI, predictions: OnlinePredictions) -> None:
+    body = {"requestBody": {"required": True, "content": SCHEMA}}
 
-    @app.post("/v1/predict", summary="Predictions of rows by id, or with own columns", openapi_extra=BODY)
+    @app.post("/v1/predict", summary="Predictions of rows by id, or with own columns", openapi_extra=body)
     async def predict_rows(request: Request, task: str | None = None) -> Response:
         data = await whole_body(request)
-        if isinstance(data, Response):
-            return data
-        status, content = await predictions.answer(data, task)
-        return JSONResponse(content, status) if status == 200 else said_error(status, content["error"])
+        return data if isinstance(data, Response) else await predictions.reply(data, task)

@@ -1,4 +1,4 @@
-"""The HTTP server: a real one (uvicorn), in a thread of its own, with its limits; TLS beyond this machine."""
+"""The HTTP server: uvicorn in a thread of its own, with limits, and TLS beyond this machine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import socket
 import threading
+import time
 from pathlib import Path
 
 import uvicorn
@@ -17,18 +18,18 @@ from gal.protocol.names import parse_address
 from gal.transport.identity import KEY_FILE
 
 BACKLOG = 2048
-"""Connections that may wait to be taken."""
+"""Connections that may wait to be accepted."""
 MOST_CONNECTIONS = 2000
-"""At a time; more are told to come later."""
+"""At a time; more get status 503."""
 IDLE_SECONDS = 15
-"""After which a connection that asks nothing is closed."""
+"""After which an idle connection is closed."""
 HEAD_SECONDS = 10.0
-"""In which the head of a request must have come."""
+"""For the head of a request to arrive."""
 STARTING, ENDING = 30.0, 10.0
 
 
 class HurriedProtocol(H11Protocol):
-    """HTTP with an end to waiting: uvicorn itself waits for the head of a request as long as it takes."""
+    """HTTP with a deadline for the head of a request, for which uvicorn itself waits without end."""
 
     _timer: asyncio.TimerHandle | None = None
 
@@ -48,24 +49,24 @@ class HurriedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         if not self.transport.is_closing():
-            self._wait(IDLE_SECONDS + HEAD_SECONDS)  # a next request that has come already ends this at once
+            self._wait(IDLE_SECONDS + HEAD_SECONDS)  # a request that waits already ends this at once
         super().on_response_complete()
 
     def _wait(self, seconds: float | None) -> None:
-        """Wait for so long for the next request; None: it has come."""
+        """Wait for the next request; None: it has arrived."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None if seconds is None else self.loop.call_later(seconds, self._late)
 
     def _late(self) -> None:
-        if self.transport.get_write_buffer_size():  # it still reads its answer
+        if self.transport.get_write_buffer_size():  # the client still reads its response
             self._wait(IDLE_SECONDS)
         else:
             self.transport.abort()
 
 
 class HttpServer:
-    """Serves one app on a socket that listens already."""
+    """Serves one app on a listening socket."""
 
     def __init__(self, app: FastAPI, listening: socket.socket, home: Path) -> None:
         outside = not is_loopback(str(listening.getsockname()[0]))
@@ -80,7 +81,7 @@ class HttpServer:
                 access_log=False,
                 server_header=False,
                 date_header=False,
-                proxy_headers=False,  # nobody asks who the client is
+                proxy_headers=False,
                 backlog=BACKLOG,
                 limit_concurrency=MOST_CONNECTIONS,
                 timeout_keep_alive=IDLE_SECONDS,
@@ -93,22 +94,18 @@ class HttpServer:
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
-        """Returns when it answers."""
+        """Start the thread; it is ready when this returns."""
         self._thread.start()
-        waited = threading.Event()
-        for _ in range(int(STARTING / 0.02)):
-            if self._server.started:
-                return
-            if not self._thread.is_alive():
-                break
-            waited.wait(0.02)
-        raise NodeError("the HTTP server did not start")
+        until = time.monotonic() + STARTING
+        while not self._server.started:
+            if time.monotonic() > until or not self._thread.is_alive():
+                raise NodeError("the HTTP server did not start")
+            time.sleep(0.02)
 
     def _run(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._socket]))
 
     def stop(self) -> None:
-        """Ends what is under way, within seconds."""
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join(ENDING)
@@ -116,16 +113,16 @@ class HttpServer:
 
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-"""What a request on this machine may call the host: another name is a page that wants to reach in."""
+"""Host names for requests on this machine; another name comes from the page of another site."""
 
 
 def listening_socket(listen: str) -> socket.socket:
-    """A socket at this host:port; an error says why there can be none."""
+    """A listening socket at this host:port; InvalidInputError where that is impossible."""
     host, port = parse_address(listen, "cannot listen there", any_port=True)
     made: socket.socket | None = None
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        made = socket.socket(*found[:3])  # with its protocol: asyncio then sends small answers at once
+        made = socket.socket(*found[:3])  # with its protocol: asyncio then sends small responses at once
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(found[4])
         made.listen(BACKLOG)
@@ -138,7 +135,6 @@ def listening_socket(listen: str) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,5 +1,5 @@
 // What a node is doing, from /v1/node as it changes (/v1/events). No library, nothing from elsewhere.
-// Everything is put in as text, never as HTML: names and notes may come from others.
+// Everything is inserted as text, never as HTML: names and notes may come from others. Control characters are escaped.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
@@ -13,13 +13,16 @@ let again = false;
 
 // Making elements
 
+const plain = (value) => value === null || value === undefined ? "" : String(value).replace(/[\p{Cc}\p{Cf}\u2028\u2029]/gu,
+  (one) => `\\x${one.codePointAt(0).toString(16).padStart(2, "0")}`);
+
 function make(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name === "onclick") made.addEventListener("click", value);
     else if (value !== null) made.setAttribute(name, value);
   }
-  made.append(...children.filter((one) => one !== null && one !== undefined));
+  made.append(...children.filter((one) => one !== null && one !== undefined).map((one) => one instanceof Node ? one : plain(one)));
   return made;
 }
 
@@ -31,7 +34,7 @@ function table(caption, columns, rows) {
   const body = rows.map((row) => make("tr", {}, ...columns.map(([title, value, kind]) => {
     const found = value(row);
     return make("td", { class: kind || null, "data-name": title },
-      found instanceof Node ? found : found === null || found === undefined ? "" : String(found));
+      found instanceof Node ? found : plain(found));
   })));
   return make("table", {}, caption.title ? make("caption", {}, caption.title) : null,
     make("thead", {}, head), make("tbody", {}, ...body));
@@ -55,7 +58,7 @@ function badge(id, text, kind) {
   place.className = `badge ${kind}`;
 }
 
-// Saying numbers
+// Numbers as text
 
 const number = (value) => value === null || value === undefined ? "" : Number(value).toLocaleString("en");
 const loss = (value) => value === null || value === undefined ? "" : Number(value).toPrecision(4);
@@ -69,16 +72,16 @@ function duration(seconds) {
 const ago = (when) => when ? `${duration(facts.now - when)} ago` : "never";
 const seconds = (value) => value === null ? "" : value < 1 ? `${Math.round(1000 * value)} ms` : `${value.toFixed(2)} s`;
 
-// What goes on
+// Present activity
 
-const DOING = { fit: "its fit", begin: "which of the rows it knows", revisit: "all its rounds", predict: "its prediction",
-  end: "its word that it has ended", blind: "matching rows", connect: "has to connect", join: "has to join" };
+const AWAITED = { fit: "fitted values", begin: "row alignment", revisit: "fitted values of all rounds", predict: "predictions",
+  end: "confirmation of the end", blind: "row alignment", connect: "its connection", join: "gal join there" };
 
 function awaited(one) {
   const round = one.round ? ` of round ${one.round}` : "";
   const left = one.seconds_left === null ? "" : `, ${duration(one.seconds_left)} left`;
   const away = one.connected ? "" : " (not connected)";
-  return `${one.organization}${away}: ${DOING[one.what] || one.what}${round}, for ${duration(one.for_seconds)}${left}`;
+  return `${one.organization}${away}: ${AWAITED[one.what] || one.what}${round}, for ${duration(one.for_seconds)}${left}`;
 }
 
 function summary() {
@@ -86,13 +89,13 @@ function summary() {
   if (learning && learning.state === "learning") {
     const at = Math.max(learning.round ? learning.round + 1 : 0, ...facts.waiting.map((one) => one.round));
     const round = at ? `round ${Math.min(at, learning.rounds)} of ${learning.rounds}`
-      : facts.waiting.some((one) => one.what === "begin") ? "matching rows" : "about to begin";
+      : facts.waiting.some((one) => one.what === "begin") ? "row alignment" : "session setup";
     const who = facts.waiting.map((one) => one.organization).join(", ");
     return `Learning ${learning.task}: ${round}${who ? `; waiting for ${who}` : ""}.`;
   }
   if (facts.computing.length) return `Computing for ${facts.computing.map((one) => one.for).join(", ")}.`;
   const failed = learning && learning.state === "ended early" ? ` The last learning, of ${learning.task}, ended early.` : "";
-  return `Nothing is being learned.${failed} ${facts.ready ? "Ready." : "Not ready: see Health."}`;
+  return `No task is being learned.${failed} ${facts.ready ? "Ready." : "Not ready: see Health."}`;
 }
 
 const NO_OWN = "This node has no task of its own.";
@@ -103,7 +106,7 @@ function showLearning() {
   const progress = $("progress");
   progress.hidden = !learning || !learning.rounds || learning.state !== "learning";
   if (!learning) {
-    put("learning", make("span", { class: "quiet" }, hasOwn() ? "Nothing was learned since this node started." : NO_OWN));
+    put("learning", make("span", { class: "quiet" }, hasOwn() ? "No task was learned since this node started." : NO_OWN));
     put("waiting");
     put("curve");
     return;
@@ -129,7 +132,7 @@ function showLearning() {
 }
 
 function curveOf(learning) {
-  // A cross-validation is judged when it is over: its losses are with the version.
+  // Losses of a cross-validation are known at its end, with the version.
   const version = versions.find((one) => one.task === learning.task && one.version === learning.version);
   return learning.state === "finished" && version && version.curve.length ? version.curve : learning.curve;
 }
@@ -227,14 +230,14 @@ function describe(curve) {
 function showComputing() {
   const rows = facts.computing.map((one) => make("li", { class: "wait" },
     `${one.what}${one.round ? `, round ${one.round}` : ""} of ${one.task} for ${one.for}, ${duration(facts.now - one.since)}`));
-  put("computing", rows.length ? make("ul", { class: "plain" }, ...rows) : make("p", { class: "quiet" }, "Nothing is computed now."));
+  put("computing", rows.length ? make("ul", { class: "plain" }, ...rows) : make("p", { class: "quiet" }, "No request is being computed."));
 }
 
 function showPredictions() {
   const found = facts.predictions;
-  const lines = [["in the last minute", number(found.last_minute)], ["half of them within", seconds(found.p50_seconds) || "–"],
-    ["99 % within", seconds(found.p99_seconds) || "–"], ["rows since the start", number(found.rows)],
-    ["degraded rows", number(found.degraded)], ["not answered", number(found.failed)]];
+  const lines = [["in the last minute", number(found.last_minute)], ["median time", seconds(found.p50_seconds) || "–"],
+    ["99th percentile", seconds(found.p99_seconds) || "–"], ["rows since the start", number(found.rows)],
+    ["degraded rows", number(found.degraded)], ["failed requests", number(found.failed)]];
   put("predictions", ...lines.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
 }
 
@@ -246,10 +249,10 @@ function showHealth() {
 function showPartners() {
   const link = (one) => one.connected ? make("span", { class: "good" }, "connected")
     : make("span", { class: "warn" }, one.problem ? `no stream: ${one.problem}` : "not connected");
-  put("partners", table({ none: "Nobody is known here yet: gal cards add FILE." }, [
-    ["organization", (one) => one.name], ["stream", link], ["takes part in", (one) => one.tasks_joined.join(", ")],
-    ["absent from", (one) => one.tasks_not_joined.join(", ")],
-    ["last seen", (one) => ago(one.seen)], ["last answer", (one) => ago(one.answered)],
+  put("partners", table({ none: "No cards of other organizations yet: gal cards add FILE." }, [
+    ["organization", (one) => one.name], ["stream", link], ["joined tasks", (one) => one.tasks_joined.join(", ")],
+    ["not joined", (one) => one.tasks_not_joined.join(", ")],
+    ["last seen", (one) => ago(one.seen)], ["last reply", (one) => ago(one.answered)],
     ["missed rounds", (one) => one.missed, "number"], ["rows out of range", (one) => number(one.outside), "number"],
     ["drift", (one) => one.drift ? one.drift.toFixed(2) : "0", "number"]], facts.partners));
 }
@@ -276,7 +279,7 @@ function options(id, wanted) {
 
 async function showVersions() {
   versions = (await ask("/v1/versions")).versions;
-  const gained = ({ contributions }) => !contributions ? "" : !(contributions.gain.value > 0) ? "nobody"
+  const gained = ({ contributions }) => !contributions ? "" : !(contributions.gain.value > 0) ? "no gain"
     : Object.entries(contributions.by_organization).sort((a, b) => b[1].value - a[1].value)
       .map(([who, one]) => `${who} ${Math.round(100 * one.value / contributions.gain.value)} % (${one.verdict})`).join(", ");
   const act = (one) => one.active ? make("span", { class: "badge good" }, "predicts") : "";
@@ -286,27 +289,27 @@ async function showVersions() {
   put("versions", table({ none: hasOwn() ? "No version yet: gal learn TASK." : NO_OWN }, [
     ["task", (one) => one.task], ["version", (one) => one.version, "number"], ["state", state],
     ["rows", (one) => number(one.n_rows), "number"], ["rounds", (one) => one.rounds, "number"],
-    ["train loss", (one) => loss(one.train_loss), "number"], ["alone, validated", (one) => loss(one.alone_validation_loss), "number"],
-    ["assisted, validated", (one) => loss(one.validation_loss), "number"], ["gained by", gained], ["", act]], versions));
+    ["train loss", (one) => loss(one.train_loss), "number"], ["validation loss alone", (one) => loss(one.alone_validation_loss), "number"],
+    ["validation loss assisted", (one) => loss(one.validation_loss), "number"], ["contributions", gained], ["", act]], versions));
   showLearning();
 }
 
 async function showPrivacy() {
   const found = await ask("/v1/privacy");
-  const epsilon = (value) => value === null ? "without bound" : Number(value).toPrecision(3);
+  const epsilon = (value) => value === null ? "unbounded" : Number(value).toPrecision(3);
   const subject = (name, one) => ({ name, ...one });
-  const rows = [...found.labels.map((one) => subject(`label ${one.column}`, one)), subject("answers about own rows", found.answers)];
-  const plain = found.answers.plain.map((one) => `Answers for ${one.task} of ${one.label_holder} left without noise.`);
-  const box = make("div", { class: "scroll" }, table({ none: "Nothing was spent." }, [
-    ["about", (one) => one.name], ["epsilon spent", (one) => one.unprotected ? "without bound" : epsilon(one.spent), "number"],
+  const rows = [...found.labels.map((one) => subject(`label ${one.column}`, one)), subject("replies about own rows", found.answers)];
+  const noiseless = found.answers.plain.map((one) => `Replies for ${one.task} of ${one.label_holder} were sent without noise.`);
+  const box = make("div", { class: "scroll" }, table({ none: "No privacy budget was spent." }, [
+    ["subject", (one) => one.name], ["epsilon spent", (one) => one.unprotected ? "unbounded" : epsilon(one.spent), "number"],
     ["left", (one) => one.budget ? epsilon(one.left) : "no budget set", "number"], ["delta", (one) => one.delta || "0", "number"],
-    ["told to", (one) => Object.keys(one.peers).join(", ")]], rows));
-  put("privacy", box, ...plain.map((one) => make("p", { class: "warn" }, one)));
+    ["recipients", (one) => Object.keys(one.peers).join(", ")]], rows));
+  put("privacy", box, ...noiseless.map((one) => make("p", { class: "warn" }, one)));
 }
 
 async function showAudit(verify = false) {
   const direction = $("audit-direction").value;
-  const words = { in: "entered", out: "left", own: "done here" };
+  const words = { in: "incoming", out: "outgoing", own: "this node" };
   const wanted = new URLSearchParams({ task: $("audit-task").value, peer: $("audit-peer").value, last: direction ? 1000 : 50, verify });
   const found = await ask(`/v1/audit?${wanted}`);
   const chain = found.verified;
@@ -314,11 +317,11 @@ async function showAudit(verify = false) {
   if (chain && !chain.holds) notice(chain.problem);
   const mine = (one) => (!$("audit-task").value || one.task === $("audit-task").value)
     && (!$("audit-peer").value || one.peer === $("audit-peer").value) && (!direction || one.direction === direction);
-  put("sums", table({ title: "All of it, by organization", none: "Nothing has left or entered." }, [
-    ["organization", (one) => one.peer || "strangers"], ["direction", (one) => words[one.direction]],
+  put("sums", table({ title: "Messages by organization", none: "No messages yet." }, [
+    ["organization", (one) => one.peer || "unauthenticated peers"], ["direction", (one) => words[one.direction]],
     ["messages", (one) => number(one.messages), "number"], ["bytes", (one) => bytes(one.n_bytes), "number"],
-    ["of them", (one) => one.kinds.join(", ")]], summed(found.summary.filter((one) => one.direction !== "own" && mine(one)))));
-  put("entries", make("details", $("entries").querySelector("details")?.open ? { open: "" } : {}, make("summary", {}, "The newest entries"),
+    ["kinds", (one) => one.kinds.join(", ")]], summed(found.summary.filter((one) => one.direction !== "own" && mine(one)))));
+  put("entries", make("details", $("entries").querySelector("details")?.open ? { open: "" } : {}, make("summary", {}, "Newest entries"),
     table({ none: "No entries." }, [["time (UTC)", (one) => one.time.slice(0, 19).replace("T", " ")], ["direction", (one) => words[one.direction]],
       ["organization", (one) => one.peer], ["task", (one) => one.task_name], ["kind", (one) => one.kind],
       ["round", (one) => one.round || "", "number"], ["shape", (one) => one.shape], ["bytes", (one) => one.n_bytes ? bytes(one.n_bytes) : "", "number"],
@@ -326,7 +329,7 @@ async function showAudit(verify = false) {
 }
 
 function summed(totals) {
-  // One line for what left to an organization, and one for what came from it.
+  // One line for messages to an organization, and one for those from it.
   const found = new Map();
   for (const one of totals) {
     const key = `${one.peer} ${one.direction}`;
@@ -339,12 +342,12 @@ function summed(totals) {
   return [...found.values()].map((one) => ({ ...one, kinds: Object.entries(one.counts).map(([kind, n]) => `${number(n)} ${kind}`) }));
 }
 
-// Asking the node
+// Requests to the node
 
 async function ask(path) {
   const how = { headers: { Authorization: `Bearer ${token}` }, cache: "no-store" };
   const answer = await fetch(path, how);
-  if (answer.status === 401) { enter("This token is not the node's."); throw new Error("no token"); }
+  if (answer.status === 401) { enter("This is not the token of the node."); throw new Error("no token"); }
   const content = await answer.json();
   if (!answer.ok) throw new Error(content.error);
   return content;
@@ -358,7 +361,7 @@ function notice(sentence) {
 function show(found) {
   facts = found;
   $("main").hidden = false;
-  $("name").textContent = facts.organization;
+  $("name").textContent = plain(facts.organization);
   document.title = `${facts.organization} – GAL node`;
   $("fingerprint").textContent = facts.fingerprint;
   $("software").textContent = `${facts.software}, running for ${duration(facts.now - facts.started)}`;
@@ -370,7 +373,7 @@ function show(found) {
 }
 
 async function slowly() {
-  // What costs more to find out: when something has changed, and now and then; once at a time.
+  // Slow requests, after a change and every 30 seconds, one at a time.
   if (looking) { again = true; return; }
   looking = true;
   try { await Promise.all([showVersions(), showPrivacy(), showAudit(!$("chain").textContent)]); } catch (error) { if (token) notice(error.message); }
@@ -379,12 +382,12 @@ async function slowly() {
 }
 
 async function watch() {
-  // Server-sent events, read by hand: a browser's own EventSource cannot show a token.
+  // Server-sent events through fetch, as EventSource of a browser cannot send a token.
   let pause = 1000;
   while (token) {
     try {
       const answer = await fetch("/v1/events", { headers: { Authorization: `Bearer ${token}` }, cache: "no-store" });
-      if (answer.status === 401) return enter("This token is not the node's.");
+      if (answer.status === 401) return enter("This is not the token of the node.");
       if (!answer.ok) throw new Error((await answer.json()).error);
       badge("live", "live", "good");
       sessionStorage.setItem(KEPT, token);
@@ -398,7 +401,7 @@ async function watch() {
           if (text.startsWith("data: ")) show(JSON.parse(text.slice(6, end)));
         }
       }
-    } catch (error) { /* the node was ended, or is being started again */ }
+    } catch (error) { /* the node ended, or restarts */ }
     badge("live", "not reached", "bad");
     await new Promise((done) => setTimeout(done, pause));
     pause = Math.min(2 * pause, 15000);
