@@ -262,10 +262,10 @@ class FakeService:
 def end_when_spent(link: Link) -> None:
     """Close a link once it says that its peer's day is used up, which must come."""
     for _ in range(int(LONGEST * 50)):
-        if link.problem.startswith("clinic has used up its day here"):
+        if link.problem.startswith("clinic has used up its quota of today"):
             break
         link._ending.wait(patient(0.02))
-    assert link.problem.startswith("clinic has used up its day here")
+    assert link.problem.startswith("clinic has used up its quota of today")
     link.close()
 
 
