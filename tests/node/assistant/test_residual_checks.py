@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from gal.core.rows import all_rows
 from gal.errors import RefusedError
-from gal.node.config.effective_rows import check_folds, effective_rows, narrowest
-from gal.node.config.policy import Policy, PolicyLimits
+from gal.node.config.policy import Policy, PolicyLimits, effective_rows, rested_on
 
 
 def rests_on(squares: NDArray[np.float64]) -> float:
@@ -24,10 +23,10 @@ def test_it_is_the_narrowest_output_that_counts(n: int) -> None:
     residual = rng.standard_normal((n, 3)).astype(np.float32)
     residual[:, 1] **= 3
     every = [rests_on(column.astype(np.float64) ** 2) for column in residual.T]
-    assert narrowest(residual, None) == pytest.approx(min(every), rel=1e-12)
+    assert min(rested_on(residual, None)) == pytest.approx(min(every), rel=1e-12)
     weight = rng.random(n) + 1e-3
     weighed = [rests_on(weight * column.astype(np.float64) ** 2) for column in residual.T]
-    assert narrowest(residual, weight) == pytest.approx(min(weighed), rel=1e-12)
+    assert min(rested_on(residual, weight)) == pytest.approx(min(weighed), rel=1e-12)
     assert effective_rows(weight) == pytest.approx(rests_on(weight), rel=1e-12)
 
 
@@ -37,13 +36,13 @@ def test_a_rare_class_is_no_fold_apart() -> None:
     rows = replace(all_rows(600), folds=folds)
     rare = np.full((600, 1), 1e-4, dtype=np.float32)
     rare[:2] = 1.0
-    check_folds(limits, rows, rare, None, 1)
+    limits.check_folds(rows, rare, None, 1)
     sole = np.ones((600, 1), dtype=np.float32)
     sole[folds == 1] = 1e-4
     sole[1] = 1.0
     with pytest.raises(RefusedError, match="almost zero"):
-        check_folds(limits, rows, sole, None, 1)
+        limits.check_folds(rows, sole, None, 1)
     heavy = np.where(folds == 1, 1e-6, 1.0)
     heavy[1] = 1.0
     with pytest.raises(RefusedError, match="fewer than 20 rows"):
-        check_folds(limits, rows, np.ones((600, 1), np.float32), heavy, 1)
+        limits.check_folds(rows, np.ones((600, 1), np.float32), heavy, 1)

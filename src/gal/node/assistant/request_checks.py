@@ -21,8 +21,7 @@ from gal.core.probes.kept_probes import SEEDS
 from gal.core.rows import PROBE_FOLDS
 from gal.errors import RefusedError
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.config.effective_rows import check_effective, is_finite
-from gal.node.config.policy import PolicyLimits
+from gal.node.config.policy import PolicyLimits, is_finite
 from gal.node.config.requests import IncomingRequest
 from gal.node.store.files import folder_bytes
 from gal.node.store.state import State, TaskRecord
@@ -229,7 +228,7 @@ class RequestChecks:
         # knows the folds, checks each fold's model in the same way.
         if part is None:
             self._limits.check_fit(version.fewest_probed if probe else version.fewest, round)
-        check_effective(self._limits, residual, weight, round)
+        self._limits.check_effective(residual, weight, round)
         # The fit of a cross-validation fold has a residual of its own: it reveals as much as a round.
         if self._count(request, "rounds", self._policy.rounds_per_label_holder, "ever"):
             raise self._limits.refusal("fits")

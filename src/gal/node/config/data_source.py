@@ -1,7 +1,7 @@
-"""The section [data] of ``node.toml``: where the rows are, and which columns are what.
+"""The section [data] of ``node.toml``: the source of rows, and the roles of columns.
 
 Rows are in a file, a folder of Parquet files, a bucket (``s3://``) or PostgreSQL (``postgresql://``). A
-password never stands here.
+password is never in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gal.errors import did_you_mean
 from gal.models.tabular.readings import DECLARED
 
 PASSWORD_VARIABLE = "GAL_DATA_PASSWORD"
-"""Of the environment: the password of a database."""
+"""The environment variable with the password of a database."""
 
 DATABASES = ("postgresql", "postgres")
 """Schemes of databases."""
@@ -35,9 +35,9 @@ LAKES = ("s3",)
 """Schemes of object stores."""
 
 FILES = {".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx", ".xlsm"}
-"""How files of rows end."""
+"""Suffixes of files of rows."""
 PACKED = {".csv", ".tsv", ".txt"}
-"""Those of them that may be packed by gzip, such as rows.csv.gz."""
+"""Those that may be compressed by gzip, such as rows.csv.gz."""
 SECRET_WORDS = re.compile(r"pass(word|wd|phrase)?|secret|token|credential|private_key|access_key", re.I)
 
 
@@ -49,30 +49,31 @@ def _inside_home(value: object, info: ValidationInfo) -> object:
 
 
 def scheme_of(source: str) -> str | None:
-    """What stands before :// in an address; None for a path."""
+    """The part before :// of an address; None for a path."""
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", source)
     return found[1].lower() if found else None
 
 
 def _source(value: object, info: ValidationInfo) -> object:
-    """The path of a file or folder, relative to the home folder; an address as it is, if it tells no secret."""
-    told = _told(value) if isinstance(value, str) and scheme_of(value) is not None else None
-    if told is not None:  # what came is not repeated: it is a secret
+    """The path of a file or folder, relative to the home folder; an address as it is, without secrets."""
+    if not isinstance(value, str) or scheme_of(value) is None:
+        return _inside_home(value, info)
+    if (secret := _secret_in(value)) is not None:  # the value is not repeated: it is a secret
         raise ValueError(
-            f"the address has {told} in it, and node.toml is no place for secrets: take it out, change it if "
+            f"the address has {secret} in it, and node.toml is no place for secrets: take it out, change it if "
             f"others have seen it, and give it in the variable {PASSWORD_VARIABLE}, in a file (password_file) or, "
             "for PostgreSQL, in .pgpass"
         )
-    return value if isinstance(value, str) and scheme_of(value) is not None else _inside_home(value, info)
+    return value
 
 
-def _told(address: str) -> str | None:
-    """The secret that an address tells, in words that do not."""
+def _secret_in(address: str) -> str | None:
+    """The name of a secret in an address."""
     try:
         parts = urlsplit(address)
-    except ValueError:  # whose words would repeat it
+    except ValueError:  # its message would repeat the secret
         raise ValueError(
-            "an address cannot be read: it has a bracket, or another character, too much"
+            "the address cannot be parsed: it has a bracket, or another character, too much"
         ) from None
     if parts.password is not None:
         return "a password"
@@ -83,8 +84,8 @@ def _told(address: str) -> str | None:
 def _endpoint(value: str) -> str:
     if not re.fullmatch(r"(https?://)?(\[[0-9a-f:]+\]|[\w.-]+)(:[1-9]\d{0,4})?/?", value, re.I):
         raise ValueError(
-            "it is the address of a store and nothing else, such as https://minio.example:9000; its keys are given "
-            "in the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            "expected the address of a store alone, such as https://minio.example:9000; its keys are in the "
+            "variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     return value
 
@@ -118,18 +119,17 @@ Filled = Annotated[str, Field(min_length=1)]
 
 
 class Section(BaseModel):
-    """A part of ``node.toml``: frozen, without unknown keys."""
+    """A section of ``node.toml``: frozen, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
 class DataSource(Section):
-    """Where the rows are: a file or folder, or an address; and which columns are what."""
+    """The source of rows, a path or an address; and the roles of columns."""
 
     source: Annotated[Path | str, BeforeValidator(_source)]
-    """A path, or as text an address such as postgresql://host/database."""
     sql: Filled | None = None
-    """A query of the database, instead of a table of it."""
+    """A query of the database, instead of ``table``."""
     table: Filled | None = None
     password_file: FilePath | None = None
     endpoint: Annotated[str, AfterValidator(_endpoint)] | None = None
@@ -140,18 +140,18 @@ class DataSource(Section):
     row_id_type: Literal["text", "integer"] | None = None
     features: Annotated[tuple[str, ...] | Literal["all"], BeforeValidator(_features)] = "all"
     columns: Mapping[str, ColumnKind] = Field(default_factory=dict)
-    """Of what kind columns are, where the default model would guess wrong."""
+    """Kinds of columns, where the default model would guess wrong."""
     label: Filled | None = None
     secret_file: FilePath | None = None
 
     @property
     def path(self) -> Path | None:
-        """The file or folder, where the source is on this machine's disk."""
+        """The file or folder of a source on this machine's disk."""
         return self.source if isinstance(self.source, Path) else None
 
     @property
     def address(self) -> str | None:
-        """The address, where the source is a database or a bucket."""
+        """The address of a database or a bucket."""
         return self.source if isinstance(self.source, str) else None
 
     @property
@@ -172,24 +172,24 @@ class DataSource(Section):
 
     @property
     def file(self) -> Path | None:
-        """The path, where its name is that of a file; a folder may have such a name, too."""
+        """The path with the name of a file, which a folder may have, too."""
         path = self.path
         return path if path is not None and _is_named_as_file(path) else None
 
     @property
     def stays_where_it_is(self) -> bool:
-        """Whether rows are only ever streamed, and never held in memory as a whole."""
+        """Whether rows are always streamed, and never in memory as a whole."""
         return self.is_database or self.is_lake
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        for wrong, said in self._rules():
+        for wrong, why in self._rules():
             if wrong:
-                raise ValueError(said)
+                raise ValueError(why)
         return self
 
     def _rules(self) -> Iterator[tuple[object, str]]:
-        """That there is no key for another kind of source."""
+        """Violations, such as a key for another kind of source."""
         path, scheme = self.path, scheme_of(self.address or "")
         known = ", ".join(f"{one}://" for one in (*DATABASES, *LAKES))
         is_rows = path is None or path.suffix == "" or _is_named_as_file(path) or path.is_dir()
@@ -205,8 +205,8 @@ class DataSource(Section):
         )
         yield (
             not is_rows,
-            f"source must end in .csv, .parquet or .xlsx (or .csv.gz), got {getattr(path, 'name', '')!r}; another "
-            "spreadsheet is saved as .xlsx or as CSV UTF-8 first",
+            f"source must end in .csv, .parquet or .xlsx (or .csv.gz), got {getattr(path, 'name', '')!r}: save "
+            "another spreadsheet as .xlsx or as CSV UTF-8 first",
         )
         for name in ("table", "sql", "password_file"):
             yield (

@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ByteSize, ConfigDict, Field, model_validator
 
+from gal.core.rows import Rows
 from gal.errors import InvalidInputError, RefusedError
 from gal.protocol.names import check_name
 
@@ -66,6 +69,11 @@ class Policy(BaseModel):
             )
         return self
 
+
+SHARE_BY_RESIDUAL = 0.1
+"""Share of ``min_rows`` that a residual's squares must rest on: a rare class is in few rows."""
+APART = 0.25
+"""A fold with a smaller share of the rows that a residual rests on is checked by itself."""
 
 REFUSALS: Mapping[str, tuple[str, str]] = {
     "peer": (
@@ -211,7 +219,63 @@ class PolicyLimits:
         if n_rows < self.policy.min_rows:
             raise self.refusal("few rows")
 
-    def check_residual(self, n_rows: float, round: int) -> None:
-        """Whether a residual that rests on (the equivalent of) so many rows may be fitted."""
-        if n_rows < self.policy.min_rows:
+    def check_effective(self, residual: NDArray[Any], weight: NDArray[Any] | None, round: int) -> None:
+        """Whether a fit of this residual with these weights rests on enough rows."""
+        self.check_fit(len(residual) if weight is None else int(effective_rows(weight) + 1e-6), round)
+        fewest = min(rested_on(residual, weight), default=np.inf)
+        self._check_residual(fewest, round)
+
+    def check_folds(
+        self, rows: Rows, residual: NDArray[Any], weight: NDArray[Any] | None, round: int
+    ) -> None:
+        """The same for the model of each fold, which may hold all rows that the residual rests on.
+
+        The rows of a rare class are few, and fewer in a fold by chance: such a fold is not refused.
+        """
+        if rows.folds is None:
+            return
+        whole = rested_on(residual, weight)
+        for fold in range(rows.n_folds):
+            taken = rows.folds != fold
+            counts = None if weight is None else weight[taken]
+            self.check_fit(int(taken.sum()) if counts is None else int(effective_rows(counts) + 1e-6), round)
+            for few, all_of_it in zip(rested_on(residual[taken], counts), whole, strict=True):
+                if few < APART * all_of_it:
+                    self._check_residual(few, round)
+
+    def _check_residual(self, n_rows: float, round: int) -> None:
+        if n_rows / SHARE_BY_RESIDUAL < self.policy.min_rows:
             raise self.refusal("residual", round=round)
+
+
+def is_finite(values: NDArray[Any]) -> bool:
+    """Whether all numbers are finite: mostly the sum of their squares is, which settles it."""
+    flat = values.reshape(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(flat @ flat)) or bool(np.isfinite(flat).all())
+
+
+def effective_rows(mass: NDArray[Any]) -> float:
+    """The effective number of rows, (sum m)^2 / sum m^2; 0 where there is no mass.
+
+    >>> effective_rows(np.ones(8)), round(effective_rows(np.array([1.0, 1e-6, 1e-6])), 3)
+    (8.0, 1.0)
+    """
+    largest = float(mass.max(initial=0.0))
+    if largest <= 0:
+        return 0.0
+    shares = mass.astype(np.float64) / largest
+    return float(shares.sum()) ** 2 / float(shares @ shares)
+
+
+def rested_on(residual: NDArray[Any], weight: NDArray[Any] | None) -> list[float]:
+    """By output: the number of rows that a residual's squares rest on; infinite for zeros."""
+    found = []
+    for column in residual.T:
+        squares = column.astype(np.float64)
+        squares /= max(float(np.abs(squares).max(initial=0.0)), np.finfo(np.float64).tiny)
+        squares *= squares
+        if weight is not None:
+            squares *= weight / max(float(weight.max(initial=0.0)), np.finfo(np.float64).tiny)
+        found.append(effective_rows(squares) or np.inf)
+    return found

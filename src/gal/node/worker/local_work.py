@@ -26,7 +26,6 @@ from gal.models.adapters import is_moving
 from gal.models.parted import takes_parts
 from gal.models.registry import make_model
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.config.effective_rows import check_folds
 from gal.node.config.policy import PolicyLimits
 from gal.node.config.requests import (
     asked_tokens,
@@ -180,7 +179,7 @@ class LocalWork:
             request = fit_request(message, organization.name)
             if not own:
                 looked_at = request.residual, request.sample_weight, request.round
-                check_folds(self.limits, terms.rows_for(request), *looked_at)
+                self.limits.check_folds(terms.rows_for(request), *looked_at)
             if organization.moves:  # it goes on from its last stored round, whatever this process remembers
                 stored = {} if previous is None else self.version.models(folder, [(previous[0], previous[1])])
                 for key in [key for key in organization.models if key[0] == request.track]:
