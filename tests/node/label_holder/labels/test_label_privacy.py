@@ -191,7 +191,7 @@ def test_a_budget_for_columns_refuses_what_has_no_noise_for_them_or_costs_more(
         monkeypatch.setattr(
             gal.node.label_holder.labels.label_guard, "refit_privately", lambda *_, **__: None
         )
-        with pytest.raises(PrivacyError, match=r"no noise for columns.*-o columns_epsilon"):
+        with pytest.raises(PrivacyError, match=r"no column privacy.*-o columns_epsilon"):
             network.invite("plain", rounds=1, privacy=RESPONSE)
         network.invite("columns", rounds=2, privacy=COLUMNS)
         network.learn("columns")
@@ -352,7 +352,7 @@ def test_labels_that_are_not_public(net: Network, sent: Any) -> None:
 def test_the_kind_is_not_looked_up_in_the_labels(net: Network) -> None:
     with pytest.raises(InvalidOptionError, match="kind 'regression' does not go"):
         net.invite("risk", kind="regression", privacy=RESPONSE)
-    with pytest.raises(InvalidOptionError, match="name all that can occur: --classes"):
+    with pytest.raises(InvalidOptionError, match="name all possible ones: --classes"):
         net.invite(
             "risk", kind="classification", privacy=LabelPrivacy("laplace-labels", 1.0, lower=0.0, upper=1.0)
         )

@@ -1,9 +1,8 @@
-"""What a version tells of the labels is drawn once, kept, and charged, before anything is sent.
+"""The noise on labels: drawn once, stored, and charged before anything is sent.
 
-Under a label mechanism the noisy labels lie in the folder of the task before the first message, and stay
-until the task is forgotten: what resumes, and every later version, uses them again, which tells nobody
-anything new. A row keeps its noisy label when its true one is corrected later: new noise for changed labels
-only would show which ones were changed. What is learned in the private refit is the label of today.
+Noisy labels stay in the task's folder until the task is forgotten: a later version reuses them and reveals
+nothing new. A row keeps its noisy label when its true one is corrected, since new noise would show which labels
+changed; the private refit uses the current ones.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from gal.secure_aggregation.terms import from_sums
 Integers = NDArray[np.int64]
 
 DRAWN = "noisy-labels.arrow"
-"""In the folder of a task: key of the row, noisy label, and the draw that it is of."""
+"""In the folder of a task: key of the row, noisy label, and its draw."""
 
 
 def write_arrow(path: Path, table: pa.Table, *, durably: bool = False) -> None:
@@ -60,7 +59,7 @@ def read_arrow(path: Path) -> pa.Table:
 
 
 class Recalled:
-    """Noise that was drawn before: gives back these noisy values (n,), whatever the labels are."""
+    """Noise from an earlier draw: returns these noisy values (n,) for any labels."""
 
     secure = True
 
@@ -80,7 +79,7 @@ class Recalled:
 class Drawn:
     """Noisy labels of a task's rows: key of the row, noisy label, and the name of the draw, each (n,).
 
-    The ledger knows a draw by its name: one that was lost and is drawn again costs again.
+    The ledger charges a draw by its name: a second draw costs again.
     """
 
     keys: Integers
@@ -88,7 +87,7 @@ class Drawn:
     draws: NDArray[np.object_]
 
     def write(self, path: Path) -> None:
-        """Keep them; they are on the disk when this returns."""
+        """Store them; they are on the disk when this returns."""
         columns = {"keys": self.keys, "noisy": self.noisy, "draws": self.draws}
         write_arrow(path, pa.table(columns), durably=True)
 
@@ -101,12 +100,12 @@ class Drawn:
             return Drawn(*(table.column(name).to_numpy() for name in ("keys", "noisy", "draws")))
         except (OSError, KeyError, pa.ArrowException) as error:
             raise PrivacyError(
-                f"the noisy labels in {path} are damaged ({error}), and new ones would cost again: bring the "
-                "file back from a backup, or open a new task"
+                f"the noisy labels in {path} are damaged ({error}), and a new draw would cost again: bring "
+                "the file back from a backup, or open a new task"
             ) from error
 
     def of(self, keys: Integers) -> Drawn:
-        """Those of these rows, in their order; all of them are here."""
+        """The noisy labels of these rows, in their order; all of them are here."""
         order = np.argsort(self.keys)
         places = order[np.searchsorted(self.keys[order], keys)]
         return Drawn(keys, self.noisy[places], self.draws[places])
@@ -114,32 +113,32 @@ class Drawn:
 
 @dataclass(frozen=True)
 class KeptRelease:
-    """Noised residuals that are on the disk before they are used: what resumes sends the same again."""
+    """A mechanism output that is stored before it is used: a resumed version sends the same again."""
 
     folder: Path
     made: Release
     parts: int
-    """Of a cross-validation, whose releases are paid for too."""
+    """Cross-validation folds, whose outputs are charged, too."""
 
     @property
     def takes_scaled(self) -> bool:
-        """Whether residuals are scaled before; after, for one with a guarantee."""
+        """Whether residuals are scaled before the noise."""
         return self.made.takes_scaled
 
     def __call__(self, residual: Any, round: int, track: Track, part: int | None) -> Any:
-        """The release of this round (n, K): the one that was drawn before, if there is one."""
+        """The output of this round (n, K): the stored one, if there is one."""
         if track != "assisted" or (part is not None and part >= self.parts):
             raise PrivacyError(
-                "a release was asked for that is not paid for: only the rounds of the task itself are, and "
-                f"{self.parts} parts of a cross-validation"
+                "a mechanism output was requested that is not charged: charged are the rounds of the task, "
+                f"and {self.parts} cross-validation folds"
             )
         path = self.folder / (f"release-{round}.f8" if part is None else f"release-{round}-{part}.f8")
         if path.exists():
             kept, shape = np.fromfile(path, dtype="<f8"), np.shape(residual)
             if kept.size != math.prod(shape):
                 raise PrivacyError(
-                    f"the release of round {round} in {path} is damaged, and another would cost again: "
-                    "learn a new version (--anew)"
+                    f"the mechanism output of round {round} in {path} is damaged, and another would cost "
+                    "again: learn a new version (--anew)"
                 )
             return kept.reshape(shape)
         noised = np.ascontiguousarray(self.made(residual, round, track, part), dtype="<f8")
@@ -148,10 +147,9 @@ class KeptRelease:
 
 
 class LabelGuard:
-    """Draws, keeps and charges what a version tells of the labels; what it has not let through is not sent.
+    """Draws, stores and charges the noise of a version; only its outputs are sent.
 
-    ``noise`` makes the source of noise; default: the operating system's entropy. One that is not secure is
-    refused.
+    ``noise`` makes the source of noise, which must be secure; default: the operating system's entropy.
     """
 
     def __init__(self, node: HolderNode, noise: Callable[[], NoiseSource] = SystemNoise) -> None:
@@ -160,7 +158,7 @@ class LabelGuard:
     def protect(
         self, record: TaskRecord, version: int, ids: RowIds, labels: Labels, peers: Sequence[str]
     ) -> Protected:
-        """What learning may see of these labels; charged when this returns, however often it is called."""
+        """What learning may see of these labels; charged once when this returns, at the first call."""
         configuration, folder = self.node.configuration, self.node.state.folder(record.id, version, HOLDER)
         privacy, options = privacy_of(record.options), Options(**record.options["options"])
         subject, budget = subject_of(configuration), configuration.privacy.label_budget
@@ -169,14 +167,15 @@ class LabelGuard:
         def charge(key: str, subject: str, event: Event, rows: Integers, budget: Budget | None) -> None:
             """Charge these rows; the same key again costs nothing."""
             to = tuple(sorted(peers))
-            charged = Charge(f"{record.id}/{key}", subject, record.name, to, event)
-            self.node.ledger.charge(charged, rows, budget)
+            self.node.ledger.charge(
+                Charge(f"{record.id}/{key}", subject, record.name, to, event), rows, budget
+            )
             times = f", {event.count} times" if event.count > 1 else ""
             what = f"{event.mechanism} {event.parameter:g}{times}" if made else "no privacy (no bound)"
             note("charged", f"{subject}: {what} for {len(rows)} rows, to {', '.join(to)}")
 
-        def note(kind: str, said: str) -> None:
-            self.node.records.audit.append("own", kind, task=record.id, version=version, note=said)
+        def note(kind: str, text: str) -> None:
+            self.node.records.audit.append("own", kind, task=record.id, version=version, note=text)
 
         try:
             check_allowed(configuration, privacy, record.name)
@@ -189,8 +188,7 @@ class LabelGuard:
             noisy = made.drawing_from(Recalled(drawn.noisy))
             if made.columns is None:
                 return protect(noisy, labels, options, seed=0)
-            # Where columns are protected, residuals get fresh noise: releases that are lost, and drawn again,
-            # cost again.
+            # Column privacy: fresh noise on each residual. A lost output that is drawn again costs again.
             seen = protect(noisy, labels, options, seed=0, fresh=self._source())
             parts, draw = parts_at_most(options, len(labels.y)), folder / "draw"
             if not draw.exists():
@@ -205,7 +203,7 @@ class LabelGuard:
             raise
 
     def _drawn(self, made: LabelMechanism, path: Path, keys: Integers, labels: Labels) -> Drawn:
-        """The noisy labels: as drawn before for rows that were there, drawn now and kept for others."""
+        """The noisy labels: stored ones for known rows, drawn and stored now for others."""
         before = Drawn.read(path)
         new = ~np.isin(keys, before.keys)
         if not new.any():
@@ -225,8 +223,8 @@ class LabelGuard:
         source = self.noise()
         if source.secure is not True:
             raise PrivacyError(
-                f"{type(source).__name__} is no secure source of noise: whoever knows its seed takes the "
-                "noise off again. A node takes the operating system's entropy only; nothing was sent"
+                f"{type(source).__name__} is no secure source of noise: its seed would take the noise off "
+                "again. A node uses the operating system's entropy only; nothing was sent"
             )
         return source
 
@@ -235,23 +233,23 @@ def refit_facts(
     task: Task,
     labels: Labels,
     reached: Progress | None,
-    moved: Mapping[str, Any],
+    stateful: Mapping[str, Any],
     ensemble: Ensemble,
     own: OwnModel | None = None,
 ) -> dict[str, Any]:
-    """What counts, refitted to the true labels (n, 1): for the version's own facts, never sent.
+    """The private refit to the true labels (n, 1), for the version's own facts; never sent.
 
-    ``moved``: by shared-body models, what they predict of all rounds after the last one.
+    ``stateful``: values of all rounds, re-evaluated by shared-body models after the last one.
     """
     rounds = (
         () if reached is None else zip(ensemble.rounds[: ensemble.n_rounds], reached.fitted, strict=False)
     )
-    asked = set(ensemble.asked())
+    used = set(ensemble.asked())
     fitted: list[dict[str, Floats32]] = [
         {
-            name: np.asarray(moved[name][index] if name in moved else kept[name], dtype=np.float32)
-            for name in done.mean_fitted  # who took part in the round, as it counts in the end
-            if name in asked
+            name: np.asarray(stateful[name][index] if name in stateful else kept[name], dtype=np.float32)
+            for name in done.mean_fitted
+            if name in used
         }
         for index, (done, kept) in enumerate(rounds)
     ]
@@ -265,7 +263,7 @@ def refit_facts(
     losses, summed = {"public_true_loss": loss_of(public)}, from_sums(ensemble)
     try:
         found = refit_privately(task, labels, ensemble, fitted, own, summed=summed)
-    except Exception as error:  # what others see of the end must not depend on the true labels
+    except Exception as error:  # the visible end of a version must not depend on the true labels
         return {"private_refit": None, "refit_problem": f"{type(error).__name__}: {error}"}
     if found is None:
         return losses | {"private_refit": None}
@@ -275,6 +273,3 @@ def refit_facts(
     else:
         losses["private_true_loss"] = found.own.predicting_loss
     return losses | {"private_refit": found.to_json(), "refit_words": found.words}
-
-
-__all__ = ["Drawn", "LabelGuard", "Recalled", "read_arrow", "refit_facts", "write_arrow"]

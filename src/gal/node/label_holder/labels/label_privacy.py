@@ -1,6 +1,6 @@
-"""How the labels of a task are protected: chosen from public facts, read by them, and told in plain words.
+"""The label privacy of a task: its options, which are public facts, and its cost in words.
 
-What is drawn and charged for it is in ``label_guard.py``.
+The noise is drawn and charged in ``label_guard.py``.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from gal.privacy.ledger import Ledger
 from gal.privacy.mechanisms.contract import LabelMechanism, statement
 from gal.privacy.registry import NONE, kind_named, mechanism_named, promised_names
 
-ASKED_FOR = "-o columns_epsilon=10 -o columns_delta=1e-6"
-"""How fresh noise for columns is asked for."""
+COLUMN_OPTIONS = "-o columns_epsilon=10 -o columns_delta=1e-6"
+"""Options of ``gal invite`` for column privacy."""
 SAYABLE_DELTA = 1e-6
-"""At this delta costs are told where there is Gaussian noise and nobody has chosen one."""
+"""The delta of reported costs where Gaussian noise has none from the configuration."""
 
 
 @dataclass(frozen=True)
 class LabelPrivacy:
-    """How the labels of a task are protected: public facts only, which are kept with the task."""
+    """How the labels of a task are protected: public facts only, stored with the task."""
 
     mechanism: str = "none"
     epsilon: float | None = None
     delta: float | None = None
     classes: tuple[Any, ...] | None = None
-    """All classes that can occur, in any order; None for numbers."""
+    """All possible classes, in any order; None for numbers."""
     lower: float | None = None
     upper: float | None = None
     columns_epsilon: float | None = None
@@ -55,7 +55,7 @@ class LabelPrivacy:
                 f"classes mean nothing with the privacy mechanism {self.mechanism}: class labels have "
                 "randomised-response"
             )
-        self.made()  # whatever else is wrong is said now
+        self.made()  # raises for any other wrong option
 
     def made(self) -> LabelMechanism | None:
         """The mechanism; None where there is none."""
@@ -69,17 +69,12 @@ class LabelPrivacy:
         made = self.made()
         if made is None:
             return "none"
+        columns = {"columns_epsilon": self.columns_epsilon, "columns_delta": self.columns_delta}
         cost = made.cost
-        return PromisedPrivacy(
-            mechanism=self.mechanism,
-            epsilon=cost.epsilon,
-            delta=cost.delta,
-            columns_epsilon=self.columns_epsilon,
-            columns_delta=self.columns_delta,
-        )
+        return PromisedPrivacy(mechanism=self.mechanism, epsilon=cost.epsilon, delta=cost.delta, **columns)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; what is not given is left out."""
+        """Plain values, without those that are None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @staticmethod
@@ -89,19 +84,19 @@ class LabelPrivacy:
         return LabelPrivacy(**{**known, "classes": None if classes is None else tuple(classes)})
 
     def read(self, y: NDArray[Any], kind: str, options: Options) -> Labels:
-        """True labels (n,); with privacy no class, no kind and no bound is looked up in them."""
+        """The true labels (n,); with privacy, classes, kind and bounds come from the options alone."""
         made = self.made()
         if made is None:
             return read_labels(y, kind, options)
         if kind not in {"auto", "regression" if self.classes is None else "classification"}:
             raise InvalidOptionError(
                 f"kind {kind!r} does not go with privacy {self.mechanism!r} "
-                + ("and classes" if self.classes else "without classes (name all that can occur: --classes)")
+                + ("and classes" if self.classes else "without classes (name all possible ones: --classes)")
             )
         return made.read(y if self.classes is None else named_classes(y, self.classes), options)
 
     def stand_in(self, n_rows: int) -> NDArray[Any]:
-        """Labels (n,) that could be, and tell nothing: for what must be known before noise is drawn."""
+        """Possible labels (n,) that do not depend on the true ones, for checks before noise is drawn."""
         upper = 1.0 if self.upper is None else self.upper
         could_be = np.array(
             self.classes or [self.lower or 0.0, upper], dtype=object if self.classes else None
@@ -113,12 +108,12 @@ NO_PRIVACY = LabelPrivacy()
 
 
 def privacy_of(options: Mapping[str, Any]) -> LabelPrivacy:
-    """How a task's labels are protected, from its record's options."""
+    """The label privacy in the options of a task's record."""
     return LabelPrivacy.from_json(options.get("privacy", {}))
 
 
 def subject_of(configuration: NodeConfiguration) -> str:
-    """What the ledger calls the labels of this node."""
+    """The ledger's subject for the labels of this node."""
     column = None if configuration.data is None else configuration.data.label
     if column is None:
         raise InvalidInputError(
@@ -128,44 +123,44 @@ def subject_of(configuration: NodeConfiguration) -> str:
 
 
 def check_allowed(configuration: NodeConfiguration, privacy: LabelPrivacy, task: str) -> None:
-    """A budget for labels is no budget if a task may send them as they are."""
+    """Refuse a task without a mechanism where node.toml has a budget for it."""
     budget = configuration.privacy.label_budget
     if budget is not None and privacy.mechanism == "none":
         raise PrivacyError(
-            f"the task {task!r} has no privacy mechanism, so it would tell every label, and node.toml allows "
+            f"the task {task!r} has no privacy mechanism and would reveal every label, and node.toml allows "
             f"epsilon {budget.epsilon:g} for labels (privacy.label_epsilon). Nothing was sent: open a task "
             "with gal invite --privacy, or take the budget out of node.toml"
         )
     columns = configuration.privacy.column_budget
     if columns is not None and privacy.columns_epsilon is None:
         raise PrivacyError(
-            f"the task {task!r} has no noise for columns, so its residuals would tell what was answered "
-            f"about every row, and node.toml allows epsilon {columns.epsilon:g} for that "
-            f"(privacy.column_epsilon). Nothing was sent: open a task with gal invite {ASKED_FOR}, or take "
-            f"the budget out of node.toml"
+            f"the task {task!r} has no column privacy: its residuals would reveal the fitted values of every "
+            f"row, and node.toml allows epsilon {columns.epsilon:g} for them (privacy.column_epsilon). "
+            f"Nothing was sent: open a task with gal invite {COLUMN_OPTIONS}, or take the budget out of "
+            "node.toml"
         )
 
 
 def in_words(facts: Mapping[str, Any]) -> str:
+    """The privacy spent on labels, as one sentence."""
     at_delta = f" at delta {facts['at_delta']:g}" if facts["at_delta"] else ""
     if facts["spent"] is None:
-        return (
-            "What was told of these labels so far, all tasks together, has no bound (gal privacy shows why)."
-        )
+        return "The privacy spent on these labels, all tasks together, has no bound (gal privacy shows why)."
     limit = (
         "there is no budget"
         if facts["budget"] is None
         else f"{facts['left']:.4g} of {facts['budget']:g} left"
     )
     return (
-        "Spent on these labels so far, all tasks and organizations together: epsilon "
-        f"{facts['spent']:.4g}{at_delta}; {limit}."
+        f"Spent on these labels so far, all tasks and organizations together: epsilon {facts['spent']:.4g}"
+        f"{at_delta}; {limit}."
     )
 
 
 def privacy_facts(ledger: Ledger, configuration: NodeConfiguration, privacy: LabelPrivacy) -> dict[str, Any]:
-    """What protects the labels of a task, what the row that lost most has lost over all tasks, and what is
-    left, as plain data; None: without limit.
+    """The mechanism of a task, and the largest cost of a row over all tasks with the rest of its budget.
+
+    Plain data; None: without limit.
     """
     made, subject, budget = privacy.made(), subject_of(configuration), configuration.privacy.label_budget
     delta = 0.0 if budget is None else budget.delta

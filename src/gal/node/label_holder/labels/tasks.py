@@ -1,4 +1,4 @@
-"""The label holder's tasks: how they are made, and what a version of one is made of."""
+"""The label holder's tasks: new tasks with their terms, and the stored rows of a version."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ LABELS = "labels.arrow"
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """The label holder's rows that have a label, in the order of its source."""
+    """The label holder's labelled rows, in the order of its source."""
 
     ids: RowIds
     y: NDArray[Any]
     n_without: int
-    """Rows left out because they have no label."""
+    """Rows without a label, which are left out."""
 
 
 def in_order_of_ids(rows: LabelledRows) -> LabelledRows:
-    """The same rows by their ids: the order of a source can tell labels."""
+    """The same rows in the order of ids: the order of a source can reveal labels."""
     order = np.argsort(rows.ids.values, kind="stable")
     return LabelledRows(rows.ids.take(order), rows.y[order], rows.n_without)
 
 
 def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
-    """Ids and labels of all rows that have one; no other column is read."""
+    """Ids and labels of all labelled rows; no other column is read."""
     table = source_ids(configuration, label=True)
     if table.label is None:
         raise InvalidInputError(
@@ -68,7 +68,7 @@ def read_labelled(configuration: NodeConfiguration) -> LabelledRows:
         raise InvalidInputError(f"organization {configuration.name!r}: no row has a label")
     rows = LabelledRows(table.ids.take(there), labels_of(table, there), len(table) - len(there))
     is_database = configuration.data is not None and configuration.data.is_database
-    return in_order_of_ids(rows) if is_database else rows  # a database has no order of its own
+    return in_order_of_ids(rows) if is_database else rows  # a database has no order
 
 
 def new_task(
@@ -95,8 +95,8 @@ def new_task(
     check_name(name, "a task")
     if configuration.listen is None:
         raise TaskError(
-            f"{configuration.name} does not listen: only a label holder who does can be dialed. Add a "
-            "section [listen] to node.toml"
+            f"{configuration.name} does not listen, and no organization can dial it: add a section [listen] "
+            "to node.toml"
         )
     everybody = invited(configuration.name, cards, organizations)
     hidden = {} if privacy.mechanism == "none" else {"privacy": privacy.to_json()}
@@ -109,36 +109,35 @@ def new_task(
             kept["options"] = options | CROSS_VALIDATED
         names = [*(one.name for one in everybody), configuration.name]
         rows = read_labelled(configuration)
-        labels_of_task(kept, rows.y)  # what is wrong with them is said now
+        labels_of_task(kept, rows.y)  # raises for wrong labels
         task = learning_task(configuration, kept, public_labels(kept, rows), names)
     except (TypeError, ValueError) as error:
         if isinstance(error, GALError):
             raise
-        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        raise InvalidOptionError(f"the options {given} cannot be used: {error}") from error
+        named = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        raise InvalidOptionError(f"the options {named} cannot be used: {error}") from error
     roles = task.rows
     held_out = "in-sample" if len(roles.search) == len(roles.fit) else "held-out"
-    said: dict[str, Any] = {
-        "task": uuid4().hex,
-        "name": name,
-        "label_holder": configuration.name,
-        "fingerprint": identity.fingerprint,
-        "purpose": purpose,
-        "organizations": everybody,
-        "outputs": task.loss.n_outputs,
-        "rounds": task.rounds,
-        "fitted": "out-of-fold" if roles.folds is not None else held_out,
-        "folds": roles.n_folds,
-        "parts": roles.n_parts,
-        "signs": 0 if task.probes is None else task.probes.probes,
-        "alignment": alignment,
-        "privacy": privacy.promised,
-        "secrecy": secrecy,
-        "drop_outs": drop_outs,
-        "made": made,
-    }
+    given: dict[str, Any] = {"alignment": alignment, "secrecy": secrecy}
+    given["fitted"] = "out-of-fold" if roles.folds is not None else held_out
     try:
-        terms = TaskTerms(**said)
+        terms = TaskTerms(
+            task=uuid4().hex,
+            name=name,
+            label_holder=configuration.name,
+            fingerprint=identity.fingerprint,
+            purpose=purpose,
+            organizations=everybody,
+            outputs=task.loss.n_outputs,
+            rounds=task.rounds,
+            folds=roles.n_folds,
+            parts=roles.n_parts,
+            signs=0 if task.probes is None else task.probes.probes,
+            privacy=privacy.promised,
+            drop_outs=drop_outs,
+            made=made,
+            **given,
+        )
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
@@ -151,7 +150,7 @@ def new_task(
 def kept_secrecy(
     secrecy: str, drop_outs: int, organizations: Sequence[Invited], alignment: str
 ) -> dict[str, Any]:
-    """What is kept of a task's secrecy with its options; nothing where there is none."""
+    """The options of secure aggregation to store with a task; none without it."""
     if secrecy not in {"none", "sums"} or (secrecy == "none" and drop_outs):
         raise InvalidOptionError(
             f"secrecy must be none or sums, and drop_outs are for sums: got {secrecy!r}, {drop_outs}"
@@ -160,8 +159,8 @@ def kept_secrecy(
         return {}
     if alignment == "psi":
         raise InvalidOptionError(
-            "with secrecy = sums everybody is asked about the same rows, which a private set intersection "
-            "with each organization apart does not give: match rows by plain or hashed"
+            "with secrecy = sums all organizations get the same rows, which separate private set "
+            "intersections cannot give: match rows by plain or hashed"
         )
     names = [one.name for one in organizations]
     Sums(drop_outs).check(len(names))
@@ -169,13 +168,13 @@ def kept_secrecy(
 
 
 def invited(own: str, cards: CardFolder, organizations: Sequence[str]) -> tuple[Invited, ...]:
-    """Whom to invite, by the names of their cards."""
+    """The organizations to invite, by the names of their cards."""
     members = {one: cards.get(one) for one in organizations}
     unknown = sorted(one for one, card in members.items() if card is None)
     if unknown or not members:
         known = ", ".join(sorted(cards.all())) or "none"
         raise InvalidInputError(
-            f"no card of {', '.join(unknown) or 'anybody to invite'}; known are: {known}. Use gal cards add "
+            f"no card of {', '.join(unknown) or 'any organization'}; known are: {known}. Use gal cards add "
             "FILE"
         )
     if own in members:
@@ -184,25 +183,25 @@ def invited(own: str, cards: CardFolder, organizations: Sequence[str]) -> tuple[
 
 
 def check_options(options: Mapping[str, Any]) -> None:
+    """Whether the learner knows these options, and nodes can use them."""
     known = [one.name for one in fields(Options)]
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise InvalidOptionError(f"no option is called {', '.join(unknown)}; there are: {', '.join(known)}")
     if options.get("closing", "auto") not in ("auto", True, False):
         raise InvalidOptionError(
-            f'closing must be "auto", true or false over nodes, got {options["closing"]!r:.100}: a model of '
-            "one's own "
-            "is for the estimators and gal.learn"
+            f'closing must be "auto", true or false over nodes, got {options["closing"]!r:.100}: stackers of your '
+            "own are for the estimators and gal.learn"
         )
 
 
 def labels_of_task(kept: Mapping[str, Any], y: NDArray[Any]) -> Labels:
-    """Labels and their loss under a task's options; with privacy, read by public facts only."""
+    """Labels and their loss under a task's options; with privacy, from public facts only."""
     return privacy_of(kept).read(y, kept["kind"], Options(**kept["options"]))
 
 
 def public_labels(kept: Mapping[str, Any], rows: LabelledRows) -> Protected:
-    """What may be known of a task before noise is drawn: with privacy, that of labels which tell nothing."""
+    """The labels of a task before noise is drawn: with privacy, stand-ins that reveal nothing."""
     privacy, made = privacy_of(kept), privacy_of(kept).made()
     labels = labels_of_task(kept, rows.y if made is None else privacy.stand_in(len(rows.ids)))
     noisy = None if made is None else made.drawing_from(Recalled(labels.y[:, 0]))
@@ -216,7 +215,7 @@ def learning_task(
     organizations: Sequence[str],
     moving: Sequence[str] = (),
 ) -> Task:
-    """The engine's task, on what may be seen of the labels; to one from sums the others are one together."""
+    """The learner's task on visible labels; with secure aggregation the others are one organization."""
     options = seen.options
     if "secrecy" in kept:
         name, sums = configuration.name, kept["secrecy"]
@@ -241,29 +240,29 @@ def learning_task(
 def check_terms(
     configuration: NodeConfiguration, record: TaskRecord, rows: LabelledRows, moving: Sequence[str] = ()
 ) -> None:
-    """Whether the rows of today can be learned under the terms that everybody agreed to."""
+    """Whether the current rows can be learned under the agreed terms."""
     terms = record.terms
     names = sorted({record.label_holder, *moving, *(one.name for one in terms.organizations)})
     task = learning_task(configuration, record.options, public_labels(record.options, rows), names, moving)
     now_and_agreed = {
         "numbers per row": (task.loss.n_outputs, terms.outputs),
         "folds": (task.rows.n_folds, terms.folds),
-        "parts of a cross-validation": (task.rows.n_parts, terms.parts),
+        "cross-validation folds": (task.rows.n_parts, terms.parts),
         "interaction probes": (0 if task.probes is None else task.probes.probes, terms.signs),
     }
     for what, (now, agreed) in now_and_agreed.items():
         if now > agreed or (now < agreed and what == "numbers per row"):
             raise TaskError(
-                f"the {len(rows.ids)} labelled rows of today need other terms of {record.name!r} than were "
-                f"agreed: {now} {what}, agreed were {agreed}. Open a new task for them: gal invite"
+                f"the {len(rows.ids)} labelled rows need other terms of {record.name!r} than the agreed "
+                f"ones: {now} {what}, agreed were {agreed}. Open a new task for them: gal invite"
             )
 
 
 def write_version(
     folder: Path, rows: LabelledRows, organizations: Sequence[str], moving: Sequence[str]
 ) -> None:
-    """Keep ids and labels of a version as they were when it began, since a source may change; with who takes
-    part, and whose models move.
+    """Store the ids and labels of a version, since a source may change, its organizations, and those with
+    stateful models (``moving``).
     """
     facts = {
         "kind": rows.ids.kind,
@@ -277,7 +276,7 @@ def write_version(
 
 
 def read_version(folder: Path) -> tuple[LabelledRows, list[str], list[str]]:
-    """What was kept: rows, organizations, and whose models move."""
+    """The stored rows, organizations, and those with stateful models."""
     try:
         table = read_arrow(folder / LABELS)
     except (OSError, pa.ArrowException) as error:
