@@ -190,8 +190,8 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise InvalidOptionError(f"no option is called {', '.join(unknown)}; there are: {', '.join(known)}")
     if options.get("closing", "auto") not in ("auto", True, False):
         raise InvalidOptionError(
-            f'closing must be "auto", true or false over nodes, got {options["closing"]!r:.100}: stackers of your '
-            "own are for the estimators and gal.learn"
+            f'closing must be "auto", true or false over nodes, got {options["closing"]!r:.100}: a '
+            "stacker of your own is for the estimators and gal.learn"
         )
 
 
