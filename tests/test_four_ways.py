@@ -97,6 +97,11 @@ def yes_no(signal: Any) -> Any:
     return np.where(signal > 0.3, "yes", "no")
 
 
+def far(signal: Any) -> Any:
+    """What a sum over organizations cannot tell."""
+    return np.where(np.abs(signal) > 1.2, "yes", "no")
+
+
 def three(signal: Any) -> Any:
     return np.array(["low", "middle", "high"])[np.digitize(signal, [-0.7, 0.7])]
 
@@ -110,7 +115,7 @@ TABLES: dict[str, tuple[Callable[..., Columns], Callable[[Any], Any], int]] = {
     "dates": (dates, number, 150),
     "as people write, three classes": (as_people_write, three, 200),
     "many rows with dates, three classes, closed": (dates, three, MANY),
-    "many rows with gaps, yes and no, closed": (gaps, yes_no, MANY),
+    "many rows with gaps, yes and no, closed": (gaps, far, MANY),
     "many rows, three classes, closed": (numbers, three, MANY),
     "many rows, probed and closed": (numbers, product, MANY),
 }

@@ -15,11 +15,22 @@ from gal import Algorithm, GALClassifier, GALRegressor, Organization, learn, pre
 from gal.assembling import grouped
 from gal.core.losses import AbsoluteError, BinaryLogLoss, MultinomialLogLoss, SquaredError
 from gal.core.prediction import final_output
+from gal.core.rows import Rows
 from gal.core.state import Progress
+from gal.core.task import Task
 from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.learner.labels import class_labels
 from gal.learner.options import Options
-from gal.learner.stacking import Closing, Features, closes, forest_output, predicted
+from gal.learner.stacking import (
+    Closing,
+    Features,
+    Network,
+    StackerInput,
+    Stacking,
+    closes,
+    forest_output,
+    predicted,
+)
 from gal.learner.task_making import make_task
 from gal.privacy import RandomisedResponse
 from gal.privacy.protection import protect
@@ -125,8 +136,8 @@ def test_rows_with_a_missing_answer_are_left_to_the_rounds() -> None:
 def of_her_own(n: int = 2500, seed: int = 1) -> tuple[Any, Any]:
     """Labels that hang on columns of the left only; the right has noise."""
     rng = np.random.default_rng(seed)
-    X = np.column_stack([rng.normal(size=(n, 2)), rng.normal(size=(n, 2))])
-    return X, np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0) + X[:, 0] + 0.3 * rng.normal(size=n)
+    X = rng.normal(size=(n, 4))
+    return X, np.square(X[:, 0]) + X[:, 0] + 0.3 * rng.normal(size=n)
 
 
 def test_a_label_holder_that_goes_alone_has_the_stacker_of_one_alone() -> None:
@@ -232,7 +243,7 @@ def test_cores_change_nothing() -> None:
     X, y = three_classes(FEW)
     one, two = (GALClassifier(PARTS, rounds=2, n_jobs=jobs, random_state=0).fit(X, y) for jobs in (None, 2))
     assert isinstance(two.closing_, Closing)
-    assert {forest.n_jobs for forest in two.closing_.models} == {None}
+    assert {getattr(model, "n_jobs", None) for model in two.closing_.models} == {None}
     assert one.predict_proba(X).tobytes() == two.predict_proba(X).tobytes()
 
 
@@ -263,14 +274,11 @@ def three_classes(n: int = 2100, noise: float = 0.0, seed: int = 0) -> tuple[Any
     return X, np.digitize(y + noise * np.random.default_rng(seed).normal(size=n), [-0.5, 0.5])
 
 
-@pytest.mark.parametrize(("noise", "leaf"), [(0.0, 1), (1.5, 10)])
-def test_clear_classes_are_told_by_pure_leaves_and_noisy_ones_by_large_leaves(
-    noise: float, leaf: int
-) -> None:
+@pytest.mark.parametrize(("noise", "kind"), [(0.0, ExtraTreesClassifier), (1.5, Network)])
+def test_a_forest_tells_clear_classes_and_a_network_noisy_ones(noise: float, kind: type) -> None:
     found = GALClassifier(PARTS, random_state=0).fit(*three_classes(4000, noise)).closing_
     assert isinstance(found, Closing)
-    best = found.models[int(np.argmax(found.weights[1:]))]
-    assert best.min_samples_leaf == leaf
+    assert isinstance(found.models[int(np.argmax(found.weights[1:]))], kind)
 
 
 @pytest.mark.parametrize("kind", ["two", "three", "numbers"])
@@ -300,6 +308,29 @@ def test_a_class_that_no_row_of_the_forest_had_is_possible() -> None:
     odds = forest_output(forest, MultinomialLogLoss(3), np.eye(2, dtype=np.float32)[:1])
     probability = np.exp(odds) / np.exp(odds).sum()
     assert probability[0] == pytest.approx([(3 + 1 / 3) / 4, 1 / 12, 1 / 12])
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_class_that_no_row_of_the_network_had_is_possible(classes: int) -> None:
+    y = np.zeros((400, 1))
+    y[200:] = float(classes == 3)  # none is of the last class
+    y[0] = classes - 1  # but a validation row
+    rows = Rows(400, np.arange(10, 400), np.arange(10, 400), np.arange(10))
+    loss: Any = BinaryLogLoss() if classes == 2 else MultinomialLogLoss(3)
+    task = Task(y, loss, ("left",), rows)
+    fitted = [{"left": np.random.default_rng(0).normal(size=(400, loss.n_outputs)).astype(np.float32)}]
+    received = StackerInput.in_rounds(task, [{"left": 1.0}], fitted)
+    network = Stacking()._network(received, rows.fit)
+    output = predicted(network, loss, received.features(rows.fit))
+    assert output.shape == (390, loss.n_outputs)
+    assert np.isfinite(output).all()
+
+
+def test_a_network_has_bounded_inputs() -> None:
+    center, scale = np.zeros(1), np.ones(1)
+    network = Network(center, scale, (np.ones((1, 1)), np.zeros(1)), (np.ones((1, 1)), np.zeros(1)))
+    sums = np.array([[2.0], [-2.0], [1e30]], dtype=np.float32)
+    assert network.predict(sums)[:, 0].tolist() == [2.0, 0.0, 10.0]
 
 
 def test_its_output_is_the_blend_of_rounds_and_forests() -> None:

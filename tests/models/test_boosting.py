@@ -8,38 +8,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from gal.models.tabular.histogram_trees import BinnedTable, Boosted, Growth, find_bins, grow
-
-
-def parts(n: int, seed: int) -> tuple[Any, Any, Any]:
-    rng = np.random.default_rng(seed)
-    table = rng.normal(size=(n, 3))
-    return table, table[:, 0] * table[:, 1] + 0.3 * rng.normal(size=n), rng.random(n)
-
-
-def test_as_many_trees_as_are_best_on_validation_rows() -> None:
-    part, held, (table, target, _) = parts(3000, 0), parts(500, 1), parts(800, 2)
-    model = Boosted.fit(part, held)
-    assert np.corrcoef(model.predict(table), target)[0, 1] > 0.8
-    losses, trees = [], list(model.trees.predictors)
-    for kept in range(len(trees) + 1):
-        model.trees.predictors[:] = trees[:kept]
-        losses.append(np.average((model.predict(held[0]) - held[1]) ** 2, weights=held[2]))
-    assert np.argmin(losses) == len(trees) > 10
-
-
-def test_noise_grows_few_trees() -> None:
-    table, _, counts = parts(3000, 0)
-    noise = np.random.default_rng(3).normal(size=3000)
-    assert len(Boosted.fit((table, noise, counts), parts(500, 1)).trees.predictors) < 20
-
-
-@pytest.mark.parametrize("column", [np.zeros(400), np.arange(400) % 3, np.full(400, 1e300)])
-def test_columns_of_few_values_are_binned(column: Any) -> None:
-    table, target, counts = parts(400, 0)
-    table[:, 0] = column
-    model = Boosted.fit((table, target, counts), (table, target, counts))
-    assert np.isfinite(model.predict(table)).all()
+from gal.models.tabular.histogram_trees import BinnedTable, Growth, find_bins, grow
 
 
 @pytest.mark.parametrize("weighted", [False, True])

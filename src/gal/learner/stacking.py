@@ -1,10 +1,10 @@
 """The stacker: what the label holder makes of all fitted values once the rounds are over.
 
 F^T adds fitted values up, so it cannot say what columns of different organizations mean together. The label
-holder has every fitted value of every round, and gets the same numbers again in prediction. So models of
-scikit-learn's learn from them, at no further request: a smooth one, for labels with noise (trees boosted on
-what each organization adds to F^T; for several classes a forest with large leaves), and a fine one, for
-labels that are clear (a forest with pure leaves). Validation rows choose how much each counts: a `Blend`.
+holder has every fitted value of every round, and gets the same numbers again in prediction. So two models of
+scikit-learn's learn from them, at no further request: a small network on what each organization adds to F^T,
+for labels with noise, and a forest on all fitted values, for labels that are clear. Validation rows choose
+how much each counts: a `Blend`.
 """
 
 from __future__ import annotations
@@ -13,46 +13,50 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 from gal.core.blending import Blend, blended, shares
 from gal.core.closings import Replies
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
 from gal.core.passes import added_by_name, added_to
-from gal.core.residuals import newton_residual
 from gal.core.task import Task
 from gal.errors import InvalidOptionError, LocalModelError
-from gal.models.tabular.histogram_trees import Boosted
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Rows = NDArray[np.intp]
 
+HIDDEN, EPOCHS, LEARNING_RATE = 32, 6, 0.02
+BATCHES, LARGEST_BATCH = 40, 500
+"""Of the network: an epoch has so many batches of at most so many rows."""
+
+FARTHEST = 10.0
+"""Standard deviations beyond which the network sees no difference."""
+
 FINE, COARSE = 1, 10
 LEAVES = {True: (FINE,), False: (FINE, COARSE)}
 """Fewest rows in a leaf of a forest, by whether there is one output; trials choose among them."""
 
-TRIAL = {True: (6, 5_000), False: (10, 10_000)}
-"""Trees of a forest, and the rows that they see at most, that say whether more are worth growing: for one
-output, and for several, where nothing else is boosted.
-"""
+TRIAL = 6, 5_000
+"""Trees of a forest, and the rows that they see at most, that say whether more are worth growing."""
 
 TREES, MORE_TREES, ROWS = 25, 60, 30_000
-"""Trees of a forest that gains, and the rows that it sees. Of fewer rows a forest of several outputs, where
-nothing else is boosted, has more trees.
-"""
+"""Trees of a forest, and the rows that it sees; more trees where classes are clear and rows are fewer."""
 
-BOOSTED_GAINS, FOREST_GAINS = 1.0, 2.0
+CLEAR = 0.02
+"""A forest sees all rows where its trial lowers the loss by such a share: labels are clear."""
+
+NETWORK_ROWS = 50_000
+"""Rows that the network sees."""
+
+NETWORK_GAINS, FOREST_GAINS = 1.0, 2.0
 """Standard errors by which a model must lower the loss of validation rows; a forest costs more."""
-
-MORE = 0.04
-"""A forest sees all rows where `ROWS` of them lower the loss by such a share more than its trial did."""
-
-BOOSTED_ROWS = 100_000
-"""Rows that boosted trees see."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,26 +67,30 @@ class Features:
     """F^T, or the output of the stacker before; shape (n, K)."""
     table: Floats32
     """What forests see."""
-    sums: Floats
-    """What boosted trees see."""
+    sums: Floats32
+    """What the network sees."""
 
     @staticmethod
     def of_rounds(
         output: Floats, answers: Sequence[Mapping[str, Floats32]], coefficients: Sequence[Mapping[str, float]]
     ) -> Features:
         """Beside F^T every fitted value by round and organization, or what each organization adds up to."""
-        largest = np.finfo(np.float32).max  # whatever an organization predicts, models get finite numbers
-        columns = [np.clip(output, -largest, largest).astype(np.float32)]
-        pairs = zip(answers, coefficients, strict=True)
-        columns += [values[name] for values, counts in pairs for name in sorted(counts)]
         parts = added_by_name(coefficients, answers)
+        pairs = zip(answers, coefficients, strict=True)
+        every = [values[name] for values, counts in pairs for name in sorted(counts)]
         sums = np.concatenate([output, *(parts[name] for name in sorted(parts))], axis=1)
-        return Features(output, np.concatenate(columns, axis=1), sums)
+        return Features(output, np.concatenate([_finite(output), *every], axis=1), _finite(sums))
 
     @staticmethod
     def of_probes(output: Floats, table: Floats32) -> Features:
         """Replies to interaction probes, as a table (n, any width)."""
-        return Features(output, table, np.concatenate([output, table], axis=1))
+        return Features(output, table, np.concatenate([_finite(output), table], axis=1))
+
+
+def _finite(numbers: Floats) -> Floats32:
+    """Whatever an organization predicts, models get finite numbers."""
+    largest = np.finfo(np.float32).max
+    return np.clip(numbers, -largest, largest).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +117,33 @@ class StackerInput:
         return StackerInput(task, features, coefficients)
 
 
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A network of scikit-learn's with one hidden layer, as far as prediction needs it."""
+
+    center: Floats
+    scale: Floats
+    """Mean and standard deviation of each column."""
+    first: tuple[Any, Any]
+    last: tuple[Any, Any]
+    """Weights and intercepts of both layers."""
+
+    def predict(self, sums: Floats32) -> Floats:
+        """Its output (n, K)."""
+        hidden = np.maximum(_standardised(sums, self.center, self.scale) @ self.first[0] + self.first[1], 0.0)
+        return np.asarray(hidden @ self.last[0] + self.last[1], dtype=np.float64)
+
+
+def _standardised(sums: Floats32, center: Floats, scale: Floats) -> Floats32:
+    return np.clip((sums - center) / scale, -FARTHEST, FARTHEST).astype(np.float32)
+
+
 @dataclass(frozen=True)
 class Closing:
     """Fitted models and their blend with F^T; a ``gal.core.closings.ClosingModel``."""
 
     models: tuple[Any, ...]
-    """Each a `Boosted` or a forest of scikit-learn's."""
+    """Each a `Network` or a forest of scikit-learn's."""
     weights: tuple[float, ...]
     """Of F^T, then of each model."""
     coefficients: tuple[Mapping[str, float], ...]
@@ -189,24 +218,26 @@ class Stacking:
         outputs = [features.output]
         alone = blend = self._blend(task, outputs)
 
-        def gain(model: Any) -> tuple[float, float]:
-            return self._blend(task, [*outputs, predicted(model, loss, features)]).gain(blend)
+        def tried(model: Any) -> tuple[float, float, Floats]:
+            output = predicted(model, loss, features)
+            return *self._blend(task, [*outputs, output]).gain(blend), output
 
-        def keep(model: Any) -> Blend:
-            models.append(model)
-            outputs.append(predicted(model, loss, features))
-            return self._blend(task, outputs)
-
+        network = self._network(received, rest)
+        _, errors, output = tried(network)
+        if errors > NETWORK_GAINS:
+            models.append(network)
+            outputs.append(output)
+            blend = self._blend(task, outputs)
         one = loss.n_outputs == 1
-        if one and gain(model := self._boosted(received, rest))[1] > BOOSTED_GAINS:
-            blend = keep(model)
-        trials = {leaf: gain(self._forest(received, rest, leaf, *TRIAL[one])) for leaf in LEAVES[one]}
+        trials = {leaf: tried(self._forest(received, rest, leaf, *TRIAL)) for leaf in LEAVES[one]}
         leaf = max(trials, key=lambda leaf: trials[leaf][0])
-        if trials[leaf][1] > FOREST_GAINS:
-            model = self._forest(received, rest, leaf, TREES if one or len(rest) > ROWS else MORE_TREES, ROWS)
-            if len(rest) > ROWS and gain(model)[0] > trials[leaf][0] + MORE:
-                model = self._forest(received, rest, leaf, TREES, len(rest))
-            blend = keep(model)
+        gain, errors, _ = trials[leaf]
+        if errors > FOREST_GAINS:
+            clear = leaf == FINE and gain > CLEAR
+            trees = MORE_TREES if clear and not one and len(rest) <= ROWS else TREES
+            models.append(self._forest(received, rest, leaf, trees, len(rest) if clear else ROWS))
+            outputs.append(predicted(models[-1], loss, features))
+            blend = self._blend(task, outputs)
         return _stacked(models, alone, blend, received) if models else None
 
     def cross_validated(
@@ -216,23 +247,27 @@ class Stacking:
         coefficients: Sequence[Mapping[str, float]],
         fitted: Sequence[Mapping[str, Floats32]],
     ) -> tuple[Closing, Floats] | None:
-        """Forests of each fold choose the blend on the rows that they did not see; then forests of all rows
-        take their place. Also the blended output (n, K) of every row by forests that did not see it.
+        """Models of each fold choose the blend on the rows that they did not see; then models of all rows
+        take their place. Also the blended output (n, K) of every row by models that did not see it.
         """
-        outputs = np.empty((3, task.rows.n, task.loss.n_outputs))
+
+        def fitted_to(received: StackerInput, rows: Rows) -> list[Any]:
+            forests = (self._forest(received, rows, leaf, TREES, ROWS) for leaf in (FINE, COARSE))
+            return [self._network(received, rows), *forests]
+
+        outputs = np.empty((4, task.rows.n, task.loss.n_outputs))
         for part, replies in enumerate(left_out):
             fold, received = task.rows.without(part), StackerInput.in_rounds(task, *replies)
-            forests = [self._forest(received, fold.fit, leaf, TREES, ROWS) for leaf in (FINE, COARSE)]
             features = received.features(fold.validation)
-            predictions = [predicted(one, task.loss, features) for one in forests]
+            predictions = [predicted(one, task.loss, features) for one in fitted_to(received, fold.fit)]
             outputs[:, fold.validation] = [features.output, *predictions]
         every = list(outputs)
         alone, blend = (Blend.of(task.loss, task.y, some, task.sample_weight) for some in (every[:1], every))
         if not blend.gain(alone)[1] > FOREST_GAINS:
             return None
-        received, rows = StackerInput.in_rounds(task, coefficients, fitted), np.arange(task.rows.n)
-        forests = [self._forest(received, rows, leaf, TREES, ROWS) for leaf in (FINE, COARSE)]
-        return _stacked(forests, alone, blend, received), blended(blend.weights, every)
+        received = StackerInput.in_rounds(task, coefficients, fitted)
+        models = fitted_to(received, np.arange(task.rows.n))
+        return _stacked(models, alone, blend, received), blended(blend.weights, every)
 
     def _blend(self, task: Task, outputs: Sequence[Floats]) -> Blend:
         validation, weight = task.rows.validation, task.sample_weight
@@ -240,16 +275,37 @@ class Stacking:
             task.loss, task.y[validation], outputs, None if weight is None else weight[validation]
         )
 
-    def _boosted(self, received: StackerInput, rows: Rows) -> Boosted:
-        """Trees boosted from F^T; validation rows say how many."""
-        task, sets = received.task, list[tuple[Floats, Floats, Floats]]()
-        for some in (_some(rows, BOOSTED_ROWS, task.seed), task.rows.validation):
-            features = received.features(some)
-            residual, curvature = _newton(task.loss, task.y[some], features.output)
-            counts = curvature if task.sample_weight is None else curvature * task.sample_weight[some]
-            sets.append((features.sums, residual, counts))
-        with _whose_failure():
-            return Boosted.fit(*sets)
+    def _network(self, received: StackerInput, rows: Rows) -> Network:
+        """A network on these rows, or so many of them: of classes, or of the numbers that F^T leaves over."""
+        task, rows = received.task, _some(rows, NETWORK_ROWS, received.task.seed)
+        seen, y = received.features(rows), task.y[rows]
+        sums = seen.sums.astype(np.float64)
+        center, scale = sums.mean(axis=0), sums.std(axis=0)
+        scale[scale == 0] = 1.0
+        numbers = isinstance(task.loss, SquaredError)
+        weight = None if task.sample_weight is None else len(rows) * shares(task.sample_weight[rows])
+        standard = _standardised(seen.sums, center, scale)
+        if numbers:
+            target = y - seen.output
+            unit = float(np.sqrt(np.mean(target**2))) or 1.0
+            target = target / unit
+        else:  # an average row of each class, so that none is missing
+            unit, classes = 1.0, np.arange(max(2, task.loss.n_outputs))
+            target = np.concatenate([y[:, 0], classes])
+            standard = np.concatenate([standard, np.zeros((len(classes), standard.shape[1]), np.float32)])
+            weight = None if weight is None else np.concatenate([weight, np.ones(len(classes))])
+        model = (MLPRegressor if numbers else MLPClassifier)(
+            hidden_layer_sizes=(HIDDEN,),
+            batch_size=min(LARGEST_BATCH, -(-len(standard) // BATCHES)),
+            learning_rate_init=LEARNING_RATE,
+            max_iter=EPOCHS,
+            random_state=task.seed,
+        )
+        with _whose_failure(), catch_warnings():
+            simplefilter("ignore", ConvergenceWarning)
+            model.fit(standard, target[:, 0] if numbers and target.shape[1] == 1 else target, weight)
+        first, last = zip(model.coefs_, model.intercepts_, strict=True)
+        return Network(center, scale, first, (unit * last[0], unit * last[1]))
 
     def _forest(self, received: StackerInput, rows: Rows, leaf: int, trees: int, most: int) -> Any:
         """A forest on these rows, or so many of them; the same for the same rows and seed."""
@@ -277,14 +333,6 @@ def _some(rows: Rows, most: int, seed: int) -> Rows:
     return np.sort(np.random.default_rng([seed, most]).choice(rows, most, replace=False))
 
 
-def _newton(loss: Loss, y: Floats, output: Floats) -> tuple[Floats, Floats]:
-    """Newton residuals of one output, and the curvature of the loss, by which rows count."""
-    if isinstance(loss, BinaryLogLoss):
-        residual, curvature = newton_residual(loss, y, output, None)
-        return residual[:, 0].astype(np.float64), curvature
-    return loss.pseudo_residual(y, output)[:, 0], np.ones(len(y))
-
-
 def _stacked(models: Sequence[Any], alone: Blend, blend: Blend, received: StackerInput) -> Closing:
     weights, gain = tuple(map(float, blend.weights)), alone.loss - blend.loss
     coefficients = tuple(dict(one) for one in received.coefficients)
@@ -302,8 +350,9 @@ def _whose_failure() -> Iterator[None]:
 
 def predicted(model: Any, loss: Loss, features: Features) -> Floats:
     """What a model makes of rows, in link space, shape (n, K)."""
-    if isinstance(model, Boosted):
-        return features.output + model.predict(features.sums)[:, None]
+    if isinstance(model, Network):
+        output = model.predict(features.sums)
+        return features.output + output if isinstance(loss, SquaredError) else output
     return forest_output(model, loss, features.table)
 
 

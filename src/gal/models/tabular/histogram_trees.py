@@ -28,6 +28,9 @@ Binned = NDArray[np.uint8]
 FEW = 1000
 """Rows below which looking for the number of threads takes longer than predicting."""
 
+ROWS_IN_LEAF = 20
+"""Fewest rows in a leaf."""
+
 BINS = 256
 """Of a column; the last one is for missing values."""
 
@@ -35,25 +38,15 @@ NODE = ["is_leaf", "value", "feature_idx", "bin_threshold", "missing_go_to_left"
 NODE += ["is_categorical", "bitset_idx", "left", "right"]
 """What scikit-learn keeps of a node that a prediction looks at."""
 
-BINNED_ROWS = 20_000
-"""Rows that say which values of a column are told apart where trees are boosted beyond the rounds."""
 
-TREES, RATE, LEAVES = 100, 0.15, 31
-"""Of these trees; validation rows say how many are kept."""
-
-Part = tuple[Floats, Floats, Floats]
-"""Columns (n, p), targets (n,), and how much each row counts (n,)."""
-
-
-def find_bins(table: Floats, is_category: Sequence[bool] = (), *, sampled: int = 200_000) -> Any:
-    """The bins of each column, from so many rows; categories are codes from 0 on."""
+def find_bins(table: Floats, is_category: Sequence[bool]) -> Any:
+    """The bins of each column; categories are codes from 0 on."""
     categories = [
         np.unique(column[~np.isnan(column)]) if category else None
-        for column, category in zip(table.T, is_category or [False] * table.shape[1], strict=True)
+        for column, category in zip(table.T, is_category, strict=True)
     ]
     return _BinMapper(
         n_bins=BINS,
-        subsample=sampled,
         is_categorical=np.array([one is not None for one in categories], dtype=np.uint8),
         known_categories=categories,
         random_state=0,
@@ -155,29 +148,14 @@ class Growth:
     """How much each counts."""
     leaves: int
     """How many each has at most."""
-    rows_in_leaf: int = 20
-    patience: int = 5
-    """Growing ends after so many trees without a better loss on validation rows."""
 
 
-def grow(
-    table: BinnedTable,
-    target: Floats,
-    weight: Floats | None,
-    growth: Growth,
-    validation: tuple[BinnedTable, Floats, Floats] | None = None,
-) -> tuple[Trees, Floats]:
-    """Trees by squared error, each on what those before left over; also their values of these rows.
-
-    Validation rows (with target and weight) say how many trees are kept; then the values are of all trees.
-    """
+def grow(table: BinnedTable, target: Floats, weight: Floats | None, growth: Growth) -> tuple[Trees, Floats]:
+    """Trees by squared error, each on what those before left over; also their values of these rows."""
     threads, level = _openmp_effective_n_threads(), float(np.average(target, weights=weight))
     fitted, trees = np.full(len(target), level), Trees(level, [])
     hessians = (np.ones(1) if weight is None else weight).astype(np.float32)
-    held, seen, counts = validation if validation is not None else (None, np.zeros(0), np.zeros(0))
-    error = level - seen
-    losses = [float(np.square(error) @ counts)]
-    while len(trees.predictors) < growth.trees:
+    for _ in range(growth.trees):
         slopes = fitted - target if weight is None else (fitted - target) * weight
         grower = TreeGrower(
             table.bins,
@@ -188,41 +166,11 @@ def grow(
             has_missing_values=table.has_missing,
             is_categorical=table.mapper.is_categorical_,
             max_leaf_nodes=growth.leaves,
-            min_samples_leaf=growth.rows_in_leaf,
+            min_samples_leaf=ROWS_IN_LEAF,
             shrinkage=growth.rate,
             n_threads=threads,
         )
         grower.grow()
         trees.predictors.append(grower.make_predictor(table.mapper.bin_thresholds_))
         _update_raw_predictions(fitted, grower, threads)
-        if held is not None:
-            error += trees.predictors[-1].predict_binned(held.bins, held.missing, threads)
-            losses.append(float(np.square(error) @ counts))
-            if len(losses) - 1 - int(np.argmin(losses)) >= growth.patience:
-                break
-    if held is not None:
-        del trees.predictors[int(np.argmin(losses)) :]
     return trees, fitted
-
-
-@dataclass(frozen=True)
-class Boosted:
-    """Trees boosted on a few columns of numbers, as many as validation rows say."""
-
-    mapper: Any
-    trees: Trees
-
-    @staticmethod
-    def fit(part: Part, validation: Part) -> Boosted:
-        """Squared error; as many trees as are best on the validation rows."""
-        table, target, counts = part
-        mapper = find_bins(table, sampled=BINNED_ROWS)
-        growth = Growth(TREES, RATE, LEAVES, min(100, max(20, len(table) // 100)))
-        held, aim, weight = validation
-        there = BinnedTable.of(mapper, held), aim, weight
-        trees, _ = grow(BinnedTable.of(mapper, table), target, counts, growth, there)
-        return Boosted(mapper, trees)
-
-    def predict(self, table: Floats) -> Floats:
-        """Values (n,)."""
-        return self.trees.predict(BinnedTable.of(self.mapper, table))
