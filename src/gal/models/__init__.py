@@ -1,4 +1,4 @@
-"""Local models: what an organization fits to the residual, and how any regressor becomes one.
+"""Local models, which organizations fit to residuals, and adapters that make any regressor one.
 
 Networks (``TorchModel``, ``SharedBodyModel``) are in ``gal.models.deep``, which needs the extra ``deep``;
 ``ClusterModel``, which fits on a Dask cluster, is in ``gal.models.cluster``.

@@ -1,7 +1,7 @@
-"""Any regressor as a local model: fits and predicts residuals (n, K), whatever it was made for.
+"""Adapters that make any regressor a local model, which fits and predicts residuals (n, K).
 
-scikit-learn's tags tell which regressors take several outputs at once; the others are copied, one
-copy per output. The user's own object is never fitted: only copies of it are.
+scikit-learn's tags show which regressors accept several outputs; the others get one copy per output. The
+user's own object is never fitted: only copies are.
 """
 
 from __future__ import annotations
@@ -27,65 +27,62 @@ from gal.threads import cores
 
 
 class LocalModel(Protocol):
-    """Fits residuals (n, K) or (n,) from an organization's columns, and predicts the same shape."""
+    """Fits residuals (n, K) or (n,) to an organization's columns, and predicts the same shape."""
 
     def fit(self, X: Any, residual: Any, /) -> Any:
-        """Forget what was learned before, and learn this."""
+        """Fit from scratch."""
 
     def predict(self, X: Any, /) -> Any:
         """The fitted values for these rows."""
 
 
 class MovingModel(Protocol):
-    """A local model with one body for all rounds, and something of its own for each: Deep Model Sharing.
+    """A stateful local model: one body for all rounds, and an output layer for each (Deep Model Sharing).
 
-    Learning a round moves the body, and with it what the model says of earlier rounds. It is told so by
-    ``moving = True``; the label holder then asks for the values of all rounds once more after the last
-    one. A moving model needs no ``fit`` and ``predict``, and takes residuals of any number of outputs.
+    Fitting a round changes the body, and with it the fitted values of earlier rounds. ``moving = True``
+    declares this; the label holder re-evaluates all rounds after the last one. A stateful model needs no
+    ``fit`` and ``predict``, and accepts residuals with any number of outputs.
 
-    Copies are made as of any model: with ``clone`` where it has ``get_params``, else with ``deepcopy``. If it
-    has a method ``release()``, this is called when no more rounds will come, and drops what only they need.
+    Copies are made with ``clone`` where the model has ``get_params``, else with ``deepcopy``. An optional
+    method ``release()`` is called after the last round, to drop what only further rounds need.
     """
 
     moving: ClassVar[bool]
     rounds_: tuple[int, ...]
-    """The rounds that it has learned, in order; one that its organization missed is not among them."""
+    """The learned rounds in order, without those that its organization missed."""
 
     def fit_round(
         self, X: Any, residual: Any, *, round: int, previous: Self | None, sample_weight: Any = None
     ) -> Self:
-        """Learn the residual (n, K) of this round on top of ``previous``; the model of all rounds so far.
+        """Fit the residual (n, K) of this round on top of ``previous``; returns the model of all rounds.
 
-        ``self`` is an unfitted copy with the seed of this round; ``previous`` is the model after the
-        last round that was learned (of the same track and fold), None at first. What comes back may be
-        either, or another object; ``previous`` is not used any more. Where a task resumes, ``previous``
-        may know this round or later ones already: they are forgotten. Where learning fails, raise, and
-        leave ``previous`` as it was.
+        ``self`` is an unfitted copy with the seed of this round. ``previous`` is the model after the last
+        learned round of the same track and fold, or None. The result may be either or another object;
+        ``previous`` is not used afterwards. In a resumed task ``previous`` may have this round or later ones
+        already: forget them. On failure raise, and leave ``previous`` unchanged.
         """
 
     def predict_round(self, X: Any, round: int) -> Any:
-        """What the model says now of this round, shape (n, K)."""
+        """The current values of this round, shape (n, K)."""
 
     def predict_rounds(self, X: Any, rounds: Sequence[int]) -> Any:
-        """The same for several rounds of ``rounds_`` in one pass of the body, shape (len(rounds), n, K)."""
+        """The values of several rounds from one pass of the body, shape (len(rounds), n, K)."""
 
 
 def threads_of(model: Any, share: int = 1) -> int:
-    """Threads that a fit or a prediction of this model gets: its ``share`` of the cores that a caller asked
-    for, and all that this process may use for a network, which has enough to do for them.
-    """
+    """Threads of a fit or prediction: ``share`` of the caller's cores, and for networks all cores."""
     return cores() if getattr(model, "on_all_cores", False) else share
 
 
 def is_moving(model: Any) -> TypeGuard[MovingModel]:
-    """Whether this is a moving model; a wrapper that takes one for an ordinary model is none."""
+    """Whether this is a stateful model; a wrapper of one that declares nothing is none."""
     return bool(getattr(model, "moving", False)) and not isinstance(model, type)
 
 
 def prepared(model: Any, view: Any) -> Any:
-    """The view where ``model`` computes, such as on a GPU: what its ``prepare(view)`` returns.
+    """The view where ``model`` computes, such as on a GPU: the result of its ``prepare(view)``, if any.
 
-    A model without ``prepare`` takes the view as it is. ``prepare`` returns a prepared view unchanged.
+    ``prepare`` returns a prepared view unchanged.
     """
     inner = model.estimator if isinstance(model, PerOutput) else model
     return inner.prepare(view) if hasattr(inner, "prepare") else view
@@ -94,8 +91,8 @@ def prepared(model: Any, view: Any) -> Any:
 def as_local_model(model: Any, n_outputs: int, organization: str = "?") -> LocalModel:
     """A fresh copy of ``model`` that fits and predicts residuals of shape (n, ``n_outputs``).
 
-    An object without scikit-learn tags is taken to have one output. A copy of a moving model comes back
-    as it is: ask ``is_moving``.
+    An object without scikit-learn tags is assumed to have one output. A stateful model is copied without a
+    wrapper, see ``is_moving``.
 
     >>> from sklearn.svm import SVR
     >>> as_local_model(SVR(), 3, "bank")
@@ -110,7 +107,7 @@ def as_local_model(model: Any, n_outputs: int, organization: str = "?") -> Local
         lacking = [name for name in ("fit_round", "predict_rounds") if not hasattr(model, name)]
         if lacking:
             raise LocalModelError(
-                f"organization {organization!r}: a moving model needs {' and '.join(lacking)}, "
+                f"organization {organization!r}: a stateful model needs {' and '.join(lacking)}, "
                 f"which {type(model).__name__} lacks"
             )
         copied: Any = copy_unfitted(model)
@@ -137,23 +134,23 @@ class Outputs(NamedTuple):
 
 
 def outputs_taken(model: Any) -> Outputs:
-    """What scikit-learn's tags say; (n,) only for an object without tags."""
+    """The shapes by scikit-learn's tags; (n,) only for an object without tags."""
     if not hasattr(model, "__sklearn_tags__"):
         return Outputs(several=False, one=True)
-    # A pipeline hands on one of its last step's target tags only, so ask that step.
+    # A pipeline has only one of its last step's target tags: read those of the step.
     tags = get_tags(model.steps[-1][1] if isinstance(model, Pipeline) else model).target_tags
     return Outputs(several=bool(tags.multi_output), one=bool(tags.single_output))
 
 
 def copy_unfitted(model: Any) -> Any:
-    """A copy that shares nothing: scikit-learn's clone, or a deep copy of what cannot be cloned."""
+    """An independent copy: scikit-learn's clone, or a deep copy of other objects."""
     if not hasattr(model, "get_params"):
         return copy.deepcopy(model)
     plain = plain_parameters(model)
     if plain is None or type(model).__sklearn_clone__ is not BaseEstimator.__sklearn_clone__:
         return clone(model)
     copied = type(model)(**plain)
-    # What clone makes sure of, and says in words: a class must keep its parameters as they are.
+    # A class must keep its parameters unchanged; where it does not, clone raises the error.
     return copied if all(getattr(copied, name, copied) is plain[name] for name in plain) else clone(model)
 
 
@@ -161,9 +158,9 @@ PLAIN = frozenset({bool, int, float, str, type(None)})
 
 
 def plain_parameters(model: Any) -> dict[str, Any] | None:
-    """The parameters of an estimator of scikit-learn's making that has plain constants only, else None.
+    """The parameters of an estimator with plain constants only, else None.
 
-    To read them as scikit-learn does takes longer than a fit to few rows.
+    scikit-learn's own way of reading them takes longer than a fit to few rows.
     """
     if not isinstance(model, BaseEstimator) or type(model).get_params is not BaseEstimator.get_params:
         return None
@@ -174,12 +171,12 @@ def plain_parameters(model: Any) -> dict[str, Any] | None:
 
 
 OF_COPIES = frozenset({"_metadata_request", "_sklearn_output_config"})
-"""What scikit-learn's clone takes over besides parameters."""
+"""Attributes that scikit-learn's clone copies besides parameters."""
 
 
 @cache
 def _parameter_names(kind: type[BaseEstimator], init: Any) -> tuple[str, ...]:  # noqa: ARG001
-    """As scikit-learn finds them; ``init`` because a class may get another."""
+    """The names of parameters; ``init`` is part of the key because a class may get another one."""
     return tuple(kind._get_param_names())
 
 
@@ -210,10 +207,9 @@ def set_seed(model: Any, seed: int) -> None:
 
 
 def go_beyond(model: Any, n_outputs: int, *, random: bool) -> None:
-    """Tell a model that has a ``goes_beyond`` that it is fitted beyond the rounds, to so many outputs, and
-    whether these are random numbers.
+    """Prepare a model with a method ``goes_beyond`` for probe rounds with this number of outputs.
 
-    Changes ``model``, like ``set_seed``; of a pipeline the last step.
+    ``random``: the targets are random numbers. Changes ``model``, of a pipeline its last step.
     """
     if isinstance(model, PerOutput):
         go_beyond(model.estimator, n_outputs, random=random)
@@ -239,12 +235,12 @@ def supports_sample_weight(model: Any) -> bool:
 
 @lru_cache
 def _takes_weights(fit: FunctionType) -> bool:
-    """Asked in every fit of every round, and found out once."""
+    """Cached, since every fit needs it."""
     return "sample_weight" in signature(fit).parameters
 
 
 def fit_weighted(model: Any, X: Any, y: Any, sample_weight: Any) -> Any:
-    """Fit ``model`` with weights, or without if they are None; returns what was fitted."""
+    """Fit ``model`` with weights, or without if they are None; returns the fitted model."""
     if sample_weight is None:
         model.fit(X, y)
     elif not supports_sample_weight(model):
@@ -256,9 +252,9 @@ def fit_weighted(model: Any, X: Any, y: Any, sample_weight: Any) -> Any:
 
 @dataclass(eq=False, repr=False)
 class PerOutput(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """A regressor for residuals (n, K): a copy for each column, which gets it as (n,), or one for all.
+    """A regressor for residuals (n, K), with one copy of ``estimator`` per column of shape (n,).
 
-    ``predict`` returns (n, K). ``all_at_once``: one copy that takes (n, K), or the only column as (n,).
+    ``predict`` returns (n, K). ``all_at_once``: one copy for (n, K), or for the only column as (n,).
     """
 
     estimator: Any
@@ -283,7 +279,7 @@ class PerOutput(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignor
     def predict(self, X: Any) -> NDArray[Any]:
         """The fitted values (n, K)."""
         if not hasattr(self, "estimators_"):
-            check_is_fitted(self)  # which says so; for one row it takes as long as a prediction
+            check_is_fitted(self)  # raises; for one row the check takes as long as a prediction
         width = self.n_outputs_ if self.all_at_once else 1
         parts = [
             _as_columns(one.predict(X), width, self.estimator, self.organization) for one in self.estimators_
@@ -303,7 +299,7 @@ def _as_columns(fitted: Any, n_outputs: int, model: Any, organization: str) -> N
 
 
 def _weight_parameter(model: Any) -> str:
-    """The name under which ``fit`` takes the weights: pipelines hand them to their last step."""
+    """The name of the weights in ``fit``: pipelines pass them to their last step."""
     if isinstance(model, Pipeline):
         name, last = model.steps[-1]
         return f"{name}__{_weight_parameter(last)}"
@@ -312,5 +308,5 @@ def _weight_parameter(model: Any) -> str:
 
 @lru_cache(4096)
 def _derived_seed(seed: int, index: int) -> int:
-    """The same in every part of a cross-validation."""
+    """The same in every fold of a cross-validation."""
     return int(np.random.SeedSequence([seed, index]).generate_state(1)[0])

@@ -1,8 +1,7 @@
 """``ClusterModel``: a local model fitted in shards, by the workers of a Dask cluster or in this process.
 
-The rows of a view go into shards. Each shard fits a model of its own, with one thread and a fixed seed, and
-the prediction is their average by rows. So the result depends on the shards alone: not on how many workers
-there are, on their threads, or on which of them was lost.
+Each shard of a view's rows fits a model of its own, with one thread and a fixed seed; predictions are their
+average by rows. The result depends on the shards alone, not on workers, their threads or their failures.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ Columns = Sequence[tuple[str, Sequence[str]]]
 
 @dataclass(eq=False, repr=False)
 class ClusterModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """A local model for rows that do not fit one machine: one fit for each shard, averaged by rows.
+    """A local model for more rows than one machine holds: one fit per shard, averaged by rows.
 
-    ``scheduler``: the address of a Dask scheduler, such as ``tcp://10.0.0.5:8786``; None fits here, one shard
-    in memory at a time. ``model``: a local model, or its name in ``gal.models.registry`` (with ``options``).
-    Part i of a view belongs to shard i mod ``shards``; so many workers can fit side by side.
+    ``scheduler``: the address of a Dask scheduler, such as ``tcp://10.0.0.5:8786``; None fits in this
+    process, one shard in memory at a time. ``model``: a local model, or its name in ``gal.models.registry``
+    (with ``options``). Part i of a view belongs to shard i mod ``shards``, which bounds the workers in use.
 
     A view is a ``gal.models.PartedView`` (a node writes one for this model), an array or a frame; workers
-    must see the files of its parts. Where a worker is lost, Dask repeats what it did; a fit takes at most
-    ``patience`` seconds. A fitted model predicts without a cluster.
+    must see the files of its parts. Dask repeats the work of a lost worker; a fit takes at most ``patience``
+    seconds. A fitted model predicts without a cluster.
     """
 
     takes_parts: ClassVar[bool] = True
@@ -64,7 +63,7 @@ class ClusterModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         return tags
 
     def prepare(self, view: Any) -> Any:
-        """A parted view whose shards stay where they are fitted; others are taken as they are."""
+        """A partitioned view whose shards stay with their workers; other views as they are."""
         return HeldView(view, self._shards()) if isinstance(view, PartedView) else view
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -94,7 +93,7 @@ class ClusterModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Fitted values (n,) or (n, K), as ``y`` was; where the view is, or in this process."""
+        """Fitted values (n,) or (n, K), as ``y`` was, computed where the view is."""
         check_is_fitted(self)
         known = (self.columns_, self.models_, self.shares_)
         if isinstance(X, HeldView | PartedView):
@@ -112,11 +111,8 @@ class ClusterModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         return Shards(self.scheduler, self.shards, self.patience)
 
 
-# What is computed of a shard
-
-
 def fit_shard(rows: Floats32, residual: NDArray[np.float64], *rest: Any) -> Any:
-    """A model of these rows; weights (optional) by row, then the columns and an unfitted local model."""
+    """A model of these rows, given optional row weights, the columns and an unfitted local model."""
     weight, columns, local = rest if len(rest) == 3 else (None, *rest)
     if weight is not None and not weight.any():
         return None
@@ -126,13 +122,13 @@ def fit_shard(rows: Floats32, residual: NDArray[np.float64], *rest: Any) -> Any:
 def predict_shard(
     rows: Floats32, columns: Columns, models: Sequence[Any], shares: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The models' average (n, K), weighted by the rows that each was fitted to."""
+    """The average (n, K) of the models, weighted by the rows of their fits."""
     table = _table(rows, columns)
     return np.asarray(sum(share * one.predict(table) for one, share in zip(models, shares, strict=True)))
 
 
 def _table(rows: Floats32, columns: Columns) -> Any:
-    """Codes as a model is fitted to them: an array where all columns are numbers, else a frame."""
+    """The input of a local model: an array where all columns are numbers, else a frame."""
     if not any(categories for _, categories in columns):
         return rows.astype(np.float64)
     import pandas as pd
@@ -191,11 +187,8 @@ def _categories(column: Any) -> list[str]:
     return sorted(set(map(str, column.dropna().tolist())))
 
 
-# Where it is computed
-
-
 class HeldView:
-    """A parted view whose shards stay in the memory of workers for as long as this exists."""
+    """A partitioned view whose shards stay in the workers' memory while it exists."""
 
     def __init__(self, view: PartedView, shards: Shards) -> None:
         self.view, self._shards = view, shards
@@ -210,7 +203,7 @@ class HeldView:
     def over_shards(
         self, function: Callable[..., Any], by_row: Sequence[NDArray[Any]], *common: Any
     ) -> list[tuple[Positions, Any]]:
-        """Of each shard that has rows: places of its rows, and ``function(rows, *by_row, *common)``."""
+        """By shard with rows: the places of its rows, and ``function(rows, *by_row, *common)``."""
         parts: dict[int, list[PartRows]] = defaultdict(list)
         for one in self.view.parts():
             parts[one.number % self._shards.count].append(one)
@@ -224,7 +217,7 @@ class HeldView:
 
 
 class Shards:
-    """The shards of one view: here, one in memory at a time, or in the workers behind a Dask scheduler."""
+    """The shards of one view: one at a time in this process, or in the workers of a Dask scheduler."""
 
     def __init__(self, scheduler: str | None, count: int, patience: float) -> None:
         if scheduler is not None:
@@ -233,10 +226,10 @@ class Shards:
         self._lock = threading.Lock()
         self._client: Any = None
         self._held: dict[int, Any] = {}
-        """By shard: the future of its parts."""
+        """The futures of the parts by shard."""
 
     def compute(self, view: PartedView, asked: Mapping[int, tuple[Any, ...]]) -> list[Any]:
-        """What is made of each shard."""
+        """The results of all shards."""
         parts: dict[int, dict[int, ViewPart]] = defaultdict(dict)
         for one in view.parts():
             parts[one.number % self.count][one.number] = one.part
@@ -266,7 +259,7 @@ class Shards:
             except Exception as error:
                 kinds = (CancelledError, TimeoutError, OSError)
                 if not isinstance(error, kinds) and not type(error).__module__.startswith("distributed"):
-                    raise  # the fit itself is wrong
+                    raise  # an error of the fit itself
                 self._held.clear()
                 client, self._client = self._client, None
                 if client is not None:
@@ -279,11 +272,11 @@ class Shards:
 
 
 _ONE_AT_A_TIME = threading.Lock()
-"""Limits of threads hold for a whole process: two fits at once would lift each other's."""
+"""Thread limits are per process: of two simultaneous fits, one would lift the other's."""
 
 
 def load_parts(parts: Mapping[int, ViewPart]) -> dict[int, Floats32]:
-    """The rows of these parts, to be kept by a worker."""
+    """The rows of these parts, which a worker keeps."""
     return {number: part.read() for number, part in parts.items()}
 
 
@@ -293,12 +286,12 @@ def _work(
     inside: Sequence[tuple[int, Positions | None]],
     *rest: Any,
 ) -> Any:
-    """What a function makes of some rows of a shard, with one thread."""
+    """A function of some rows of a shard, with one thread."""
     rows = [held[number] if at is None else held[number][at] for number, at in inside]
     with _ONE_AT_A_TIME, at_most(1):
         return function(np.concatenate(rows), *rest)
 
 
 def _close(client: Any) -> None:
-    """Close a connection beside what is done now: in the thread that serves it that would wait for itself."""
+    """Close a connection in another thread: its own thread would wait for itself."""
     threading.Thread(target=client.close, name="end of a connection", daemon=True).start()

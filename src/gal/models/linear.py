@@ -1,8 +1,7 @@
-"""A linear model that really minimises its local loss: least squares, least absolute deviations, ...
+"""A linear model with an exact fit of its local loss: least squares, least absolute deviations, ...
 
-The reference local model, and the yardstick for the others. Least squares is solved by an SVD;
-every other loss by Newton's method on the smoothed loss ``loss(sqrt(error**2 + smoothing**2))``,
-whose smoothing is tightened until it no longer matters.
+The reference for other local models. Least squares is solved by an SVD, every other loss by Newton's method
+on the smoothed loss ``loss(sqrt(error**2 + smoothing**2))``, whose smoothing shrinks until it is negligible.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
     """Minimise ``sum_i w_i loss(y_i - x_i coef - intercept) + alpha/2 ||coef||^2``, output by output.
 
     ``y`` is (n,) or (n, K); ``coef_`` is (d,) or (K, d) and ``intercept_`` a number or (K,). With
-    ``alpha=0`` columns are standardised internally, so their units do not matter; where columns are
-    collinear (or n < d) the solution is the one with the smallest coefficients on standardised
-    columns. The penalty is on the coefficients as they are, never on the intercept.
+    ``alpha=0`` columns are standardised internally, so that units do not matter; for collinear columns (or
+    n < d) the solution has the smallest coefficients on standardised columns. The penalty is on the
+    coefficients of the original columns, never on the intercept.
 
     >>> X = np.arange(6.0)[:, None]
     >>> y = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 90.0])
@@ -46,7 +45,7 @@ class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
     alpha: float = 0.0
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> LinearModel:
-        """Fit every output of ``y`` by itself."""
+        """Fit the outputs of ``y`` independently."""
         if not (np.isfinite(self.alpha) and self.alpha >= 0):
             raise InvalidOptionError(f"LinearModel needs alpha >= 0, got {self.alpha!r}")
         loss = find_local_loss(self.local_loss)
@@ -70,7 +69,7 @@ class LinearModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
 
     def predict(self, X: Any) -> Floats:
         """The fitted values: (n,) or (n, K), as ``y`` was."""
-        if not hasattr(self, "coef_"):  # else that is known, and asking takes longer than one row
+        if not hasattr(self, "coef_"):  # the check takes longer than predicting one row
             check_is_fitted(self)
         known = is_plain(X) and X.shape[1] == self.n_features_in_ and not hasattr(self, "feature_names_in_")
         if not known:  # for one row validation takes far longer than the prediction
@@ -99,7 +98,7 @@ class _Basis:
     rows: Floats
     to_coef: Floats
     squared_lengths: Floats
-    """Of the coefficients that a unit step along each new column makes."""
+    """Squared norms of the coefficients of a unit step along each new column."""
     mean: Floats
 
     @classmethod
@@ -107,7 +106,7 @@ class _Basis:
         n, d = X.shape
         mean = np.average(X, axis=0, weights=weight)
         centred = X - mean
-        # What rounding leaves of a constant column must not be blown up into a signal.
+        # Rounding errors of a constant column must not be scaled up to a signal.
         centred[:, np.ptp(X, axis=0) <= 10 * np.finfo(float).eps * np.abs(X).max(axis=0)] = 0.0
         scale = np.abs(centred).max(axis=0) if standardise else np.ones(d)
         scale[scale == 0] = 1.0
@@ -160,7 +159,7 @@ class _Objective:
         return float(fit + 0.5 * theta @ (self.penalty * theta))
 
     def newton_step(self, error: Floats, theta: Floats, smoothing: float) -> tuple[Floats, float]:
-        """The step, and the decrease per unit length along it (about twice what can be gained)."""
+        """The step, and the decrease per unit length along it (about twice the possible gain)."""
         size = np.hypot(error, smoothing)
         slope = self.loss.gradient(size) / size
         gradient = self.penalty * theta - self.rows.T @ (self.weight * slope * error)
@@ -171,7 +170,7 @@ class _Objective:
 
 
 def _solve_positive(matrix: Floats, right: Floats) -> Floats:
-    """Solve with a positive semidefinite matrix, made definite by the least jitter that does."""
+    """Solve with a positive semidefinite matrix plus the smallest jitter that makes it definite."""
     largest = float(np.diag(matrix).max(initial=0.0)) or 1.0
     scaled = matrix / largest
     jitter = 1e-15
@@ -182,14 +181,14 @@ def _solve_positive(matrix: Floats, right: Floats) -> Floats:
             jitter *= 100
         else:
             return np.asarray(scipy.linalg.cho_solve(factor, right / largest, check_finite=False))
-    return right / largest  # numbers out of range: follow the gradient, if the line search can
+    return right / largest  # numbers out of range: follow the gradient
 
 
 def _minimise(goal: _Objective, theta: Floats) -> Floats:
     """Newton with continuation on the smoothing.
 
-    Within one smoothing every accepted step lowers the objective; over all of them the best
-    unsmoothed objective is kept, so that the result is never worse than the start.
+    Every accepted step lowers the smoothed objective. The best unsmoothed objective is returned, so that the
+    result is never worse than the start.
     """
     error = goal.error(theta)
     smoothing = first = float(np.average(np.abs(error), weights=goal.weight))

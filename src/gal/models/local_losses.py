@@ -1,4 +1,4 @@
-"""Make a regressor minimise the local loss asked of it by its own options, whatever its default is."""
+"""The options by which regressors minimise a given local loss."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ OPTIONS: dict[type, dict[float, dict[str, Any]]] = {
 }
 """Options that are exactly l1 and l2."""
 NOT_SQUARED = (SVR, NuSVR, LinearSVR, HuberRegressor, QuantileRegressor)
-"""Models that minimise something else than squared errors to begin with."""
+"""Models whose default loss is not the squared error."""
 
 
 def with_local_loss(model: Any, local_loss: str | LocalLoss, organization: str = "?") -> Any:
     """An unfitted copy of ``model`` that minimises ``local_loss``.
 
-    For l2 a model without an option for it is taken to minimise squared errors already. Raises
-    :class:`~gal.errors.UnsupportedLocalLossError` where nothing can be done.
+    For l2 a model without an option is assumed to minimise squared errors already. Other losses without an
+    option raise :class:`~gal.errors.UnsupportedLocalLossError`.
 
     >>> with_local_loss(RandomForestRegressor(), "l1").criterion
     'absolute_error'

@@ -1,8 +1,7 @@
-"""The linear model as the authors of GAL fit it: minibatch SGD, in numpy instead of torch.
+"""The linear model of the authors of GAL: minibatch SGD, in numpy instead of torch.
 
-For reproducing their tables. It stops well before the optimum and its result depends on the scale
-of the residual (gradients are clipped), which is part of what is reproduced: for your own data
-take :class:`gal.models.LinearModel`.
+It reproduces their tables. It stops well before the optimum, and clipped gradients make it depend on the
+residual's scale; other uses are better served by :class:`gal.models.LinearModel`.
 """
 
 from __future__ import annotations
@@ -30,11 +29,10 @@ class PaperLinear(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
     """SGD with momentum, weight decay and clipped gradients on the mean of ``|error|**q``.
 
     ``y`` is (n,) or (n, K); ``coef_`` (K, d) and ``intercept_`` (K,) belong to the standardised
-    columns. The authors give every organization a layer over the columns of all of them and set
-    foreign columns to zero: those weights get no gradient from the data and change no output, so
-    they are left out here; what remains of them is the range of the initial weights, which
-    ``init_features`` (columns over all organizations; default: own columns) sets. The learning rate
-    is divided by 10 after ``drop_epoch`` epochs.
+    columns. The authors give every organization a layer over all organizations' columns, with foreign columns
+    set to zero. These weights change no output and are omitted here; they only affect the range of the
+    initial weights, by ``init_features`` (columns of all organizations; default: own columns). The learning
+    rate is divided by 10 after ``drop_epoch`` epochs.
 
     >>> X = np.linspace(-1, 1, 50)[:, None]
     >>> PaperLinear(random_state=0).fit(X, 2 * X[:, 0]).score(X, 2 * X[:, 0]) > 0.99
@@ -88,7 +86,7 @@ class PaperLinear(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
             return np.zeros(X.shape[1]), np.ones(X.shape[1])
         mean = np.average(X, axis=0, weights=weight)
         scale = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weight))
-        # A constant column: what rounding leaves of it must not be blown up into a signal.
+        # Rounding errors of a constant column must not be scaled up to a signal.
         constant = scale <= 10 * np.finfo(float).eps * np.abs(X).max(axis=0)
         return mean, np.where(constant, 1.0, scale)
 
@@ -131,7 +129,7 @@ def initial_parameters(
 def batches(rng: np.random.RandomState, n: int, batch_size: int) -> Iterator[slice | NDArray[np.intp]]:
     """The rows of each step of one epoch; the order within a step does not matter."""
     if n <= batch_size:
-        yield slice(None)  # no copy, no shuffling: the fast path
+        yield slice(None)  # without copy and shuffling
         return
     order = rng.permutation(n)
     for start in range(0, n, batch_size):
@@ -141,7 +139,7 @@ def batches(rng: np.random.RandomState, n: int, batch_size: int) -> Iterator[sli
 def loss_gradient(
     parameters: Singles, inputs: Singles, targets: Singles, weight: Singles, loss: LocalLoss
 ) -> Singles:
-    """Of the weighted mean loss over rows and outputs; power losses without their factor 1/q."""
+    """The gradient of the weighted mean loss, without the factor 1/q of power losses."""
     total = float(weight.sum()) * targets.shape[1]
     if total == 0:
         return np.zeros_like(parameters)

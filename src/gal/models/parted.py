@@ -1,7 +1,7 @@
-"""Views that hold no data: ``View`` is what the engine asks of one, ``PartedView`` a table in Parquet parts.
+"""Views without data in memory: ``View`` is their contract, ``PartedView`` a table in Parquet partitions.
 
-A parted view knows paths, row counts and positions. Its rows stay in files until somebody reads a part, in
-this process or on a worker of a cluster; ``view[rows]`` is again such a view, in the order asked for.
+A partitioned view has paths, row counts and positions. Its rows stay in files until a partition is read, in
+this process or on a worker of a cluster; ``view[rows]`` is again such a view, in the given order.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from gal.errors import InvalidInputError, LocalModelError
 PART_ROWS = 100_000
 """Rows of a part; the last one may have fewer."""
 START = b'{"parted view": '
-"""How a manifest begins."""
+"""The first bytes of a manifest."""
 
 Floats32 = NDArray[np.float32]
 Positions = NDArray[np.intp]
 
 
 class View(Protocol):
-    """All that the engine asks of a view: how many rows there are, and some of them. Never the data.
+    """The contract of a view: the number of rows, and a selection of them. Its data is never read.
 
-    A view that is no array and no frame reaches its local model as it is, or as the model's ``prepare``
-    returns it. It may have any other attributes, ``columns`` among them.
+    A view that is neither array nor frame is passed to its local model as it is, or as the model's
+    ``prepare`` returns it. It may have other attributes, such as ``columns``.
     """
 
     @property
@@ -40,12 +40,12 @@ class View(Protocol):
         """Rows first, then columns (or more axes)."""
 
     def __getitem__(self, rows: Any) -> Any:
-        """These rows (positions, in any order) as a view of the same kind, in the order asked for."""
+        """The rows at these positions, in their order, as a view of the same kind."""
 
 
 @dataclass(frozen=True)
 class PartColumn:
-    """A column of a parted view: numbers, or text as codes of these categories."""
+    """A column of a partitioned view: numbers, or text as codes of these categories."""
 
     name: str
     categories: tuple[str, ...] | None = None
@@ -61,7 +61,7 @@ class ViewPart:
     values: Floats32 | None = None
 
     def read(self) -> Floats32:
-        """The rows as float32 (n, d), codes for categories; NaN where a value is missing or infinite."""
+        """The rows as float32 (n, d), with codes for categories; NaN for missing and infinite values."""
         if self.values is not None:
             return self.values
         import pyarrow as pa
@@ -77,30 +77,30 @@ class ViewPart:
         found = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
         for j, column in enumerate(table.columns):
             with np.errstate(over="ignore"):
-                found[:, j] = column.to_numpy()  # of whole numbers with nulls it makes floats with NaN
+                found[:, j] = column.to_numpy()  # whole numbers with nulls become floats with NaN
         found[np.isinf(found)] = np.nan
         return found
 
 
 class PartRows(NamedTuple):
-    """What a view has of a part."""
+    """The rows of a view in one partition."""
 
     number: int
-    """Which part."""
+    """The number of the partition."""
     part: ViewPart
     inside: Positions | None
-    """Positions in the part, in the view's order; None: all of them, as they are."""
+    """Positions in the partition, in the view's order; None: all of them."""
     places: Positions
-    """Where these rows stand in the view."""
+    """Positions in the view."""
 
 
 class PartedView:
-    """A table (n, d) in parts, or some rows of one: paths, row counts and positions, never the data."""
+    """A table (n, d) in partitions, or some of its rows: paths, row counts and positions."""
 
     def __init__(
         self, columns: Sequence[PartColumn], parts: Sequence[ViewPart], rows: Positions | None = None
     ) -> None:
-        """``rows``: positions among all rows of the parts; None: all of them."""
+        """``rows``: positions among all rows of the partitions; None: all of them."""
         self.features, self._parts, self._rows = tuple(columns), tuple(parts), rows
         self._starts = np.concatenate([[0], np.cumsum([part.n_rows for part in self._parts])]).astype(np.intp)
         n_rows = int(self._starts[-1]) if rows is None else len(rows)
@@ -115,11 +115,11 @@ class PartedView:
 
     @property
     def whole(self) -> PartedView:
-        """All rows of the parts, in their order."""
+        """All rows of the partitions, in their order."""
         return PartedView(self.features, self._parts)
 
     def parts(self) -> Iterator[PartRows]:
-        """The parts that have rows of this view, in their order."""
+        """The partitions with rows of this view, in their order."""
         if self._rows is None:
             for index, part in enumerate(self._parts):
                 yield PartRows(index, part, None, np.arange(self._starts[index], self._starts[index + 1]))
@@ -147,9 +147,9 @@ def write_parts(
     tables: Iterable[Any],
     write: Callable[[Path, bytes], Any] = Path.write_bytes,
 ) -> None:
-    """Write pyarrow tables (float64, or int32 codes for categories) as parts beside ``manifest``.
+    """Write pyarrow tables (float64, or int32 codes for categories) as partitions beside ``manifest``.
 
-    The manifest comes last. ``write`` puts bytes into a file. Parts of that name from before are deleted.
+    Earlier partitions of that name are deleted. The manifest is written last, each file by ``write``.
     """
     import pyarrow.parquet as pq
 
@@ -169,7 +169,7 @@ def write_parts(
 
 
 def open_parts(manifest: Path) -> PartedView:
-    """The view that ``write_parts`` wrote; no part is read."""
+    """The view that ``write_parts`` wrote, without reading its rows."""
     try:
         facts = json.loads(manifest.read_bytes())
         if facts["parted view"] != 1:
@@ -186,14 +186,14 @@ def open_parts(manifest: Path) -> PartedView:
 
 
 def takes_parts(model: Any) -> bool:
-    """Whether a local model asks for a ``PartedView``: with ``takes_parts = True``, also inside wrappers."""
+    """Whether a local model, also inside wrappers, wants a ``PartedView``: ``takes_parts = True``."""
     return bool(getattr(model, "takes_parts", False)) or (
         hasattr(model, "estimator") and takes_parts(model.estimator)
     )
 
 
 def in_parts(values: Floats32, columns: Sequence[PartColumn], part_rows: int = PART_ROWS) -> PartedView:
-    """A parted view of numbers in memory, codes for categories."""
+    """A partitioned view of numbers in memory, with codes for categories."""
     starts = range(0, max(len(values), 1), part_rows)
     parts = [
         ViewPart(len(one), values=one) for one in (values[start : start + part_rows] for start in starts)

@@ -15,8 +15,8 @@ from gal.errors import InvalidInputError
 class Sequences:
     """``values`` (n, T, d) numbers or (n, T) whole-number codes; row ``i`` ends after ``lengths[i]`` steps.
 
-    What lies beyond a row's end is ignored; NaN marks a measurement that was not taken. A row may have no
-    step at all. Indexing takes rows.
+    Values after a row's end are ignored; NaN marks a missing measurement. A row may have no steps. Indexing
+    selects rows.
 
     >>> stays = Sequences(np.zeros((3, 5, 2)), [5, 2, 0])
     >>> stays.shape, stays[[1]].lengths.tolist()
@@ -51,7 +51,7 @@ class Sequences:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the values."""
+        """The shape of the values."""
         return tuple(self.values.shape)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What was understood of a table, column by column, for people to look at before anything is learned."""
+"""The reading of a table column by column, for users to check before learning."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ if TYPE_CHECKING:
 
 EXAMPLES, EXAMPLE_LENGTH = 3, 24
 FEW_ROWS = 50_000
-"""Of a larger table so many rows say how many values are missing."""
+"""Rows of a larger table in which missing values are counted."""
 FIRST_ROWS = 10_000
-"""Examples are among these."""
+"""Rows for examples."""
 
 
 @dataclass(frozen=True)
 class ColumnReading:
-    """One column: what it was read as, and what was done to it."""
+    """The reading of one column."""
 
     name: str
     kind: Kind
     missing: float
-    """Share of the rows without a value, also of those whose value could not be read."""
+    """Share of the rows without a readable value."""
     examples: tuple[str, ...]
-    """Some of its values as text."""
+    """Some values as text."""
     done: str
-    """What was done to it, in a few words."""
+    """The conversion in a few words."""
     declared: bool = False
-    """Whether somebody said what it is."""
+    """Whether the user declared its kind."""
     reading: HowRead | None = field(default=None, repr=False)
-    """All that is needed to read new rows in the same way; None where the column is taken as it is."""
+    """How new rows are read; None where the column is used as it is."""
 
     @property
     def left_out(self) -> bool:
-        """Whether no model sees it."""
+        """Whether no model uses it."""
         return self.kind in LEFT_OUT
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a number and was one already: there is nothing to look at."""
+        """Whether it was a column of numbers already."""
         return self.reading is None and self.kind == "number"
 
     def to_json(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class ColumnReading:
 
 
 def column_readings(frame: pd.DataFrame, kinds: Mapping[str, str] | None = None) -> list[ColumnReading]:
-    """What each column of a table is; ``kinds`` says it of some.
+    """The reading of each column; ``kinds`` declares the kinds of some.
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"income": ["$1,234.50", "$900.00", "unknown"], "member": ["yes", "no", "Yes"]})
@@ -76,7 +76,7 @@ def column_readings(frame: pd.DataFrame, kinds: Mapping[str, str] | None = None)
 
 
 def checked_kinds(kinds: Mapping[str, str], names: list[str]) -> dict[str, str]:
-    """What is said of columns; an error where there is no such column, or no such kind."""
+    """Declared kinds; an error for unknown columns and kinds."""
     for name, kind in kinds.items():
         if kind not in DECLARED:
             raise InvalidInputError(
@@ -106,7 +106,7 @@ def _read(column: pd.Series[Any], name: str, declared: str | None) -> ColumnRead
 
 
 def _as_it_is(column: pd.Series[Any], name: str, declared: str | None) -> ColumnReading:
-    """A column of numbers, or of categories that are such already."""
+    """The reading of a column of numbers, or of categories of pandas."""
     import pandas as pd
 
     kind: Kind = "number"
@@ -128,7 +128,7 @@ def _as_it_is(column: pd.Series[Any], name: str, declared: str | None) -> Column
 
 
 def _numbers_rows(column: pd.Series[Any], name: str, distinct: int) -> bool:
-    """Whether whole numbers name rows: each is there once, and their name says so or they count up by one."""
+    """Whether whole numbers are distinct and are named so, or count up by one: they name rows."""
     import pandas as pd
 
     known = column.dropna()
@@ -148,7 +148,7 @@ def _share_missing(column: pd.Series[Any], reading: HowRead) -> float:
 
 
 def _examples(column: pd.Series[Any]) -> tuple[str, ...]:
-    """Some distinct values, the first ones that are there."""
+    """The first distinct values."""
     known = column.iloc[:FIRST_ROWS].dropna().drop_duplicates() if _comparable(column) else column.dropna()
     texts = [_text(one) for one in known.iloc[: EXAMPLES * 4].tolist()]
     told = [one for one in texts if not stands_for_nothing(one)]
@@ -168,7 +168,7 @@ def _comparable(column: pd.Series[Any]) -> bool:
 
 
 def shown(text: str, most: int = EXAMPLE_LENGTH) -> str:
-    """Text on one line: control characters are written as what they are, and what is long is cut.
+    """Text on one line, with control characters escaped, cut where it is long.
 
     >>> shown("a\\x1b[31mb")
     'a\\\\x1b[31mb'
@@ -179,7 +179,7 @@ def shown(text: str, most: int = EXAMPLE_LENGTH) -> str:
 
 
 def _done(reading: HowRead, column: pd.Series[Any]) -> str:
-    """What was done, in a few words."""
+    """The conversion in a few words."""
     texts = None if is_number(column) else texts_of(column)
     said = {
         "id": "left out: it names rows",
@@ -221,7 +221,7 @@ def _done_to_numbers(reading: HowRead) -> str:
 
 
 def _unread(texts: Texts, reading: HowRead) -> str:
-    """Which values count as missing: those that stand for it, and those that could not be read."""
+    """The values that count as missing: marks of missing values, and unreadable ones."""
     import pandas as pd
 
     first = as_numbers(parts_of(pd.Series(texts.values, dtype=object), reading)[0])

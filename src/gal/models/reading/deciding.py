@@ -1,6 +1,6 @@
-"""What a column is, by its values: numbers, dates and so on, whatever they are written like.
+"""Decide the kind of a column by its values: numbers, dates and so on, in any form.
 
-A decision (`HowRead`) holds all that is needed to read a row that comes later in the same way.
+A decision (``HowRead``) has everything to read later rows in the same way.
 """
 
 from __future__ import annotations
@@ -51,24 +51,23 @@ FALSE = frozenset(
 )
 
 READ = 0.9
-"""Share of rows with a value that must be a date or a duration; the others are missing then."""
+"""Share of rows with a value that must be a date or a duration; other values become missing."""
 NUMBERS, BROKEN = 0.5, 0.03
-"""Share of them that must be numbers, and share that may be something else with digits in it."""
+"""Share of them that must be numbers, and share of other text with digits at most."""
 BESIDE_DATES = 0.3
-"""Share of them that may be something else than a date, such as "never"."""
+"""Share of them that may be other words than dates, such as "never"."""
 DATES = 20_000
-"""So many distinct dates say which number is the day."""
+"""Distinct dates that decide which number is the day."""
 FIRST_DAY, LAST_DAY = -150_000, 84_006
-"""Since 1970: about the years 1560 to 2200."""
+"""Days since 1970: about the years 1560 to 2200."""
 KEPT_WORD, KEPT_WORDS = 0.01, 16
-"""A word among numbers is a category where it is in such a share of the rows; at most so many are."""
+"""Words among numbers become categories from this share of the rows on, up to this number."""
 MOST_NUMBERS, MOST_LETTERS = 4, 6
-"""In a value with several numbers there are at most so many, and so many letters beside them."""
+"""Most numbers, and most letters beside them, in a value with several numbers."""
 PHONE_DIGITS = 9
 ALONE, ALONE_BY_NAME, ENOUGH = 0.95, 0.8, 20
-"""Share of distinct values from which on a column may name rows, and of one whose name says so; of fewer rows
-that says nothing.
-"""
+"""Share of distinct values from which on a column may name rows; the same for names such as "id"; and the
+fewest rows for such a decision."""
 
 ID_NAME = re.compile(
     r"(^|[_\W]|customer|client|patient|member|policy|account|order|kunden|patienten|vertrags|konto|policen)"
@@ -86,7 +85,7 @@ THING_NAME = re.compile(
     r"|(?-i:[a-z]I[Dd])$",
     re.IGNORECASE,
 )
-"""Of columns whose whole numbers are names."""
+"""Names of columns whose whole numbers are names."""
 CODE_NAME = re.compile(
     r"(^|[_\W])(zip|zip_?code|plz|post_?(al)?_?code|postleitzahl|cap|phone|tel|telefon|telephone|mobile|fax|icd\w*"
     r"|iban|ssn|code|sku|ean|isbn)([_\W]|$)",
@@ -95,7 +94,7 @@ CODE_NAME = re.compile(
 
 
 def how_to_read(texts: Texts, name: str, declared: str | None = None) -> HowRead:
-    """What a column of text is. ``declared``: of what kind a user says that it is."""
+    """How a column of text is read; ``declared`` is the user's kind."""
     known = texts.known()
     if declared is not None and declared != "auto":
         return _as_declared(known, declared)
@@ -170,7 +169,7 @@ def _dates_of(moments: ReadMoments, words: list[str]) -> HowRead:
 
 
 def _words_beside(some: Texts, which: NDArray[np.bool_]) -> list[str]:
-    """Words that stand in enough rows instead of a number or a date, in lower case."""
+    """Frequent words among numbers or dates, in lower case."""
     counts = Counter[str]()
     for text, count, here in zip(some.values, some.counts.tolist(), which.tolist(), strict=True):
         if here:
@@ -180,12 +179,12 @@ def _words_beside(some: Texts, which: NDArray[np.bool_]) -> list[str]:
 
 
 def is_near(days: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether days since 1970 are dates of people: 9999-12-31 stands for one that never came."""
+    """Whether days since 1970 are plausible dates: 9999-12-31 means never."""
     return np.asarray((days > FIRST_DAY) & (days < LAST_DAY))
 
 
 def date_reading(days: NDArray[np.float64], **how: Any) -> HowRead:
-    """Dates, and what of their day, month and hour there is to tell apart."""
+    """Dates, with weekday, month and hour where these vary."""
     known = days[is_near(days)]
     whole = np.unique(np.floor(known))
     first = (
@@ -203,7 +202,7 @@ def date_reading(days: NDArray[np.float64], **how: Any) -> HowRead:
 
 
 def _quantity(some: Texts, name: str) -> HowRead | None:
-    """Numbers, with what stands beside them."""
+    """Numbers, with the words and units beside them; None for other text."""
     clean = _clean(some)
     if are_codes(clean, some.counts) or (CODE_NAME.search(name) and all(one.isdigit() for one in clean)):
         return None
@@ -222,7 +221,7 @@ def _quantity(some: Texts, name: str) -> HowRead | None:
 
 
 def _several_numbers(known: Texts, some: Texts, name: str) -> HowRead | None:
-    """Several numbers in each value with the same between them, such as 120/80; few values are categories."""
+    """Several numbers in each value, such as 120/80; None for few distinct values, which are categories."""
     shape, share = _shape(some)
     codes = [re.search(r"(?<![\d.,])0\d", one) is not None or _is_phone(one) for one in _clean(some)]
     if (
@@ -240,7 +239,7 @@ def _several_numbers(known: Texts, some: Texts, name: str) -> HowRead | None:
 
 
 def _shape(some: Texts) -> tuple[str, float]:
-    """What most values are but for their numbers, and the share of rows that have it."""
+    """The most frequent shape of values, see ``shape_of``, and its share of the rows."""
     counts = Counter[str]()
     for text, count in zip(_clean(some), some.counts.tolist(), strict=True):
         counts[shape_of(text)] += count
@@ -253,7 +252,7 @@ def _is_phone(text: str) -> bool:
 
 
 def _number(some: Texts, parts: list[TakenApart | None]) -> HowRead:
-    """Numbers, with the units and words beside them that are in enough rows."""
+    """Numbers, with the frequent units and words beside them."""
     form = number_form([one for one in parts if one is not None])
     units = Counter[str]()
     for one, count in zip(parts, some.counts.tolist(), strict=True):
@@ -267,16 +266,14 @@ def _number(some: Texts, parts: list[TakenApart | None]) -> HowRead:
 
 
 def _also_category(found: HowRead, known: Texts, some: Texts) -> HowRead:
-    """Digits that are text though nothing else stands among them may be names, such as those of shops: their
-    numbers are read, and each is a category as well.
-    """
+    """Digits stored as text may be names, such as those of shops: both numbers and categories."""
     again = len(known.values) <= 0.5 * float(known.counts.sum())
     names = found.kind == "number" and again and all(one.isdigit() for one in some.values)
     return HowRead("number", {**found.how, "names": True}) if names else found
 
 
 def number_form_of(how: Mapping[str, Any]) -> NumberForm:
-    """As a reading holds it."""
+    """The form of numbers in a reading."""
     return NumberForm(how["decimal"], how["larger"])
 
 
@@ -285,7 +282,7 @@ def _text(known: Texts) -> HowRead:
 
 
 def _names_rows(known: Texts, some: Texts, name: str) -> Literal["id", "prose"] | None:
-    """Whether (nearly) every row has a value of its own: an id, or text that is too long to be a category."""
+    """Whether nearly all values are distinct: ids, or text that is too long for categories."""
     distinct = len(known.values) / known.counts.sum()
     if POSTAL_NAME.search(name) or known.counts.sum() < ENOUGH or distinct < ALONE_BY_NAME:
         return None
@@ -308,7 +305,7 @@ def _names_rows(known: Texts, some: Texts, name: str) -> Literal["id", "prose"] 
 
 
 def _is_prose(known: Texts, some: Texts) -> bool:
-    """Whether values are sentences: many of them, of several words each."""
+    """Whether there are many values with several words each."""
     words = np.array([len(one.split()) for one in some.values])
     many = len(known.values) > max(50.0, 0.1 * float(known.counts.sum()))
     return bool(many and words.mean() >= 4)

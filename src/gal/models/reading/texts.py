@@ -1,7 +1,7 @@
-"""A column's values as text, each distinct one once, and free text as numbers.
+"""The distinct values of a column as text, and features of free text.
 
-Whatever is done to text is done to the distinct values only. Free text becomes its length, what it is made
-of, and which of its most frequent words it has.
+All work is done on distinct values. The features of free text are its length, shares of kinds of characters,
+and the column's most frequent words.
 """
 
 from __future__ import annotations
@@ -24,59 +24,56 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 MEASURES = ("length", "words", "digits", "capitals", "marks")
-"""What is measured of every text: its characters, its words, and shares of its characters."""
+"""Features of each text: its numbers of characters and words, and shares of its characters."""
 MOST_WORDS = 48
-"""Words that get a column of their own: the most frequent ones."""
+"""The most frequent words, each a column."""
 RAREST, MOST_FREQUENT = 0.01, 0.95
-"""A word that is in a smaller or a larger share of the texts gets none."""
+"""Shares of the texts between which a word gets a column."""
 LOOKED_AT = 20_000
-"""Texts among which words are counted."""
+"""Texts in which words are counted."""
 DIGITS, CAPITALS, MARKS = (
     one.encode() for one in (string.digits, string.ascii_uppercase, string.punctuation)
 )
 BETWEEN = re.compile(r"[\W_]+")
 SAMPLED = 4000
-"""So many distinct values say what a column is."""
+"""Distinct values that decide the kind of a column."""
 
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """The distinct values of a column, and where each row has which."""
+    """The distinct values of a column, and the value of each row."""
 
     codes: NDArray[np.intp]
-    """By row: the place of its value; -1 where it is missing."""
+    """The place of each row's value; -1 where it is missing."""
     values: list[str]
     counts: Floats
-    """By value: in how many rows it is."""
+    """Rows by value."""
 
     def known(self) -> Texts:
-        """Without values that stand for a missing one, and without those of no row."""
+        """Without marks of missing values, and without unused values."""
         kept = np.array([not stands_for_nothing(one) for one in self.values], dtype=bool) & (self.counts > 0)
         places = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
         values = [one for one, here in zip(self.values, kept.tolist(), strict=True) if here]
         return Texts(places[self.codes], values, self.counts[kept])
 
     def some(self, most: int = SAMPLED) -> Texts:
-        """So many of the values at most, and no rows: what is costly is asked of these."""
+        """An even sample of the values, without rows, for costly checks."""
         step = -(-len(self.values) // most)
         return self if step <= 1 else Texts(self.codes[:0], self.values[::step], self.counts[::step])
 
     def spread(self, numbers: Floats) -> Floats:
-        """What is known by value as a value for each row; NaN where it is missing."""
-        return np.append(numbers, np.nan)[self.codes] if numbers.ndim == 1 else _rows(numbers, self.codes)
+        """Numbers by value as numbers by row; NaN where missing."""
+        missing = np.full((1, *numbers.shape[1:]), np.nan)
+        return np.concatenate([numbers, missing])[self.codes]
 
     def share(self, which: NDArray[np.bool_]) -> float:
-        """In what share of the rows with a value it is one of these."""
+        """The share of rows with one of these values, among rows with any."""
         total = float(self.counts.sum())
         return float(self.counts[which].sum()) / total if total > 0 else 0.0
 
 
-def _rows(numbers: Floats, codes: NDArray[np.intp]) -> Floats:
-    return np.vstack([numbers, np.full(numbers.shape[1], np.nan)])[codes]
-
-
 def texts_of(column: Any) -> Texts:
-    """The values of a column as text; numbers are written as short as they can be."""
+    """The values of a column as text; numbers without trailing zeros."""
     import pandas as pd
 
     if isinstance(getattr(column, "dtype", None), pd.CategoricalDtype):
@@ -84,7 +81,7 @@ def texts_of(column: Any) -> Texts:
     else:
         codes, distinct = pd.factorize(column)
     values = [_written(one) for one in distinct]
-    if len(set(values)) < len(values):  # the number 5 and the text "5" are one
+    if len(set(values)) < len(values):  # the number 5 and the text "5" are the same
         at, once = pd.factorize(np.array(values, dtype=object))
         codes, values = np.append(at, -1)[codes], list(once)
     counts = np.bincount(codes[codes >= 0], minlength=len(values)).astype(np.float64)
@@ -107,7 +104,7 @@ def category_of(codes: NDArray[np.intp], names: list[str]) -> pd.Series[Any]:
 
 
 def frequent_words(texts: Sequence[str], counts: Floats) -> tuple[str, ...]:
-    """The words that most texts have, in lower case and sorted; a text counts as often as it is there."""
+    """The most frequent words in lower case, sorted; texts count by their rows."""
     step = max(1, len(texts) // LOOKED_AT)
     some, weights = texts[::step], counts[::step]
     found: Counter[str] = Counter()
@@ -115,35 +112,27 @@ def frequent_words(texts: Sequence[str], counts: Floats) -> tuple[str, ...]:
         for word in set(words_of(text)):
             found[word] += count
     total = float(weights.sum())
-    wanted = [(-count, word) for word, count in found.items() if _tells(count / total, count)]
+    wanted = [
+        (-count, word)
+        for word, count in found.items()
+        if RAREST <= count / total <= MOST_FREQUENT and count >= 5
+    ]
     return tuple(sorted(word for _, word in sorted(wanted)[:MOST_WORDS]))
 
 
-def _tells(share: float, count: float) -> bool:
-    return RAREST <= share <= MOST_FREQUENT and count >= 5
-
-
 def words_of(text: str) -> list[str]:
-    """In lower case, of two letters or more, at most twenty characters each."""
+    """Words in lower case, of two letters or more, cut at twenty."""
     return [one[:20] for one in BETWEEN.split(text.lower()) if len(one) > 1 and not one.isdigit()]
 
 
 def measures_of(texts: Sequence[str], words: Sequence[str]) -> Floats:
-    """Measures and words (1 where a text has it) as columns, a row for each text."""
+    """Features and words (1 where a text has it) as columns, a row for each text."""
     place = {word: len(MEASURES) + j for j, word in enumerate(words)}
     measured = np.zeros((len(texts), len(MEASURES) + len(words)))
     for row, text in enumerate(texts):
         size, raw = max(len(text), 1), text.encode("utf-8", "replace")
-        digits, capitals, marks = (
-            len(raw) - len(raw.translate(None, some)) for some in (DIGITS, CAPITALS, MARKS)
-        )
-        measured[row, : len(MEASURES)] = (
-            len(text),
-            len(text.split()),
-            digits / size,
-            capitals / size,
-            marks / size,
-        )
+        shares = [(len(raw) - len(raw.translate(None, some))) / size for some in (DIGITS, CAPITALS, MARKS)]
+        measured[row, : len(MEASURES)] = len(text), len(text.split()), *shares
         for word in words_of(text) if place else ():
             if word in place:
                 measured[row, place[word]] = 1.0

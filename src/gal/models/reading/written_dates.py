@@ -1,8 +1,7 @@
-"""Dates and times that stand in tables as text, as days: since 1970 where there is a date.
+"""Dates and times as people write them, as days since 1970 or parts of a day.
 
-A CSV file has no types. Several ways of writing may stand in one column. Which of two numbers is the day is
-asked of all rows that are written alike: the first order that suits most of them. What was found (``orders``)
-is kept, so that a row that comes later is read in the same way. Nodes and ``gal simulate`` read with this.
+A column may have several forms. The order of day, month and year is that which suits most rows of a form; it
+is stored (``orders``), so that later rows are read in the same way.
 """
 
 from __future__ import annotations
@@ -16,13 +15,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # who has numbers only does without pandas
+if TYPE_CHECKING:  # tables of numbers need no pandas
     import pandas as pd
 
 Floats = NDArray[np.float64]
 Orders = dict[str, str]
-"""By how dates are written: which number is which, such as "dmy"; behind it the first year of two digits that
-is in the last century, where it is not 69."""
+"""The order by form, such as "dmy", with the first two-digit year of the last century where it is not 69."""
 
 WORD = r"[^\W\d_]{3,10}\.?"
 DAY = (
@@ -54,21 +52,29 @@ ISO = re.compile(
     r"(?:1[7-9]|2[01])\d{2}-\d{2}-\d{2}"
     r"(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
 )
-COMPACT = re.compile(r"((?:18|19|20|21)\d{2})(\d{2})(\d{2})(?:[T ](\d{2})(\d{2})(\d{2})(Z?))?")
-JOINED = re.compile(r"(\d{1,2})([A-Za-z]{3})(\d{2,4})((?::| ).*)?")
-"""SAS writes 05JAN2024."""
-OF_C = re.compile(r"[A-Za-z]{3} ([A-Za-z]{3}) +(\d{1,2}) (\d{2}:\d{2}:\d{2})( [A-Z]{3,4})? (\d{4})")
-"""C and Unix write Tue Jan 30 01:06:32 2018."""
+OTHERS = (
+    (re.compile(r"((?:18|19|20|21)\d{2})(\d{2})(\d{2})"), r"\1-\2-\3"),
+    (
+        re.compile(r"((?:18|19|20|21)\d{2})(\d{2})(\d{2})[T ](\d{2})(\d{2})(\d{2})(Z?)"),
+        r"\1-\2-\3 \4:\5:\6\7",
+    ),
+    (re.compile(r"(\d{1,2})([A-Za-z]{3})(\d{2,4})(?:[: ](.*))?"), r"\1-\2-\3 \4"),  # SAS: 05JAN2024:06:32:00
+    (
+        re.compile(r"[A-Za-z]{3} ([A-Za-z]{3}) +(\d{1,2}) (\d{2}:\d{2}:\d{2})( [A-Z]{3,4})? (\d{4})"),
+        r"\2 \1 \5 \3\4",  # C and Unix: Tue Jan 30 01:06:32 2018
+    ),
+)
+"""Other forms of dates, and how they are rewritten with separators, day before month."""
 CHINESE = str.maketrans({"年": "-", "月": "-", "日": ""})
 MONTHLY = re.compile(
     rf"(\d{{4}})[-/.](\d{{1,2}})|(\d{{1,2}})[-/.](\d{{4}})|({WORD})[-/. ']{{1,2}}(\d{{2}}|\d{{4}})"
 )
 
 THIS_CENTURY, FAR, OLDEST = 69, 40, 30
-"""Years of two digits below the first are in this century; after the second one they hardly are; who is born
-in the third one or later is no child."""
+"""Two-digit years below the first are usually in this century, above the second hardly ever; the third
+begins the last century where no gap between the years shows it."""
 ORDERS = ("ymd", "dmy", "mdy")
-"""Which number is which; the first that suits most rows that are written alike, as DuckDB has it."""
+"""Orders of year, month and day; of equally good ones the first, as in DuckDB."""
 
 MONTHS = {
     word: month
@@ -93,23 +99,23 @@ MONTHS = {
 }
 """The beginnings of English, German, French, Spanish, Portuguese, Dutch and Italian months."""
 FIRST_LOOK = 20
-"""So many values are looked at before all of them are."""
+"""Values that decide between clocks and dates."""
 
 
 class ReadMoments(NamedTuple):
-    """What was read of text."""
+    """Dates or times of a column of text."""
 
     days: Floats
-    """Since 1970, or of a day where there are clocks only; NaN where it is neither."""
+    """Days since 1970, or parts of a day for clocks; NaN for other text."""
     orders: Orders
     clocks: bool
-    """Whether these are times of a day without a date."""
+    """Whether these are times without a date."""
     zones_of_some: bool
-    """Whether only some of them say in which time zone they are."""
+    """Whether only some have a time zone."""
 
 
 def days_of_text(column: pd.Series[Any]) -> Floats | None:
-    """Text that is dates or times as days, NaN where missing; None where some of it is neither.
+    """Dates or times as days, NaN where missing; None where some text is neither.
 
     >>> import pandas as pd
     >>> days_of_text(pd.Series(["1970-01-02", "3/1/1970 6:00 PM"])).tolist()
@@ -130,9 +136,9 @@ def days_of_text(column: pd.Series[Any]) -> Floats | None:
 
 
 def read_moments(texts: Sequence[str], orders: Mapping[str, str] | None = None) -> ReadMoments:
-    """Dates, or times of a day where most are such; NaN where text is neither.
+    """Dates, or times where most are such; NaN for other text.
 
-    ``orders``: how a column is written, where that is known; else it is found out.
+    ``orders``: the known orders of the column's forms; None finds them.
     """
     clean = [one.strip() for one in texts]
     some = clean[:FIRST_LOOK]
@@ -148,13 +154,13 @@ def read_moments(texts: Sequence[str], orders: Mapping[str, str] | None = None) 
 
 
 def read_clocks(texts: Sequence[str]) -> ReadMoments:
-    """Times of a day as parts of one; NaN where text is none."""
+    """Times as parts of a day; NaN for other text."""
     seconds = [_seconds(TIME.fullmatch(one), latest=86400 - 1e-9) for one in texts]
     return ReadMoments(np.array(seconds, dtype=np.float64) / 86400.0, {}, clocks=True, zones_of_some=False)
 
 
 def read_dates(texts: Sequence[str], orders: Mapping[str, str] | None = None) -> ReadMoments:
-    """Days of dates, with their times where they have any; NaN where text is no date."""
+    """Dates, with their times, as days; NaN for other text."""
     days, found = np.full(len(texts), np.nan), dict[int, re.Match[str]]()
     alike: dict[str, list[int]] = {}
     for place, text in enumerate(texts):
@@ -178,7 +184,7 @@ def read_dates(texts: Sequence[str], orders: Mapping[str, str] | None = None) ->
 
 
 def _iso(texts: Sequence[str]) -> Floats:
-    """What is written as ISO 8601 wants it, which pandas reads fast; NaN for all else."""
+    """Dates in ISO 8601, which pandas reads fast; NaN for other text."""
     import pandas as pd
 
     days = np.full(len(texts), np.nan)
@@ -190,19 +196,15 @@ def _iso(texts: Sequence[str]) -> Floats:
 
 
 def _with_separators(text: str) -> str:
-    """Dates that are written in other ways with separators, day before month."""
-    if (found := COMPACT.fullmatch(text)) is not None:
-        clock = f" {found[4]}:{found[5]}:{found[6]}{found[7]}" if found[4] else ""
-        return f"{found[1]}-{found[2]}-{found[3]}{clock}"
-    if (found := OF_C.fullmatch(text)) is not None:
-        return f"{found[2]} {found[1]} {found[5]} {found[3]}{found[4] or ''}"
-    if (found := JOINED.fullmatch(text)) is not None:
-        return f"{found[1]}-{found[2]}-{found[3]}" + (f" {found[4][1:]}" if found[4] else "")
+    """Other forms of dates with separators, day before month."""
+    for pattern, form in OTHERS:
+        if (found := pattern.fullmatch(text)) is not None:
+            return found.expand(form).strip()
     return text.replace(" de ", " ").translate(CHINESE)  # 30 de enero de 2018
 
 
 def _first_of_month(text: str) -> float:
-    """The first day of months such as 2024-05, 05/2024 and May 2024; NaN where text is none."""
+    """The first day of months such as 2024-05, 05/2024 and May 2024; NaN for other text."""
     found = MONTHLY.fullmatch(text)
     if found is None:
         return float("nan")
@@ -212,7 +214,7 @@ def _first_of_month(text: str) -> float:
 
 
 def _seconds(found: re.Match[str] | None, latest: float) -> float:
-    """Seconds since midnight; NaN where there is no such time."""
+    """Seconds since midnight; NaN for impossible times."""
     if found is None:
         return float("nan")
     hour, minute = int(found["hour"]), int(found["minute"] or 0)
@@ -225,9 +227,7 @@ def _seconds(found: re.Match[str] | None, latest: float) -> float:
 
 
 def _seconds_east(zone: str | None, local: float) -> float:
-    """How far clocks there are ahead of UTC, ``local`` seconds after 1970; 0 where nobody says where they
-    are.
-    """
+    """Seconds ahead of UTC in a time zone, ``local`` seconds after 1970; 0 without a zone."""
     if zone is None or local != local:
         return 0.0
     if "/" in zone:
@@ -243,7 +243,7 @@ def _seconds_east(zone: str | None, local: float) -> float:
 
 
 def _form(date: re.Match[str]) -> str:
-    """How a date is written: separator, lengths of its ends, where it has words; nothing if it is none."""
+    """The form of a date: separator, four-digit ends, words; empty for inconsistent separators."""
     ends, words = f"{len(date['first']) == 4}{len(date['third']) == 4}", _words(date)
     one, other = date["between"].strip(), date["again"].strip()
     return "" if one != other and not any(words) else f"{one}{ends}{words[1]}{words[0]}"
@@ -254,7 +254,7 @@ def _words(date: re.Match[str]) -> tuple[bool, bool]:
 
 
 def _possible(dates: Sequence[re.Match[str]]) -> tuple[str, ...]:
-    """Which orders these dates, of one separator and with years at one place, may have."""
+    """The possible orders of dates of one form."""
     first, third = len(dates[0]["first"]), len(dates[0]["third"])
     if _words(dates[0])[0]:
         return ("mdy",)
@@ -265,22 +265,20 @@ def _possible(dates: Sequence[re.Match[str]]) -> tuple[str, ...]:
         orders = tuple(sorted(orders, key=lambda order: (order == "ymd") == _year_is_last(dates)))
     if _words(dates[0])[1]:
         return tuple(order for order in orders if order[1] == "m")
-    if any(one["half"] for one in dates):  # where clocks have halves, months come first
+    if any(one["half"] for one in dates):  # with AM and PM months usually come first
         return tuple(sorted(orders, key=lambda order: order != "mdy"))
     return orders
 
 
 def _year_is_last(dates: Sequence[re.Match[str]]) -> bool:
-    """Where years have two digits: where there are points or words, or the last numbers are fewer than the
-    first.
-    """
+    """Whether a two-digit year is last: with points or words, or where it has fewer values than the first."""
     if _words(dates[0])[1] or dates[0]["between"].strip() == ".":
         return True
     return len({one["third"] for one in dates}) < len({one["first"] for one in dates})
 
 
 def _dates_alike(dates: Sequence[re.Match[str]], given: str | None) -> tuple[str | None, Floats]:
-    """How these dates are written, and their days."""
+    """The order of dates of one form, and their days."""
     orders = _possible(dates) if given is None else (given,)
     numbers = [np.array([_number(one[name]) for one in dates]) for name in ("first", "second", "third")]
     best, days = None, np.full(len(dates), np.nan)
@@ -297,11 +295,11 @@ def _dates_alike(dates: Sequence[re.Match[str]], given: str | None) -> tuple[str
 
 
 def _number(text: str) -> int:
-    """Digits, or the number of a month in words; 0 where it is neither."""
+    """A number, or a month by its name; 0 for other words."""
     if text[0].isalpha():
         word = text.lower()
         return MONTHS.get(word[:4], MONTHS.get(word[:3], 0))
-    return int(re.match(r"\d+", text)[0])  # type: ignore[index]  # patterns let nothing else through
+    return int(re.match(r"\d+", text)[0])  # type: ignore[index]  # the patterns have digits or letters only
 
 
 def _long(year: NDArray[np.int64], short: NDArray[np.bool_], first: int = THIS_CENTURY) -> NDArray[np.int64]:
@@ -309,8 +307,9 @@ def _long(year: NDArray[np.int64], short: NDArray[np.bool_], first: int = THIS_C
 
 
 def _first_of_last_century(years: NDArray[np.int64]) -> int:
-    """The first year of two digits that is in the last century: 69, or less where that would put many rows
-    after 2040. Those are dates of birth, and the longest stretch without any is where a century ends.
+    """The first two-digit year of the last century: 69, or less where many rows would lie after 2040.
+
+    Such columns are dates of birth: the century ends in the longest gap between their years.
     """
     if len(years) == 0 or ((years > FAR) & (years < THIS_CENTURY)).mean() < 0.01:
         return THIS_CENTURY
@@ -321,7 +320,7 @@ def _first_of_last_century(years: NDArray[np.int64]) -> int:
 
 
 def _since_1970(year: Any, month: Any, day: Any) -> Floats:
-    """Whole days; NaN where there is no such day."""
+    """Whole days; NaN for impossible dates."""
     there = (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31) & (year <= 9999)
     months = ((year - 1970) * 12 + np.where(there, month, 1) - 1).astype("datetime64[M]")
     days = months.astype("datetime64[D]") + (np.where(there, day, 1) - 1)
