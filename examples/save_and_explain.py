@@ -24,4 +24,4 @@ print(model.explain(X_test.head(3)).round(2).to_string())
 with TemporaryDirectory() as folder:
     model.save(Path(folder) / "model.gal")
     again = GALClassifier.load(Path(folder) / "model.gal")
-print(f"right for {again.score(X_test, y_test):.0%} of the patients that nobody learned from")
+print(f"right for {again.score(X_test, y_test):.0%} of the patients that were not fitted")

@@ -21,7 +21,7 @@ FIXED_WAIT = re.compile(r"\.(?:wait|join)\((?:timeout=)?\d|\b(?:timeout|deadline
 """Seconds that no variable stretches; parts of a second are waited for on purpose."""
 FUNCTION_LINES, CLASS_LINES, FILE_LINES, MODULES = 90, 250, 600, 14
 
-FULL_FOLDERS = {"gal/cli", "gal/core"}
+FULL_FOLDERS = {"gal/core"}
 """Folders that may be full: each file is a command, or a part of the algorithm."""
 DEFINED_TWICE = {"learn", "main", "predict"}
 """``learn`` and ``predict`` are the generators of core and what drives them; ``main`` starts a process."""

@@ -283,7 +283,7 @@ def test_invitations_that_cannot_be(
     assert "other" not in gal("status", "--home", town.clinic).out
 
 
-def test_an_organization_without_a_port_invites_nobody(town: Town) -> None:
+def test_an_organization_without_a_port_cannot_invite(town: Town) -> None:
     assert "[listen]" in gal("invite", "own", "clinic", "--home", town.lab, code=3).err
 
 
@@ -451,9 +451,9 @@ def test_predicting_to_a_file_and_to_the_screen(running: Town, tmp_path: Path) -
     (tmp_path / "one.csv").write_text("\n".join(rows[:2]))
     one = gal("predict", "risk", tmp_path / "one.csv", "--home", running.clinic)
     assert "\n1 prediction, version 1; 0 are degraded." in f"\n{one.err}"
-    (tmp_path / "stranger.csv").write_text(f"{rows[0]}\n{re.sub('^[^,]*', '987654', rows[1])}\n")
-    stranger = gal("predict", "risk", tmp_path / "stranger.csv", "--home", running.clinic)
-    assert "\n1 prediction, version 1; 1 is degraded." in f"\n{stranger.err}"
+    (tmp_path / "unknown.csv").write_text(f"{rows[0]}\n{re.sub('^[^,]*', '987654', rows[1])}\n")
+    unknown = gal("predict", "risk", tmp_path / "unknown.csv", "--home", running.clinic)
+    assert "\n1 prediction, version 1; 1 is degraded." in f"\n{unknown.err}"
 
 
 def test_forgetting_beside_a_running_node(running: Town) -> None:

@@ -102,7 +102,7 @@ def test_what_sums_cannot_have_is_said_when_inviting(homes: Path, words: list[ob
     assert not (homes / "x").exists()
 
 
-def test_nobody_comes_into_a_sum_later(homes: Path) -> None:
+def test_members_of_a_sum_do_not_change(homes: Path) -> None:
     words = ["invite", "risk", *OTHERS, "--secrecy", "sums", "--home", homes / "clinic"]
     gal(*words, "--out", homes / "first")
     gal("invite", "risk", "lab", "--home", homes / "clinic", "--out", homes / "again")

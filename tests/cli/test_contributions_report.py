@@ -11,7 +11,7 @@ from rich.console import Console
 from gal.cli.learning import print_version
 from gal.core.contributions import NOTHING, Contribution, Contributions
 from gal.core.state import plain
-from gal.evaluate.reporting.learned import shares_of_gain
+from gal.evaluate.reporting.learned import gain_shares
 
 FACTS: dict[str, Any] = {
     "task": "risk",
@@ -63,13 +63,13 @@ def test_which_version_predicts_and_how_good_it_is_beside_alone() -> None:
 def test_a_version_has_its_contributions() -> None:
     facts: dict[str, Any] = {"contributions": plain(FOUND), "loss": "log_loss"}
     assert "clinic's own part: 0.200 of log loss" in printed(**facts)
-    assert shares_of_gain(facts["contributions"]) == "telecom 99%, chancer 1% (no gain)"
+    assert gain_shares(facts["contributions"]) == "telecom 99%, chancer 1% (no gain)"
     standing = {"epsilon": 1.0, "delta": 0.0, "spent": 1.0, "budget": None, "left": None, "at_delta": 0.0}
     private = {"privacy": {"mechanism": "randomised-response", "words": "Noise.", **standing}}
     assert "measured on the noisy labels" in printed(**facts, **private)
     assert "do not pay by it" in printed(contributions=plain(replace(FOUND, rows="training")))
-    assert shares_of_gain(None) == ""
-    assert "no significant gain" in shares_of_gain(plain(replace(FOUND, gain=NOTHING)))
+    assert gain_shares(None) == ""
+    assert "no significant gain" in gain_shares(plain(replace(FOUND, gain=NOTHING)))
 
 
 def test_a_loss_above_that_of_its_rounds_is_explained() -> None:

@@ -36,7 +36,7 @@ def gal(*words: Any) -> str:
 
 @pytest.fixture
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two columns with such a name, one of which nobody holds, and organizations with such a name."""
+    """Two columns with such a name, one of them unused, and organizations with such a name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GAL_HOME", raising=False)
     rng = np.random.default_rng(0)

@@ -73,6 +73,6 @@ def test_row_scores_have_the_mean_and_the_spread_of_the_score(name: str) -> None
     assert rows.std() / np.sqrt(len(rows)) == pytest.approx(spread, rel=0.25)
 
 
-def test_one_organization_has_nobody_to_join_her() -> None:
+def test_a_single_organization_has_no_contributions() -> None:
     alone = simulate(table(100), "y", {"bank": ["a"]}, folds=2, rounds=2)
     assert alone.contributions is None

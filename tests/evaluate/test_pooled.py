@@ -80,7 +80,7 @@ def test_pooled_mixed_table_with_gaps() -> None:
         model = pooled(candidates=[only]).fit(mixed, y)
         assert (model.chosen_, set(model.losses_)) == (only, {only})
         assert model.score(mixed, y) > 0.6
-    changed = mixed.assign(debt="unheard of")
+    changed = mixed.assign(debt="unknown")
     assert np.isfinite(model.predict(changed)).all()
 
 

@@ -72,7 +72,7 @@ def test_a_share_is_for_gains_that_are_there() -> None:
     )
     assert sure.covered == pytest.approx(0.5), "from the better model alone"
     assert replace(sure, alone_tuned=None).covered == pytest.approx(0.75)
-    assert replace(sure, assisted=Interval(0.8, 0.7, 0.9)).covered == 1.0, "nobody gains more than all of it"
+    assert replace(sure, assisted=Interval(0.8, 0.7, 0.9)).covered == 1.0, "the share is at most 1"
     assert replace(sure, pooling_gain=Interval(0.4, -0.1, 0.9)).covered is None
     for one in (Verdict.NO_GAIN, Verdict.UNCLEAR, Verdict.HARM):
         assert replace(sure, verdict=one).covered is None
@@ -152,7 +152,7 @@ def test_log_loss_stands_beside_the_score_of_classes() -> None:
 
 
 @pytest.mark.parametrize("name", ["average_precision", "neg_log_loss", "accuracy", "auc"])
-def test_probabilities_are_judged_as_scikit_learn_does(name: str) -> None:
+def test_scores_of_probabilities_are_scikit_learns(name: str) -> None:
     frame = table()
     truth, X = (frame["y"] > 0).astype(int).to_numpy(), frame[list("abcd")].to_numpy()
     model = LogisticRegression().fit(X, truth)

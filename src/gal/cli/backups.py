@@ -29,17 +29,11 @@ def backup(
     ] = False,
     head: Annotated[
         str | None,
-        typer.Option(
-            help="With --restore: the newest head of the lost node's audit log, noted elsewhere.",
-            show_default=False,
-        ),
+        typer.Option(help="With --restore: the newest head of the lost node's audit log, noted elsewhere."),
     ] = None,
     passphrase_file: Annotated[
         Path | None,
-        typer.Option(
-            help=f"A file with the passphrase; default: the variable {VARIABLE}, or a prompt.",
-            show_default=False,
-        ),
+        typer.Option(help=f"A file with the passphrase; default: the variable {VARIABLE}, or a prompt."),
     ] = None,
     home: Home = None,
     as_json: AsJson = False,

@@ -23,9 +23,7 @@ cards = typer.Typer(
 @cards.command()
 def add(
     file: Annotated[Path, typer.Argument(help="A card that another organization gave you.")],
-    name: Annotated[
-        str | None, typer.Option(help="Its name here; default: the name on the card.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Its name here; default: the name on the card.")] = None,
     replace: Annotated[
         bool,
         typer.Option("--replace", help="Accept a new key of a known name, without the old key's signature."),
@@ -48,7 +46,7 @@ def add(
 
     def show(out: Screen) -> None:
         out.print(f"The card of [bold]{escape(known)}[/] was added; its key is {card.fingerprint}")
-        out.print("[dim]Compare this fingerprint with theirs (there: gal status) first.[/]")
+        out.print("[dim]Compare it with theirs (there: gal status) before you work together.[/]")
 
     print_facts({"name": known, "fingerprint": card.fingerprint}, as_json, show)
 

@@ -37,17 +37,14 @@ def leakage_command(
         Path | None,
         typer.Option(
             help="TOML file: which columns each organization holds. Without, the columns are divided among "
-            "pretended ones.",
-            show_default=False,
+            "pretended ones."
         ),
     ] = None,
     privacy: Annotated[
-        list[str] | None,
-        typer.Option(help=f"{', '.join(names())}. May be repeated.", metavar="NAME", show_default=False),
+        list[str] | None, typer.Option(help=f"{', '.join(names())}. May be repeated.", metavar="NAME")
     ] = None,
     epsilon: Annotated[
-        list[float] | None,
-        typer.Option(help="With --privacy: smaller is more private. May be repeated.", show_default=False),
+        list[float] | None, typer.Option(help="With --privacy: smaller is more private. May be repeated.")
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -56,7 +53,6 @@ def leakage_command(
             "-o",
             help=f"Any other option of the mechanisms, as name=value: {', '.join(OPTIONS)}. May be repeated.",
             metavar="NAME=VALUE",
-            show_default=False,
         ),
     ] = None,
     secrecy: Secrecy = None,

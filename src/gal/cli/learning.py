@@ -27,8 +27,7 @@ IN_A_ROUND = (
 def learn_command(
     task: TaskName,
     anew: Annotated[
-        bool,
-        typer.Option("--anew", help="Give up an interrupted learning, instead of resuming it."),
+        bool, typer.Option("--anew", help="Give up an interrupted learning, instead of resuming it.")
     ] = False,
     deadline: Annotated[
         float, typer.Option(help="Seconds for one round; an organization that is later misses it.", min=1)
@@ -142,9 +141,7 @@ def print_version(facts: Mapping[str, Any], out: Console, home: Path | None = No
     if not facts.get("why_not_active"):
         predict = command_line("gal", "predict", facts["task"], "ROWS.csv", home=home)
         report = command_line("gal", "versions", facts["task"], "--report", "report.html", home=home)
-        out.print(
-            f"Next: [bold]{escape(predict)}[/] for predictions, [bold]{escape(report)}[/] for a report."
-        )
+        out.print(f"Next: [bold]{escape(predict)}[/] predicts, [bold]{escape(report)}[/] writes a report.")
 
 
 def predict_command(
@@ -155,12 +152,8 @@ def predict_command(
             help="CSV, Parquet or Excel file with row ids, and own columns if the source lacks them."
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="Write a CSV file; default: print the same.", show_default=False)
-    ] = None,
-    version: Annotated[
-        int | None, typer.Option(help="This version instead of the active one.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a CSV file; default: print the same.")] = None,
+    version: Annotated[int | None, typer.Option(help="This version instead of the active one.")] = None,
     deadline: Annotated[float, typer.Option(help="Seconds to wait for replies.", min=0.1)] = 60,
     wait: Wait = 30,
     home: Home = None,

@@ -22,47 +22,30 @@ from gal.errors import InvalidInputError, did_you_mean
 
 def init(
     name: Annotated[str, typer.Argument(help="The organization's name.")],
-    home: Annotated[
-        Path | None, typer.Option("--home", help="The new folder; default: NAME here.", show_default=False)
-    ] = None,
+    home: Annotated[Path | None, typer.Option("--home", help="The new folder; default: NAME here.")] = None,
     source: Annotated[
         str | None,
         typer.Option(
             "--data",
             help="The organization's rows: a file or folder, as seen from here, s3://bucket/folder, or a "
             "database such as postgresql://user@host/name.",
-            show_default=False,
         ),
     ] = None,
-    table: Annotated[
-        str | None, typer.Option(help="With a database: the table of the rows.", show_default=False)
-    ] = None,
+    table: Annotated[str | None, typer.Option(help="With a database: the table of the rows.")] = None,
     endpoint: Annotated[
         str | None,
         typer.Option(
-            help="With s3://: the address of a store other than Amazon's, such as "
-            "https://minio.example:9000.",
-            show_default=False,
+            help="With s3://: the address of a store other than Amazon's, such as https://minio.example:9000."
         ),
     ] = None,
-    region: Annotated[
-        str | None, typer.Option(help="With s3://: the region of the bucket.", show_default=False)
-    ] = None,
-    row_id: Annotated[
-        str | None, typer.Option(help="The column with the row ids.", show_default=False)
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="The column to predict, for a label holder.", show_default=False)
-    ] = None,
+    region: Annotated[str | None, typer.Option(help="With s3://: the region of the bucket.")] = None,
+    row_id: Annotated[str | None, typer.Option(help="The column with the row ids.")] = None,
+    label: Annotated[str | None, typer.Option(help="The column to predict, for a label holder.")] = None,
     listen: Annotated[
-        str | None,
-        typer.Option(
-            help="host:port on which a label holder listens, such as 0.0.0.0:7443.", show_default=False
-        ),
+        str | None, typer.Option(help="host:port on which a label holder listens, such as 0.0.0.0:7443.")
     ] = None,
     address: Annotated[
-        str | None,
-        typer.Option(help="host:port under which others reach it, if not the same.", show_default=False),
+        str | None, typer.Option(help="host:port under which others reach it, if not the same.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -18,9 +18,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the facts as JSON, f
 Home = Annotated[
     Path | None,
     typer.Option(
-        "--home",
-        help="The node's folder; default: GAL_HOME, or the current folder, or the only node in it.",
-        show_default=False,
+        "--home", help="The node's folder; default: GAL_HOME, or the current folder, or the only node in it."
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
@@ -36,10 +34,7 @@ Secrecy = Annotated[
         show_default="none",
     ),
 ]
-Report = Annotated[
-    Path | None,
-    typer.Option(help="Write one HTML file with the answer, tables and bars.", show_default=False),
-]
+Report = Annotated[Path | None, typer.Option(help="Write one HTML file with the answer, tables and bars.")]
 Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for organizations to connect.", min=0)]
 
 

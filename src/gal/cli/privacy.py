@@ -26,9 +26,7 @@ BUDGETS = {"label": "label_epsilon", "row": "answer_budget_epsilon", "row's repl
 
 
 def privacy(
-    task: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="Only this task.", show_default=False)
-    ] = None,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="Only this task.")] = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:

@@ -33,14 +33,11 @@ def simulation(
     ],
     target: Annotated[str, typer.Option(help="The column to predict.")],
     organizations: Annotated[
-        Path | None,
-        typer.Option(help="TOML file: which columns each organization holds.", show_default=False),
+        Path | None, typer.Option(help="TOML file: which columns each organization holds.")
     ] = None,
     write_organizations: Annotated[
         Path | None,
-        typer.Option(
-            help="Only write such a file, with a first division to edit.", metavar="FILE", show_default=False
-        ),
+        typer.Option(help="Only write such a file, with a first division to edit.", metavar="FILE"),
     ] = None,
     rounds: Rounds = None,
     metric: Annotated[
@@ -56,7 +53,6 @@ def simulation(
         typer.Option(
             metavar="NAME=KIND",
             help=f"The kind of a column that is guessed wrong: {', '.join(DECLARED)}. May be repeated.",
-            show_default=False,
         ),
     ] = None,
     report: Report = None,
@@ -96,7 +92,13 @@ def simulation(
             if as_json
             else lambda used: progress.above(partial(print_columns, used, Screen())),
         )
-    print_facts(found.to_json(), as_json, lambda out: print_simulation(found, out))
+
+    def show(out: Screen) -> None:
+        print_simulation(found, out)
+        command = ["gal", "leakage", str(table), "--target", target, "--organizations", str(organizations)]
+        out.print(f"What others could learn of your labels: [bold]{escape(shlex.join(command))}[/]")
+
+    print_facts(found.to_json(), as_json, show)
     write_report_to(report, lambda: facts_of_simulation(found))
     raise typer.Exit(EXIT_CODES[found.verdict])
 

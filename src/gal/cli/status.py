@@ -81,15 +81,14 @@ def _request(one: Facts) -> str:
 
 def audit(
     home: Home = None,
-    task: Annotated[str | None, typer.Option(help="Only this task.", show_default=False)] = None,
-    peer: Annotated[str | None, typer.Option(help="Only this organization.", show_default=False)] = None,
+    task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
+    peer: Annotated[str | None, typer.Option(help="Only this organization.")] = None,
     last: Annotated[int, typer.Option(help="The newest entries, so many; 0: all.", min=0)] = 20,
     summary: Annotated[
         bool, typer.Option("--summary", help="Only messages and bytes by peer and kind.")
     ] = False,
     head: Annotated[
-        str | None,
-        typer.Option(help="A head that you noted elsewhere: it must be in the log.", show_default=False),
+        str | None, typer.Option(help="A head that you noted elsewhere: it must be in the log.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

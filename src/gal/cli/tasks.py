@@ -49,9 +49,7 @@ def invite_command(
     organizations: Annotated[
         list[str], typer.Argument(help="The organizations to invite, by the names of their cards.")
     ],
-    purpose: Annotated[
-        str | None, typer.Option(help="The purpose of the task, for the operators.", show_default=False)
-    ] = None,
+    purpose: Annotated[str | None, typer.Option(help="The purpose of the task, for the operators.")] = None,
     rounds: Rounds = None,
     align: Annotated[
         str | None, typer.Option(help="How rows are matched: plain, hashed or psi.", show_default="plain")
@@ -60,16 +58,10 @@ def invite_command(
     privacy: Annotated[
         str | None, typer.Option(help=f"Noise on your labels: {_mechanisms()}.", show_default="none")
     ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(help="With --privacy: smaller is more private.", show_default=False),
-    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="With --privacy: smaller is more private.")] = None,
     classes: Annotated[
         str | None,
-        typer.Option(
-            help="With --privacy: all classes that can occur, as in no,yes; they become public.",
-            show_default=False,
-        ),
+        typer.Option(help="With --privacy: all classes that can occur, as in no,yes; they become public."),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -79,7 +71,6 @@ def invite_command(
             help="Any other option, as name=value: kind, seed, drop_outs; of noise delta, lower, upper, "
             "columns_epsilon, columns_delta; or of the estimator, such as loss. May be repeated.",
             metavar="NAME=VALUE",
-            show_default=False,
         ),
     ] = None,
     withdraw: Annotated[
@@ -90,9 +81,7 @@ def invite_command(
             "their mean fitted values replace their replies.",
         ),
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="The invitation; default: TASK.invitation here.", show_default=False)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The invitation; default: TASK.invitation here.")] = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -253,9 +242,7 @@ def join_command(
 
 
 def forget_command(
-    task: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="Name of the task.", show_default=False)
-    ] = None,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="Name of the task.")] = None,
     row: Annotated[
         list[str] | None,
         typer.Option(
@@ -263,12 +250,10 @@ def forget_command(
             "stored replies and noisy labels of this node. The row is not used again, even if the source "
             "still has it. May be repeated.",
             metavar="ID",
-            show_default=False,
         ),
     ] = None,
     rows_from: Annotated[
-        Path | None,
-        typer.Option(help="The same for all ids in a file, one in each line.", show_default=False),
+        Path | None, typer.Option(help="The same for all ids in a file, one in each line.")
     ] = None,
     drop_versions: Annotated[
         bool,

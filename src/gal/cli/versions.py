@@ -21,8 +21,7 @@ def versions(
     activate: Annotated[
         int | None,
         typer.Option(
-            help="Make this finished version the active one, which predicts; a running node uses it at once.",
-            show_default=False,
+            help="Make this finished version the active one, which predicts; a running node uses it at once."
         ),
     ] = None,
     report: Report = None,

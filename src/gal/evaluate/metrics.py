@@ -183,7 +183,7 @@ GROUPS, FEWEST = 10, 10
 
 
 @dataclass(frozen=True)
-class Group:
+class QualityGroup:
     """Rows with similar predictions."""
 
     predicted: float
@@ -203,7 +203,7 @@ class Quality:
     kind: Literal["two classes", "classes", "numbers"]
     """Of more than two classes: the highest probability, against how often its class is right."""
     rows: int
-    groups: Sequence[Group]
+    groups: Sequence[QualityGroup]
     positive: str = ""
     """The name of the second of two classes."""
 
@@ -212,7 +212,7 @@ def quality_of(truth: NDArray[Any], output: Floats, classes: Sequence[Any] | Non
     """Of numbers (n,), or of probabilities (n, C) of ``classes``, whose codes are the truth.
 
     >>> quality_of(np.arange(40) % 2, np.full((40, 2), 0.5), ["no", "yes"]).groups
-    [Group(predicted=0.5, true=0.5, low=0.338, high=0.662, rows=40)]
+    [QualityGroup(predicted=0.5, true=0.5, low=0.338, high=0.662, rows=40)]
     """
     kind: Literal["two classes", "classes", "numbers"]
     if classes is None:
@@ -228,7 +228,7 @@ def quality_of(truth: NDArray[Any], output: Floats, classes: Sequence[Any] | Non
         else:
             low, high = Share(int(true[rows].sum()), len(rows)).interval()
         values = [float(f"{one:.4g}") for one in (predicted[rows].mean(), true[rows].mean(), low, high)]
-        groups.append(Group(values[0], values[1], values[2], values[3], len(rows)))
+        groups.append(QualityGroup(values[0], values[1], values[2], values[3], len(rows)))
     return Quality(kind, len(truth), groups, str(classes[1]) if classes and kind == "two classes" else "")
 
 
@@ -245,4 +245,4 @@ def _groups(predicted: Floats) -> list[NDArray[np.intp]]:
     return np.split(order, cuts[1:])
 
 
-__all__ = ["METRICS", "Group", "Metric", "Quality", "metric_for", "quality_of"]
+__all__ = ["METRICS", "Metric", "Quality", "metric_for", "quality_of"]

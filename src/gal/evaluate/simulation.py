@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from gal import __version__
 from gal.core.contributions import Contributions
 from gal.errors import InvalidInputError, InvalidLabelsError, NothingLearnedError
-from gal.evaluate.comparing import Interval, Verdict, interval_of, scored, splits_of, verdict_of
+from gal.evaluate.comparing import Interval, Splits, Verdict, interval_of, scored, splits_of, verdict_of
 from gal.evaluate.contribution_scores import CoalitionScores
 from gal.evaluate.methods import alone, check_label_holder, gal
-from gal.evaluate.metrics import Quality, log_loss, metric_for, quality_of
+from gal.evaluate.metrics import Metric, Quality, log_loss, metric_for, quality_of
 from gal.evaluate.pooled import pooled
 from gal.evaluate.probe_gain import ProbeGain, probe_gain
 from gal.evaluate.profile import (
@@ -172,8 +172,7 @@ def simulate(
         _refuse_rare(y, target)
         found, y = np.unique(y, return_inverse=True)
         classes = found.tolist()
-    holder = check_label_holder(names, label_holder)
-    columns = used_columns(frame, names, kinds)
+    holder, columns = check_label_holder(names, label_holder), used_columns(frame, names, kinds)
     if on_columns is not None:
         on_columns(columns)
     X, models = models_with_kinds(frame.drop(columns=[target]), columns, local_models)
@@ -209,33 +208,9 @@ def simulate(
         coalitions.add(fitted["alone"], assisted, test)
     truth, n_folds = y[splits.rows], len(splits.repeats[0])
     outputs = {name: splits.gathered(parts) for name, parts in by_split.items()}
-    scores = {
-        name: scored(chosen, truth, [chosen.inputs(one) for one in repeats], splits)
-        for name, repeats in outputs.items()
-    }
-    without, best = (
-        scores["alone"],
-        max(scores["alone"], scores.get("alone_tuned", scores["alone"]), key=lambda one: one.value),
-    )
-    gain = interval_of(scores["assisted"].less(without), splits)
-    pooling_gain = interval_of(scores["pooled"].less(best), splits)
-    verdict = Verdict.NO_GAIN
-    if len(names) > 1:
-        better = scores["assisted"].value > best.value
-        verdict = verdict_of(gain, pooling_gain, beats_tuned=better)
-    log_losses = None
-    if classes is not None:
-        log_losses = {
-            name: float(np.mean([log_loss(truth, one) for one in repeats]))
-            for name, repeats in outputs.items()
-        }
     return Simulation(
         metric=chosen.name,
-        **{name: interval_of(one, splits, chosen.best) for name, one in scores.items()},
-        gain=gain,
-        pooling_gain=pooling_gain,
-        verdict=verdict,
-        contributions=coalitions.contributions(truth, splits, without, scores["assisted"], gain),
+        **_compared(chosen, truth, outputs, splits, coalitions),
         label_holder=holder,
         organizations=names,
         target=target,
@@ -247,7 +222,7 @@ def simulate(
         assistance_used=used,
         profile=profile_of(frame, target, names, columns, classes=chosen.classes),
         columns=columns,
-        log_losses=log_losses,
+        log_losses=None if classes is None else {name: _log_loss(truth, outputs[name]) for name in outputs},
         learning=learning[:n_folds],
         quality=quality_of(truth, outputs["assisted"][0], classes),
         interaction_probes=probe_gain(X, y, task, chosen, _fit, tell),
@@ -256,6 +231,37 @@ def simulate(
         software=software(),
         seconds=time.perf_counter() - started,
     )
+
+
+def _compared(
+    metric: Metric,
+    truth: NDArray[Any],
+    outputs: Mapping[str, list[NDArray[Any]]],
+    splits: Splits,
+    coalitions: CoalitionScores,
+) -> dict[str, Any]:
+    """Scores, gains, the verdict and contributions, from the outputs of each model by repeat."""
+    scores = {
+        name: scored(metric, truth, [metric.inputs(one) for one in repeats], splits)
+        for name, repeats in outputs.items()
+    }
+    alone, assisted = scores["alone"], scores["assisted"]
+    best_alone = max(alone, scores.get("alone_tuned", alone), key=lambda one: one.value)
+    gain = interval_of(assisted.less(alone), splits)
+    pooling_gain = interval_of(scores["pooled"].less(best_alone), splits)
+    verdict = Verdict.NO_GAIN
+    if coalitions.others:
+        verdict = verdict_of(gain, pooling_gain, beats_tuned=assisted.value > best_alone.value)
+    return {name: interval_of(one, splits, metric.best) for name, one in scores.items()} | {
+        "gain": gain,
+        "pooling_gain": pooling_gain,
+        "verdict": verdict,
+        "contributions": coalitions.contributions(truth, splits, alone, assisted, gain),
+    }
+
+
+def _log_loss(truth: NDArray[Any], repeats: Sequence[NDArray[Any]]) -> float:
+    return float(np.mean([log_loss(truth, one) for one in repeats]))
 
 
 def software() -> dict[str, str]:

@@ -87,7 +87,7 @@ def demo(
 
 def print_demo(facts: DemoFacts, out: Console) -> None:
     """What the demo found, for people: in a terminal of 80 columns it fits one screen."""
-    from gal.evaluate.reporting.learned import shares_of_gain
+    from gal.evaluate.reporting.learned import gain_shares
     from gal_bench.demo.four_nodes import reveals
 
     out.print(f"\n[bold]What it brought[/]: R2 on {facts.predicted_rows} patients that no model has seen")
@@ -99,7 +99,7 @@ def print_demo(facts: DemoFacts, out: Console) -> None:
     for name, score in scores.items():
         out.print(f"  {escape(name.ljust(max(map(len, scores))))} {score:z.3f}")
     out.print(f"  {_gain(facts)}")
-    out.print(f"  The gain came from {escape(shares_of_gain(facts.contributions))}.")
+    out.print(f"  The gain came from {escape(gain_shares(facts.contributions))}.")
     _print_left(facts, out)
     out.print("[bold]What this reveals[/]")
     for sentence in reveals(facts):

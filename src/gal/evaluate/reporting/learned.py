@@ -260,14 +260,14 @@ def versions_cells(
                 f"{facts['n_rows']:,}",
                 str(facts.get("rounds", "")),
                 *("" if loss is None or loss != loss else number(loss) for loss in losses),
-                shares_of_gain(facts.get("contributions")),
+                gain_shares(facts.get("contributions")),
                 protection,
             ]
         )
     return Cells([*header, "shares of the gain", "privacy"], rows)
 
 
-def shares_of_gain(facts: Mapping[str, Any] | None) -> str:
+def gain_shares(facts: Mapping[str, Any] | None) -> str:
     """Contributions as shares of the gain, in a line; empty where none are known."""
     found = restored(Contributions, facts)
     if found is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from html import escape as escape_html
+from html import escape
 from pathlib import Path
 
 from gal.errors import InvalidInputError, InvalidOptionError, printable
@@ -81,22 +81,22 @@ def write_report(facts: ReportFacts, path: Path) -> Path:
 def page_of(facts: ReportFacts, written: str) -> str:
     """The whole file; ``written`` is the time."""
     sections = "".join(
-        f"<section><h2>{escape(title)}</h2>"
-        + "".join(_cells(one) if isinstance(one, Cells) else f"<p>{escape(one)}</p>" for one in parts)
+        f"<section><h2>{_html(title)}</h2>"
+        + "".join(_cells(one) if isinstance(one, Cells) else f"<p>{_html(one)}</p>" for one in parts)
         + "</section>\n"
         for title, parts in facts.sections.items()
         if parts
     )
-    more = "".join(f"<p>{escape(one)}</p>" for one in facts.more)
+    more = "".join(f"<p>{_html(one)}</p>" for one in facts.more)
     kept = "No row of any table is in this file; names are, and examples of values where columns are listed."
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_html(POLICY)}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(facts.title)}</title><style>{STYLE}</style></head>\n<body><main>\n"
-        f"<header><h1>{escape(facts.question)}</h1></header>"
-        f'<p class="answer {facts.verdict}">{escape(facts.answer)}</p>{_remarks(facts)}{more}\n{sections}'
-        f"<footer><p>{escape(f'Written by gal-learn, {written}. {kept}')}</p></footer>\n"
+        f"<title>{_html(facts.title)}</title><style>{STYLE}</style></head>\n<body><main>\n"
+        f"<header><h1>{_html(facts.question)}</h1></header>"
+        f'<p class="answer {facts.verdict}">{_html(facts.answer)}</p>{_remarks(facts)}{more}\n{sections}'
+        f"<footer><p>{_html(f'Written by gal-learn, {written}. {kept}')}</p></footer>\n"
         "</main></body></html>\n"
     )
 
@@ -106,8 +106,8 @@ def _remarks(facts: ReportFacts) -> str:
     if not facts.remarks:
         return ""
     items = "".join(
-        f"<li><strong>{escape(one.kind)}</strong>: "
-        f"{escape(f'{some(one.columns, 6)}: ' if one.columns else '')}{escape(one.words)}</li>"
+        f"<li><strong>{_html(one.kind)}</strong>: "
+        f"{_html(f'{some(one.columns, 6)}: ' if one.columns else '')}{_html(one.words)}</li>"
         for one in facts.remarks
     )
     return f'<div class="remarks"><h2>Look at the table first</h2><ul>{items}</ul></div>'
@@ -116,7 +116,7 @@ def _remarks(facts: ReportFacts) -> str:
 def _cells(cells: Cells) -> str:
     """A table; with levels, each row ends with its bar."""
     scale, bars = _bars(cells.levels, zero=cells.zero) if cells.levels else ("", [""] * len(cells.rows))
-    head = "".join(f'<th scope="col">{escape(one)}</th>' for one in cells.header)
+    head = "".join(f'<th scope="col">{_html(one)}</th>' for one in cells.header)
     head += f'<th scope="col" aria-hidden="true">{scale}</th>' if cells.levels else ""
     rows = "".join(
         f'<tr><th scope="row">{_breakable(row[0])}</th>'
@@ -148,14 +148,14 @@ def _bars(levels: Sequence[Level], *, zero: bool) -> tuple[str, list[str]]:
     return f'<span class="scale"><b>{number(low)}</b> <b>{number(high)}</b></span>', found
 
 
-def escape(words: str) -> str:
+def _html(words: str) -> str:
     """Text for HTML: no character of it is markup or a control character."""
-    return escape_html(printable(words))
+    return escape(printable(words))
 
 
 def _breakable(words: str) -> str:
     """Escaped text in which a browser may break long words."""
     return "".join(
-        "<wbr>".join(map(escape, PIECES.findall(one))) if len(one) > 20 else escape(one)
+        "<wbr>".join(map(_html, PIECES.findall(one))) if len(one) > 20 else _html(one)
         for one in re.split(r"(\s+)", words)
     )

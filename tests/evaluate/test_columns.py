@@ -1,4 +1,4 @@
-"""What a simulation understood of a table: shown before it learns, in its JSON and report; overruled."""
+"""How a simulation reads the columns of a table: printed first, in its JSON and report, overruled."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_plain_numbers_are_one_line_and_control_characters_are_escaped(tmp_path:
     assert "Predicting 'y'" in result.output, result.output
     assert "\x1b" not in result.output
     for name in ("you\\x1b[2J", "unused\\x1b]0;x"):
-        assert name in result.output, "names of organizations and of columns that nobody holds, too"
+        assert name in result.output, "names of organizations and of unused columns, too"
     assert "\x07" not in result.output
     assert "bad\\x1b[31mname" in result.output
     assert "Numbers as they are: x0, x1," in result.output
