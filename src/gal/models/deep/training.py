@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from threading import RLock
 from typing import Any
 
@@ -251,71 +252,43 @@ class Trainer:
         }
         self.optimizers = {slowly: Optimizer(part, training) for slowly, part in parts.items() if part}
         """Of the parameters with the full learning rate, and of the slow ones (True)."""
-        self.divide_by: Tensor | None = None
-        """The divisor of gradients that clips their norm."""
-        self._recorded: Any = None
-        self._can_record = self.stream is not None
-        self.start: tuple[Mapping[str, Tensor], Tensor, Tensor | None] | None = None
-        """Parameters, targets and weights of the fit under way."""
+        self.graph: Any = None
+        """The captured step of a GPU, from the first fit on."""
+        self.can_capture = self.stream is not None
 
     def fit(self, start: Mapping[str, Tensor], target: Tensor, weight: Tensor | None, seed: int) -> None:
         """Train from the parameters ``start`` on; afterwards ``module`` has the result."""
-        self.begin(start, target, weight, seed)
+        reset = partial(self._reset, start, target, weight)
+        with on_stream(self.stream):
+            reset()
+            self._shuffle(torch.Generator(self.device).manual_seed(seed))
         with seeded(self.device, seed) if self.chancy else nullcontext():
-            self._train()
-        self.start = None
+            if self.can_capture and self.graph is None:
+                self._capture(reset)
+            with on_stream(self.stream):
+                for _ in range(len(self.rates)):
+                    if self.graph is None:
+                        self._step()
+                    else:
+                        self.graph.replay()
         if not all(bool(torch.isfinite(one).all()) for one in self.parameters):
             raise LocalModelError(
-                f"training diverged: the network became infinite or NaN within {self.training.epochs} "
-                "epochs at the "
-                f"learning rate {self.training.learning_rate:g}; lower learning_rate, or set clip_norm"
+                f"training diverged: the network became infinite or NaN within {self.training.epochs} epochs "
+                f"at the learning rate {self.training.learning_rate:g}; lower learning_rate, or set clip_norm"
             )
 
-    def begin(self, start: Mapping[str, Tensor], target: Tensor, weight: Tensor | None, seed: int) -> None:
-        """Reset everything to the start of a fit, and draw its order of rows."""
-        with self._on_stream():
-            self.start = (start, target, weight)
-            self._begin()
-            self._shuffle(torch.Generator(self.device).manual_seed(seed))
-
-    def step(self) -> None:
-        """One batch: everything that a captured step replays."""
-        rows = self.order.index_select(0, self.done)[0]
-        inputs = self._batch(rows)
-        with mixed(self.device, self.training.dtype(self.device)):
-            output = self.module(*inputs)
-        weight = None if self.weight is None else self.weight.index_select(0, rows)
-        for one in self.parameters:
-            one.grad = None
-        self.objective(output.float(), self.target.index_select(0, rows), weight).backward()
-        self._clip()
-        self._move()
-        self.done.add_(1)
-
-    def _clip(self) -> None:
-        limit = self.training.clip_norm
-        if limit is None:
-            return
-        if self.stream is None:
-            nn.utils.clip_grad_norm_(self.parameters, limit)
-            return
-        # The optimizer's kernel divides gradients by this on its way: one pass over them less.
-        norms = torch._foreach_norm([one.grad for one in self.parameters])
-        size = torch.linalg.vector_norm(torch.stack(norms))
-        self.divide_by = (size / limit).clamp(min=1.0)
-
-    def _batch(self, rows: Tensor) -> tuple[Tensor, ...]:
-        augment = self.training.augment
-        if augment is None:
-            return self.view.batch(rows)
-        draws = self.draws.index_select(0, self.done)[0]
-        views = self.view.views if isinstance(self.view, ManyViews) else [self.view]
-        return tuple(tensor for one in views for tensor in augment.batch(one, rows, draws))
-
-    def _move(self) -> None:
-        rate = self.rates.index_select(0, self.done)[0]
-        for slowly, optimizer in self.optimizers.items():
-            optimizer.step(rate * self.slowness if slowly else rate, self.divide_by)
+    def _reset(self, start: Mapping[str, Tensor], target: Tensor, weight: Tensor | None) -> None:
+        """Set parameters, targets, weights and optimizers to the start of a fit."""
+        with torch.no_grad():
+            for name, value in self.module.state_dict().items():
+                value.copy_(start[name])
+            self.target.copy_(target.view_as(self.target))
+            if self.weight is not None and weight is not None:
+                self.weight.copy_(weight)
+        for optimizer in self.optimizers.values():
+            optimizer.reset()
+        self.module.train()
+        self.done.zero_()
 
     def _shuffle(self, chance: torch.Generator) -> None:
         """Draw an order of rows per epoch; its first rows fill up the last batch."""
@@ -327,85 +300,71 @@ class Trainer:
         if self.draws.numel():
             self.draws.uniform_(generator=chance)
 
-    def _begin(self) -> None:
-        """Reset parameters, targets, weights and optimizers to the start of the fit."""
-        assert self.start is not None
-        parameters, target, weight = self.start
-        with torch.no_grad():
-            for name, value in self.module.state_dict().items():
-                value.copy_(parameters[name])
-            self.target.copy_(target.view_as(self.target))
-            if self.weight is not None and weight is not None:
-                self.weight.copy_(weight)
-        for optimizer in self.optimizers.values():
-            optimizer.reset()
-        self.module.train()
-        self.done.zero_()
+    def _step(self) -> None:
+        """One batch: everything that a captured step replays."""
+        training, rows = self.training, self.order.index_select(0, self.done)[0]
+        if training.augment is None:
+            inputs = self.view.batch(rows)
+        else:
+            draws = self.draws.index_select(0, self.done)[0]
+            views = self.view.views if isinstance(self.view, ManyViews) else [self.view]
+            inputs = tuple(one for view in views for one in training.augment.batch(view, rows, draws))
+        with mixed(self.device, training.dtype(self.device)):
+            output = self.module(*inputs)
+        weight = None if self.weight is None else self.weight.index_select(0, rows)
+        for one in self.parameters:
+            one.grad = None
+        self.objective(output.float(), self.target.index_select(0, rows), weight).backward()
+        divide_by = None
+        if training.clip_norm is not None and self.stream is None:
+            nn.utils.clip_grad_norm_(self.parameters, training.clip_norm)
+        elif training.clip_norm is not None:  # the optimizer's kernel divides: one pass over gradients less
+            norms = torch._foreach_norm([one.grad for one in self.parameters])
+            divide_by = (torch.linalg.vector_norm(torch.stack(norms)) / training.clip_norm).clamp(min=1.0)
+        rate = self.rates.index_select(0, self.done)[0]
+        for slowly, optimizer in self.optimizers.items():
+            optimizer.step(rate * self.slowness if slowly else rate, divide_by)
+        self.done.add_(1)
 
-    def _train(self) -> None:
-        """All steps: on a GPU one recorded step, replayed."""
-        if self.stream is None:
-            for _ in range(len(self.rates)):
-                self.step()
-            return
-        graph = self._recorded_or_none()
-        with on_stream(self.stream):
-            for _ in range(len(self.rates)):
-                if graph is None:
-                    self.step()
-                else:
-                    graph.replay()
-
-    def _recorded_or_none(self) -> Any:
-        """The recorded step; None, with a warning, for a network that cannot be captured."""
-        if not self._can_record:
-            return None
+    def _capture(self, reset: Callable[[], None]) -> None:
+        """Capture one step as a graph; a warning for a network that cannot be captured."""
         try:
-            with EXCLUSIVE:
-                return self.record()
+            # cuDNN chooses its kernels: its benchmark mode took seconds and found no faster ones.
+            with EXCLUSIVE, on_stream(self.stream):
+                for _ in range(3):  # every library chooses its kernels
+                    self.done.zero_()
+                    self._step()
+                reset()
+            with EXCLUSIVE, on_stream(self.stream):
+                graph = torch.cuda.CUDAGraph()
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    self._step()
+                except BaseException:
+                    with suppress(RuntimeError):
+                        graph.capture_end()  # without it the stream would stay unusable
+                    raise
+                graph.capture_end()
+            self.graph = graph
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
             warnings.warn(
-                f"a training step of this network cannot be recorded, so it is trained more slowly: {error}",
+                f"a training step of this network cannot be captured, so its training is slower: {error}",
                 GALWarning,
                 stacklevel=2,
             )
-            self._can_record = False
-            with self._on_stream():
-                self._begin()
-            return None
-
-    def record(self) -> Any:
-        """One step as a graph, recorded once."""
-        if self._recorded is not None:
-            return self._recorded
-        # cuDNN chooses its kernels: its benchmark mode took seconds and found no faster ones.
-        with self._on_stream():
-            for _ in range(3):  # every library chooses its kernels; what was learned is reset below
-                self.done.zero_()
-                self.step()
-            self._begin()
-        with self._on_stream():
-            graph = torch.cuda.CUDAGraph()
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                self.step()
-            except BaseException:
-                with suppress(RuntimeError):
-                    graph.capture_end()  # without it the stream would stay unusable
-                raise
-            graph.capture_end()
-        self._recorded = graph
-        return graph
-
-    def _on_stream(self) -> Any:
-        return nullcontext() if self.stream is None else on_stream(self.stream)
+            self.can_capture = False
+            with on_stream(self.stream):
+                reset()
 
 
 @contextmanager
 def on_stream(stream: Any) -> Iterator[None]:
-    """Work on this stream, after all earlier work of the device; finished when the block ends."""
+    """Work on this stream, if any, after all earlier work of the device; synchronized at the end."""
+    if stream is None:
+        yield
+        return
     stream.wait_stream(torch.cuda.current_stream(stream.device))
     with torch.cuda.stream(stream):
         yield
@@ -418,8 +377,8 @@ def outputs_of(
     """Outputs (n, ...) of all rows, in float32."""
     module.eval()
     parts = []
-    stream = on_stream(torch.cuda.Stream(view.device)) if view.device.type == "cuda" else nullcontext()
-    with stream, torch.no_grad(), mixed(view.device, dtype):
+    stream = torch.cuda.Stream(view.device) if view.device.type == "cuda" else None
+    with on_stream(stream), torch.no_grad(), mixed(view.device, dtype):
         for start in range(0, len(view), batch_size):
             parts.append(module(*view.stretch(start, start + batch_size)).float())
         return torch.cat(parts).cpu()
