@@ -88,7 +88,7 @@ class DeepModel(Training, MultiOutputMixin, RegressorMixin, BaseEstimator):  # t
                 *(own, view, target.shape[1], objective, self._training()),
                 weighted=weight is not None,
                 slow=None if shares is None else own.body,
-                chancy=callable(self.network),
+                stochastic=callable(self.network),
             )
             return trainer, counted
 

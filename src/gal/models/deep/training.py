@@ -221,7 +221,7 @@ class Trainer:
         *,
         weighted: bool = False,
         slow: nn.Module | None = None,
-        chancy: bool = False,
+        stochastic: bool = False,
     ) -> None:
         training.check()
         self.module, self.objective, self.training = module, objective, training
@@ -243,7 +243,7 @@ class Trainer:
             if isinstance(layer, nn.RNNBase):
                 layer.flatten_parameters()  # copies of a network lose the one piece of memory that it wants
         self.parameters = [one for one in module.parameters() if one.requires_grad]
-        self.chancy = chancy or _draws(module)
+        self.stochastic = stochastic or _draws(module)
         """Whether the network may draw random numbers in training, from torch's one generator."""
         self.slowness = torch.ones((), device=device)
         gentle = set() if slow is None else set(slow.parameters())
@@ -262,7 +262,7 @@ class Trainer:
         with on_stream(self.stream):
             reset()
             self._shuffle(torch.Generator(self.device).manual_seed(seed))
-        with seeded(self.device, seed) if self.chancy else nullcontext():
+        with seeded(self.device, seed) if self.stochastic else nullcontext():
             if self.can_capture and self.graph is None:
                 self._capture(reset)
             with on_stream(self.stream):
