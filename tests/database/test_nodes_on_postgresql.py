@@ -78,9 +78,7 @@ def test_nodes_outlive_their_database(network: Network, server: PostgreSQL) -> N
 def test_a_wrong_password_is_said_and_not_told(network: Network) -> None:
     wrong = PASSWORD + "-not"
     network.serve(*network.names, GAL_DATA_PASSWORD=wrong)
-    with pytest.raises(
-        GALError, match=r"does not let this node in: .*authentication failed.*password_file"
-    ) as error:
+    with pytest.raises(GALError, match=r"refuses this node: .*authentication failed.*password_file") as error:
         network.learn()
     assert PASSWORD not in str(error.value)
     assert told(network) == ""

@@ -195,7 +195,7 @@ def test_nothing_is_written(server: PostgreSQL, tmp_path: Path) -> None:
     ("change", "said"),
     [
         (("/hospital", "/hotel"), 'cannot be read: .*database "hotel" does not exist'),
-        ((f"//{USER}@", "//nobody@"), "does not let this node in: .*Correct the user, and give the password"),
+        ((f"//{USER}@", "//nobody@"), "refuses this node: .*Correct the user, and give the password"),
         (('table = "patients"', 'table = "guests"'), "There is no such table: .*guests"),
         (('table = "patients"', 'sql = "SELEC 1"'), "syntax error"),
         (
@@ -235,7 +235,7 @@ def test_where_the_password_comes_from(
     if how in {"file", "pgpass"}:
         assert len(source_ids(configuration)) == N
         return
-    with pytest.raises(InvalidInputError, match=r"does not let this node in: .*password_file") as error:
+    with pytest.raises(InvalidInputError, match=r"refuses this node: .*password_file") as error:
         source_ids(configuration)
     assert "Wr0ng!" not in str(error.value)
 

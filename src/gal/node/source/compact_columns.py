@@ -1,4 +1,4 @@
-"""Columns as they are kept in memory: numbers, or text as codes of sorted values, each in one piece."""
+"""Columns in memory, each in one piece: numbers, or text as codes of sorted values."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 
 TRUTHS = {"true": True, "false": False}
-"""A text column of these only, in upper or lower case, is boolean, as in pandas."""
+"""A text column with only these values, in any case, is boolean, as in pandas."""
 
 IS_DATE = b"date"
-"""What the schema of a table says of a column that was dates."""
+"""The metadata key of columns that were dates."""
 
 LARGE_COLUMN = 1 << 20
-"""Bytes of a column whose pieces are given back to the operating system as soon as it is whole."""
+"""Bytes of a column whose pieces are returned to the operating system at once."""
 
 
 def compact(names: Sequence[str], columns: list[Any], texts: frozenset[str], dates: Collection[str]) -> Any:
-    """Each column in one piece, so that one row is found at once; text as codes of sorted values.
+    """A table with each column in one piece.
 
-    Takes the columns out of the list, letting go of each: there are never two copies of all.
+    The columns are taken out of the list one by one, so that no second copy of all exists.
     """
     import pyarrow as pa
 
@@ -28,7 +28,7 @@ def compact(names: Sequence[str], columns: list[Any], texts: frozenset[str], dat
     for name in names:
         chunked = columns.pop(0)
         column = in_one_piece(chunked)
-        if column.nbytes > LARGE_COLUMN:  # what is free is not always given back
+        if column.nbytes > LARGE_COLUMN:  # free memory is not always returned
             pa.default_memory_pool().release_unused()
         was_text = pa.types.is_string(column.type)
         made.append(_as_categories(column, name in texts) if was_text else column)
@@ -38,7 +38,7 @@ def compact(names: Sequence[str], columns: list[Any], texts: frozenset[str], dat
 
 
 def _has_dates(text: Any, made: Any) -> bool:
-    """Whether text that became numbers was dates, and no times of a day or booleans."""
+    """Whether text that became numbers was dates, and not times of a day or booleans."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -51,13 +51,13 @@ def _has_dates(text: Any, made: Any) -> bool:
 def in_one_piece(chunked: Any) -> Any:
     import pyarrow as pa
 
-    if chunked.num_chunks == 1:  # as it is: it may be mapped
+    if chunked.num_chunks == 1:  # without a copy: it may be mapped
         return chunked.chunk(0)
     return pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)
 
 
 def _as_categories(column: Any, stays_text: bool) -> Any:
-    """Text as a dictionary in sorted order; without any text, missing numbers unless it is to stay text."""
+    """Text as a sorted dictionary, or as numbers where it is all missing, booleans or dates."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -78,7 +78,7 @@ def _as_categories(column: Any, stays_text: bool) -> Any:
 
 
 def days_of(coded: Any) -> Any:
-    """Text of dates or times as days; None for other text."""
+    """Dates or times, given as a dictionary of text, as days; None for other text."""
     import pyarrow as pa
 
     some = coded.dictionary[:20].to_pylist()
@@ -88,14 +88,14 @@ def days_of(coded: Any) -> Any:
 
     from gal.models.reading.written_dates import days_of_text
 
-    if days_of_text(pd.Series(some, dtype=object)) is None:  # before all of them are looked at
+    if days_of_text(pd.Series(some, dtype=object)) is None:  # before all are parsed
         return None
     days = days_of_text(pd.Series(coded.dictionary.to_pylist(), dtype=object))
     return None if days is None else pa.array(days, pa.float64()).take(coded.indices)
 
 
 def truths_of(coded: Any) -> Any:
-    """Text of "true" and "false" only, given as a dictionary, as booleans; None for other text."""
+    """Values "true" and "false", given as a dictionary of text, as booleans; None for other text."""
     import pyarrow as pa
 
     if len(coded.dictionary) > 6:

@@ -1,7 +1,7 @@
-"""An organization's own rows: read through DuckDB, checked, and handed out as views.
+"""An organization's own rows, read through DuckDB, checked, and returned as views.
 
-Numbers, booleans, dates and times become float64 (dates and times as days, since 1970 where they have a
-date); text becomes categories. Nothing here is sent anywhere.
+Numbers, booleans, dates and times become float64 (dates as days since 1970, times as days); text becomes
+categories.
 """
 
 from __future__ import annotations
@@ -37,45 +37,42 @@ from gal.node.store.views import frame_of
 Kind = Literal["number", "text"]
 
 Stamp = tuple[int, ...]
-"""Of a file the time of its last change in nanoseconds, and its size in bytes."""
+"""Modification time of a file in nanoseconds, and its size in bytes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """An organization's rows: ids, feature columns and, where it has one, the label."""
+    """An organization's rows: ids, features and, where there is one, the label."""
 
     organization: str
     ids: RowIds
     columns: Any
-    """A pyarrow Table of the features: float64, or text as a dictionary with sorted values."""
+    """A pyarrow Table of the features: float64, or sorted dictionaries of text."""
     label: Any
     """A pyarrow ChunkedArray, or None."""
     stamp: Stamp | None
-    """Of what was read, to notice changes; None where that is not known."""
+    """Of the file that was read; None for other sources."""
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the feature columns, in their order."""
         return tuple(self.columns.column_names)
 
     @cached_property
     def kinds(self) -> Mapping[str, Kind]:
-        """What each feature is: what a fitted local model expects to get again."""
+        """The kind of each feature, which a fitted local model expects again."""
         types = {field.name: str(field.type) for field in self.columns.schema}
         return {name: "text" if kind.startswith("dictionary") else "number" for name, kind in types.items()}
 
     @property
     def dates(self) -> frozenset[str]:
-        """The features that are dates, as days since 1970."""
+        """Features that are dates."""
         return frozenset(
             one.name for one in self.columns.schema if (one.metadata or {}).get(IS_DATE) is not None
         )
 
     @cached_property
     def shared_arrays(self) -> tuple[NDArray[np.float64], ...] | None:
-        """The features as arrays over the same memory, so that one row is soon taken; None where some are
-        not numbers in one piece, all there.
-        """
+        """The features as arrays over the same memory, for single rows; None with text or missing values."""
         columns = self.columns.columns
         if any(str(one.type) != "double" or one.num_chunks != 1 or one.null_count for one in columns):
             return None
@@ -88,23 +85,22 @@ class Table:
 def read_source(
     configuration: NodeConfiguration, source: Path | None = None, *, label: bool = True, whole: bool = False
 ) -> Table:
-    """All rows of the organization's source, or of another file with the same columns.
+    """All rows of the source, or of another file with the same columns.
 
-    ``label=False`` leaves the label out: rows to predict have none. Rows that were forgotten are left out,
-    unless ``whole``.
+    ``label=False``: without the label, as rows to predict have none. ``whole``: with forgotten rows.
     """
     table = _table(_reader(configuration, source, with_label=label))
     return table if whole else _without_forgotten(configuration, table)
 
 
 def source_ids(configuration: NodeConfiguration, *, label: bool = False) -> Table:
-    """Only the ids of all rows, and the label if it is wanted: no feature is read."""
+    """The ids of all rows, and the label if wanted, without features."""
     table = _table(_reader(configuration, features=(), with_label=label, only_ids=True))
     return _without_forgotten(configuration, table)
 
 
 def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str, Kind]) -> Table:
-    """Rows to predict from another file: exactly these features, of these kinds, in this order, no label."""
+    """Rows to predict from another file, with exactly these features and kinds, in this order."""
     texts = frozenset(name for name, kind in kinds.items() if kind == "text")
     table = _table(_reader(configuration, source, tuple(kinds), texts=texts))
     check_kinds(table, kinds)
@@ -112,7 +108,7 @@ def read_like(configuration: NodeConfiguration, source: Path, kinds: Mapping[str
 
 
 def read_ids(configuration: NodeConfiguration, source: Path) -> Table:
-    """Only the row ids of another file; other columns are not looked at."""
+    """The row ids of another file."""
     try:
         table = _table(_reader(configuration, source, (), with_label=False, only_ids=True))
     except AlignmentError as error:
@@ -122,7 +118,7 @@ def read_ids(configuration: NodeConfiguration, source: Path) -> Table:
 
 
 def read_some(configuration: NodeConfiguration, most: int) -> Table:
-    """So many rows of a source that stays where it is: to see whether it can be read, and what is in it."""
+    """At most ``most`` rows of a streamed source."""
     reader = _streamed(configuration, with_label=True)
     columns = reader.read(most=most)
     if columns.num_rows == 0:
@@ -133,33 +129,33 @@ def read_some(configuration: NodeConfiguration, most: int) -> Table:
 def read_rows(
     configuration: NodeConfiguration, wanted: RowIds, kinds: Mapping[str, Kind] | None = None
 ) -> Table:
-    """The rows with these ids, of a source that stays where it is; none where it knows none of them.
+    """The rows of a streamed source with these ids, if any.
 
-    It is asked for these ids alone. ``kinds`` of the features, where they are known: few rows do not tell.
+    ``kinds`` of the features where they are known, since few rows do not show them.
     """
     texts = frozenset(name for name, kind in (kinds or {}).items() if kind == "text")
     reader = _streamed(configuration, texts=texts)
     columns = reader.read(wanted)
-    nobody = None if columns.num_rows else RowIds(wanted.kind, wanted.values[:0])
-    return _without_forgotten(configuration, _table_of(reader, columns, nobody), empty=True)
+    none = None if columns.num_rows else RowIds(wanted.kind, wanted.values[:0])
+    return _without_forgotten(configuration, _table_of(reader, columns, none), empty=True)
 
 
 def kind_of_ids(configuration: NodeConfiguration) -> str:
-    """What the row ids are, "integer" or "text"; of a source that stays where it is, by one row."""
+    """The kind of the row ids, "integer" or "text"; of a streamed source by one row."""
     if data_of(configuration).stays_where_it_is:
         return str(read_some(configuration, 1).ids.kind)
     return str(read_source(configuration, label=False).ids.kind)
 
 
 def streamed_features(configuration: NodeConfiguration) -> tuple[str, ...]:
-    """Names of the features of a source that stays where it is; no row is read."""
+    """Names of the features of a streamed source; no row is read."""
     reader = _streamed(configuration)
     reader.read(most=0)
     return tuple(reader.features)
 
 
 def source_stamp(configuration: NodeConfiguration) -> str | None:
-    """The stamp that a source which stays where it is has now; None where that is not known."""
+    """The present stamp of a streamed source; None where it is unknown."""
     return _streamed(configuration).stamp()
 
 
@@ -173,7 +169,7 @@ def _reader(
     features: tuple[str, ...] | None = None,
     **wanted: Any,
 ) -> SourceReader:
-    """Whatever reads the source, or another file, with these features; ``wanted`` as in `SourceReader`."""
+    """The reader of the source, or of another file, with these features; ``wanted`` as in `SourceReader`."""
     changed: dict[str, Any] = {} if features is None else {"features": features}
     if source is not None:
         changed |= dict.fromkeys(("sql", "table", "endpoint", "region")) | {"source": Path(source)}
@@ -187,7 +183,7 @@ def _reader_of(organization: str, data: DataSource, home: Path, **wanted: Any) -
 
 
 def _without_forgotten(configuration: NodeConfiguration, table: Table, *, empty: bool = False) -> Table:
-    """The table without rows that were forgotten; some must be left, unless it may be ``empty``."""
+    """The table without forgotten rows; an error where none is left, unless ``empty``."""
     gone = forgotten_rows(configuration.home).among(table.ids.values)
     if not gone.any():
         return table
@@ -200,7 +196,7 @@ def _without_forgotten(configuration: NodeConfiguration, table: Table, *, empty:
 
 
 def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) -> None:
-    """An error where one of these ids was forgotten here: nobody is asked about it."""
+    """InvalidInputError where one of these ids was forgotten here."""
     gone = np.flatnonzero(forgotten_rows(configuration.home).among(ids.values))
     if len(gone):
         raise InvalidInputError(
@@ -215,15 +211,13 @@ def columns_in(configuration: NodeConfiguration, source: Path) -> list[str]:
 
 
 def columns_of_new(name: str, source: str, where: Mapping[str, str | None]) -> list[str]:
-    """Names of all columns of what is to be the source of a new organization; ``where`` is what else of the
-    section [data] says where its rows are.
-    """
+    """Names of all columns of the source of a new organization; ``where``: other keys of [data]."""
     given = {"source": source, "row_id": "any row id", **where}
     try:
         data = DataSource.model_validate(given)
     except ValidationError as error:
         why = error.errors()[0]["msg"].removeprefix("Value error, ")
-        shown = "this source" if "://" in source else repr(source)  # an address may have a password in it
+        shown = "this source" if "://" in source else repr(source)  # an address may have a password
         raise InvalidInputError(f"{shown} cannot be used: {why}") from None
     return _names(_reader_of(name, data, Path.cwd() if data.path is None else data.path.parent))
 
@@ -234,13 +228,13 @@ def _names(reader: SourceReader) -> list[str]:
 
 
 def _table(reader: SourceReader) -> Table:
-    """All rows; those of a file are stamped before they are read."""
+    """All rows, with the stamp of a file from before the reading."""
     stamp = _file_stamp(reader.data)
     return replace(_table_of(reader, reader.read()), stamp=stamp)
 
 
 def _table_of(reader: SourceReader, columns: Any, ids: RowIds | None = None) -> Table:
-    """What was read, with its row ids: the first column, where they are not known already."""
+    """The table of a reading; its first column are the ids, unless they are given."""
     ids = typed_row_ids(columns.column(0), reader.data, reader.organization) if ids is None else ids
     found = _label(reader, columns.column(columns.num_columns - 1)) if reader.label else None
     features = list(columns.columns[1 : 1 + len(reader.features)])
@@ -250,12 +244,11 @@ def _table_of(reader: SourceReader, columns: Any, ids: RowIds | None = None) -> 
 
 
 def stamp_of(configuration: NodeConfiguration) -> Stamp | None:
-    """The stamp that the source has now; None where there is no file."""
+    """The present stamp of a file; None for other sources."""
     return _file_stamp(data_of(configuration))
 
 
 def _file_stamp(data: DataSource) -> Stamp | None:
-    """The stamp of the file that is the source; None where it is none."""
     try:
         found = None if data.path is None else data.path.stat()
     except OSError:
@@ -266,8 +259,8 @@ def _file_stamp(data: DataSource) -> Stamp | None:
 def view_of_table(table: Table, positions: NDArray[np.intp] | None = None) -> Any:
     """The features of these rows (default: all), in this order.
 
-    A C-contiguous float64 array (n, d) where all columns are numbers, NaN where a value is missing; otherwise
-    a pandas frame of float64 and categories. Types and categories are the same whatever rows are taken.
+    A C-contiguous float64 array (n, d) where all columns are numbers, with NaN for missing values; otherwise
+    a pandas frame of float64 and categories. Types and categories do not depend on the rows.
     """
     if positions is not None and table.shared_arrays is not None:
         rows = _checked(table, positions)
@@ -285,7 +278,7 @@ def view_of_table(table: Table, positions: NDArray[np.intp] | None = None) -> An
 
 
 def part_columns(table: Table) -> list[PartColumn]:
-    """What the parts of a view have: numbers, and text with all values that it has anywhere."""
+    """The columns of a partitioned view: numbers, and text with all its values."""
     import pyarrow as pa
 
     return [
@@ -297,7 +290,7 @@ def part_columns(table: Table) -> list[PartColumn]:
 
 
 def view_in_parts(table: Table, positions: NDArray[np.intp]) -> Iterator[Any]:
-    """The same view as pyarrow tables of one part each: numbers, and codes for text."""
+    """The same view as pyarrow tables of one partition each: numbers, and codes for text."""
     import pyarrow as pa
 
     for start in range(0, max(len(positions), 1), PART_ROWS):
@@ -312,7 +305,7 @@ def view_in_parts(table: Table, positions: NDArray[np.intp]) -> Iterator[Any]:
 
 
 def labels_of(table: Table, positions: NDArray[np.intp] | None = None) -> NDArray[Any]:
-    """The labels (n,) of these rows: numbers, booleans, or text as objects; a missing one is an error."""
+    """The labels (n,) of these rows: numbers, booleans, or text as objects; missing ones are an error."""
     whose = f"organization {table.organization!r}"
     if table.label is None:
         raise InvalidLabelsError(f"{whose} has no label: name its column under [data] as label")
@@ -328,7 +321,7 @@ def labels_of(table: Table, positions: NDArray[np.intp] | None = None) -> NDArra
 
 
 def check_kinds(table: Table, kinds: Mapping[str, Kind]) -> None:
-    """An error where the features are not those, of the same kinds, that a model was fitted on."""
+    """InvalidColumnsError where features or their kinds changed since a model was fitted."""
     now = table.kinds
     whose = f"organization {table.organization!r}"
     if list(now) != list(kinds):
@@ -356,7 +349,7 @@ def data_of(configuration: NodeConfiguration) -> DataSource:
 
 
 def _label(reader: SourceReader, column: Any) -> Any:
-    """The label in one piece; "true" and "false" are booleans. Dates are no label."""
+    """The label in one piece, "true" and "false" as booleans; dates are refused."""
     import pyarrow as pa
 
     whole = in_one_piece(column)
@@ -377,7 +370,6 @@ def _indices(table: Table, positions: NDArray[np.intp]) -> Any:
 
 
 def _checked(table: Table, positions: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Positions that are rows of this table."""
     chosen = np.asarray(positions, dtype=np.int64)
     if chosen.size and (chosen.min() < 0 or chosen.max() >= len(table)):
         raise InvalidInputError(

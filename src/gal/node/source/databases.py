@@ -1,14 +1,13 @@
-"""Rows of PostgreSQL through its ADBC driver: streamed as Arrow batches, in one transaction that only reads.
+"""Rows of PostgreSQL through its ADBC driver, streamed as Arrow batches in one read-only transaction.
 
-All that one reading asks (columns, rows, ids) sees one state of the database. Ids of rows are bound as
-parameters and never become part of a query: they come from others.
+All queries of one reading see one state of the database. Row ids come from others, so they are bound as
+parameters and never part of a query.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Self
@@ -18,71 +17,61 @@ from gal.alignment import RowIds
 from gal.errors import InvalidInputError
 from gal.extras import require
 from gal.node.config.data_source import PASSWORD_VARIABLE, DataSource
+from gal.node.source.source_reading import quoted
 
 CONNECT_SECONDS = 10
 FEW = 10_000
-"""So many ids are looked for by the database."""
+"""Ids that the database looks up; with more, all rows are streamed."""
 NUMERIC = {"numeric", "decimal", "number", "bignumeric"}
-"""What databases call numbers that ADBC hands over as text, because Arrow has none of their size."""
+"""Names of numeric types that ADBC returns as text, because Arrow has none of their size."""
 
-UNUSABLE = {
+MEANINGS = {
     r'relation ".*" does not exist': "There is no such table",
     r"permission denied": "This user may not read it",
     r"read-only transaction": "A node only reads",
 }
-"""What some of the words of databases mean here."""
+"""Messages of databases, and their meaning here."""
 
 TOO_LONG = "canceling statement due to"
 NOISE = re.compile(r"(Query was|Detail: Python exception|CONTEXT):?.*|\.? ?SQLSTATE: \w+", re.S)
 LAYERS = re.compile(
     r"^.*\[libpq\] (Execution error \[\w+\]: )?|^[A-Z_]+: |^.*Arrow source failed: (\w+: )?", re.S
 )
-"""What each layer between the database and us puts around its words."""
+"""What each layer puts around a message of the database."""
 
 
 class AdbcSource:
-    """A database; what can be asked of it is asked while it is ``opened``."""
+    """A database, queried while it is ``opened``."""
 
     def __init__(self, organization: str, data: DataSource) -> None:
         self.data, self.password = data, read_password(organization, data)
-        self.took_too_long = False
         self._connection: Any = None
         self._cursors: list[Any] = []
-        self._found: Any = None
-        """The columns as the driver gives them."""
+        self._fields: Any = None
+        """The schema of the driver."""
 
     @contextmanager
     def opened(self) -> Iterator[Self]:
-        """Connect, begin a transaction that only reads, and end whatever has not ended in time."""
+        """Connect and begin a read-only transaction with a time limit."""
         require("postgresql", "reading PostgreSQL")
         import adbc_driver_postgresql
         from adbc_driver_manager import dbapi
 
         driver, how = adbc_driver_postgresql._driver_path(), {"uri": self._uri()}
         self._connection, self._cursors = dbapi.connect(driver=driver, db_kwargs=how, autocommit=False), []
-        timer = threading.Timer(self.data.timeout, self._cancel)
-        timer.daemon = True
         try:
-            with self._connection.cursor() as cursor:  # nothing is written, and all sees one state
+            with self._connection.cursor() as cursor:  # all queries see one state
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 cursor.execute(f"SET LOCAL statement_timeout = {int(1000 * self.data.timeout)}")
-            timer.start()
-            self._found = self._ask(f"SELECT * FROM {self._rows()} WHERE 1 = 0").schema
+            self._fields = self._ask(f"SELECT * FROM {self._rows()} WHERE 1 = 0").schema
             yield self
         finally:
-            timer.cancel()
             for one in (*self._cursors, self._connection):
                 with suppress(Exception):  # a lost connection cannot be closed
                     one.close()
 
-    def _cancel(self) -> None:
-        self.took_too_long = True
-        for cursor in self._cursors[-1:]:
-            with suppress(Exception):
-                cursor.adbc_cancel()
-
     def _uri(self) -> str:
-        """The address with the password: not to be shown to anybody."""
+        """The address with the password."""
         parts = urlsplit(str(self.data.address))
         own = {"connect_timeout": str(CONNECT_SECONDS), "application_name": "gal"}
         own |= {"keepalives_idle": "30", "tcp_user_timeout": "60000"}
@@ -91,76 +80,67 @@ class AdbcSource:
         query = urlencode(own | dict(parse_qsl(parts.query)), quote_via=quote)
         return urlunsplit(parts._replace(query=query))
 
-    # What is asked
-
     @property
     def schema(self) -> Any:
-        """The columns as they come."""
-        return self._query_of(self._found.names)[1]
+        return self._query_of(self._fields.names)[1]
 
     def batches(self, columns: Sequence[str], wanted: RowIds | None = None, most: int | None = None) -> Any:
-        """A reader of these columns: of all rows, of at most so many, or of those with wanted ids."""
+        """A reader of these columns: of all rows, of at most ``most``, or of all that may be wanted."""
         import pyarrow as pa
 
         query, _ = self._query_of(columns)
-        if wanted is None or not self._finds(wanted):
-            return self._ask(query if most is None else f"{query} LIMIT {int(most)}")
         name = self.data.row_id
-        values, cast = _comparable(wanted, self._found.field(name).type)
+        kind = self._fields.field(name).type
+        # An index does not help with many ids, or where every stored id has to be converted first.
+        looks_up = wanted is not None and len(wanted) <= FEW
+        if wanted is None or not looks_up or (wanted.kind == "integer" and pa.types.is_string(kind)):
+            return self._ask(query if most is None else f"{query} LIMIT {int(most)}")
+        values, cast = _comparable(wanted, kind)
         one = f"CAST($1 AS {cast}[])" if cast else "$1"
         bound = pa.array([values.to_pylist()], pa.list_(values.type))
-        return self._ask(f"{query} WHERE {_quoted(name)} = ANY({one})", bound)
-
-    def _finds(self, wanted: RowIds) -> bool:
-        """Whether the database is to find these ids: not where all have to be looked at, since there are many
-        (only a query without them streams), or since it would have to change every id first.
-        """
-        import pyarrow as pa
-
-        is_text = pa.types.is_string(self._found.field(self.data.row_id).type)
-        return len(wanted) <= FEW and not (wanted.kind == "integer" and is_text)
+        return self._ask(f"{query} WHERE {quoted(name)} = ANY({one})", bound)
 
     def stamp(self) -> str | None:
-        """Another one whenever something was written to the database."""
-        asked = "SELECT CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS stamp"
-        return str(self._ask(asked).read_all().column(0)[0].as_py())
+        """Changes with every write to the database."""
+        query = "SELECT CAST(pg_snapshot_xmax(pg_current_snapshot()) AS text) AS stamp"
+        return str(self._ask(query).read_all().column(0)[0].as_py())
 
-    def said(self, error: BaseException) -> str:
-        """What the database says, in one line and without the password."""
+    def describe(self, error: BaseException) -> str:
+        """A message of the database in one line, without the password."""
         text = LAYERS.sub("", NOISE.sub("", str(error)))
-        if self.took_too_long or TOO_LONG in text:
+        if TOO_LONG in text:
             limit = f"{self.data.timeout:g} seconds"
             return f"it took longer than {limit}; raise data.timeout, or ask for less with sql"
         text = " ".join(text.split())
-        meant = next((words for pattern, words in UNUSABLE.items() if re.search(pattern, text)), "")
-        said = f"{meant}: {text}" if meant else text or type(error).__name__
+        meant = next((words for pattern, words in MEANINGS.items() if re.search(pattern, text)), "")
+        message = f"{meant}: {text}" if meant else text or type(error).__name__
         for one in {self.password or "", quote(self.password or "", safe="")} - {""}:
-            said = said.replace(one, "***")
-        return said[:400].rstrip(". ")
+            message = message.replace(one, "***")
+        return message[:400].rstrip(". ")
 
     def _rows(self) -> str:
-        """What rows are selected from."""
+        """The FROM clause."""
         if self.data.sql is not None:
             return f"({self.data.sql.strip().rstrip(';')}) AS gal_rows"
         table = str(self.data.table)
-        return table if '"' in table else ".".join(map(_quoted, table.split(".")))
+        return table if '"' in table else ".".join(map(quoted, table.split(".")))
 
     def _query_of(self, columns: Sequence[str]) -> tuple[str, Any]:
-        """The query for these columns, and their fields; types that Arrow lacks come as numbers or text."""
+        """The query for these columns, and their fields; types that Arrow lacks become numbers or text."""
         import pyarrow as pa
 
         selected, fields = [], []
         for name in columns:
-            field, quoted = self._found.field(name), _quoted(name)
+            field, column = self._fields.field(name), quoted(name)
             if (field.metadata or {}).get(b"POSTGRESQL:type") == b"money":
-                field, cast = pa.field(name, pa.float64()), f"CAST(CAST({quoted} AS numeric) AS float8)"
+                field, cast = pa.field(name, pa.float64()), f"CAST(CAST({column} AS numeric) AS float8)"
             elif _is_numeric(field.type):
-                field, cast = pa.field(name, pa.float64()), f"CAST({quoted} AS float8)"
+                field, cast = pa.field(name, pa.float64()), f"CAST({column} AS float8)"
             elif _is_opaque(field.type):
-                field, cast = pa.field(name, pa.string()), f"CAST({quoted} AS text)"
+                field, cast = pa.field(name, pa.string()), f"CAST({column} AS text)"
             else:
-                cast = quoted
-            selected.append(f"{cast} AS {quoted}")
+                cast = column
+            selected.append(f"{cast} AS {column}")
             fields.append(field)
         return f"SELECT {', '.join(selected)} FROM {self._rows()}", pa.schema(fields)
 
@@ -174,7 +154,7 @@ class AdbcSource:
 
 
 def read_password(organization: str, data: DataSource) -> str | None:
-    """The password from the environment or the file that node.toml names; None: the driver finds its own."""
+    """The password from the environment or a file of node.toml; None: the driver looks for one."""
     if data.password_file is None:
         return os.environ.get(PASSWORD_VARIABLE)
     try:
@@ -190,13 +170,8 @@ def read_password(organization: str, data: DataSource) -> str | None:
     return password
 
 
-def _quoted(name: str) -> str:
-    """A name as it stands in a query."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _comparable(wanted: RowIds, kind: Any) -> tuple[Any, str]:
-    """Ids as a column of this type can be compared with: others are none of its own; and what to cast to."""
+    """Ids that can be in a column of this type, and the type to cast them to."""
     import pyarrow as pa
 
     values = wanted.values.tolist()
@@ -205,7 +180,7 @@ def _comparable(wanted: RowIds, kind: Any) -> tuple[Any, str]:
         return pa.array(texts, pa.string()), "uuid"
     if wanted.kind == "text" and not (pa.types.is_integer(kind) or _is_numeric(kind)):
         return pa.array(values, pa.string()), "text" if _is_opaque(kind) else ""
-    if wanted.kind == "text":  # text is made of whole numbers: row_id_type = "text"
+    if wanted.kind == "text":  # of integers: row_id_type = "text"
         values = [int(one) for one in values if re.fullmatch(r"0|-?[1-9][0-9]{0,17}", one)]
     return pa.array(values, pa.int64()), "numeric" if _is_numeric(kind) else ""
 

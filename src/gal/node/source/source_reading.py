@@ -1,4 +1,4 @@
-"""One reading of a file of rows through DuckDB: which columns there are, and their values."""
+"""One reading of a file of rows through DuckDB."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import difflib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,35 +31,32 @@ TIMES = {
 }
 
 CLOCKS = {"time", "interval", "time with time zone"}
-"""Those of them without a date."""
+"""Types without a date."""
 
 TEXTS = {"varchar", "enum", "uuid"}
-"""Types of DuckDB by their ids, and what becomes of them."""
+"""Ids of DuckDB types, by the kind of feature that they become."""
 
 MISSING = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"),
     *("N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
-"""What stands for a missing value in a CSV file; the same as in pandas, and so in ``gal simulate``."""
+"""Missing values in a CSV file, as in pandas and so in ``gal simulate``."""
 
 GUESSED = ("BIGINT", "DOUBLE", "VARCHAR")
-"""Types that a column of a CSV file may turn out to have. DuckDB's own booleans would make true of "yes", and
-its dates 2012-10-22 of 12.10.22."""
+"""Types to guess for CSV columns. DuckDB's booleans would read "yes" as true, its dates 12.10.22 as 2012-10-22."""
 
 SNIFFED = 100_000
-"""Rows of a CSV file from which types are guessed; all rows, at several times the
-memory, only where that fails.
-"""
+"""Rows of a CSV file for guessing types; where that fails all rows, at several times the memory."""
 
 SHEET = "rows_of_the_sheet"
-"""What DuckDB calls the rows of a spreadsheet."""
+"""The name of a spreadsheet's rows in DuckDB."""
 
 BATCH = 100_000
-"""Rows that come from DuckDB at once."""
+"""Rows of a batch from DuckDB."""
 
 
 class SourceReader:
-    """One reading of a source: which columns there are, and their values."""
+    """One reading of a source: its columns and their values."""
 
     def __init__(
         self,
@@ -70,18 +68,16 @@ class SourceReader:
         texts: frozenset[str] | None = None,
         only_ids: bool = False,
     ) -> None:
-        """``texts``: features that are text whatever their values look like; None: that is found out."""
+        """``texts``: features that are text even if their values look like numbers; None: found out."""
         self.organization, self.data, self.home = organization, data, home
         self.texts, self.only_ids = texts or frozenset(), only_ids
         self._zeros_looked_for = texts is not None or only_ids
         self.label = data.label if with_label else None
         self.features: list[str] = []
         self.dates: set[str] = set()
-        """Features that the source has as dates."""
+        """Features that are dates in the source."""
         self.what = repr(str(data.source))
         self.whose = f"organization {organization!r}, {self.what}"
-        self._written: Written | None = None
-        self._sheet: Any = None
         self._rewritten: IO[bytes] | None = None
 
     @property
@@ -90,11 +86,11 @@ class SourceReader:
         return self.data.path
 
     def read(self) -> Any:
-        """A pyarrow Table: row id, features, and the label if there is one."""
+        """A pyarrow Table: row id, features, and the label if wanted."""
         import duckdb
 
         self.check_file()
-        # Errors while rows come in are OSErrors of Arrow with DuckDB's words.
+        # Errors within rows are OSErrors of Arrow with DuckDB's message.
         try:
             return self._read(SNIFFED)
         except (duckdb.Error, OSError) as error:
@@ -104,24 +100,17 @@ class SourceReader:
         try:
             return self._read(-1)
         except (duckdb.Error, OSError) as error:
-            raise self._unreadable(self._broken_row() or error) from error
-
-    def _broken_row(self) -> Exception | None:
-        """What DuckDB says of the rows themselves, with the line; None where they can be read."""
-        import duckdb
-
-        try:
-            with connected() as connection:
-                connection.sql(f"SELECT count(*) FROM (SELECT * FROM {self._all_as_text()})").fetchall()
-        except duckdb.Error as error:
-            found: Exception = error
-            return found
-        return None
+            try:  # as text: a broken row is an error that names its line
+                with connected() as connection:
+                    connection.sql(f"SELECT count(*) FROM (SELECT * FROM {self._all_as_text()})").fetchall()
+            except duckdb.Error as broken:
+                raise self._unreadable(broken) from error
+            raise self._unreadable(error) from error
 
     def _read(self, sniffed: int) -> Any:
         with connected() as connection:
             if is_spreadsheet(self._file):
-                connection.register(SHEET, self._rows_of_sheet())
+                connection.register(SHEET, self._sheet)
             relation = connection.sql(self._query(sniffed))
             types = self.checked_types(relation)
             if codes := self._codes_among(connection, types):
@@ -133,17 +122,19 @@ class SourceReader:
         return rows
 
     def _codes_among(self, connection: Any, types: Mapping[str, Any]) -> frozenset[str]:
-        """Features of a CSV file that are digits with leading zeros, such as postal codes: no numbers."""
-        path, said = self._file, self.data.columns
+        """Features of a CSV file with leading zeros, such as postal codes, which are no numbers."""
+        path, declared = self._file, self.data.columns
         if self._zeros_looked_for or not _is_csv(path):
             return frozenset()
         self._zeros_looked_for = True
-        asked = [name for name in self.features if types[name].id in NUMBERS and said.get(name) != "number"]
-        if not asked or not leading_zeros(path, self._how()):
+        maybe = [
+            name for name in self.features if types[name].id in NUMBERS and declared.get(name) != "number"
+        ]
+        if not maybe or not leading_zeros(path, self._written):
             return frozenset()
-        digits = ", ".join(f"avg(regexp_full_match(trim({_quoted(name)}), '0[0-9]+')::INT)" for name in asked)
+        digits = ", ".join(f"avg(regexp_full_match(trim({quoted(name)}), '0[0-9]+')::INT)" for name in maybe)
         (found,) = connection.sql(f"SELECT {digits} FROM {self._all_as_text()}").fetchall()
-        return frozenset(name for name, share in zip(asked, found, strict=True) if (share or 0) > THOUSANDTH)
+        return frozenset(name for name, share in zip(maybe, found, strict=True) if (share or 0) > THOUSANDTH)
 
     def _query(self, sniffed: int) -> str:
         source = self._file
@@ -151,7 +142,7 @@ class SourceReader:
             return f"SELECT * FROM read_parquet({_text(str(source))})"
         if is_spreadsheet(source):
             return f"SELECT * FROM {SHEET}"
-        # Leading zeros of these columns are kept; only those that exist can be asked for.
+        # Text columns keep leading zeros; DuckDB refuses names that do not exist.
         kept = self.texts | ({self.data.row_id} if self.data.row_id_type is not None else set())
         texts = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._header() if name in kept)
         as_text = f", types = {{{texts}}}" if texts else ""
@@ -162,13 +153,13 @@ class SourceReader:
         )
 
     def _all_as_text(self) -> str:
-        """The CSV file as DuckDB reads it where all columns are text."""
+        """The CSV file with all columns as text."""
         columns = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in self._header())
         return f"read_csv({self._csv_options()}, auto_detect = false, columns = {{{columns}}})"
 
     def _csv_options(self) -> str:
-        """The file and how it is written. DuckDB guesses only types: it skips first rows that look odd."""
-        how = self._how()
+        """The file and its dialect: when DuckDB guesses the dialect, it may skip the first rows."""
+        how = self._written
         if self._rewritten is None and how.encoding != "utf-8-sig":
             self._rewritten = _as_utf_8(self._file, how, self.home)
         path = str(self._file) if self._rewritten is None else self._rewritten.name
@@ -177,7 +168,7 @@ class SourceReader:
         return f"{_text(path)}, header = true, delim = {_text(how.delimiter)}, {quotes}{decimal}"
 
     def check_file(self) -> None:
-        """A file that is not there, empty, or has two columns of one name."""
+        """InvalidInputError for a missing or empty file, or two columns with one name."""
         if not self._file.is_file():
             raise InvalidInputError(
                 f"organization {self.organization!r}: there is no file {self.what}; correct [data] in "
@@ -190,31 +181,28 @@ class SourceReader:
     def names(self) -> list[str]:
         """Names of all columns of the file."""
         if is_spreadsheet(self._file):
-            return list(self._rows_of_sheet().columns)
+            return list(self._sheet.columns)
         return _parquet_names(self._file) if _is_parquet(self._file) else self._header()
 
-    def _rows_of_sheet(self) -> Any:
-        """The rows of a spreadsheet as a pandas frame; read once."""
-        if self._sheet is None:
-            self._sheet = read_spreadsheet(self._file)
-        return self._sheet
+    @cached_property
+    def _sheet(self) -> Any:
+        return read_spreadsheet(self._file)
 
     def _header(self) -> list[str]:
-        """Column names of the CSV file, as they are there; DuckDB would rename a second one."""
+        """Column names of the CSV file; DuckDB would rename a repeated one."""
         try:
-            with opened_text(self._file, self._how()) as file:
-                return next(csv.reader(file, delimiter=self._how().delimiter), [])
+            with opened_text(self._file, self._written) as file:
+                return next(csv.reader(file, delimiter=self._written.delimiter), [])
         except (UnicodeDecodeError, csv.Error) as error:
             raise InvalidInputError(f"{self.whose} is no CSV file: {error}") from error
 
-    def _how(self) -> Written:
-        """How the CSV file is written. Guessing from all rows, as DuckDB does, hides a broken row."""
-        if self._written is None:
-            self._written = written(self._file)
-        return self._written
+    @cached_property
+    def _written(self) -> Written:
+        """The dialect of the CSV file. Guessing from all rows, as DuckDB does, hides a broken row."""
+        return written(self._file)
 
     def checked_types(self, relation: Any) -> dict[str, Any]:
-        """DuckDB's type of every column; sets the features."""
+        """The DuckDB type of every column; sets the features."""
         refuse_repeated(self.whose, relation.columns)
         types = dict(zip(relation.columns, relation.types, strict=True))
         wanted = [(self.data.row_id, "row_id")]
@@ -239,20 +227,20 @@ class SourceReader:
         return types
 
     def selected(self, types: Mapping[str, Any]) -> Iterator[str]:
-        """What is selected: row id, features as numbers or text, label."""
-        row_id, kind = _quoted(self.data.row_id), types[self.data.row_id].id
+        """The SELECT list: row id, features as numbers or text, label."""
+        row_id, kind = quoted(self.data.row_id), types[self.data.row_id].id
         # Floats must be whole first, or 7 would become "7.0".
         becomes_text = self.data.row_id_type == "text" and kind not in {"float", "double", "decimal", "blob"}
         if kind == "uuid" or becomes_text:
             row_id = f"CAST({row_id} AS VARCHAR)"
         yield f"{row_id} AS row_id"
         for name in self.features:
-            yield f"{self._as_feature(name, types[name])} AS {_quoted(name)}"
+            yield f"{self._as_feature(name, types[name])} AS {quoted(name)}"
         if self.label:
             yield f"{_as_label(self.whose, self.label, types[self.label])} AS label_of_rows"
 
     def _as_feature(self, name: str, kind: Any) -> str:
-        column = _quoted(name)
+        column = quoted(name)
         if kind.id in NUMBERS:
             return f"CAST({column} AS {'VARCHAR' if name in self.texts else 'DOUBLE'})"
         if kind.id in TIMES:
@@ -272,7 +260,6 @@ class SourceReader:
 
 @contextmanager
 def connected() -> Iterator[Any]:
-    """DuckDB, in memory."""
     import duckdb
 
     with duckdb.connect(":memory:") as connection:
@@ -281,9 +268,7 @@ def connected() -> Iterator[Any]:
 
 
 def typed_row_ids(column: Any, data: DataSource, organization: str) -> RowIds:
-    """The ids in a column, checked, and of the type that was asked for; text that is no whole number is
-    refused, not rounded.
-    """
+    """The ids in a column, of the configured type; text that is no integer is refused, not rounded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -303,7 +288,7 @@ def typed_row_ids(column: Any, data: DataSource, organization: str) -> RowIds:
 
 
 def _as_label(whose: str, name: str, kind: Any) -> str:
-    column = _quoted(name)
+    column = quoted(name)
     if kind.id in {"boolean", "tinyint", "smallint", "integer", "bigint", "float", "double"}:
         return column
     if kind.id in {"enum", "uuid", "varchar"}:
@@ -334,7 +319,7 @@ def _parquet_names(path: Path) -> list[str]:
 
 
 def refuse_repeated(whose: str, names: Sequence[str]) -> None:
-    """An error where two columns have one name, but for upper and lower case."""
+    """InvalidColumnsError where names differ at most in upper and lower case."""
     seen: dict[str, str] = {}
     for name in names:
         if name.casefold() in seen:
@@ -352,13 +337,13 @@ def listed(names: list[str], most: int = 30) -> str:
 
 
 def first_words(error: Exception) -> str:
-    """What DuckDB says first; the rest repeats its options."""
+    """The start of a message of DuckDB; the rest repeats its options."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return "; ".join(lines[:3])[:300].rstrip(".") if lines else type(error).__name__
 
 
 def _as_utf_8(path: Path, how: Written, home: Path) -> IO[bytes]:
-    """A text file once more in UTF-8, for as long as what is returned is there."""
+    """A temporary copy of a text file in UTF-8."""
     place = home / "tmp"
     try:
         place.mkdir(mode=0o700, exist_ok=True)
@@ -375,7 +360,7 @@ def _as_utf_8(path: Path, how: Written, home: Path) -> IO[bytes]:
     return made
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 

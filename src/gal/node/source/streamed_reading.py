@@ -1,7 +1,6 @@
-"""One reading of a source that stays where it is, a database or a lake: batches through DuckDB's casts.
+"""One reading of a database or a lake: the wanted columns as batches, cast by DuckDB.
 
-Only the columns that are asked for travel. A connection that is lost is made again, and the reading begins
-anew: a database may be restarted under a node.
+After a lost connection the reading starts anew, as a database may restart under a node.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from gal.node.source.source_reading import BATCH, SourceReader, connected, refus
 Result = TypeVar("Result")
 
 WAITS = (0.5, 2.0, 5.0)
-"""Seconds before a lost source is tried again."""
+"""Seconds before each retry of a lost source."""
 
 LOST = re.compile(
     r"connection refused|starting up|shutting down|closed the connection|terminating connection"
@@ -33,19 +32,18 @@ LOST = re.compile(
     r"|eof detected|broken pipe|couldn't connect|could not connect|network_connection|curlcode",
     re.IGNORECASE,
 )
-"""What drivers say of a source that is gone, and may come back."""
+"""Messages of drivers for a source that may come back."""
 
 REFUSED = re.compile(
     r"password|authentication|no pg_hba|role .* does not exist|access.?denied|forbidden", re.I
 )
-"""What they say to a user that they do not let in."""
+"""Messages of drivers for a user without access."""
 
 
 class StreamedReader(SourceReader):
-    """Rows that come as a stream: all of them, some, or those with the ids that are wanted."""
+    """Streamed rows: all, some, or those with wanted ids."""
 
     def __init__(self, organization: str, data: DataSource, home: Path, **wanted: Any) -> None:
-        """``wanted``: which columns, as `SourceReader` takes it."""
         super().__init__(organization, data, home, **wanted)
         self._supply: AdbcSource | Lake = (
             AdbcSource(organization, data) if data.is_database else Lake(organization, data)
@@ -55,24 +53,22 @@ class StreamedReader(SourceReader):
         self.whose = f"organization {organization!r}, {self.what}"
 
     def check_file(self) -> None:
-        """A source that is not there, or has two columns of one name."""
         refuse_repeated(self.whose, self.names())
 
     def names(self) -> list[str]:
-        """Names of all columns of the source."""
         return self._attempted(lambda supply: list(supply.schema.names))
 
     def stamp(self) -> str | None:
-        """Another one whenever the source has changed; None where that is not known."""
+        """Changes with the source; None where that is unknown."""
         return self._attempted(lambda supply: supply.stamp())
 
     def read(self, wanted: RowIds | None = None, most: int | None = None) -> Any:
-        """A pyarrow Table: row id, features, and the label if there is one; it may have no rows."""
+        """A pyarrow Table, possibly empty: row id, features, and the label if wanted."""
         import pyarrow as pa
 
         def look(supply: AdbcSource | Lake) -> Any:
             with connected() as connection:
-                connection.execute("SET threads = 1")  # of one stream, more would only keep more batches
+                connection.execute("SET threads = 1")  # more would only keep more batches
                 types = self.checked_types(connection.from_arrow(supply.schema.empty_table()))
                 label = [self.label] if self.label else []
                 columns = list(dict.fromkeys([self.data.row_id, *self.features, *label]))
@@ -84,11 +80,11 @@ class StreamedReader(SourceReader):
         return self._attempted(look)
 
     def _arriving(self, reader: Any) -> Any:
-        """The batches as they come from the source; tests look at them."""
+        """The batches of the source, for tests."""
         return reader
 
     def _chosen(self, batches: Any, wanted: RowIds) -> Iterator[Any]:
-        """The rows with the wanted ids, of those that the source could not leave out itself."""
+        """Rows with wanted ids, among those that the source returned."""
         index = Index(wanted.values) if len(wanted) else None
         for batch in batches:
             if batch.num_rows == 0 or index is None:
@@ -100,7 +96,7 @@ class StreamedReader(SourceReader):
             yield batch if len(there) == batch.num_rows else batch.take(there)
 
     def _attempted(self, look: Callable[[AdbcSource | Lake], Result]) -> Result:
-        """Look at the opened source, once more where it was lost meanwhile; an error that says what to do."""
+        """``look`` at the opened source, with retries where it was lost; InvalidInputError with a remedy."""
         import duckdb
         import pyarrow as pa
 
@@ -116,26 +112,23 @@ class StreamedReader(SourceReader):
                 with self._supply.opened() as supply:
                     return look(supply)
             except foreign as error:
-                said = self._supply.said(error)
                 if not (waits and LOST.search(str(error)) and not REFUSED.search(str(error))):
-                    raise self._unusable(said) from None  # drivers may quote the address they were given
+                    raise self._unusable(self._supply.describe(error)) from None  # drivers quote the address
             time.sleep(waits.pop(0))
 
-    def _unusable(self, said: str) -> InvalidInputError:
-        """Why rows cannot be had, and what to do."""
-        if REFUSED.search(said):
+    def _unusable(self, message: str) -> InvalidInputError:
+        if REFUSED.search(message):
             password = (
                 f"the password in the variable {PASSWORD_VARIABLE}, in data.password_file or in .pgpass"
             )
             keys = "the keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             given = password if self.data.is_database else keys
-            why = f"does not let this node in: {said}. Correct the user, and give {given}"
-        elif LOST.search(said):
-            why = (
-                f"cannot be reached (tried {1 + len(WAITS)} times): {said}. Start it, or correct data.source"
-            )
+            why = f"refuses this node: {message}. Correct the user, and give {given}"
+        elif LOST.search(message):
+            tries = 1 + len(WAITS)
+            why = f"cannot be reached (tried {tries} times): {message}. Start it, or correct data.source"
         else:
-            why = f"cannot be read: {said}. Correct [data] in node.toml, or the source"
+            why = f"cannot be read: {message}. Correct [data] in node.toml, or the source"
         if self.data.is_bucket and self.data.endpoint is None:
             why += ". A store other than Amazon's is named by data.endpoint (gal init: --endpoint)"
         return InvalidInputError(f"organization {self.organization!r}: {self.what} {why}")
