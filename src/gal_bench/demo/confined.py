@@ -14,7 +14,7 @@ import sys
 import threading
 from pathlib import Path
 
-from gal.node.worker.sandbox import shut_in
+from gal.node.worker.sandbox import restrict_files
 
 NOTES = "confined.jsonl"
 
@@ -23,7 +23,7 @@ def main() -> None:
     """Shut this process in to its home, note what it can still reach, and run the command."""
     cut = sys.argv.index("--")
     (home, *others), command = map(Path, sys.argv[1:cut]), sys.argv[cut + 1 :]
-    closed = shut_in([home])
+    closed = restrict_files([home])
     reached = [other.name for other in others if can_reach(other)]
     note = {"command": command[0], "closed": closed, "tried": len(others), "reached": reached}
     with (home / NOTES).open("a", encoding="utf-8") as file:

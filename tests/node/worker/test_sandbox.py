@@ -23,7 +23,7 @@ import pytest
 import gal
 from gal.errors import NodeError
 from gal.node.worker import sandbox
-from gal.node.worker.sandbox import landlock_version, shut_in
+from gal.node.worker.sandbox import landlock_version, restrict_files
 
 landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
 
@@ -72,7 +72,7 @@ def check_ways_around_it_are_refused(home: Path, other: Path, data: Path) -> Non
     refused(lambda: subprocess.run([str(program)]))
 
 
-def check_children_are_shut_in_too(home: Path, other: Path, data: Path) -> None:
+def check_children_are_restricted_too(home: Path, other: Path, data: Path) -> None:
     def child(path: Path) -> subprocess.CompletedProcess[str]:
         read = "import sys; print(open(sys.argv[1]).read())"
         return subprocess.run([sys.executable, "-c", read, str(path)], capture_output=True, text=True)
@@ -101,7 +101,7 @@ def check_sqlite_with_wal(home: Path, other: Path, data: Path) -> None:
     database.close()
 
 
-def check_later_threads_are_shut_in(home: Path, other: Path, data: Path) -> None:
+def check_later_threads_are_restricted(home: Path, other: Path, data: Path) -> None:
     came: list[str] = []
 
     def look() -> None:
@@ -122,7 +122,7 @@ def check_it_has_to_come_before_threads(home: Path, other: Path, data: Path) -> 
     thread.start()
     try:
         with pytest.raises(NodeError, match="before it starts threads"):
-            shut_in([home])
+            restrict_files([home])
     finally:
         end.set()
         thread.join()
@@ -133,7 +133,7 @@ CHECKS = {name: check for name, check in list(globals().items()) if name.startsw
 
 def main(home: Path, other: Path, data: Path) -> None:
     """Shut this process in and print, for each check, "passed" or a traceback, as JSON."""
-    assert shut_in([home], [data])
+    assert restrict_files([home], [data])
     outcomes = {}
     for name, check in CHECKS.items():
         try:
@@ -180,14 +180,14 @@ def test_without_landlock_it_says_so_and_restricts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sandbox, "sys", SimpleNamespace(platform="darwin"))
-    assert shut_in([tmp_path]) is False
+    assert restrict_files([tmp_path]) is False
     assert not (tmp_path / "tmp").exists()
 
 
 @landlock
 def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(NodeError, match="nowhere"):
-        shut_in([tmp_path / "nowhere"])
+        restrict_files([tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize(("version", "n_rights"), [(1, 13), (2, 14), (3, 15), (4, 15), (5, 16), (7, 16)])

@@ -43,7 +43,7 @@ MISSING = (
 """Missing values in a CSV file, as in pandas and so in ``gal simulate``."""
 
 GUESSED = ("BIGINT", "DOUBLE", "VARCHAR")
-"""Types to guess for CSV columns. DuckDB's booleans would read "yes" as true, its dates 12.10.22 as 2012-10-22."""
+"""Types to guess for CSV columns. DuckDB would read "yes" as true, and 12.10.22 as the date 2012-10-22."""
 
 SNIFFED = 100_000
 """Rows of a CSV file for guessing types; where that fails all rows, at several times the memory."""

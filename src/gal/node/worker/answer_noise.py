@@ -1,4 +1,4 @@
-"""Noise on an organization's answers to others, added where they are computed."""
+"""Noise on replies to other organizations, added in the worker process."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 Keys = NDArray[np.int64]
 
 ROWS = "rows.npy"
-"""In a version's folder: the ledger's keys of the rows that answers cover, in their order."""
+"""In a version's folder: the ledger's keys of its rows, in order."""
 
 
 def noise_facts(configuration: NodeConfiguration) -> dict[str, Any] | None:
-    """The noise on answers that node.toml asks for, as plain data; None where it asks for none."""
+    """The noise on replies in node.toml, as plain data; None where there is none."""
     chosen = configuration.privacy
     if chosen.answer_noise == "none":
         return None
@@ -34,26 +34,26 @@ def noise_facts(configuration: NodeConfiguration) -> dict[str, Any] | None:
 
 
 def answer_noise(facts: Mapping[str, Any], source: NoiseSource | None = None) -> AnswerNoise:
-    """The noise of these facts, from the system's entropy; a source that can be repeated is refused."""
+    """The noise of these facts; a source whose draws can be repeated is refused."""
     from gal.privacy.mechanisms.answers import AnswerNoise
 
     if source is not None and not source.secure:
         raise PrivacyError(
-            f"a node takes no noise from {type(source).__name__}: whoever can repeat the draws can take the "
-            "noise off again. Use the operating system's (SystemNoise)"
+            f"a node draws no noise from {type(source).__name__}: noise that can be repeated can be removed. "
+            "Use that of the operating system (SystemNoise)"
         )
     return AnswerNoise(**facts, source=source)
 
 
 def check_noise_installed() -> None:
-    """An error where noise cannot be drawn or added up here; without importing what takes seconds."""
+    """MissingExtraError where noise cannot be drawn, without slow imports."""
     for package in ("opendp", "dp_accounting"):
         if find_spec(package) is None:
             raise MissingExtraError("privacy", package, "noise on answers")
 
 
 def key_bytes(ids: NDArray[Any]) -> bytes:
-    """The ledger's keys of these row ids, as a file."""
+    """A file with the ledger's keys of these row ids."""
     from gal.privacy.ledger import row_keys
 
     file = io.BytesIO()
@@ -62,6 +62,5 @@ def key_bytes(ids: NDArray[Any]) -> bytes:
 
 
 def keys_of(file: bytes) -> Keys:
-    """The keys in such a file."""
     found: Keys = reread(lambda: np.load(io.BytesIO(file), allow_pickle=False))
     return found

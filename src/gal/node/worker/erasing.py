@@ -1,6 +1,6 @@
-"""What goes from a node's disk: files that nobody needs any more, and everything of a row that is erased.
+"""Deletion of files: of ended versions, and of rows to be forgotten.
 
-What models have learned from a row stays in them, and is said; with ``drop_versions`` they go, too.
+Fitted models keep what they learned from a row, and are reported; ``drop_versions`` deletes them, too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gal.node.store.row_index import LEARNED, RowIndex, forgotten_rows
 from gal.node.store.state import State, TaskRecord
 
 NOISY_LABELS = "noisy-labels.arrow"
-"""A label holder's noisy labels by key of the row: they stay for later versions."""
+"""A label holder's noisy labels by row key, which later versions use."""
 
 
 def drop_needless(state: State, task: str, number: int) -> None:
-    """Delete files of an organization's version that has ended or never began, but for what predicts."""
+    """Delete files of an organization's ended version, except those for predictions."""
     folder, version = state.folder(task, number), state.version(task, number)
     needed: set[str | None] = set()
     if version is not None and version.status != "abandoned":
@@ -33,8 +33,8 @@ def drop_needless(state: State, task: str, number: int) -> None:
 
 
 def drop_leftovers(state: State) -> int:
-    """Delete what a kill left behind: files of versions that have ended or never began, of tasks that were
-    forgotten, and half-written ones; how many. Nothing may be computed meanwhile.
+    """Delete leftovers of a kill: half-written files, and those of ended versions and forgotten tasks; their
+    number. Nothing may be computed meanwhile.
     """
     place = state.home / "tasks"
     before = _n_files(place)
@@ -51,9 +51,9 @@ def drop_leftovers(state: State) -> int:
 
 
 def check_erasable(state: State, ids: Sequence[str], *, drop_versions: bool) -> None:
-    """An error where no row is named, or where a version is being learned that may not be dropped."""
+    """An error without rows, or where a version is being learned and ``drop_versions`` is not set."""
     if not ids or any(not one for one in ids):
-        raise InvalidInputError("there is no row to forget: give the id of at least one")
+        raise InvalidInputError("no row to forget: give the id of at least one")
     learning = [
         f"version {number} of {task.name!r}"
         for task in state.tasks()
@@ -63,14 +63,14 @@ def check_erasable(state: State, ids: Sequence[str], *, drop_versions: bool) -> 
     if learning and not drop_versions:
         raise TaskError(
             f"{', '.join(learning)} is being learned, or was interrupted, and may have this row: wait until "
-            "it is over (a label holder: gal learn TASK), or give it up with --drop-versions"
+            "it ends (a label holder: gal learn TASK), or abandon it with --drop-versions"
         )
 
 
 def erase_rows(state: State, audit: AuditLog, ids: Sequence[str], *, drop_versions: bool) -> dict[str, Any]:
-    """Forget these row ids, which are written as in the source; what was done.
+    """Forget these row ids, written as in the source; a report.
 
-    Of the rows their keyed digests stay, so that no later version has them.
+    Their keyed digests stay, so that no later version includes them.
     """
     check_erasable(state, ids, drop_versions=drop_versions)
     index = forgotten_rows(state.home)
@@ -80,8 +80,7 @@ def erase_rows(state: State, audit: AuditLog, ids: Sequence[str], *, drop_versio
     for task in state.tasks():
         own, folder_of_task = task.role == "label holder", state.home / "tasks" / task.id
         found = {number: each[-1] for number, each in sorted(_statuses(state, task).items())}
-        # Labels and the like of an own version that was not begun when it ended, or of one that is over; what
-        # is paid for stays until it is learned.
+        # Labels of own versions that have ended or never began; those of an open one are paid for and stay.
         for folder in folder_of_task.glob("*/label-holder"):
             if found.get(int(folder.parent.name)) != "begun":
                 n_files += _delete(path for path in folder.iterdir() if path.name != "draw")
@@ -107,7 +106,7 @@ def erase_rows(state: State, audit: AuditLog, ids: Sequence[str], *, drop_versio
 
 
 def _statuses(state: State, task: TaskRecord) -> dict[int, list[str]]:
-    """What has become of the versions of a task, in each role: as label holder comes last."""
+    """Statuses of a task's versions, that of the label holder last."""
     found: dict[int, list[str]] = {}
     for role in ("organization", "label holder"):
         for number, status in state.statuses(task.id, role).items():
@@ -116,7 +115,7 @@ def _statuses(state: State, task: TaskRecord) -> dict[int, list[str]]:
 
 
 def _drop(state: State, task: TaskRecord, number: int) -> int:
-    """Give a version up: all of its files go; how many."""
+    """Abandon a version and delete its files; their number."""
     for version in (state.version(task.id, number), state.learned_version(task.id, number)):
         if version is not None:
             state.put_version(task.id, number, replace(version, status="abandoned"))
@@ -139,7 +138,7 @@ def _n_files(folder: Path) -> int:
 
 
 def _without_keys(path: Path, ids: Sequence[str]) -> int:
-    """Take the noisy labels of these rows out of a file; whether it was written anew."""
+    """Remove these rows from a file of noisy labels; 1 where it was written anew, else 0."""
     import pyarrow as pa
 
     from gal.privacy.ledger import row_keys

@@ -1,8 +1,7 @@
-"""What an organization computes, in a process of its own: aligning rows, fitting residuals, predicting.
+"""Commands of the worker process: aligning rows, fitting residuals, predicting.
 
-Public methods of `LocalWork` are the commands of that process, but for ``version``, ``noise`` and
-``new_model``. A request comes as the bytes that arrived; a result is facts, and the bytes that will be sent.
-Nothing here knows of the network.
+Public methods of `LocalWork` are the commands, except ``version``, ``noise`` and ``new_model``. A request is
+the bytes that arrived; a result is facts, and the bytes to be sent.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from gal.node.store.row_index import LEARNED, RowIndex
 from gal.node.store.views import load_view, save_parts, save_view
 from gal.node.worker.allowance import ALLOWANCE
 from gal.node.worker.answer_noise import ROWS, answer_noise, key_bytes
-from gal.node.worker.open_versions import OpenVersions, remember_columns, told_model
+from gal.node.worker.open_versions import OpenVersions, model_of_view, remember_columns
 from gal.node.worker.own_rows import OwnRows, alignment_refusals
 from gal.node.worker.worker import PredictedRows, Result
 from gal.protocol import Message, decode, digest, encode
@@ -54,10 +53,10 @@ Folder = Path | str
 
 
 class LocalWork:
-    """One organization's own data and model, and what it does with requests."""
+    """One organization's own data and model, which handle requests."""
 
     def __init__(self, configuration: NodeConfiguration, source: NoiseSource | None = None) -> None:
-        """``source`` of noise; None: the operating system's entropy. One that can be repeated is refused."""
+        """``source`` of noise; None: the operating system. One that can be repeated is refused."""
         self.configuration = configuration
         self._source, self._noises = source, dict[tuple[Any, ...], "AnswerNoise"]()
         self.limits = PolicyLimits(configuration.name, configuration.policy)
@@ -71,7 +70,7 @@ class LocalWork:
         return make_model(self.configuration.name, chosen.use, chosen.options)
 
     def noise(self, facts: Noise) -> AnswerNoise | None:
-        """The noise on answers that the node asks for, and charges; None: none."""
+        """The noise on replies with these facts; None: none."""
         if facts is None:
             return None
         from gal.privacy.noise import SystemNoise
@@ -83,22 +82,21 @@ class LocalWork:
             return self._noises[key]
 
     def _limited(self, own: bool) -> AbstractContextManager[None]:
-        """What this organization gives one request of others; its own may take what they need."""
+        """The limits of a request of others; own requests have none."""
         policy = self.configuration.policy
-        return (
-            ALLOWANCE.granted(0, 0) if own else ALLOWANCE.granted(policy.fit_cpu_seconds, policy.fit_memory)
-        )
+        limits = (0, 0) if own else (policy.fit_cpu_seconds, policy.fit_memory)
+        return ALLOWANCE.granted(*limits)
 
     def describe(self, data: bytes) -> Result:  # noqa: ARG002
-        """Whether the local model can be made, and moves."""
+        """Make the local model; whether it is stateful."""
         return {"moving": is_moving(self.new_model())}, b""
 
     def attempt(self, data: bytes, view: Folder) -> Result:  # noqa: ARG002
-        """Fit the local model to a file of made-up rows: whether its answer is one number for each."""
+        """Fit the local model to a file of rows; whether it returns a finite number for each."""
         name, rows = self.configuration.name, load_view(Path(view))
         with self._limited(own=False), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model = told_model(self.configuration, rows, (), ())
+            model = model_of_view(self.configuration, rows, (), ())
             organization = Organization(name, rows, model, local_loss=self.configuration.model.local_loss)
             residual = np.random.default_rng(0).normal(size=(len(rows), 1)).astype(np.float32)
             terms = Terms(all_rows(len(rows)), n_outputs=1, rounds=1, seed=0)
@@ -107,7 +105,7 @@ class LocalWork:
         return {"fits": fits, "shape": fitted.shape}, b""
 
     def rows(self, data: bytes) -> Result:  # noqa: ARG002
-        """What features there are, and whether they can be read."""
+        """The features of the source, which is read."""
         return self.own_rows.facts(), b""
 
     def intersect(self, data: bytes, peer: str) -> Result:
@@ -116,10 +114,10 @@ class LocalWork:
             return {}, self.own_rows.intersect(data, peer)
 
     def begin(self, data: bytes, folder: Folder, peer: str, *, own: bool, keys: bool = False) -> Result:
-        """Find the rows, keep a view of those that are known, and answer which they are.
+        """Align rows, store the view of those that are known, and reply which they are.
 
-        ``keys``: leave the ledger's keys of these rows in a file, for answers that are charged; its digest is
-        among the facts.
+        ``keys``: store the ledger's keys of these rows in a file for replies with noise; the facts have its
+        digest.
         """
         message, folder = decode(data), Path(folder)
         with ALLOWANCE.granted(0, 0):  # the source is as large as it is
@@ -129,9 +127,9 @@ class LocalWork:
                 check_roles(message.arrays, len(asked), peer)
                 if own:
                     check_overlap(len(there), len(asked), self.configuration.name, peer)
-            if not own:  # one answer for few known rows and for none: it must not tell who is known here
+            if not own:  # the same refusal for few known rows and for none, as it must not reveal ids
                 self.limits.check_begin(len(there))
-                # After a private set intersection rows are named that both know; others are being tried out.
+                # Rows after a private set intersection are known to both; others would be guesses.
                 if message.fields["method"] == "psi" and not known.all():
                     raise self.limits.refusal("psi")
             if takes_parts(self.new_model()):
@@ -139,7 +137,7 @@ class LocalWork:
             else:
                 save_view(view_of_table(table, there), folder / "view")
             remember_columns(folder, table.features, table.dates)
-            (folder / LEARNED).unlink(missing_ok=True)  # each version has a key of its own
+            (folder / LEARNED).unlink(missing_ok=True)  # with the key of an earlier try
             RowIndex(folder / LEARNED).add(table.ids.values[there])
             kind, method = message.fields["kind"], message.fields["method"]
             order = row_digest(asked if known.all() else asked[known], kind, method)
@@ -166,13 +164,13 @@ class LocalWork:
         noise: Noise = None,
         known: str | None = None,
     ) -> Result:
-        """Fit the residual of a request; leaves the answer and the model in files, each unless it is None.
+        """Fit the residual of a request; store the reply and the model in files, unless these are None.
 
-        ``previous``: file and digest of the model of the round before; ``known``: the digest of the request,
-        if it was taken. Facts: digests of both files, whether the model moves, seconds of the fit alone.
+        ``previous``: file and digest of the model of the round before; ``known``: the digest of the request
+        if computed. Facts: digests of both files, whether the model is stateful, seconds of the fit alone.
         """
         folder = Path(folder)
-        organization, terms = self.version(folder)  # reading and importing is no part of the fit
+        organization, terms = self.version(folder)  # reading and importing is not part of the fit
         self.noise(noise)
         with self._limited(own):
             message = decode(data)
@@ -180,7 +178,7 @@ class LocalWork:
             if not own:
                 looked_at = request.residual, request.sample_weight, request.round
                 self.limits.check_folds(terms.rows_for(request), *looked_at)
-            if organization.moves:  # it goes on from its last stored round, whatever this process remembers
+            if organization.moves:  # it continues from its last stored round, not from memory
                 stored = {} if previous is None else self.version.models(folder, [(previous[0], previous[1])])
                 for key in [key for key in organization.models if key[0] == request.track]:
                     del organization.models[key]
@@ -203,7 +201,7 @@ class LocalWork:
         return facts, b""
 
     def _for_others(self, values: NDArray[Any], noise: Noise) -> NDArray[np.float32]:
-        """Values as they leave: with noise, where there is any."""
+        """Values with noise, if any, as float32."""
         added = self.noise(noise)
         noisy = values if added is None else added(values)
         return np.ascontiguousarray(noisy, dtype=np.float32)
@@ -224,14 +222,14 @@ class LocalWork:
         kinds: Mapping[str, Any],
         noise: Noise = None,
     ) -> Result:
-        """Values of all rounds asked for, as `PredictedRows` has them.
+        """Predict all requested rounds; the result is `PredictedRows`, packed.
 
-        ``rows`` is a file of own columns that stand in for the source, ``organization`` what the label holder
-        calls this one.
+        ``rows``: a file with own columns in place of the source; ``organization``: this one's name at the
+        label holder.
         """
         message, folder = decode(data), Path(folder)
         if rows is None:
-            with ALLOWANCE.granted(0, 0):  # reading the source is no part of it
+            with ALLOWANCE.granted(0, 0):  # reading the source is not part of it
                 table, positions, asked = self.own_rows.known_rows(message, peer, kinds)
         with self._limited(own):
             keys = b""
@@ -263,7 +261,7 @@ class LocalWork:
         own: bool = True,
         noise: Noise = None,
     ) -> Result:
-        """What the models say now of the task's own rows."""
+        """Re-evaluate stateful models on the rows of the version."""
         folder = Path(folder)
         organization, terms = self.version(folder)
         with self._limited(own):
@@ -279,7 +277,7 @@ class LocalWork:
     # Forgetting
 
     def forget(self, data: bytes) -> Result:  # noqa: ARG002
-        """Let go of all versions and models in memory: files of one were deleted."""
+        """Drop versions and models from memory, as files of one were deleted."""
         self.version.forget()
         return {}, b""
 
@@ -287,19 +285,19 @@ class LocalWork:
 def _answer(
     kind: str, asked: Message, known: str, fields: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> Any:
-    """The bytes of the message that answers a request (its digest)."""
+    """The reply to a request, whose digest is ``known``."""
     said = {"answers": known, **fields}
     return encode(Message(kind, asked.task, asked.version, asked.request, said, arrays))
 
 
 def _save_models(organization: Organization, track: Any, round: int, path: Path) -> str:
-    """Write the models of this round (of all rounds so far, where the model moves); their digest."""
+    """Store the models of this round, or of all rounds if stateful; their digest."""
     wanted = {
         key: models
         for key, models in organization.models.items()
         if key[0] == track and (organization.moves or key[1] == round)
     }
     save_models(path, organization.name, wanted)
-    if not organization.moves:  # fitted models of past rounds are on the disk: no need to keep them all
+    if not organization.moves:  # models of past rounds are on the disk
         organization.models.clear()
     return digest(path.read_bytes())

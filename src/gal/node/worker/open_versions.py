@@ -1,4 +1,4 @@
-"""What stays in memory of versions, each read from its files once: how they began, and fitted models."""
+"""Versions and fitted models in memory, each read from its files once."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from gal.protocol import decode
 from gal.storage import load_models
 
 KEPT = 4
-"""So many versions stay in memory."""
+"""Versions in memory."""
 KEPT_MODELS = 500
-"""So many rounds' models stay in memory for predictions."""
+"""Rounds whose models are in memory for predictions."""
 COLUMNS = "columns.json"
-"""Beside the view of a version: what a view of numbers does not say itself."""
+"""Beside a view: the names and dates of its columns, which an array does not have."""
 
 Models = Mapping[tuple[Any, int], Any]
 """By track and round."""
 
 
 class OpenVersions:
-    """An organization as it takes part in versions, from the files of their beginnings; and its models."""
+    """The organization in each version, from the files of its session setup, and its models."""
 
     def __init__(self, configuration: NodeConfiguration) -> None:
         self._configuration = configuration
@@ -42,18 +42,18 @@ class OpenVersions:
         self._read = lru_cache(KEPT_MODELS)(self._read_models)
 
     def __call__(self, folder: Path) -> tuple[Organization, Terms]:
-        """The organization with its view, and the terms, of the version in this folder."""
+        """The organization with its view, and the terms, of a version."""
         return self._opened(folder)
 
     def models(self, folder: Path, files: Sequence[tuple[str, str]]) -> Models:
-        """The models in these files, each with its digest; LocalModelError where one is another file."""
+        """The models in these files; LocalModelError where a digest does not match."""
         found: dict[tuple[Any, int], Any] = {}
         for file, expected in dict.fromkeys((file, expected) for file, expected in files):
             found.update(self._read(folder / file, expected))
         return found
 
     def forget(self) -> None:
-        """Let go of all that was read."""
+        """Empty the caches."""
         self._opened.cache_clear()
         self._read.cache_clear()
 
@@ -61,7 +61,7 @@ class OpenVersions:
         begin, begun = (decode(map_file(folder / f"{name}.arrow")) for name in ("begin", "begun"))
         rows = shared_rows(begin.arrays, begun.arrays["known"] == 1)
         rows = replace(rows, search=rows.fit, validation=rows.fit[:0])
-        give_back_memory()  # what aligning the rows took
+        give_back_memory()  # of the row alignment
         fields, view = begin.fields, load_view(folder / "view")
         model, local_loss = model_for(self._configuration, view, folder), self._configuration.model.local_loss
         organization = Organization(fields["organization"], view, model, local_loss=local_loss)
@@ -77,7 +77,7 @@ class OpenVersions:
 
 
 def remember_columns(folder: Path, names: Sequence[str], dates: Collection[str]) -> None:
-    """Write down the columns of a version's view, and which are dates."""
+    """Store the columns of a version's view, and which are dates."""
     content = {"names": list(names), "dates": [name for name in names if name in dates]}
     write_whole(folder / COLUMNS, json.dumps(content).encode())
 
@@ -85,13 +85,13 @@ def remember_columns(folder: Path, names: Sequence[str], dates: Collection[str])
 def model_for(configuration: NodeConfiguration, view: Any, folder: Path) -> Any:
     """The unfitted local model for the view of a version."""
     found = json.loads((folder / COLUMNS).read_text(encoding="utf-8"))
-    return told_model(configuration, view, found["names"], found["dates"])
+    return model_of_view(configuration, view, found["names"], found["dates"])
 
 
-def told_model(
+def model_of_view(
     configuration: NodeConfiguration, view: Any, names: Sequence[str], dates: Collection[str]
 ) -> Any:
-    """An unfitted local model, as node.toml names it, that knows what the columns of this view are."""
+    """An unfitted local model, as node.toml names it, with the kinds of this view's columns."""
     chosen = configuration.model
     model = make_model(configuration.name, chosen.use, chosen.options)
     if chosen.use != "tabular" or not (is_frame(view) or names):

@@ -1,4 +1,4 @@
-"""An organization's own rows: read from its source, found by tokens or in a private set intersection."""
+"""An organization's own rows, found by tokens or in a private set intersection."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from gal.node.store.row_index import forgotten_stamp
 from gal.protocol import Message, decode, digest, encode
 
 LARGE = 100_000_000
-"""Bytes of a table that does not stay in memory beside the view that is fitted."""
+"""Bytes of a table beyond which it is dropped once its view is stored."""
 
 EXCHANGES_KEPT = 4
-"""So many private set intersections can be under way."""
+"""Open private set intersections of one peer."""
 
 Found = tuple[Table, NDArray[np.intp], NDArray[Any]]
-"""A table, where each row asked for is in it (-1: unknown), and the tokens asked for."""
+"""A table, the position of each requested row in it (-1: unknown), and the requested tokens."""
 
 
 class OwnRows:
-    """All rows of this organization, and where each is."""
+    """All rows of this organization and their positions."""
 
     def __init__(self, configuration: NodeConfiguration) -> None:
         self._configuration, self._name = configuration, configuration.name
@@ -52,11 +52,11 @@ class OwnRows:
 
     @property
     def stay_where_they_are(self) -> bool:
-        """Whether the source is a database or a lake: streamed to learn, asked by id to predict."""
+        """Whether the source is a database or a lake: streamed to learn, queried by id to predict."""
         return self._configuration.data is not None and self._configuration.data.stays_where_it_is
 
     def facts(self) -> dict[str, Any]:
-        """The features, and how many rows there are where that takes no reading."""
+        """The features, and the number of rows where it is known without reading."""
         if self.stay_where_they_are:
             return {"n_rows": None, "features": list(streamed_features(self._configuration))}
         table = self.table()
@@ -67,14 +67,13 @@ class OwnRows:
         with self._lock:
             stamp = stamp_of(self._configuration), forgotten_stamp(self._configuration.home)
             if self._table is None or self._table[0] != stamp:
-                # A query that names no file has no stamp: what it reads may change without our seeing it.
+                # Without a stamp, such as that of a query, changes are not noticed.
                 self._table = stamp, read_source(self._configuration)
                 self._indices.clear()
                 give_back_memory()
             return self._table[1]
 
     def _index(self, method: str) -> tuple[Table, Index]:
-        """Where rows are found by their tokens."""
         table = self.table()
         with self._lock:
             key = id(table), method
@@ -83,7 +82,7 @@ class OwnRows:
             return table, self._indices[key]
 
     def let_go_of_large(self) -> None:
-        """Rounds need the view only: a large table is read again when somebody asks for a prediction."""
+        """Drop a large table after session setup; a prediction reads it again."""
         with self._lock:
             if self._table is not None and self._table[1].columns.nbytes > LARGE:
                 self._table = None
@@ -95,17 +94,14 @@ class OwnRows:
         peer: str,
         kinds: Mapping[str, Kind] | None = None,
     ) -> Found:
-        """Where each row asked for is.
-
-        Of a source that stays where it is, the table has the rows asked for alone; ``kinds`` of its features.
-        """
+        """Find the requested rows; the table of a streamed source has no others, with these ``kinds``."""
         method, asked = message.fields["method"], self._asked(message, peer)
         if not self.stay_where_they_are:
             table, index = self._index(method)
             self._check_kind(table.ids, message, peer)
             return table, index.positions(asked), asked
         wanted = RowIds(message.fields["kind"], asked)
-        if method == "hashed":  # ids cannot be told from their hashes, but for those that we have
+        if method == "hashed":  # only own ids can be recognized by their hashes
             ids, index = self._hashed_ids()
             found = index.positions(asked)
             wanted = ids.take(found[found >= 0])
@@ -117,14 +113,14 @@ class OwnRows:
         return table, Index(self._tokens(table.ids, method)).positions(asked), asked
 
     def rows_to_learn(self, message: Message, peer: str) -> Found:
-        """As `known_rows`, each row asked for once."""
+        """As `known_rows`; repeated rows are refused."""
         found = self.known_rows(message, peer)
         with alignment_refusals():
             check_distinct(found[2])
         return found
 
     def _asked(self, message: Message, peer: str) -> NDArray[Any]:
-        """The tokens in a message; a refusal where both have secrets for keyed hashes that differ."""
+        """The tokens in a message; a refusal where the secrets for keyed hashes differ."""
         asked = asked_tokens(message, peer)
         hashed = message.fields["method"] == "hashed"
         if hashed and secret_digest(secret_of(self._configuration)) != message.fields["secret"]:
@@ -143,7 +139,7 @@ class OwnRows:
             check_same_kind(ids, message.fields["kind"], self._name, peer)
 
     def _hashed_ids(self) -> tuple[RowIds, Index]:
-        """All ids, found by their keyed hashes; they are read again when the source has changed."""
+        """All ids and the index of their keyed hashes, read again when the source has changed."""
         with self._lock:
             stamp = source_stamp(self._configuration), forgotten_stamp(self._configuration.home)
             if self._ids is None or stamp[0] is None or self._ids[0] != stamp:
@@ -152,7 +148,7 @@ class OwnRows:
             return self._ids[1:]
 
     def intersect(self, data: bytes, peer: str) -> bytes:
-        """One step of a private set intersection; each exchange has a key of its own, and answers once."""
+        """One step of a private set intersection, whose key serves one exchange."""
         from gal.alignment.psi import Holder
 
         message = decode(data)
@@ -163,7 +159,7 @@ class OwnRows:
         if fields["step"] == "setup":
             holder = Holder(table.ids)
             with self._lock:
-                # Of each label holder: one must not end the exchanges of another.
+                # For each label holder, so that it cannot end exchanges of another.
                 begun = [one for one in self._holders if one[0] == peer and one != key]
                 for one in begun[: max(0, len(begun) + 1 - EXCHANGES_KEPT)]:
                     del self._holders[one]
@@ -173,8 +169,7 @@ class OwnRows:
             with self._lock:
                 known: Holder | None = self._holders.get(key)
             if known is None or "bytes" not in message.arrays:
-                said = "no such private set intersection was begun here: begin it again"
-                raise RefusedError("alignment", said)
+                raise RefusedError("alignment", "unknown private set intersection: begin it again")
             made = known.respond(message.arrays["bytes"].tobytes())
         answers, arrays = {"answers": digest(data)}, {"bytes": np.frombuffer(made, dtype=np.uint8)}
         about = message.task, message.version, message.request
@@ -182,13 +177,13 @@ class OwnRows:
 
 
 def give_back_memory() -> None:
-    """Give what is free back to the operating system; with the worker's settings also what is not Arrow's."""
+    """Return free memory to the operating system; with the worker's settings also that of NumPy."""
     pa.default_memory_pool().release_unused()
 
 
 @contextmanager
 def alignment_refusals() -> Iterator[None]:
-    """What is wrong between two organizations is for both to know; other errors are not told outside."""
+    """Turn alignment errors into refusals, which both organizations may see."""
     try:
         yield
     except AlignmentError as error:

@@ -1,10 +1,7 @@
-"""The process that computes reads and writes only the paths that it needs (Linux Landlock): Python, its
-organization's home and data.
+"""The sandbox of the worker process (Linux Landlock): Python, the node's home and its data.
 
-A local model is code of the organization's own choice, and what it is fitted to comes from others. In a
-sandbox neither it nor a fault of the node reads or changes what lies beside the node's folder. It needs no
-privileges, cannot be undone, and is inherited by every process that is started later. The network is not
-restricted.
+Neither a local model nor a fault of the node can read or change other files. The sandbox needs no privileges,
+cannot be undone, and is inherited by child processes; the network is not restricted.
 """
 
 from __future__ import annotations
@@ -41,13 +38,13 @@ _RUN = _READ | _EXECUTE
 _DEVICE = _READ | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
 _WRITE = (_FIRST_RIGHTS | _REFER | _TRUNCATE) & ~(_EXECUTE | _MAKE_CHAR | _MAKE_BLOCK)
 
-# Programs, shared libraries, settings, certificates and name servers of the system.
+# Programs, shared libraries, settings, certificates and name servers.
 _SYSTEM = (
     *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys", "/nix/store"),
     *("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/var/lib/ca-certificates"),
 )
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "nvidia*", "dri", "kfd")
-# Locks and memory shared between the processes of one program (multiprocessing, joblib): not data at rest.
+# Locks and shared memory of multiprocessing and joblib.
 _SHARED_MEMORY = "/dev/shm"
 
 
@@ -61,15 +58,14 @@ class _PathBeneath(ctypes.Structure):
 
 
 def confine(configuration: NodeConfiguration, also_writable: Sequence[Path] = ()) -> str:
-    """Shut this process in for good; why it could not be, or an empty text where it is.
+    """Sandbox this process; the reason where that is impossible, else an empty text.
 
-    A module with the local model is imported first: it may lie in a folder that holds more than the process
-    may read.
+    A module with the local model is imported first, as its folder may not be readable later.
     """
     use, own_module = configuration.model.use, list[Path]()
     if ":" in use:
         module = use.partition(":")[0]
-        with suppress(Exception):  # what is wrong with it, the first fit says
+        with suppress(Exception):  # the first fit reports its error
             importlib.import_module(module)
         package = sys.modules.get(module.partition(".")[0])
         places = list(getattr(package, "__path__", [])) or [getattr(package, "__file__", None)]
@@ -81,19 +77,19 @@ def confine(configuration: NodeConfiguration, also_writable: Sequence[Path] = ()
     for variable in CACHES:
         os.environ.setdefault(variable, str(configuration.home / "tmp" / variable.lower()))
     readable = [path for path in (*readable_places(configuration), *own_module) if path.exists()]
-    shut_in([configuration.home, *also_writable], readable)
+    restrict_files([configuration.home, *also_writable], readable)
     return ""
 
 
 def readable_places(configuration: NodeConfiguration) -> list[Path]:
-    """Where data, secret and other files lie that node.toml names, whether or not they are there."""
+    """Paths of data, secret and other files of node.toml, whether or not they exist."""
     data, home, found = configuration.data, configuration.home, list(configuration.model.readable)
     if data is None:
         return found
     if data.path is not None:
         found.append(_folder_or_file(data.path.resolve(), home))
     found += [path for path in (data.secret_file, data.password_file) if path is not None]
-    if data.is_database:  # where PostgreSQL's own library looks for passwords and certificates
+    if data.is_database:  # where the library of PostgreSQL looks for passwords and certificates
         variables = ("PGPASSFILE", "PGSERVICEFILE", "PGSSLROOTCERT", "PGSSLKEY", "PGSSLCERT")
         usual = [Path.home() / name for name in (".pgpass", ".pg_service.conf", ".postgresql")]
         chosen = [Path(os.environ[name]) for name in variables if os.environ.get(name)]
@@ -102,17 +98,16 @@ def readable_places(configuration: NodeConfiguration) -> list[Path]:
 
 
 def replaced_files(places: Sequence[Path]) -> Callable[[], bool]:
-    """Whether one of the places is a file that has another one in its stead since this was called.
+    """Whether one of these files has been replaced since this call.
 
-    What a shut-in process may read it knows by the file itself, not by its name: a new export under the same
-    name is out of reach.
+    A sandbox allows the file itself, not its name, so a new export with the same name is out of reach.
     """
     before = [_file_id(path) for path in places]
     return lambda: [_file_id(path) for path in places] != before
 
 
 def _file_id(path: Path) -> tuple[int, int] | None:
-    """What a file is known by besides its name; None for a folder, or where there is nothing."""
+    """Device and inode of a file; None for a folder or a missing file."""
     try:
         facts = path.stat()
     except OSError:
@@ -121,29 +116,26 @@ def _file_id(path: Path) -> tuple[int, int] | None:
 
 
 def _folder_or_file(path: Path, home: Path) -> Path:
-    """The folder of a file, which a new export may replace; the file, where the folder holds too much."""
+    """The folder of a file, as an export may replace the file; the file where its folder holds too much."""
     folder = path if path.is_dir() else path.parent
     above = (home.resolve(), Path.home(), Path(tempfile.gettempdir()).resolve())
     return path if any(one.is_relative_to(folder) for one in above) else folder
 
 
 def landlock_version() -> int:
-    """The version of Landlock that the kernel speaks; 0 where there is none, or none that may be used."""
+    """The version of Landlock in the kernel; 0 where it is missing or disabled."""
     if not sys.platform.startswith("linux"):
         return 0
     return max(_syscall(_CREATE_RULESET, None, 0, _ASK_VERSION), 0)
 
 
-def shut_in(allowed_write: Sequence[Path], allowed_read: Sequence[Path] = ()) -> bool:
-    """Let this process read only the allowed paths and what Python needs, and write only ``allowed_write``.
+def restrict_files(allowed_write: Sequence[Path], allowed_read: Sequence[Path] = ()) -> bool:
+    """Let this process read only the allowed paths and Python's, and write only ``allowed_write``.
 
-    False, and nothing is restricted, where the kernel has no Landlock. Files that are open stay usable.
-    Nothing under ``allowed_write`` can be started as a program. Temporary files go to ``tmp`` in the first
-    of ``allowed_write``.
-
-    It has to be called before threads start: it restricts the calling thread and the threads and processes
-    that this one starts later, not those that run already. (Threads that a numerical library started for its
-    own loops are not harmful: they open no files.)
+    False, without restrictions, where the kernel has no Landlock. Open files stay usable, and no program
+    under ``allowed_write`` can be started. Temporary files go to ``tmp`` in the first of ``allowed_write``.
+    Call it before threads start, as those that run are not restricted; threads of numerical libraries open no
+    files.
     """
     if (version := landlock_version()) == 0:
         return False
@@ -156,7 +148,7 @@ def shut_in(allowed_write: Sequence[Path], allowed_read: Sequence[Path] = ()) ->
         place = allowed_write[0].resolve() / "tmp"
         place.mkdir(mode=0o700, exist_ok=True)
         os.environ["TMPDIR"], tempfile.tempdir = str(place), None
-    handled = _rights_of(version)  # all are taken away, except those that rules give
+    handled = _rights_of(version)  # all are revoked, except those of the rules
     attributes = _Ruleset(handled_access_fs=handled)
     ruleset = _checked(_syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0))
     try:
@@ -170,7 +162,7 @@ def shut_in(allowed_write: Sequence[Path], allowed_read: Sequence[Path] = ()) ->
 
 
 def _rules(allowed_write: Sequence[Path], allowed_read: Sequence[Path]) -> Iterator[tuple[Path, int]]:
-    """Paths, and what may be done with them and all beneath."""
+    """Paths, with the rights to them and everything beneath."""
     yield from ((path, _WRITE) for path in (*allowed_write, Path(_SHARED_MEMORY)))
     yield from ((path, _READ) for path in allowed_read)
     yield from ((Path(place), _RUN) for place in _SYSTEM)
@@ -180,7 +172,7 @@ def _rules(allowed_write: Sequence[Path], allowed_read: Sequence[Path]) -> Itera
 
 
 def _python_places(allowed: Iterable[Path]) -> list[Path]:
-    """Where Python and the installed packages are."""
+    """The folders of Python and of installed packages."""
     fixed = [
         sys.prefix,
         sys.exec_prefix,
@@ -192,21 +184,20 @@ def _python_places(allowed: Iterable[Path]) -> list[Path]:
     entries = [
         Path(one).resolve() for one in (*sys.path, *os.environ.get("LD_LIBRARY_PATH", "").split(":")) if one
     ]
-    # An entry above an allowed path, such as the current folder with the folders of several organizations in
-    # it, would open all that lies beside the allowed path.
+    # An entry above an allowed path, such as the current folder, would open everything beside that path.
     ours = [path.resolve() for path in allowed]
     beside = [entry for entry in entries if not any(path.is_relative_to(entry) for path in ours)]
     return [*map(Path, fixed), *beside]
 
 
 def _rights_of(version: int) -> int:
-    """The rights to files that this version of Landlock knows."""
+    """The rights to files in this version of Landlock."""
     further = ((2, _REFER), (3, _TRUNCATE), (5, _IOCTL_DEV))
     return _FIRST_RIGHTS | sum(right for since, right in further if version >= since)
 
 
 def _allow(ruleset: int, path: Path, rights: int) -> None:
-    """Add one rule; a path that is not there, or that this user may not look up, needs none."""
+    """Add one rule, unless the path is missing or out of reach anyway."""
     try:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -225,13 +216,12 @@ def _libc() -> ctypes.CDLL:
 
 
 def _syscall(number: int, *arguments: object) -> int:
-    """A system call; -1 where it failed. Whole numbers travel as long, as `syscall` expects."""
+    """A system call; -1 where it failed. Integers are passed as long, as `syscall` expects."""
     wide = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     return int(_libc().syscall(ctypes.c_long(number), *wide))
 
 
 def _checked(result: int) -> int:
-    """The result of a system call that must not fail."""
     if result < 0:
         why = os.strerror(ctypes.get_errno())
         raise NodeError(f"this process cannot be sandboxed, although the kernel has Landlock: {why}.")

@@ -1,7 +1,7 @@
-"""The node's side of the process in which it computes: starts it, asks it, and says why it ended.
+"""The node's side of its worker process: starts it, sends commands, and explains why it ended.
 
-Between the two go facts as JSON, and bytes. Predicted values go as they are: the node makes them the message
-that it sends, which it would have to read once more if it came made.
+Commands and results are facts as JSON, and bytes. Predicted values come as an array, from which the node
+builds the message.
 """
 
 from __future__ import annotations
@@ -27,61 +27,55 @@ from gal.node.config.configuration import NodeConfiguration
 from gal.node.store.failures import Failure
 
 FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-"""So that what was used can be given back: a table that was read once would otherwise stay beside the view.
-"""
+"""Settings that let the process return the memory of a table once its view is stored."""
 
 LIMITED = frozenset({"attempt", "fit", "predict", "revisit"})
-"""Commands that have a limit of CPU time and memory where others ask for them."""
+"""Commands with limits of CPU time and memory for requests of others."""
 
 IDLE = 300.0
 """Seconds without a command after which the process is ended."""
 
 ENDING = 10.0
-"""Seconds that a process may take to end by itself."""
+"""Seconds for the process to end by itself."""
 
 ENDED = "worker-ended"
-"""The word for a process that was killed, or crashed."""
+"""The code of a process that was killed or crashed."""
 
 Result = tuple[dict[str, Any], bytes]
-"""Of a command: facts, and bytes."""
+"""Facts and bytes of a command."""
 
 
 def send_piece(connection: Connection, facts: Mapping[str, Any], data: Any) -> None:
-    """Send facts and bytes; one sender at a time. After an OSError nothing more can be sent: half of it may
-    be on its way.
-    """
+    """Send facts and bytes, one sender at a time; after an OSError nothing more can be sent."""
     connection.send_bytes(json.dumps(facts, default=str).encode())
     connection.send_bytes(data)
 
 
 def receive_piece(connection: Connection) -> Result:
-    """What was sent so; EOFError or OSError where the other side has ended, ValueError where it makes no
-    sense: then, too, nothing more can be received.
-    """
+    """Receive facts and bytes; EOFError, OSError or ValueError, after which nothing more can be received."""
     facts: dict[str, Any] = json.loads(connection.recv_bytes())
     return facts, connection.recv_bytes()
 
 
 class PredictedRows(NamedTuple):
-    """Values of rows, as they will be sent."""
+    """Predicted values of rows."""
 
     values: NDArray[np.float32]
     """Of the known rows, shape (rounds, rows, outputs)."""
     known: NDArray[np.uint8]
-    """1 for each row asked for that is known here, else 0."""
+    """1 for each requested row that is known here, else 0."""
     order: str
-    """The digest of the known rows, in the order asked for."""
+    """The digest of the known rows, in the requested order."""
     keys: bytes = b""
-    """The ledger's keys of the known rows, as a file; empty where there is nothing to charge."""
+    """A file with the ledger's keys of the known rows; empty where nothing is charged."""
 
     def packed(self) -> Result:
-        """Facts and bytes for `send_piece`."""
         facts = {"order": self.order, "values": self.values.shape, "known": len(self.known)}
         return facts, b"".join([self.values.tobytes(), self.known.tobytes(), self.keys])
 
     @classmethod
     def of(cls, facts: Mapping[str, Any], content: bytes) -> PredictedRows:
-        """What was packed so, over the same memory; ValueError where there are too few bytes."""
+        """Unpack over the same memory; ValueError where there are too few bytes."""
         shape, n_known = facts["values"], facts["known"]
         end = 4 * math.prod(shape)
         if len(content) < end + n_known:
@@ -92,7 +86,7 @@ class PredictedRows(NamedTuple):
 
 
 class WorkFailedError(NodeError):
-    """A command failed; ``failure`` says it for inside and outside."""
+    """A command failed; ``failure`` describes it for both sides."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.inside)
@@ -100,15 +94,13 @@ class WorkFailedError(NodeError):
 
 
 class Worker:
-    """One process for this node's computing: started when something is asked of it, ended when nothing was
-    for a while. A new one is started where the old one has ended.
-    """
+    """The worker process: started for a command, ended when idle, and restarted after a crash."""
 
     def __init__(self, configuration: NodeConfiguration) -> None:
         self._configuration = configuration
         self._lock = threading.Lock()
         self._waiting: dict[int, tuple[bool, Future[Result]]] = {}
-        """By number: whether it has a limit, and its result."""
+        """By number of a command: whether it has limits, and its result."""
         self._next = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
@@ -116,25 +108,24 @@ class Worker:
         self._sending = threading.Lock()
 
     def start(self) -> None:
-        """Start the process, so that it is warm when the first command comes."""
+        """Start the process before the first command."""
         with self._lock:
             self._ensure()
 
     @property
     def rests(self) -> bool:
-        """Whether there is no process because nothing is asked of it."""
+        """Whether there is no process because none is needed."""
         return self._rests and not self._closed
 
     def forget(self) -> None:
-        """Have it let go of versions and models; one that rests remembers nothing."""
+        """Have the process drop versions and models from memory."""
         if not self._rests:
             self("forget")
 
     def __call__(self, do: str, data: Any = b"", **command: Any) -> Result:
-        """Run a command and wait for its result; WorkFailedError where it failed.
+        """Run a command and return its result; WorkFailedError where it failed.
 
-        One whose process was killed meanwhile is run once more in a new one:
-        each leaves whole files, or none.
+        It is run once more if the process was killed meanwhile: each command leaves whole files, or none.
         """
         result, content = self._run(do, data, command)
         if result.get("failure", {}).get("code") == ENDED and not self._closed:
@@ -152,20 +143,19 @@ class Worker:
         try:
             with self._sending:
                 send_piece(connection, {"id": number, "do": do} | command, data)
-        except OSError:  # it has just ended, or must: what follows half a command makes no sense to it
+        except OSError:  # it has just ended, or must: half a command may be sent
             with self._lock:
                 if self._connection is connection:
-                    process.kill()  # who reads says why
+                    process.kill()  # the reading thread finds out why
         return future.result()
 
     def close(self) -> None:
-        """End the process, whatever it does."""
         with self._lock:
             self._closed = True
         self.restart()
 
     def restart(self) -> None:
-        """End the process, and with it all that it remembers; what it was at is done again by another."""
+        """End the process; its commands run again in a new one."""
         with self._lock:
             process = None if self._connection is None else self._process
         if process is not None:
@@ -174,7 +164,6 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The process's id, while it runs."""
         return None if self._process is None or self._process.poll() is not None else self._process.pid
 
     def _ensure(self) -> tuple[Connection, subprocess.Popen[bytes]]:
@@ -204,7 +193,7 @@ class Worker:
         return self._connection, self._process
 
     def _read(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
-        """Hand out results until the process ends; let it rest where nothing is asked of it for a while."""
+        """Distribute results until the process ends, or is ended because it is idle."""
         while True:
             try:
                 if not connection.poll(IDLE):
@@ -221,8 +210,8 @@ class Worker:
                 asked[1].set_result((result, content))
 
     def _end(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
-        """The process has ended: everybody who waits is told why."""
-        process.kill()  # if it has not ended: it can tell us nothing more, such as without a descriptor left
+        """Fail all waiting commands with the reason."""
+        process.kill()  # it may still run, but without a usable connection
         failure = why_ended(process.wait(), self._configuration)
         with self._lock:
             waiting, self._waiting = self._waiting, {}
@@ -230,17 +219,17 @@ class Worker:
             connection.close()
         longest = min((number for number, (limited, _) in waiting.items() if limited), default=0)
         for number, (_, future) in waiting.items():
-            # Whoever merely was beside one that took too long is asked once more.
+            # A command that merely ran beside one over its limit is run once more.
             own = failure if number == longest else failure._replace(code=ENDED)
             future.set_result(({"failure": own._asdict()}, b""))
 
     def _let_rest(self, connection: Connection, process: subprocess.Popen[bytes]) -> bool:
-        """End a process of which nothing is asked; False where something is."""
+        """End an idle process; False where a command waits."""
         with self._lock:
             if self._waiting:
                 return False
             self._connection, self._rests = None, True
-        connection.close()  # it ends by itself, with nobody to work for
+        connection.close()  # the process then ends by itself
         try:
             process.wait(ENDING)
         except subprocess.TimeoutExpired:
@@ -253,14 +242,15 @@ def why_ended(code: int, configuration: NodeConfiguration) -> Failure:
     """Why a worker process ended, from its exit status."""
     name, policy = configuration.name, configuration.policy
     if code == -signal.SIGXCPU:
-        said = (
+        outside = (
             f"{name} gives a fit or a prediction at most {policy.fit_cpu_seconds:g} seconds of CPU time, and "
             "this one took more"
         )
-        return Failure("cpu-limit", said, f"{said}: raise policy.fit_cpu_seconds, or choose a faster model")
+        remedy = "raise policy.fit_cpu_seconds, or choose a faster model"
+        return Failure("cpu-limit", outside, f"{outside}: {remedy}")
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
     return Failure(
         ENDED,
         f"{name} could not compute this: its own log says why",
-        f"the process that computes ended with {how}; it is started again for the next request",
+        f"the worker process ended with {how}; it is restarted for the next request",
     )

@@ -1,7 +1,7 @@
-"""The process in which an organization computes: reads commands from a socket, writes results to it.
+"""The worker process of an organization: reads commands from a socket, and writes results to it.
 
-``python -m gal.node.worker.worker_process HOME SOCKET``. Fits go one after another, rows and predictions
-beside them.
+``python -m gal.node.worker.worker_process HOME SOCKET``. Fits run one after another, rows and predictions in
+parallel to them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from gal.node.worker.worker import Result, receive_piece, send_piece
 ONE_AT_A_TIME = frozenset({"fit", "begin", "revisit"})
 READ_DATA = frozenset({"rows", "begin", "predict", "intersect"})
 OUTDATED = 75
-"""The exit status of a process whose data were replaced where it cannot reach the new ones: try again."""
+"""The exit status of a process whose data files were replaced by others out of its reach."""
 
 
 class Server:
-    """Runs commands in threads and answers in the order in which they end."""
+    """Runs commands in threads, and sends each result when it is there."""
 
     def __init__(
         self,
@@ -41,19 +41,19 @@ class Server:
         name: str,
         outdated: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``outdated`` says that this process can no longer reach its data, and a new one can."""
+        """``outdated``: whether only a new process can reach the data."""
         self._connection, self._work = connection, work
         self._name, self._outdated = name, outdated
         self._sending = threading.Lock()
 
     def run(self) -> None:
-        """Until the other end is closed: then this process has nobody to work for."""
+        """Run commands until the node closes the connection."""
         with ThreadPoolExecutor(1) as fits, ThreadPoolExecutor(4) as others:
             while True:
                 try:
                     command, data = receive_piece(self._connection)
                 except (EOFError, OSError, ValueError):
-                    os._exit(0)  # also out of the middle of a fit
+                    os._exit(0)  # even during a fit
                 number, do = command.pop("id"), command.pop("do")
                 method: Callable[..., Result] = getattr(self._work, do)
                 pool = fits if do in ONE_AT_A_TIME else others
@@ -64,7 +64,7 @@ class Server:
     ) -> None:
         try:
             if do in READ_DATA and self._outdated():
-                os._exit(OUTDATED)  # the node starts another process, and asks that one again
+                os._exit(OUTDATED)  # the node runs the command in a new process
             result, content = method(data, **command)
         except BaseException as error:
             if is_puzzling(error):
@@ -73,20 +73,17 @@ class Server:
         with self._sending:
             try:
                 send_piece(self._connection, {"id": number} | result, content)
-            except OSError:  # half of it may be sent: by our end the node hears of it, and asks again
+            except OSError:  # half of it may be sent: the node runs the command in a new process
                 os._exit(1)
 
 
 def is_puzzling(error: BaseException) -> bool:
-    """Whether the way to an error tells something: not where its sentence says all, as a refusal's does."""
+    """Whether the traceback of an error helps: the sentence of most of ours is enough."""
     return not isinstance(error, GALError) or isinstance(error, LocalModelError)
 
 
 def import_storage() -> None:
-    """Import what stores models now, so that no round waits for it; without torch, if that is not here yet.
-
-    skops imports all of scikit-learn, and that torch where it is installed: seconds and 200 MB, for nothing.
-    """
+    """Import skops before the first round, without torch, which would cost seconds and 200 MB for nothing."""
     without: dict[str, Any] = {} if "torch" in sys.modules else {"torch": None}
     sys.modules.update(without)
     try:
@@ -98,15 +95,13 @@ def import_storage() -> None:
 
 def main(home: str, descriptor: str) -> None:
     """Serve commands for the node in this home, on this inherited socket."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the parent ends us in order
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the node ends this process
+        signal.signal(number, signal.SIG_IGN)
     import_storage()
     configuration = read_configuration(Path(home))
     if not_confined := confine(configuration):
         sys.stderr.write(f"{configuration.name}: the local model is not sandboxed: {not_confined}\n")
-    gc.freeze()  # all that was imported stays: looking through it again and again takes from every answer
+    gc.freeze()  # imported objects stay, so scanning them again would only cost time
     outdated = replaced_files([] if not_confined else readable_places(configuration))
     Server(Connection(int(descriptor)), LocalWork(configuration), configuration.name, outdated).run()
 
