@@ -105,7 +105,7 @@ def test_what_was_released_since_is_not_released_again(network: Network, tmp_pat
     network.start("lab")
     record = network.holder.node.state.find_task("risk")
     network.wait_until_joined(record, "lab")
-    with pytest.raises(TaskError, match=r"lab refused .*brought back from a backup.*Invite it to a new"):
+    with pytest.raises(TaskError, match=r"lab refused .*restored from a backup.*Invite it to a new"):
         network.learn("risk")
     ids = network.tables["clinic"]
     ids[["id"]].head(30).to_csv(tmp_path / "new.csv", index=False)
@@ -141,7 +141,7 @@ def test_an_account_that_counts_as_spent_lets_only_the_same_draw_through(tmp_pat
     drawn = Charge("task/version 1/draw", "labels: y", "risk", ("lab",), Event("randomised-response", 1.0))
     with Ledger(tmp_path / "ledger.sqlite") as before:
         before.charge(drawn, rows[:3], None)
-    why = "this node was brought back"
+    why = "this node was restored"
     with Ledger(tmp_path / "ledger.sqlite", as_spent=lambda: why) as ledger:
         ledger.charge(drawn, rows[:3], None)  # noise that is on the disk tells nothing new
         anew = Charge("task/version 2/draw", "labels: y", "risk", ("lab",), drawn.event)
@@ -161,7 +161,7 @@ def test_a_running_node_asks_whether_its_account_counts_as_spent(network: Networ
     charge = Charge("k", "labels: y", "risk", ("lab",), Event("randomised-response", 1.0))
     node.ledger.charge(charge, row_keys(np.arange(3)), None)
     node.state.add_restore(Restore("2026-01-02", "2026-01-01", "lost"))
-    with pytest.raises(BudgetSpentError, match="brought back on 2026-01-02"):
+    with pytest.raises(BudgetSpentError, match="restored on 2026-01-02"):
         node.ledger.charge(charge, row_keys(np.arange(5)), None)
 
 
