@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from gal.cli.app import app
 from gal.errors import InvalidInputError
 from gal.evaluate import simulate
-from gal.evaluate.profile import kinds_of_models, models_with_kinds, readable_target, used_columns
+from gal.evaluate.profile import models_with_kinds, readable_target, used_columns
 from gal.models import TabularModel
 
 pytestmark = pytest.mark.usefixtures("few_trees")
@@ -140,8 +140,7 @@ def test_other_models_get_numbers_and_the_default_is_told() -> None:
         frame.drop(columns="churned"), columns, TabularModel(alpha=3.0, kinds={"used": "text"})
     )
     assert models["bank"].alpha == 3.0
-    told = kinds_of_models(models)
-    assert told is not None
+    told = {**models["telco"].kinds, **models["bank"].kinds}
     assert (told["used"], told["zip"], told["customer_id"]) == ("text", "text", "id")
     numbers = frame[["tenure"]]
     assert models_with_kinds(numbers, used_columns(numbers, {"one": ["tenure"]}), None) == (numbers, None)

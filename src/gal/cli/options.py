@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from gal.cli.screen import Screen, escape
 from gal.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from gal.evaluate.reporting.facts import ReportFacts
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the facts as JSON, for machines.")]
 Home = Annotated[
@@ -36,22 +31,6 @@ Secrecy = Annotated[
 ]
 Report = Annotated[Path | None, typer.Option(help="Write one HTML file with the answer, tables and bars.")]
 Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for organizations to connect.", min=0)]
-
-
-def check_report_path(path: Path | None) -> None:
-    """An error where a report cannot be written, before the computation."""
-    if path is not None:
-        from gal.evaluate.reporting.writing import check_report
-
-        check_report(path)
-
-
-def write_report_to(path: Path | None, gather: Callable[[], ReportFacts]) -> None:
-    """Write the report, and print its path on standard error."""
-    if path is not None:
-        from gal.evaluate.reporting.writing import write_report
-
-        Screen(stderr=True).print(f"The report is in {escape(str(write_report(gather(), path)))}.")
 
 
 def check_secrecy(word: str | None) -> None:

@@ -82,11 +82,6 @@ def print_table(table: Table, out: Console) -> None:
         out.print()
 
 
-def print_cells(cells: Cells, out: Console) -> None:
-    """A table of a report, without its bars."""
-    print_rows(cells.header, cells.rows, out)
-
-
 def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], out: Console) -> None:
     """A table of plain text."""
     table = Table(*map(escape, header))
@@ -96,12 +91,12 @@ def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], out: Consol
 
 
 def print_parts(parts: Sequence[str | Cells], out: Console) -> None:
-    """Sentences and tables of a report."""
+    """Sentences and tables of a report, without bars."""
     for part in parts:
         if isinstance(part, str):
             out.print(escape(part))
         else:
-            print_cells(part, out)
+            print_rows(part.header, part.rows, out)
 
 
 def command_line(*words: str, home: Path | None = None, lasting: bool = False) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from gal.cli.options import AsJson, Report, Rounds, Seed, check_report_path, write_report_to
-from gal.cli.screen import ProgressLine, Screen, escape, print_cells, print_facts, print_parts
+from gal.cli.options import AsJson, Report, Rounds, Seed
+from gal.cli.screen import ProgressLine, Screen, escape, print_facts, print_parts, print_rows
 from gal.errors import InvalidInputError, printable
 from gal.models.tabular.readings import DECLARED
 
@@ -63,8 +63,10 @@ def simulation(
     from gal.evaluate import simulate
     from gal.evaluate.comparing import EXIT_CODES
     from gal.evaluate.reporting.simulated import facts_of_simulation
+    from gal.evaluate.reporting.writing import check_report, write_report
 
-    check_report_path(report)
+    if report is not None:
+        check_report(report)
     if write_organizations is not None:
         _write_organizations(table, target, write_organizations)
         return
@@ -99,7 +101,9 @@ def simulation(
         out.print(f"What others could learn of your labels: [bold]{escape(shlex.join(command))}[/]")
 
     print_facts(found.to_json(), as_json, show)
-    write_report_to(report, lambda: facts_of_simulation(found))
+    if report is not None:
+        write_report(facts_of_simulation(found), report)
+        Screen(stderr=True).print(f"The report is in {escape(str(report))}.")
     raise typer.Exit(EXIT_CODES[found.verdict])
 
 
@@ -116,7 +120,7 @@ def _kinds(options: Sequence[str]) -> dict[str, str]:
 
 def print_columns(columns: Sequence[UsedColumn], out: Console) -> None:
     """How columns are read: a line for each that is no plain number, and one for those that are."""
-    from gal.evaluate.reporting.facts import Cells, some
+    from gal.evaluate.reporting.facts import some
     from gal.evaluate.reporting.simulated import COLUMNS_HEADER, LONGEST, column_cells, missing_share
     from gal.models.reading.column_reading import shown
 
@@ -124,7 +128,7 @@ def print_columns(columns: Sequence[UsedColumn], out: Console) -> None:
     others = [one for one in columns if not one.column.is_plain]
     if others:
         out.print("Columns are read as follows; --column NAME=kind overrules a wrong guess:")
-        print_cells(Cells(COLUMNS_HEADER, [column_cells(one) for one in others]), out)
+        print_rows(COLUMNS_HEADER, [column_cells(one) for one in others], out)
     if plain:
         missing, holes = "", [one.missing for one in plain if one.missing > 0]
         if holes:

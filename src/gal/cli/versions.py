@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gal.cli.options import AsJson, Home, Report, TaskName, check_report_path, write_report_to
-from gal.cli.screen import Screen, command_line, escape, print_cells, print_facts
+from gal.cli.options import AsJson, Home, Report, TaskName
+from gal.cli.screen import Screen, command_line, escape, print_facts, print_parts
 from gal.errors import InvalidInputError, TaskError
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def versions(
     """Versions of an own task: when, how many rows, how good, and which one is active."""
     from gal.cli.tasks import print_privacy, privacy_now
     from gal.evaluate.reporting.learned import versions_cells
+    from gal.evaluate.reporting.writing import check_report, write_report
     from gal.node.admin.membership import opened
     from gal.node.admin.status import live_facts
     from gal.node.config.configuration import home_of
@@ -43,7 +44,8 @@ def versions(
     if activate is not None:
         _activate(folder, task, activate, as_json)
         return
-    check_report_path(report)
+    if report is not None:
+        check_report(report)
     with opened(folder) as records:
         data = records.configuration.data
         record = records.state.find_task(task, "label holder")
@@ -58,12 +60,13 @@ def versions(
         if not finished:
             raise TaskError(f"{task!r} has no finished version to report on yet: gal learn {task}")
         chosen = found[record.active if record.active in finished else finished[-1]]
-        write_report_to(report, lambda: report_of_version(folder, chosen, found))
+        write_report(report_of_version(folder, chosen, found), report)
+        Screen(stderr=True).print(f"The report is in {escape(str(report))}.")
 
     def show(out: Screen) -> None:
         if found:
             state = task_state(record, statuses, live_facts(folder))
-            print_cells(versions_cells(record.active, found, state), out)
+            print_parts([versions_cells(record.active, found, state)], out)
         else:
             out.print(f"No version yet: {escape(command_line('gal', 'learn', task, home=folder))}")
         if privacy is not None:

@@ -28,7 +28,6 @@ from gal.core.rows import assign_rows
 from gal.errors import InvalidOptionError
 from gal.evaluate.methods import OrganizationsColumns, all_columns, check_label_holder
 from gal.evaluate.metrics import log_losses
-from gal.evaluate.profile import kinds_of_models
 from gal.learner.columns import columns_by_organization, view_of
 from gal.learner.drivers import Traffic
 from gal.learner.labels import (
@@ -39,6 +38,7 @@ from gal.learner.labels import (
     regression_labels,
 )
 from gal.learner.options import Options
+from gal.models import TabularModel
 from gal.models.tabular import TableEncoder
 from gal.models.tabular.frames import as_table
 from gal.threads import at_most
@@ -80,8 +80,12 @@ def pooled(
     models only the kinds of columns are taken.
     """
     check_label_holder(organizations, label_holder)
+    models = local_models.values() if isinstance(local_models, Mapping) else (local_models,)
+    kinds: dict[Any, str] = {}
+    for model in models:
+        kinds |= (model.kinds or {}) if isinstance(model, TabularModel) else {}
     return (PooledClassifier if classes else PooledRegressor)(
-        all_columns(organizations), random_state=random_state, kinds=kinds_of_models(local_models), **options
+        all_columns(organizations), random_state=random_state, kinds=kinds or None, **options
     )
 
 

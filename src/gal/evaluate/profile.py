@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
@@ -179,29 +179,9 @@ def in_numbers(X: pd.DataFrame, read: Sequence[ColumnReading]) -> pd.DataFrame:
     return X.assign(**numbers)
 
 
-def kinds_of_models(local_models: Any) -> dict[Any, str] | None:
-    """The kinds of columns that default models among these know, all together."""
-    found: dict[Any, str] = {}
-    for model in local_models.values() if isinstance(local_models, Mapping) else (local_models,):
-        if isinstance(model, TabularModel):
-            found |= model.kinds or {}
-    return found or None
-
-
 # What should be looked at first
 
-Kind = Literal[
-    "constant",
-    "empty",
-    "id-like",
-    "duplicated ids",
-    "duplicated rows",
-    "rare classes",
-    "classes written in several ways",
-    "tells the target",
-    "not used",
-]
-WORDS: Mapping[Kind, str] = {
+LEFT_OUT: Mapping[str, str] = {
     "empty": "no value at all: it is left out",
     "constant": "one value in every row: it is left out",
     "id-like": "a different value in (nearly) every row: it names rows, cannot help and is left out",
@@ -212,7 +192,8 @@ WORDS: Mapping[Kind, str] = {
 class Remark:
     """One thing to look at."""
 
-    kind: Kind
+    kind: str
+    """A few words, such as "rare classes"."""
     columns: tuple[str, ...]
     words: str
     """The problem, and what to do."""
@@ -237,7 +218,7 @@ def profile_of(
     ['constant', 'id-like', 'rare classes']
     """
     read = used_columns(table, organizations) if columns is None else columns
-    found: dict[Kind, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for name, one in {one.column.name: one.column for one in read}.items():
         kind = _kind(one)
         if kind is not None:
@@ -245,7 +226,7 @@ def profile_of(
     used = list(dict.fromkeys(name for names in organizations.values() for name in names))
     rest = [name for name in table.columns if name not in used and name != target]
     y = table[target]
-    remarks = [Remark(kind, tuple(found[kind]), words) for kind, words in WORDS.items() if kind in found]
+    remarks = [Remark(kind, tuple(found[kind]), words) for kind, words in LEFT_OUT.items() if kind in found]
     remarks += [*_copies(table, y, read), *_spellings(y, target), *_duplicates(table, [*rest, *used])]
     if are_classes(y.to_numpy()) if classes is None else classes:
         remarks += _rare(y, target)
@@ -255,7 +236,7 @@ def profile_of(
     return remarks
 
 
-def _kind(one: ColumnReading) -> Kind | None:
+def _kind(one: ColumnReading) -> str | None:
     if one.kind == "empty":
         return "empty"
     if one.kind == "id":
@@ -349,7 +330,6 @@ __all__ = [
     "UsedColumn",
     "checked_organizations",
     "in_numbers",
-    "kinds_of_models",
     "models_with_kinds",
     "profile_of",
     "readable_target",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -15,8 +14,6 @@ from gal.evaluate.simulation import Simulation
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """A browser loads nothing for this page, and runs nothing in it."""
-PIECES = re.compile(r"[^_./-]{1,20}[_./-]?|[_./-]")
-"""Pieces of a long word, between which a browser may break it."""
 
 STYLE = """
 :root{color-scheme:light dark;--paper:#fff;--soft:#f4f5f7;--edge:#d9dce1;--ink:#1b1f24;--dim:#5a626d;
@@ -119,8 +116,8 @@ def _cells(cells: Cells) -> str:
     head = "".join(f'<th scope="col">{_html(one)}</th>' for one in cells.header)
     head += f'<th scope="col" aria-hidden="true">{scale}</th>' if cells.levels else ""
     rows = "".join(
-        f'<tr><th scope="row">{_breakable(row[0])}</th>'
-        + "".join(f"<td>{_breakable(one)}</td>" for one in row[1:])
+        f'<tr><th scope="row">{_html(row[0])}</th>'
+        + "".join(f"<td>{_html(one)}</td>" for one in row[1:])
         + f"{bar}</tr>"
         for row, bar in zip(cells.rows, bars, strict=True)
     )
@@ -151,11 +148,3 @@ def _bars(levels: Sequence[Level], *, zero: bool) -> tuple[str, list[str]]:
 def _html(words: str) -> str:
     """Text for HTML: no character of it is markup or a control character."""
     return escape(printable(words))
-
-
-def _breakable(words: str) -> str:
-    """Escaped text in which a browser may break long words."""
-    return "".join(
-        "<wbr>".join(map(_html, PIECES.findall(one))) if len(one) > 20 else _html(one)
-        for one in re.split(r"(\s+)", words)
-    )
