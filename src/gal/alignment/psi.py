@@ -23,7 +23,7 @@ POINT = 33
 class Holder:
     """The organization's side of one exchange, with a fresh key.
 
-    It answers one request: with more requests the label holder could try out all ids.
+    It replies to one request: with more requests the label holder could try out all ids.
     """
 
     def __init__(self, ids: RowIds) -> None:
@@ -31,7 +31,7 @@ class Holder:
         self._psi = _library()
         self._server = self._psi.server.CreateWithNewKey(True)
         self._n_client: int | None = None
-        self._answered: tuple[bytes, bytes] | None = None
+        self._replied: tuple[bytes, bytes] | None = None
 
     def setup(self, n_client: int) -> bytes:
         """All own ids, blinded and sorted, so that neither ids nor the order of rows are visible.
@@ -47,17 +47,17 @@ class Holder:
 
     def respond(self, request: bytes) -> bytes:
         """The label holder's blinded ids, blinded once more, in their order."""
-        if self._answered is not None and self._answered[0] == request:
-            return self._answered[1]
-        if self._answered is not None or self._n_client is None:
+        if self._replied is not None and self._replied[0] == request:
+            return self._replied[1]
+        if self._replied is not None or self._n_client is None:
             why = "before its setup" if self._n_client is None else "a second time, with other ids"
             raise AlignmentError(f"a private set intersection was requested {why}; start a new exchange")
         points = _points(request, "request", self._n_client)
         message = self._psi.Request(reveal_intersection=True, encrypted_elements=points)
         response = _tried("request", lambda: self._server.ProcessRequest(message))
-        answer = b"".join(response.encrypted_elements)
-        self._answered = (request, answer)
-        return answer
+        reply = b"".join(response.encrypted_elements)
+        self._replied = (request, reply)
+        return reply
 
 
 class Asker:
@@ -78,9 +78,9 @@ class Asker:
         # The library searches a sorted list; in another order it finds too few, without an error.
         whole = self._psi.ServerSetup()
         whole.raw.encrypted_elements.extend(sorted(set(theirs)))
-        answer = self._psi.Response(encrypted_elements=_points(response, "response", len(self._ids)))
+        reply = self._psi.Response(encrypted_elements=_points(response, "response", len(self._ids)))
         found = np.array(
-            _tried("response", lambda: self._client.GetIntersection(whole, answer)), dtype=np.intp
+            _tried("response", lambda: self._client.GetIntersection(whole, reply)), dtype=np.intp
         )
         return np.sort(found)
 

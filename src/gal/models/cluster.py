@@ -207,13 +207,13 @@ class HeldView:
         parts: dict[int, list[PartRows]] = defaultdict(list)
         for one in self.view.parts():
             parts[one.number % self._shards.count].append(one)
-        found, asked = [], {}
+        found, work = [], {}
         for number, some in sorted(parts.items()):
             places = np.concatenate([one.places for one in some])
             inside = [(one.number, one.inside) for one in some]
-            asked[number] = (function, inside, *(one[places] for one in by_row), *common)
+            work[number] = (function, inside, *(one[places] for one in by_row), *common)
             found.append(places)
-        return list(zip(found, self._shards.compute(self.view.whole, asked), strict=True))
+        return list(zip(found, self._shards.compute(self.view.whole, work), strict=True))
 
 
 class Shards:
@@ -228,13 +228,13 @@ class Shards:
         self._held: dict[int, Any] = {}
         """The futures of the parts by shard."""
 
-    def compute(self, view: PartedView, asked: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+    def compute(self, view: PartedView, work: Mapping[int, tuple[Any, ...]]) -> list[Any]:
         """The results of all shards."""
         parts: dict[int, dict[int, ViewPart]] = defaultdict(dict)
         for one in view.parts():
             parts[one.number % self.count][one.number] = one.part
         if self.scheduler is None:
-            return [_work(load_parts(parts[number]), *one) for number, one in asked.items()]
+            return [_work(load_parts(parts[number]), *one) for number, one in work.items()]
         from distributed import Client, wait
 
         with self._lock:
@@ -244,10 +244,10 @@ class Shards:
                     self._client = Client(self.scheduler, timeout=CONNECT, **how)
                     weakref.finalize(self, _close, self._client).atexit = False
                 submit = self._client.submit
-                for number in asked:
+                for number in work:
                     if number not in self._held:
                         self._held[number] = submit(load_parts, parts[number], pure=False)
-                tasks = [submit(_work, self._held[number], *one, pure=False) for number, one in asked.items()]
+                tasks = [submit(_work, self._held[number], *one, pure=False) for number, one in work.items()]
                 with self._client.as_current():
                     wait(tasks, timeout=self.patience)
                 return list(self._client.gather(tasks))

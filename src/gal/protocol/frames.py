@@ -1,8 +1,8 @@
-"""Frames: a message of any size as pieces of at most one mebibyte.
+"""Frames: a message of any size in pieces of at most one mebibyte.
 
-Each frame begins with one byte, FIRST or MORE. A first frame goes on with the size of the whole message (8
-bytes, big-endian), so that one that is too large is refused before any of it is kept. All frames but the last
-are full: each costs about as much as a message, of which there are limits.
+Each frame begins with one byte, FIRST or MORE. A first frame continues with the size of the whole message (8
+bytes, big-endian), so that too large a message is refused before it is stored. All frames but the last are
+full: a frame costs about as much as a message, and messages are limited.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Assembler:
         self._size = 0
 
     def add(self, frame: bytes) -> bytearray | None:
-        """The message that this frame completes, or None; what does not fit is refused and forgotten."""
+        """The message that this frame completes, or None; an invalid frame is refused with its message."""
         if frame[:1] == FIRST and len(frame) >= 1 + SIZE.size:
             self._begin(SIZE.unpack_from(frame, 1)[0])
             return self._fill(memoryview(frame)[1 + SIZE.size :])
@@ -53,7 +53,7 @@ class Assembler:
                 f"a message of {size:,} bytes is announced, at most {self.largest:,} are taken: raise "
                 "policy.largest_message in node.toml if that is meant"
             )
-        # Kept as it comes, not reserved as announced: announcing much must not cost us memory.
+        # Memory is used for received bytes only, not for announced ones.
         self._message, self._size = bytearray(), size
 
     def _fill(self, piece: memoryview) -> bytearray | None:

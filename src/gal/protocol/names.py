@@ -1,5 +1,6 @@
-"""Names of organizations and tasks: safe in a path, a log line and a terminal. Addresses of nodes:
-``host:port``, ``192.0.2.1:7443`` or ``[2001:db8::1]:7443``.
+"""Names of organizations and tasks, safe in a path, a log line and a terminal; addresses of nodes.
+
+An address is ``host:port``, ``192.0.2.1:7443`` or ``[2001:db8::1]:7443``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def is_name(name: object) -> bool:
 
 
 def check_name(name: str, what: str) -> str:
-    """The name itself, or an error; ``what`` says whose it is, such as "a task"."""
+    """The name, or an error; ``what`` is its owner in the error, such as "a task"."""
     if not is_name(name):
         raise InvalidInputError(
             f"{what} needs a name of 1 to 64 letters, digits, dots, hyphens and underscores that begins "
@@ -37,8 +38,7 @@ def check_name(name: str, what: str) -> str:
 
 
 def parse_address(address: str, what: str = "", *, any_port: bool = False) -> tuple[str, int]:
-    """Host and port; ``what`` says whose address it is, where that is not known anyway. Port 0 (any
-    free one) only with ``any_port``.
+    """Host and port; ``what`` is the owner in errors. Port 0 (any free one) needs ``any_port``.
 
     >>> parse_address("bank.example:7443", "bank"), parse_address("[::1]:7443", "bank")
     (('bank.example', 7443), ('::1', 7443))
@@ -64,7 +64,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def check_proxy(proxy: str) -> str:
-    """The proxy itself, ``http://host:port``, or an error that says what it must look like."""
+    """The proxy, ``http://host:port``, or an error with an example."""
     parts = urlsplit(proxy)
     if parts.scheme != "http" or not parts.netloc or parts.path not in ("", "/") or parts.query:
         # Not shown: a password may be in it.

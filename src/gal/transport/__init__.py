@@ -1,7 +1,7 @@
-"""Transport: who a node is, whom it knows, and authenticated streams of messages between two nodes.
+"""Transport: identities of nodes, cards of peers, and authenticated streams of messages.
 
-A label holder has a :class:`Listener`, an organization calls :func:`dial`; both get a :class:`Stream`. Who
-may connect is decided by the cards in a :class:`CardFolder`, by key and never by name.
+A label holder has a :class:`Listener`, an organization calls :func:`dial`; both get a :class:`Stream`. The
+cards in a :class:`CardFolder` decide which keys may connect, never names.
 """
 
 # ruff: noqa: E402

@@ -122,7 +122,7 @@ def parse_card(text: str) -> Card:
     certificate = _clean(file.certificate.encode())
     if file.fingerprint != fingerprint_of(certificate):
         raise IdentityError(
-            f"the card of {file.name!r} says {file.fingerprint!r:.80}, but its certificate has "
+            f"the card of {file.name!r} has {file.fingerprint!r:.80}, but its certificate has "
             f"{fingerprint_of(certificate)}: the card was altered or damaged, ask for it again"
         )
     return Card(file.name, file.fingerprint, certificate, file.address)
@@ -206,10 +206,10 @@ class CardFolder:
                 f"the key {card.fingerprint} is already known as {known[0]!r}: one key, one name. Remove "
                 "that card first if the name should change"
             )
-        alike = [other for other in self.all() if other.lower() == name.lower() and other != name]
-        if alike:
+        similar = [other for other in self.all() if other.lower() == name.lower() and other != name]
+        if similar:
             raise IdentityError(
-                f"{alike[0]!r} is already known: {name!r} could be taken for it, choose another name"
+                f"{similar[0]!r} is already known: {name!r} could be taken for it, choose another name"
             )
         mine = self.get(name)
         if mine is None or mine.fingerprint == card.fingerprint or replace:
@@ -221,7 +221,7 @@ class CardFolder:
         )
 
     def _known(self) -> str:
-        return ", ".join(sorted(self.all())) or "nobody"
+        return ", ".join(sorted(self.all())) or "none"
 
     def _refresh(self) -> None:
         """Read the files that changed since the last look, which takes a few microseconds per card."""

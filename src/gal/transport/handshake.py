@@ -23,27 +23,27 @@ def greet(stream: Stream, card: Card, identity: Identity, *, software: str, larg
     fields = {"versions": list(VERSIONS), "software": software, "nonce": nonce}
     stream.send(Message("hello", fields=fields))
     try:
-        answer = stream.receive().message
+        reply = stream.receive().message
     except InvalidMessageError as error:
         raise IdentityError(
             f"{stream.peer} did not reply as a node does: {error}. If {stream.peer} runs another gal-learn, "
             f"upgrade the older of the two; here runs {software}, with protocol {_spoken_here()}"
         ) from error
-    if answer.kind == "refusal":
-        raise RefusedError(answer.fields["code"], f"{stream.peer} refused: {answer.fields['message']}")
-    if answer.kind != "welcome" or answer.fields["version"] not in VERSIONS:
+    if reply.kind == "refusal":
+        raise RefusedError(reply.fields["code"], f"{stream.peer} refused: {reply.fields['message']}")
+    if reply.kind != "welcome" or reply.fields["version"] not in VERSIONS:
         raise IdentityError(
-            f"{stream.peer} replied {answer.kind!r}, which is no welcome for protocol {_spoken_here()}: "
+            f"{stream.peer} replied {reply.kind!r}, which is no welcome for protocol {_spoken_here()}: "
             f"upgrade gal-learn at {stream.peer} (pip install --upgrade gal-learn); here runs {software}"
         )
-    version = answer.fields["version"]
+    version = reply.fields["version"]
     signed = _signed(nonce, identity.fingerprint, card.fingerprint, version)
-    if not verify(card.certificate, signed, _proof(answer.fields["proof"])):
+    if not verify(card.certificate, signed, _proof(reply.fields["proof"])):
         raise IdentityError(
             f"the node at {card.address} could not prove that it is {stream.peer}: it does not hold the "
             f"key {card.fingerprint}, or it relays messages of another node. No data was sent to it"
         )
-    stream.agree(version, answer.fields["software"], largest)
+    stream.agree(version, reply.fields["software"], largest)
 
 
 def welcome(stream: Stream, identity: Identity, *, software: str, largest: int) -> None:

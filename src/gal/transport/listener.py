@@ -91,10 +91,10 @@ class Listener:
         until = time.monotonic() + CLOSING
         while (why := _why_not(self.host, self.port)) is not None:
             if time.monotonic() > until or why.errno != errno.EADDRINUSE:
-                said = HINTS.get(why.errno or 0, f"{why.strerror}")
+                hint = HINTS.get(why.errno or 0, f"{why.strerror}")
                 if isinstance(why, socket.gaierror):
-                    said = "no host of this name is known; use 0.0.0.0 for all addresses of this machine"
-                raise NodeError(f"cannot listen on {join_address(self.host, self.port)}: {said}") from why
+                    hint = "no host of this name is known; use 0.0.0.0 for all addresses of this machine"
+                raise NodeError(f"cannot listen on {join_address(self.host, self.port)}: {hint}") from why
             time.sleep(LOOK)
         self._pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="gal-listener")
         self._replace_server(self._roots() or frozenset())
@@ -252,7 +252,7 @@ class Listener:
             stream.refuse(error.code, str(error))
         except Exception:
             LOGGER.exception("the stream of %s failed", stream.peer)
-            stream.refuse("failed", f"{self.identity.name} failed to go on; its log says why")
+            stream.refuse("failed", f"{self.identity.name} failed; see its log")
         finally:
             stream.close()
             self._forget(stream)

@@ -71,11 +71,11 @@ def explain(call: Any, peer: str, where: str) -> NodeError:
 
 
 def _unavailable(details: str, peer: str, where: str) -> NodeError:
-    """gRPC has one code for all failures before a call arrives; its details tell them apart."""
+    """gRPC has one code for all failures before a call arrives; its details distinguish them."""
     if "HTTP proxy returned" in details:
-        answer = details.partition("HTTP proxy returned ")[2]
+        status = details.partition("HTTP proxy returned ")[2]
         return LinkLostError(
-            f"the proxy did not connect to {peer} at {where} ({answer}): may it connect to that port? Set "
+            f"the proxy did not connect to {peer} at {where} ({status}): may it connect to that port? Set "
             "network.proxy in node.toml, or no_proxy where none is needed"
         )
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:

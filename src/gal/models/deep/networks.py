@@ -31,7 +31,7 @@ class Inputs:
 
 
 Body = Callable[[Inputs], Any]
-"""Makes an ``nn.Module`` that turns what ``Inputs`` says into features (n, features)."""
+"""Makes an ``nn.Module`` that turns inputs of this kind into features (n, features)."""
 Network = Callable[[Inputs, int], Any]
 """Makes an ``nn.Module`` with so many outputs. Sequences come as two arguments, values and lengths."""
 

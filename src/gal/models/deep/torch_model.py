@@ -153,7 +153,7 @@ class TorchModel(DeepModel):
     ``Inputs`` and the number of outputs and returns an ``nn.Module``. Views are tables, images (n, channels,
     height, width), :class:`~gal.models.sequences.Sequences` or any array (n, ...). ``schedule`` is how the
     learning rate moves: cosine, linear or constant. ``device="auto"`` takes the GPU where there is one, and
-    there computes in bfloat16 unless ``precision`` says otherwise.
+    there computes in bfloat16 by default (``precision``).
 
     >>> images = np.random.default_rng(0).normal(size=(40, 1, 8, 8))
     >>> model = TorchModel(epochs=2, device="cpu", random_state=0).fit(images, images.mean(axis=(1, 2, 3)))

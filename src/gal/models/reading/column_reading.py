@@ -56,8 +56,8 @@ class ColumnReading:
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         facts = asdict(self)
-        del facts["reading"], facts["declared"]
-        return {**facts, "examples": list(self.examples), "said": self.declared}
+        del facts["reading"]
+        return {**facts, "examples": list(self.examples)}
 
 
 def column_readings(frame: pd.DataFrame, kinds: Mapping[str, str] | None = None) -> list[ColumnReading]:
@@ -68,9 +68,9 @@ def column_readings(frame: pd.DataFrame, kinds: Mapping[str, str] | None = None)
     >>> [(one.name, one.kind, one.examples[0]) for one in column_readings(table)]
     [('income', 'number', '$1,234.50'), ('member', 'boolean', 'yes')]
     """
-    said = checked_kinds(kinds or {}, [str(name) for name in frame.columns])
+    declared = checked_kinds(kinds or {}, [str(name) for name in frame.columns])
     return [
-        _read(frame.iloc[:, place], str(name), said.get(str(name)))
+        _read(frame.iloc[:, place], str(name), declared.get(str(name)))
         for place, name in enumerate(frame.columns)
     ]
 
@@ -151,10 +151,10 @@ def _examples(column: pd.Series[Any]) -> tuple[str, ...]:
     """The first distinct values."""
     known = column.iloc[:FIRST_ROWS].dropna().drop_duplicates() if _comparable(column) else column.dropna()
     texts = [_text(one) for one in known.iloc[: EXAMPLES * 4].tolist()]
-    told = [one for one in texts if not stands_for_nothing(one)]
-    if len(told) < EXAMPLES:
-        told = list(dict.fromkeys([*told, *texts]))
-    return tuple(shown(one) for one in told[:EXAMPLES])
+    present = [one for one in texts if not stands_for_nothing(one)]
+    if len(present) < EXAMPLES:
+        present = list(dict.fromkeys([*present, *texts]))
+    return tuple(shown(one) for one in present[:EXAMPLES])
 
 
 def _text(value: Any) -> str:
@@ -181,7 +181,7 @@ def shown(text: str, most: int = EXAMPLE_LENGTH) -> str:
 def _done(reading: HowRead, column: pd.Series[Any]) -> str:
     """The conversion in a few words."""
     texts = None if is_number(column) else texts_of(column)
-    said = {
+    done = {
         "id": "left out: it names rows",
         "constant": "left out: one value in every row",
         "empty": "left out: no value",
@@ -191,33 +191,33 @@ def _done(reading: HowRead, column: pd.Series[Any]) -> str:
         "category": "as it is",
     }.get(reading.kind)
     if reading.kind in {"date", "numbers"}:
-        said = " + ".join(part.name for part in named_parts(column.iloc[:0], reading))
+        done = " + ".join(part.name for part in named_parts(column.iloc[:0], reading))
     elif reading.kind == "text":
         words = len(reading.how["words"])
-        said = f"measures ({', '.join(MEASURES[:3])} ...)" + (f" and {words} frequent words" if words else "")
+        done = f"measures ({', '.join(MEASURES[:3])} ...)" + (f" and {words} frequent words" if words else "")
     elif reading.kind == "number":
-        said = _done_to_numbers(reading)
-    assert said is not None
+        done = _done_to_numbers(reading)
+    assert done is not None
     if texts is not None and reading.kind not in LEFT_OUT | {"category", "text"}:
-        said += _unread(texts, reading)
-    return said
+        done += _unread(texts, reading)
+    return done
 
 
 def _done_to_numbers(reading: HowRead) -> str:
-    how, said = reading.how, "made numbers"
+    how, done = reading.how, "made numbers"
     if how.get("names"):
         return "numbers, and each a category"
     if how["decimal"] == ",":
-        said += ", decimal comma"
+        done += ", decimal comma"
     if how["larger"]:
-        said += ", k and M multiplied"
+        done += ", k and M multiplied"
     if len(how["units"]) == 1:
-        said += f", unit {shown(how['units'][0])}"
+        done += f", unit {shown(how['units'][0])}"
     elif how["units"]:
-        said += f"; units ({', '.join(map(shown, how['units'][:4]))}) are a category beside"
+        done += f"; units ({', '.join(map(shown, how['units'][:4]))}) are a category beside"
     if how["words"]:
-        said += f"; words ({', '.join(map(shown, how['words'][:4]))}) are a category beside"
-    return said
+        done += f"; words ({', '.join(map(shown, how['words'][:4]))}) are a category beside"
+    return done
 
 
 def _unread(texts: Texts, reading: HowRead) -> str:

@@ -111,7 +111,7 @@ def _of_numbers(column: Column, declared: str | None) -> HowRead | None:
 def _are_names(column: pd.Series[Any], name: str) -> bool:
     """Whether whole numbers are names, such as those of shops, and no quantity.
 
-    Each is in several rows, and the column's name says so or most numbers in their range do not occur.
+    Each is in several rows, and the column's name shows it or most numbers in their range do not occur.
     """
     import pandas as pd
 
@@ -159,11 +159,11 @@ def readings_of(table: Table, kinds: Mapping[Any, str] | None = None) -> list[Ho
     ``kinds``: declared kinds by name (of an array: by place). "auto" reads categories as the text that they
     were in a file, and "days" are dates as days since 1970.
     """
-    said = kinds or {}
-    if not said and isinstance(table, np.ndarray) and table.dtype.kind in "fiub":
+    declared = kinds or {}
+    if not declared and isinstance(table, np.ndarray) and table.dtype.kind in "fiub":
         return None
     found = [
-        reading_of(column, name, said.get(name, said.get(str(name))))
+        reading_of(column, name, declared.get(name, declared.get(str(name))))
         for name, column in zip(names_in(table), columns_of(table), strict=True)
     ]
     return found if any(one is not None for one in found) else None

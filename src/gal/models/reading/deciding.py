@@ -295,13 +295,13 @@ def _names_rows(known: Texts, some: Texts, name: str) -> Literal["id", "prose"] 
     has_digit = [any(map(str.isdigit, one)) for one in clean]
     token = np.array([here and " " not in one for one, here in zip(clean, has_digit, strict=True)])
     forms = Counter(re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "9", one)) for one in clean)
-    alike = sum(
+    similar = sum(
         count for form, count in forms.most_common(3) if "9" in form and "a" in form and form.count(" ") < 3
     )
     mail = np.array([bool(MAIL.fullmatch(one) or _is_phone(one)) for one in clean])
     if _measured(known, some, name) is not None:
         return None
-    return "id" if max(token.mean(), mail.mean(), alike / len(clean)) >= READ else "prose"
+    return "id" if max(token.mean(), mail.mean(), similar / len(clean)) >= READ else "prose"
 
 
 def _is_prose(known: Texts, some: Texts) -> bool:

@@ -162,15 +162,15 @@ def read_clocks(texts: Sequence[str]) -> ReadMoments:
 def read_dates(texts: Sequence[str], orders: Mapping[str, str] | None = None) -> ReadMoments:
     """Dates, with their times, as days; NaN for other text."""
     days, found = np.full(len(texts), np.nan), dict[int, re.Match[str]]()
-    alike: dict[str, list[int]] = {}
+    by_form: dict[str, list[int]] = {}
     for place, text in enumerate(texts):
         if (match := DATED.fullmatch(text)) is not None and (form := _form(match)):
             found[place] = match
-            alike.setdefault(form, []).append(place)
+            by_form.setdefault(form, []).append(place)
     used: Orders = {}
-    for form, places in alike.items():
+    for form, places in by_form.items():
         given = None if orders is None else orders.get(form)
-        order, days[places] = _dates_alike([found[place] for place in places], given)
+        order, days[places] = _dates_of_form([found[place] for place in places], given)
         if order is not None:
             used[form] = order
     zones = set[bool]()
@@ -277,7 +277,7 @@ def _year_is_last(dates: Sequence[re.Match[str]]) -> bool:
     return len({one["third"] for one in dates}) < len({one["first"] for one in dates})
 
 
-def _dates_alike(dates: Sequence[re.Match[str]], given: str | None) -> tuple[str | None, Floats]:
+def _dates_of_form(dates: Sequence[re.Match[str]], given: str | None) -> tuple[str | None, Floats]:
     """The order of dates of one form, and their days."""
     orders = _possible(dates) if given is None else (given,)
     numbers = [np.array([_number(one[name]) for one in dates]) for name in ("first", "second", "third")]

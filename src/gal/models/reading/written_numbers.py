@@ -185,7 +185,7 @@ def _unit(text: str) -> str:
 
 
 def decimal_marks(digits: str) -> str:
-    """The decimal marks under which digits are a number: one, both where they do not tell, or none.
+    """The decimal marks under which digits are a number: one, both, or none.
 
     >>> [decimal_marks(one) for one in ("1,234.5", "1.234,5", "1,5", "1,234", "1 234", "1.2.3")]
     ['.', ',', ',', '.,', '.,', '']
