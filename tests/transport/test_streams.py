@@ -173,7 +173,7 @@ def test_a_failure_in_the_node_ends_that_stream_only(
 
     with listening(bank, fail_first) as live, caplog.at_level(logging.ERROR):
         stream = dialed(hospital, live.card())
-        with pytest.raises(RefusedError, match="bank failed to go on"):
+        with pytest.raises(RefusedError, match="bank failed; see its log"):
             stream.receive()
         stream.close()
         assert "on purpose" in caplog.text
