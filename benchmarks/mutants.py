@@ -48,13 +48,13 @@ TESTS = {
     "gal.privacy.mechanisms.corrected_loss": ["privacy/test_corrected_loss"],
     "gal.secure_aggregation.member": [
         "secure_aggregation/test_hostile_holder",
-        "secure_aggregation/test_circle",
+        "secure_aggregation/test_group",
     ],
     "gal.secure_aggregation.collector": [
         "secure_aggregation/test_hostile_holder",
-        "secure_aggregation/test_circle",
+        "secure_aggregation/test_group",
     ],
-    "gal.secure_aggregation.masking": ["secure_aggregation/test_parts", "secure_aggregation/test_circle"],
+    "gal.secure_aggregation.masking": ["secure_aggregation/test_parts", "secure_aggregation/test_group"],
     "gal.transport.handshake": ["transport/test_handshake"],
     "gal.transport.cards": ["transport/test_cards"],
     "gal.node.label_holder.learning.rounds": ["node/label_holder/learning/test_rounds"],

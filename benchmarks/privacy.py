@@ -1,7 +1,6 @@
 """Do the guarantees hold against the attacks of the leak meter, and what do messages tell of columns?
 
-    GAL_DATA=... python benchmarks/privacy.py [canaries | columns | meter] [--seeds 20] [--sets Wine ...]
-    [--rows 3000] [--json]
+    GAL_DATA=... python benchmarks/privacy.py [canaries | columns] [--seeds 20] [--sets Wine ...] [--json]
 
 *canaries*: on BreastCancer, Wine and digits a fifth of the training labels is drawn by chance; every attack
 of the meter guesses them from what was sent, without protection and under randomised response at epsilon 0.5,
@@ -14,12 +13,6 @@ regressions as local models, ten rounds; rows and columns drawn by seed.
 the label holder, where 50 rows are known; on Diabetes or other numbers (--sets), by local model, rounds and
 mechanism, without a cross-validation and with one. Beside each, in brackets, what the attacker's own columns
 tell without any message.
-
-*meter*: the whole leak meter (``gal leakage``) on any tables (--sets), --rows of them at most: three
-organizations, ten rounds, without a mechanism and with noisy labels at epsilon 1. How often the strongest
-attack guesses a canary, and what is allowed; mean R2 of the label holder's columns from residuals, of third
-parties' from the same, of the others' from fitted values, each with what the attacker has anyway in brackets;
-from predictions, how well rows that were learned from are told from others (AUC).
 """
 
 from __future__ import annotations
@@ -38,11 +31,10 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
 from gal import GALRegressor, Validation
-from gal.evaluate.rehearsal import Rehearsal, canary_leak, rehearse
+from gal.evaluate.rehearsal import canary_leak
 from gal.privacy import LaplaceLabels, RandomisedResponse, SeededNoise
 from gal.privacy.leakage import (
     LeakReport,
-    Reconstruction,
     Transcript,
     added_reports,
     columns_from_answers,
@@ -80,7 +72,7 @@ def bounds_of(data: Dataset) -> tuple[float, float]:
 
 # --- canaries
 
-JUDGED = ("BreastCancer", "Wine", "digits")
+ATTACKED = ("BreastCancer", "Wine", "digits")
 
 
 def leak(data: Dataset, privacy: Any, seed: int) -> LeakReport:
@@ -101,7 +93,7 @@ def leak(data: Dataset, privacy: Any, seed: int) -> LeakReport:
     )
 
 
-def judge_canaries(name: str, seeds: Sequence[int], run: Parallel) -> list[dict[str, Any]]:
+def measure_canaries(name: str, seeds: Sequence[int], run: Parallel) -> list[dict[str, Any]]:
     """Every attack on one set, without protection and at every epsilon."""
     data = find(name)
     classes = np.unique(data.y).tolist()
@@ -151,11 +143,11 @@ def _bound(facts: dict[str, Any]) -> str:
     return "-" if facts["bound"] is None else f"{100 * facts['bound']:.1f}"
 
 
-def judge_all_canaries(chosen: argparse.Namespace, run: Parallel) -> None:
+def measure_all_canaries(chosen: argparse.Namespace, run: Parallel) -> None:
     """One table for each set."""
     found = []
-    for name in chosen.sets or JUDGED:
-        facts = judge_canaries(name, range(chosen.seeds), run)
+    for name in chosen.sets or ATTACKED:
+        facts = measure_canaries(name, range(chosen.seeds), run)
         found += facts
         if not chosen.json:
             print_canaries(facts)
@@ -206,7 +198,7 @@ def columns(
     return [[(one.with_messages.value, one.without.value) for one in found] for found in (*of, answered)]
 
 
-def judge_columns(chosen: argparse.Namespace, run: Parallel) -> None:
+def measure_columns(chosen: argparse.Namespace, run: Parallel) -> None:
     """Mean R2 of the columns, by local model, rounds, organizations and noise."""
     every: list[tuple[int, bool, str, int]] = [
         (10, False, "none", 0),
@@ -240,70 +232,7 @@ def judge_columns(chosen: argparse.Namespace, run: Parallel) -> None:
             )
 
 
-def with_and_without(read: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    return [one.with_messages for one in read], [one.without for one in read]
-
-
-# --- the whole meter
-
-METERED = ("digits", "Wine", "Adult", "CreditDefault", "Covertype")
-
-
-def metered(name: str, model: str, rows: int, seed: int) -> list[str]:
-    """The meter on one table, without and with noisy labels: one line of cells each."""
-    data = find(name)
-    chosen = np.random.default_rng([seed, 12]).permutation(len(data.y))[:rows]
-    X, y = data.X.iloc[chosen], data.y[chosen]
-    classes = np.unique(y).tolist() if data.classes else None
-    noisy: Any = LaplaceLabels(1.0, *bounds_of(data)) if classes is None else RandomisedResponse(1.0, classes)
-    found = rehearse(
-        X,
-        y,
-        per_seed(data, 3, seed).organizations,
-        mechanisms={"none": None, "epsilon 1": noisy},
-        local_models=MODELS[model],
-        rounds=ROUNDS,
-        seeds=(seed,),
-    )
-    return [" | ".join(_metered_cells(one)) for one in found]
-
-
-def _metered_cells(one: Rehearsal) -> list[str]:
-    leak = one.leak
-    own = [each for each in leak.received if each.organization == one.label_holder]
-    third = [each for each in leak.received if each.organization != one.label_holder]
-    guessed, bound = leak.worst.canaries, leak.bound
-    return [
-        one.name,
-        f"{guessed.value:.0%} of {guessed.of}" + ("" if bound is None else f" ({bound:.0%} allowed)"),
-        *(_with_without(each) for each in (own, third, leak.reconstructions)),
-        str(one.predictions),
-    ]
-
-
-def _with_without(found: Sequence[Reconstruction]) -> str:
-    if not found:
-        return "-"
-    means = [np.mean([max(0.0, one.value) for one in ones]) for ones in with_and_without(found)]
-    return f"{means[0]:.2f} ({means[1]:.2f})"
-
-
-def judge_meter(chosen: argparse.Namespace, run: Parallel) -> None:
-    """Two lines for each table and local model, as they are found."""
-    print(
-        "| table | local model | labels | canaries guessed | the label holder's columns, residuals | "
-        "third parties' | the others', fitted values | membership, AUC |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
-    for name in chosen.sets or METERED:
-        numeric = all(kind.kind in "iufb" for kind in find(name).X.dtypes)
-        for model in chosen.models if numeric else ["default"]:  # the others take numbers only
-            [lines] = run([delayed(metered)(name, model, min(chosen.rows, 3000), 0)])
-            for line in lines:
-                print(f"| {name} | {model} | {line} |", flush=True)
-
-
-PARTS = {"canaries": judge_all_canaries, "columns": judge_columns, "meter": judge_meter}
+PARTS = {"canaries": measure_all_canaries, "columns": measure_columns}
 
 
 def main() -> None:
@@ -314,8 +243,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20, help="of canaries")
     parser.add_argument("--sets", nargs="+", choices=[*DATASETS, "digits", "friedman"], metavar="SET")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="of columns and meter")
-    parser.add_argument("--rows", type=int, default=10**9, help="at most, of columns and meter")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="of columns")
+    parser.add_argument("--rows", type=int, default=10**9, help="at most, of columns")
     parser.add_argument("--first-seed", type=int, default=0, help="of columns: others draw other splits")
     parser.add_argument(
         "--cross-validated", action="store_true", help="of columns: only few rounds, and those with folds"

@@ -68,7 +68,7 @@ def test_simulate_for_machines(files: tuple[Path, Path]) -> None:
     assert shop["value"] == pytest.approx(facts["gain"])
     assert shop["verdict"] == "helped"
     assert facts["profile"] == []
-    assert facts["assistance_used"] == [True] * 8
+    assert facts["assistance_used"] == [True] * 2
 
 
 def test_a_report_beside_what_is_printed(files: tuple[Path, Path]) -> None:

@@ -30,7 +30,7 @@ PARTS = {f"bank {BAD}": ["a"], "telecom": ["b"], "shop": ["c", BAD]}
 LABELS = {"r2": None, "auc": ["no", f"yes {BAD}"], "accuracy": ["low", "middle", f"high {BAD}"]}
 
 
-def table(metric: str, n: int = 150) -> pd.DataFrame:
+def table(metric: str, n: int = 200) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(n, 5)), columns=["a", "b", "c", BAD, f"unused {BAD}"])
     y = frame["a"] + 2 * frame["b"] + 0.3 * rng.normal(size=n)

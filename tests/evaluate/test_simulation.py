@@ -48,6 +48,7 @@ def test_useful_columns_help_and_useless_ones_do_not() -> None:
     assert useful.verdict is Verdict.GAIN
     assert useful.gain.low > 0
     assert useful.alone.low <= useful.alone.value <= useful.alone.high
+    assert useful.log_losses is None
     assert useful.covered is not None
     assert 0.8 < useful.covered <= 1
     assert useful.contributions is not None
@@ -90,7 +91,7 @@ def test_tuned_models_are_chosen_in_every_split_and_named(monkeypatch: pytest.Mo
     found = simulate(table(90), "y", {"mine": ["a"], "theirs": ["b"]}, folds=3)
     assert found.pooled_model == "linear model"
     assert found.pooled_model in NAMES
-    assert asked == 12 * [(["a"], 60), (["a", "b"], 60)], "on the training rows of each split alone"
+    assert asked == 3 * [(["a"], 60), (["a", "b"], 60)], "on the training rows of each split alone"
 
 
 def test_no_gain_is_claimed_over_a_weak_model_alone() -> None:
@@ -147,8 +148,6 @@ def test_log_loss_stands_beside_the_score_of_classes() -> None:
     asked = simulate(table, "y", {"one": ["a"], "two": ["b"]}, folds=2, metric="average_precision")
     assert asked.metric == "average_precision"
     assert asked.alone.value < asked.assisted.value <= 1
-    numbers = simulate(table.assign(y=X.sum(axis=1)), "y", {"one": ["a"], "two": ["b"]}, folds=2)
-    assert numbers.log_losses is None
 
 
 @pytest.mark.parametrize("name", ["average_precision", "neg_log_loss", "accuracy", "auc"])
@@ -181,8 +180,8 @@ def test_rare_classes_lead_into_no_dead_end() -> None:
     with pytest.raises(InvalidInputError, match="use --folds 3, or leave it out"):
         simulate(frame, "y", {"one": ["a"]}, folds=5)
     simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=2, on_step=lambda step, _: steps.append(step))
-    assert "split 12 of 12, pooled" in steps, "four times as many as the rarest class has rows"
-    assert "split 1 of 12, assisted, round 1 of at most 2" in steps
+    assert "split 3 of 3, pooled" in steps, "as many as the rarest class has rows"
+    assert "split 1 of 3, assisted, round 1 of at most 2" in steps
     frame["y"] = ["common"] * 38 + ["rare"] * 2  # of which a split learns one: it cannot validate
     simulate(frame, "y", {"one": ["a"], "two": ["b"]}, rounds=1)
     frame["y"] = ["common"] * 39 + ["once"]

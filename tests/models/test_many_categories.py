@@ -77,12 +77,12 @@ class TestSignal:
         assert roc_auc_score(y[4500:], found) > best - 0.01
 
 
-@pytest.mark.parametrize("size", [2400, 300])
+@pytest.mark.parametrize("size", [1200, 300])
 def test_categories_of_one_or_two_rows_say_as_much_as_one_column_for_each(size: int) -> None:
     X, y = shops(size * 3 // 2 + 4000, size)
     y, n = y + np.random.default_rng(1).normal(scale=0.7, size=len(y)), size * 3 // 2
     model, wide = TabularModel(max_iter=0).fit(X[:n], y[:n]), one_hot(X)
-    best = RidgeCV(np.logspace(-1, 2, 7)).fit(wide[:n], y[:n]).predict(wide[n:])
+    best = RidgeCV(np.logspace(-1, 1, 3)).fit(wide[:n], y[:n]).predict(wide[n:])
     assert r2_score(y[n:], model.predict(X[n:])) > r2_score(y[n:], best) - 0.02
 
 

@@ -454,7 +454,7 @@ def _fit_linear(
     A class without a row keeps about the share of half a row, with which its intercept begins.
     """
     if isinstance(loss, NUMBERS):
-        ridge = Ridge(penalty).fit(table, y)
+        ridge = Ridge(penalty).fit(table.astype(np.float64), y)
         return ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1)
     n, columns = table.shape
     # In these units all directions are about equally curved, so that few steps are enough.
