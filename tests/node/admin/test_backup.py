@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tarfile
 from collections.abc import Iterator
@@ -199,7 +200,7 @@ def test_a_restore_that_was_killed_is_no_node_and_can_be_done_again(
     network.learn("risk")
     back_up(network.root / "lab", tmp_path / "lab.backup", WORDS)
     moved: list[str] = []
-    move = backups._move
+    move = os.replace
 
     def dies(path: Path, target: Path) -> None:
         if path.name == "node.toml":
@@ -207,7 +208,7 @@ def test_a_restore_that_was_killed_is_no_node_and_can_be_done_again(
         moved.append(path.name)
         move(path, target)
 
-    monkeypatch.setattr(backups, "_move", dies)
+    monkeypatch.setattr(os, "replace", dies)
     with pytest.raises(KeyboardInterrupt):
         bring_back(tmp_path / "lab.backup", tmp_path / "new", WORDS)
     assert "state.sqlite" in moved

@@ -191,7 +191,7 @@ def test_a_label_holder_that_answers_and_knows_us(home: Path, tmp_path: Path) ->
         CardFolder(home / "cards").add(card_of(bank, address))
         found = by_what(home)
     assert found["bank"].ok is True
-    assert "knows us" in found["bank"].said
+    assert "accepts this node" in found["bank"].said
     assert found["cards"].said == "1 known: bank"
 
 

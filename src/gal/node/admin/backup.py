@@ -1,8 +1,7 @@
-"""One encrypted file of a node, written while it may run; and the node brought back from it.
+"""Encrypted backups of a node, also while it runs, and their restore.
 
-What was released since a backup is not in it. Only the newest head of the lost node's audit log shows that
-nothing was: without it the privacy account counts as spent and limits as used up (``Restore`` of the
-state).
+Releases since a backup are not in it. Without the newest head of the lost node's audit log, which proves that
+there were none, the privacy budget counts as spent and limits as used up (``Restore`` of the state).
 """
 
 from __future__ import annotations
@@ -33,26 +32,25 @@ from gal.node.store.state import Restore, State
 
 STATE, LOCK = "state.sqlite", "node.lock"
 COPY = ".backup-"
-"""How copies of databases begin that are in the folder for a moment."""
+"""The prefix of temporary copies of databases."""
 STAGING = ".restoring"
-"""In the home folder while it is brought back: a kill leaves no node that looks whole."""
+"""The folder for a restore in progress, so that a kill leaves no partial node."""
 OF_A_RUN = {SOCKET, LOCK, "lost+found", STAGING, "tmp"}
-"""What belongs to a process that runs, or to the disk, and not to the node."""
+"""Files of a running process or of the disk, not of the node."""
 MAGIC = b"GAL backup 2\n"
 PIECE, TAG = 1 << 20, 16
-"""Bytes that are sealed at once, and those that each seal adds."""
+"""Bytes of a sealed piece, and of its tag."""
 SALT, PREFIX = 16, 7
 WORK = 1 << 17
-"""scrypt's cost: 128 MB of memory and about half a second for each passphrase that is tried."""
+"""The cost of scrypt: 128 MB of memory and about half a second for each try."""
 SHORTEST = 12
 """Characters of a passphrase."""
 
 
 def back_up(home: Path, target: Path, passphrase: str) -> dict[str, Any]:
-    """Write a backup of the node to a new file; what is in it.
+    """Write a backup of the node to a new file; its facts.
 
-    First a consistent copy of the memory with the audit log, then the files that it names, last the privacy
-    ledger: what is copied later may know more, and never less, of what was charged.
+    The order is state with audit log, files, privacy ledger, so that the ledger has all charges of the state.
     """
     home, target = home.absolute(), target.absolute()
     if len(passphrase) < SHORTEST:
@@ -61,9 +59,7 @@ def back_up(home: Path, target: Path, passphrase: str) -> dict[str, Any]:
             f"{SHORTEST}, such as five words"
         )
     if target.exists():
-        raise InvalidInputError(
-            f"there is a file {target} already: choose another name, for each backup its own"
-        )
+        raise InvalidInputError(f"there is a file {target} already: choose another name for each backup")
     if target.is_relative_to(home):
         raise InvalidInputError(
             f"{target} is in the folder of the node itself, and would be lost with it: choose another place"
@@ -71,7 +67,7 @@ def back_up(home: Path, target: Path, passphrase: str) -> dict[str, Any]:
     with opened(home) as records:
         time = records.audit.append("own", "backup", note=target.name).time
         name = records.configuration.name
-    for old in home.glob(f"{COPY}*"):  # of a backup that was killed
+    for old in home.glob(f"{COPY}*"):  # of a killed backup
         old.unlink(missing_ok=True)
     with whole_file(target, f"the backup {target}", durably=True) as file:
         sealed = Sealed(file, passphrase)
@@ -91,7 +87,7 @@ def back_up(home: Path, target: Path, passphrase: str) -> dict[str, Any]:
 
 @contextmanager
 def _copy(home: Path, name: str) -> Iterator[Path]:
-    """A consistent copy of a database that others may be writing to."""
+    """A consistent copy of a database in use."""
     path = home / f"{COPY}{os.getpid()}-{name}"
     try:
         path.touch(mode=0o600)
@@ -109,7 +105,7 @@ def _copy(home: Path, name: str) -> Iterator[Path]:
 
 
 def _files(home: Path) -> Iterator[tuple[Path, str]]:
-    """All other files of a node, and their names in the backup; links to files as the files."""
+    """All other files of a node, and their names in the backup; links are followed."""
     for folder, below, names in os.walk(home):
         inside = Path(folder).relative_to(home)
         if inside == Path():
@@ -124,7 +120,7 @@ def _files(home: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _add_file(tar: tarfile.TarFile, path: Path, name: str) -> int:
-    """Add a file as it is now; 0 where it is gone meanwhile, as what an ended version needs no more."""
+    """Add a file; 0 where it was deleted meanwhile, else 1."""
     try:
         with path.open("rb") as file:
             about = os.fstat(file.fileno())
@@ -139,37 +135,38 @@ def _add_file(tar: tarfile.TarFile, path: Path, name: str) -> int:
 
 
 def bring_back(backup: Path, home: Path, passphrase: str, *, head: str | None = None) -> dict[str, Any]:
-    """Bring a node back into an empty folder; what was found, and whether it is known to be current."""
+    """Restore a node into an empty folder; its facts, and whether it is proven to be current."""
     home = home.absolute()
     check_head(head)
     if (home / FILE).exists():
         raise InvalidInputError(
-            f"there is a node in {str(home)!r} already: bring the backup back into an empty folder"
+            f"there is a node in {str(home)!r} already: restore the backup into an empty folder"
         )
     there = {path.name for path in home.iterdir()} if home.is_dir() else set()
     if STAGING not in there and there - {"lost+found", LOCK}:
         raise InvalidInputError(
-            f"{str(home)!r} is not empty ({', '.join(sorted(there)[:3])}): a node is brought back into an "
-            "empty folder"
+            f"{str(home)!r} is not empty ({', '.join(sorted(there)[:3])}): restore the backup into an empty "
+            "folder"
         )
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     home.chmod(0o700)
-    with held_lock(home, "a node that is brought back"):
+    with held_lock(home, "a node that is being restored"):
         staging = home / STAGING
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(mode=0o700)
         n_files = _unpack(backup, staging, passphrase)
         name = read_configuration(staging).name
         settled = _settle(staging, head)
-        # The memory is moved with what is settled in it; node.toml comes last, and makes it a node.
-        for path in sorted(staging.iterdir(), key=lambda one: one.name == FILE):
-            _move(path, home / path.name)
+        for path in sorted(staging.iterdir(), key=lambda one: one.name == FILE):  # node.toml makes it a node
+            if (home / path.name).is_dir():  # of a killed restore
+                shutil.rmtree(home / path.name)
+            os.replace(path, home / path.name)
         staging.rmdir()
     return {"organization": name, "home": str(home), "files": n_files} | settled
 
 
 def _unpack(backup: Path, staging: Path, passphrase: str) -> int:
-    """Unpack everything into a folder; how many files it has."""
+    """Unpack all files; their number."""
     n_files = 0
     try:
         with (
@@ -188,17 +185,14 @@ def _unpack(backup: Path, staging: Path, passphrase: str) -> int:
 
 
 def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, staging: Path, backup: str) -> None:
-    """Write one file of a node's folder; a backup holds nothing else.
-
-    ``extract`` with a filter, which would do it, needs Python 3.11.4.
-    """
+    """Write one file, and refuse everything else; ``extract`` with a filter needs Python 3.11.4."""
     inside, path = PurePosixPath(member.name), staging / member.name
-    ours = inside.parts[:1] in ((STAGING,), (LOCK,))  # what brings it back, and holds it meanwhile
-    # One with gaps is as large as it says: a few bytes would become more than there is memory.
+    ours = inside.parts[:1] in ((STAGING,), (LOCK,))  # of this restore
+    # A sparse file of a few bytes could fill the disk.
     plain = member.isreg() and not member.issparse()
     content = tar.extractfile(member) if plain else None
     if content is None or inside.is_absolute() or ".." in inside.parts or ours:
-        raise InvalidInputError(f"{backup} holds {member.name!r:.200}, which is no file of a node")
+        raise InvalidInputError(f"{backup} has {member.name!r:.200}, which is no file of a node")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with content, path.open("xb") as file:
         shutil.copyfileobj(content, file)
@@ -207,11 +201,11 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, staging: Path, 
 
 
 def _settle(staging: Path, head: str | None) -> dict[str, Any]:
-    """Find out whether the backup is current, and put that on record in it; what is known of it."""
+    """Find out whether the backup is current, and record that in it; its facts."""
     with closing(State(staging)) as state, AuditLog(state.path) as audit:
         newest = next(iter(audit.entries(limit=1)), None)
         if newest is None:
-            raise InvalidInputError("the backup has no audit log, and is none of a node. No node was made")
+            raise InvalidInputError("the backup has no audit log, so it is not of a node. No node was made")
         with state.reading() as log:
             known = log.execute("select seq from audit where hash = ?", (head,)).fetchone()
         why = "no head was given"
@@ -223,7 +217,7 @@ def _settle(staging: Path, head: str | None) -> dict[str, Any]:
                 "nothing of what came later"
             )
         elif head is not None:
-            why = "shown by a head"
+            why = "proven by a head"
         proven = head == newest.hash
         try:
             audit.verify()
@@ -236,19 +230,11 @@ def _settle(staging: Path, head: str | None) -> dict[str, Any]:
     return about | {"proven": proven, "why": why}
 
 
-def _move(path: Path, target: Path) -> None:
-    """Put a file or folder in its place; what a restore that was killed left there goes."""
-    if target.is_dir():
-        shutil.rmtree(target)
-    os.replace(path, target)
-
-
 class Sealed:
-    """Takes bytes, and writes them encrypted; without ``close`` the file has no end, and is refused.
+    """A writer that encrypts pieces with ChaCha20-Poly1305 and a key of scrypt; ``close`` ends the file.
 
-    The key comes from the passphrase by scrypt. Each piece is sealed with ChaCha20-Poly1305 under a number of
-    its own, the last one marked as the last: a piece that is altered, moved or missing, and an end that is
-    cut off, are noticed before anything of it is used.
+    The nonce has the number of the piece and marks the last one, so that altered, moved, missing and cut off
+    pieces are detected before they are used.
     """
 
     def __init__(self, file: IO[bytes], passphrase: str) -> None:
@@ -258,15 +244,13 @@ class Sealed:
         file.write(start)
 
     def write(self, data: Any) -> int:
-        """Seal what is complete; the rest waits."""
         self._waiting += data
-        while len(self._waiting) > PIECE:  # never all: what is left may be the last piece
+        while len(self._waiting) > PIECE:  # the rest may be the last piece
             self._seal(bytes(self._waiting[:PIECE]), last=False)
             del self._waiting[:PIECE]
         return len(data)
 
     def close(self) -> None:
-        """Seal the last piece."""
         self._seal(bytes(self._waiting), last=True)
 
     def _seal(self, piece: bytes, *, last: bool) -> None:
@@ -275,7 +259,7 @@ class Sealed:
 
 
 class Unsealed:
-    """Gives back what was sealed; InvalidInputError where it is not what was written."""
+    """A reader of a sealed file; InvalidInputError where it was altered."""
 
     def __init__(self, file: IO[bytes], passphrase: str, name: str) -> None:
         self._file, self._name, self._number, self._open = file, name, 0, bytearray()
@@ -286,7 +270,6 @@ class Unsealed:
         self._cipher = _cipher(self._start, passphrase)
 
     def read(self, size: int) -> bytes:
-        """The next bytes; fewer at the end."""
         while len(self._open) < size and self._next:
             piece, self._next = self._next, self._file.read(PIECE + TAG)
             nonce = _nonce(self._start, self._number, last=not self._next)

@@ -1,7 +1,7 @@
-"""What ``gal doctor`` finds out: whether a node can do its work here, and what to do where it cannot.
+"""The checks of ``gal doctor``: whether a node can work here, and the remedies where it cannot.
 
-Every examination ends in findings, never in an exception. None changes anything, except that a label holder's
-port is opened for a moment and label holders are greeted, where this node does not run.
+Every check ends in findings, never in an exception. Nothing is changed; where the node does not run, a label
+holder's port is opened for a moment, and label holders are greeted.
 """
 
 from __future__ import annotations
@@ -33,46 +33,43 @@ from gal.protocol.names import parse_address
 from gal.transport import Card, CardFolder, dial, load_identity, read_card
 
 SECONDS = 3.0
-"""How long a label holder has to answer."""
+"""For a connection to a label holder."""
 HANDSHAKE_SECONDS = 10.0
 TRIED = 1 << 16
-"""Bytes that are written to see whether there is room at all."""
+"""Bytes to write as a test of the disk."""
 LITTLE = 10**9
-"""Bytes of free disk below which learning may soon fail."""
+"""Bytes of free disk below which learning may fail."""
 ROWS = 20
-"""Rows on which the local model is tried."""
+"""Rows for a trial of the local model."""
 LOOKED_AT = 10_000
-"""So many rows of a database or a lake are read to see whether they can be."""
+"""Rows of a database or a lake that are read as a trial."""
 MOSTLY_NOISE = 3.0
-"""Answers with noise of a larger standard deviation tell little: those of residuals are about 1."""
-ANEW = "gal cards rotate makes a new key and card, to be handed to the others"
+"""A larger standard deviation of noise hides most of fitted values, whose own is about 1."""
+ROTATE = "gal cards rotate makes a new key and card, to be sent to the others"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
-
     what: str
     ok: bool | None
-    """None: not wrong, but to be known, or it could not be looked at."""
+    """None: a warning, or it could not be checked."""
     said: str
     fix: str = ""
-    """What to do; empty where there is nothing to do."""
+    """The remedy, if one is needed."""
 
 
 def examine(home: Path) -> list[Finding]:
-    """Look at everything that a node in this folder needs, in the order in which to put it right."""
+    """Check everything that a node in this folder needs, in the order of repair."""
     home, found = Path(home).absolute(), list[Finding]()
 
-    def look(what: str, findings: Iterator[Finding], fix: str = "see what it says") -> None:
-        """What an examination stumbles over is a finding, too."""
+    def look(what: str, findings: Iterator[Finding], fix: str = "see the message") -> None:
         try:
             found.extend(findings)
         except GALError as error:
             found.append(Finding(what, False, str(error), fix))
         except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-            found.append(Finding(what, False, said, "report this, if it is not clear what to do"))
+            report = "report this, if it is not clear what to do"
+            found.append(Finding(what, False, f"{type(error).__name__}: {error}", report))
 
     look("folder", _folder(home))
     try:
@@ -87,7 +84,7 @@ def examine(home: Path) -> list[Finding]:
     look("model", _model(configuration, table))
     look("sandbox", _sandbox())
     look("restored", _restored(configuration))
-    look("secret", _secret(configuration), "put the secret that the parties share there")
+    look("secret", _secret(configuration), "put the shared secret of the organizations there")
     look("privacy", _privacy(configuration), "pip install 'gal-learn[privacy]'")
     look("key", _identity(configuration))
     look("cards", _cards(configuration))
@@ -97,18 +94,18 @@ def examine(home: Path) -> list[Finding]:
     cards = CardFolder(home / "cards")
     for peer, card in sorted(cards.all().items()):
         if card.address is not None:
-            fix = f"settle it with {peer}: cards, keys, versions"
+            fix = f"compare cards, keys and versions with {peer}"
             look(peer, _greeted(configuration, cards, peer, card, runs=runs), fix)
     return found
 
 
 def _folder(home: Path) -> Iterator[Finding]:
-    """Whether the home folder is there, ours alone, writable, and on a disk with room."""
+    """Whether the home folder exists, is private and writable, and has room."""
     if not home.is_dir():
         yield Finding("folder", False, f"there is no folder {str(home)!r}", "gal init NAME makes one")
         return
     if mode := _open_to_others(home):
-        said = f"{str(home)!r} has {mode}: others on this machine can look in"
+        said = f"{str(home)!r} has {mode}: others on this machine can read it"
         yield Finding("folder", None, said, f"chmod 700 {home}")
     try:
         with tempfile.NamedTemporaryFile(dir=home) as file:
@@ -123,14 +120,14 @@ def _folder(home: Path) -> Iterator[Finding]:
         return
     free = free_disk(home)
     said = f"{str(home)!r} is writable, {disk_room(free)} are free"
-    fix = "make room: every round stores a model and an answer" if free < LITTLE else ""
+    fix = "make room: every round stores a model and a reply" if free < LITTLE else ""
     yield Finding("folder", None if fix else True, said, fix)
 
 
 def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Finding]:
-    """Whether all rows, or the first of a source that stays where it is, can be read; into ``table``."""
+    """Whether all rows, or the first of a streamed source, can be read; into ``table``."""
     if configuration.data is None:
-        said = f"{FILE} has no section [data]: this node has no rows to assist or to learn with"
+        said = f"{FILE} has no section [data]: this node has no rows"
         yield Finding("data", None, said, "add [data] with source and row_id")
         return
     from gal.node.source.data import labels_of, read_some, read_source
@@ -157,7 +154,7 @@ def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findin
 
 
 def columns_found(configuration: NodeConfiguration, table: Any, most: int) -> Iterator[str]:
-    """What the default model understands of each column that is no plain number, by so many first rows."""
+    """How the default model reads each column that is no plain number, by the first ``most`` rows."""
     import pandas as pd
 
     from gal.models.reading.column_reading import column_readings, shown
@@ -165,7 +162,7 @@ def columns_found(configuration: NodeConfiguration, table: Any, most: int) -> It
 
     view = view_of_table(table, np.arange(min(len(table), most)))
     frame = pd.DataFrame(view, columns=list(table.features)) if isinstance(view, np.ndarray) else view
-    for name in table.dates:  # days since 1970, as people write them
+    for name in table.dates:  # days since 1970
         frame[name] = pd.to_datetime(frame[name], unit="D", errors="coerce")
     text = [name for name, kind in table.kinds.items() if kind == "text"]
     frame = frame.astype(dict.fromkeys(text, object))
@@ -183,7 +180,7 @@ def columns_found(configuration: NodeConfiguration, table: Any, most: int) -> It
 
 
 def _model(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Finding]:
-    """Whether the local model can be made, and fits some of our rows, in the process that computes."""
+    """Whether the worker process can make the local model and fit some rows."""
     from gal.node.source.data import view_of_table
     from gal.node.store.views import save_view
 
@@ -206,12 +203,12 @@ def _model(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findi
     if result["fits"]:
         yield Finding("model", True, f"{use} can be made and fits {len(view)} rows")
     else:
-        said = f"{use} answers {len(view)} rows with shape {tuple(result['shape'])} or with NaN"
-        yield Finding("model", False, said, "gal.models.check_local_model(model) tells more")
+        said = f"{use} returns shape {tuple(result['shape'])} or NaN for {len(view)} rows"
+        yield Finding("model", False, said, "gal.models.check_local_model(model) finds out why")
 
 
 def _sandbox() -> Iterator[Finding]:
-    """Whether the process in which the local model runs can be sandboxed."""
+    """Whether the worker process can be sandboxed."""
     if landlock_version() > 0:
         said = "it reads this folder, the data and Python, and writes this folder only"
         yield Finding("sandbox", True, f"the local model runs in a sandbox: {said}")
@@ -222,7 +219,7 @@ def _sandbox() -> Iterator[Finding]:
 
 
 def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
-    """Whether what the node may still release is known, after it was brought back from a backup."""
+    """Whether the privacy budget is known after a restore."""
     from gal.node.store.state import State
 
     if (configuration.home / "state.sqlite").exists():
@@ -232,13 +229,13 @@ def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
 
 
 def _open_to_others(path: Path) -> str:
-    """The mode of a file that others on this machine can read; empty where they cannot."""
+    """The mode of a file that other users can read; empty where they cannot."""
     mode = stat.S_IMODE(path.stat().st_mode)
     return f"mode {mode:04o}" if mode & 0o077 else ""
 
 
 def _secret(configuration: NodeConfiguration) -> Iterator[Finding]:
-    """Whether the secret for keyed hashes can be read, and by nobody else."""
+    """Whether the secret for keyed hashes is readable, and private."""
     if configuration.data is not None and (file := configuration.data.secret_file) is not None:
         read_secret(file, configuration.name)
         if mode := _open_to_others(file):
@@ -249,7 +246,7 @@ def _secret(configuration: NodeConfiguration) -> Iterator[Finding]:
 
 
 def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
-    """Whether the noise that is asked for can be had and what it does, and whether labels have a budget."""
+    """Whether noise is installed and useful, and whether labels have a budget."""
     chosen, facts = configuration.privacy, noise_facts(configuration)
     if facts is not None or chosen.label_epsilon is not None:
         check_noise_installed()
@@ -257,8 +254,8 @@ def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
         noise = answer_noise(facts)
         spread = noise.deviation(1)
         said = (
-            f"answers to others are cut at +-{noise.clip:g} and get {noise.noise} noise with a standard "
-            f"deviation of {spread:.3g} (what is fitted has a root mean square of 1); each costs {noise.cost}"
+            f"replies are clipped at +-{noise.clip:g} and get {noise.noise} noise with a standard deviation "
+            f"of {spread:.3g} (residuals have a root mean square of 1); each costs {noise.cost}"
         )
         fix = "choose a larger privacy.answer_epsilon or a smaller privacy.answer_clip"
         fix = "" if spread <= MOSTLY_NOISE else fix
@@ -266,19 +263,18 @@ def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
     has_label = configuration.data is not None and configuration.data.label is not None
     if chosen.label_epsilon is not None:
         at = f" at delta {chosen.label_delta:g}" if chosen.label_delta else ""
-        said = f"at most epsilon {chosen.label_epsilon:g}{at} may leave about a label"
+        said = f"the budget of each label is epsilon {chosen.label_epsilon:g}{at}"
         yield Finding("labels", True, f"{said}; a task without a mechanism is refused")
-    elif has_label and configuration.listen is not None:  # who cannot be reached has no tasks of its own
+    elif has_label and configuration.listen is not None:  # a label holder
         said = (
-            "there is no limit on what leaves about the labels: without a mechanism, every organization of a "
-            "task can know them"
+            "labels have no privacy budget: without a mechanism, every organization of a task can infer them"
         )
         fix = f"set privacy.label_epsilon in {FILE}, and choose a mechanism with gal invite --privacy"
         yield Finding("labels", None, said, fix)
 
 
 def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
-    """Whether key and certificate are there, private, and of one another; and the card is of them."""
+    """Whether key, certificate and card exist, are private, and belong together."""
     home, name = configuration.home, configuration.name
     key, path = home / "key.pem", home / f"{name}.card"
     if not key.exists():
@@ -286,39 +282,39 @@ def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
         return
     if mode := _open_to_others(key):
         said = f"others on this machine can read the private key ({mode})"
-        fix = f"chmod 600 {key}, and gal cards rotate if somebody may have read it"
+        fix = f"chmod 600 {key}, and gal cards rotate if it may have been read"
         yield Finding("key", False, said, fix)
         return
     identity = load_identity(home, name)
     yield Finding("key", True, f"key and certificate belong together: {identity.fingerprint}")
     if not path.exists():
-        yield Finding("card", False, f"there is no card {path.name}", ANEW)
+        yield Finding("card", False, f"there is no card {path.name}", ROTATE)
         return
     card, address = read_card(path), None if configuration.listen is None else configuration.listen.address
     if card.fingerprint != identity.fingerprint:
-        yield Finding("card", False, f"{path.name} is of another key ({card.fingerprint})", ANEW)
+        yield Finding("card", False, f"{path.name} is of another key ({card.fingerprint})", ROTATE)
     elif card.address != address:
         said = f"{path.name} says the address {card.address or 'none'}, {FILE} says {address or 'none'}"
         fix = f'write address = "{address}" into it' if address else "delete its line address"
-        yield Finding("card", False, said, f"{fix}, and hand it to the others")
+        yield Finding("card", False, said, f"{fix}, and send it to the others")
     else:
         yield Finding("card", True, f"{path.name} is of this key")
 
 
 def _cards(configuration: NodeConfiguration) -> Iterator[Finding]:
-    """Whether the cards of others can be read."""
+    """Whether the cards of other organizations can be read."""
     wrong: list[str] = []
     cards = CardFolder(configuration.home / "cards", on_warning=wrong.append).all()
     for warning in wrong:
-        yield Finding("cards", False, warning, "ask its organization for the card, and add it anew")
+        yield Finding("cards", False, warning, "ask its organization for the card, and add it again")
     if cards:
         yield Finding("cards", True, f"{len(cards)} known: {', '.join(sorted(cards))}")
     elif not wrong:
-        yield Finding("cards", None, "nobody is known here", "gal cards add FILE, for each organization")
+        yield Finding("cards", None, "there are none", "gal cards add FILE, for each organization")
 
 
 def _port(configuration: NodeConfiguration, *, runs: bool) -> Iterator[Finding]:
-    """Whether a label holder can listen, or does."""
+    """Whether a label holder can listen, or listens."""
     if configuration.listen is None:
         return
     bind = configuration.listen.bind
@@ -335,9 +331,7 @@ def _port(configuration: NodeConfiguration, *, runs: bool) -> Iterator[Finding]:
 def _greeted(
     configuration: NodeConfiguration, cards: CardFolder, peer: str, card: Card, *, runs: bool
 ) -> Iterator[Finding]:
-    """Whether a label holder can be reached and knows us: a connection, and a real greeting with keys and
-    protocol versions where this node does not run.
-    """
+    """Whether a label holder can be reached and knows this node; the greeting only where it does not run."""
     proxy, address = configuration.network.proxy, card.address or ""
     proxied = proxy or os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
     if not proxied:
@@ -345,16 +339,16 @@ def _greeted(
             socket.create_connection(parse_address(address), timeout=SECONDS).close()
         except OSError as error:
             said = f"{address} cannot be reached: {error.strerror or error}"
-            # Who does not learn now need not be there; an address that nobody knows is wrong.
+            # A label holder that does not learn now may be away; an unknown address is wrong.
             away = isinstance(error, ConnectionRefusedError | TimeoutError)
             fix = (
                 f"nothing, if {peer} does not learn now; otherwise ask {peer} whether its node runs, and "
-                f"your network whether it lets you out to {address}"
+                f"check that your network allows connections to {address}"
             )
             yield Finding(peer, None if away else False, said, fix)
             return
-    if runs:  # a second stream with our key would end the one that the running node has
-        said = f"{address} answers; whether {peer} knows us is for the running node to say"
+    if runs:  # a second stream with this key would end that of the running node
+        said = f"{address} accepts connections; the running node knows whether {peer} accepts its card"
         yield Finding(peer, None if proxied else True, said, "gal status")
         return
     identity = load_identity(configuration.home, configuration.name)
@@ -365,4 +359,4 @@ def _greeted(
         fix = f"ask {peer} whether its node runs and has your card ({configuration.name}.card)"
         yield Finding(peer, False, str(error), fix)
     else:
-        yield Finding(peer, True, f"{address} answers, is {peer}, and knows us")
+        yield Finding(peer, True, f"{address} is {peer}, and accepts this node's card")

@@ -1,4 +1,4 @@
-"""A new node: its folder, key, certificate, card and configuration; and a new key for an old one."""
+"""A new node with its key, certificate, card and configuration, and a new key for an old node."""
 
 from __future__ import annotations
 
@@ -8,28 +8,19 @@ from gal.errors import InvalidInputError
 from gal.node.config.configuration import NodeConfiguration, new_configuration_text
 from gal.node.store.files import ensure_token
 from gal.protocol import check_name
-from gal.transport import (
-    Identity,
-    card_of,
-    card_text,
-    make_identity,
-    save_identity,
-)
+from gal.transport import Identity, card_of, card_text, make_identity, save_identity
 from gal.transport.identity import write_file
 
 
 def init_node(home: Path, name: str, **given: str | None) -> Identity:
-    """Make the folder with everything in it; nothing that is there is overwritten.
-
-    ``given``: what is known of its node.toml, as `new_configuration_text` takes it.
-    """
+    """Make a home folder, without overwriting one; ``given`` as in `new_configuration_text`."""
     check_name(name, "an organization")
     if (home / "node.toml").exists():
         raise InvalidInputError(
             f"there is a node in {str(home)!r} already: choose another folder, or edit its node.toml"
         )
     address = given.get("address") or given.get("bind")
-    # What cannot be is said before there is a key that the next try would stumble over.
+    # Errors come before there is a key, which the next try would find.
     text = new_configuration_text(name, **given | {"address": address})
     identity = make_identity(name)
     card_text(card_of(identity, address))
@@ -44,7 +35,7 @@ def init_node(home: Path, name: str, **given: str | None) -> Identity:
 
 
 def rotate_key(home: Path, configuration: NodeConfiguration) -> tuple[Path, str]:
-    """A new key, and its card; the card's path and the new fingerprint."""
+    """Make a new key and card; the card's path and the new fingerprint."""
     new = make_identity(configuration.name)
     address = None if configuration.listen is None else configuration.listen.address
     path = home / f"{configuration.name}.card"

@@ -1,4 +1,4 @@
-"""Tasks are opened, joined and forgotten in the node's records; a running node notices by itself."""
+"""Commands that open, join and forget tasks in a node's records, whether or not it runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from gal.node.worker.erasing import erase_rows
 from gal.transport import CardFolder, Identity, load_identity
 
 REMOVED = "left: removed by the label holder"
-"""What is on record of an organization that the label holder goes on without."""
+"""The status of an organization that the label holder has removed."""
 
 
 @dataclass(frozen=True)
 class HomeRecords:
-    """What a home folder holds, opened for one command."""
+    """The contents of a home folder, opened for one command."""
 
     configuration: NodeConfiguration
     identity: Identity
@@ -38,7 +38,7 @@ class HomeRecords:
 
 @contextmanager
 def opened(home: Path) -> Iterator[HomeRecords]:
-    """The records of a node, whether or not it runs."""
+    """Open the records of a node."""
     configuration = read_configuration(home)
     identity = load_identity(home, configuration.name)
     state = State(home)
@@ -58,7 +58,7 @@ def invite(
     options: Mapping[str, Any],
     **choices: Any,
 ) -> TaskTerms:
-    """Open a task of one's own, and write its invitation; one for more, or for others, where it is there."""
+    """Open an own task and write its invitation, or invite more organizations to one that is open."""
     from gal.node.label_holder.labels.tasks import check_options, new_task
 
     check_options(options)
@@ -83,12 +83,12 @@ def _invited_again(records: HomeRecords, task: TaskRecord, organizations: Sequen
     """The task with an invitation for more organizations, or for those with a new key or that had left."""
     from gal.node.label_holder.labels.tasks import invited
 
-    if task.terms.secrecy == "sums":  # the same once more: who dropped out stays out
+    if task.terms.secrecy == "sums":  # the same invitation: an organization that dropped out stays out
         members = [one.name for one in task.terms.organizations]
         if new := sorted(set(organizations) - set(members)):
             raise InvalidInputError(
-                f"{task.name!r} learns from sums of {', '.join(members)}, and nobody comes in later: two "
-                f"sums that differ in {', '.join(new)} would give its answer away"
+                f"{task.name!r} learns from sums over {', '.join(members)}, which no organization can join "
+                f"later: two sums that differ in {', '.join(new)} would reveal its fitted values"
             )
         return task
     still = [one for one, status in records.state.members(task.id).items() if status == "invited"]
@@ -98,18 +98,18 @@ def _invited_again(records: HomeRecords, task: TaskRecord, organizations: Sequen
 
 
 def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
-    """The terms in an invitation and whose they are, if this organization's policy allows them."""
+    """The terms in an invitation and its label holder, if this organization's policy allows them."""
     with opened(home) as records:
         terms, peer = read_invitation(invitation, records.cards, records.identity.fingerprint)
         if records.configuration.data is None:
-            raise InvalidInputError("this node has no data to help with: add a section [data] to node.toml")
+            raise InvalidInputError("this node has no data: add a section [data] to node.toml")
         limits = PolicyLimits(records.configuration.name, records.configuration.policy)
         limits.check_invitation(peer, terms.rounds, terms.signs)
         return terms, peer
 
 
 def check_circle_known(home: Path, terms: TaskTerms) -> None:
-    """An error where answers would be added to those of organizations whose cards are not here."""
+    """An error where cards of the aggregation group are missing here."""
     if terms.secrecy == "sums":
         with opened(home) as records:
             check_members(terms, records.cards, records.identity.fingerprint)
@@ -134,14 +134,14 @@ def join(home: Path, terms: TaskTerms, peer: str) -> None:
 
 
 def remove(home: Path, name: str, organizations: Sequence[str]) -> None:
-    """Take organizations out of an own task for good."""
+    """Remove organizations from an own task for good."""
     with opened(home) as records:
         task = records.state.find_task(name, "label holder")
         members = records.state.members(task.id)
         unknown = sorted(set(organizations) - set(members))
         if unknown:
-            there = ", ".join(one for one, how in members.items() if how != REMOVED) or "nobody"
-            raise InvalidInputError(f"{', '.join(unknown)} is not in {name!r}; in it are: {there}")
+            there = ", ".join(one for one, how in members.items() if how != REMOVED) or "none"
+            raise InvalidInputError(f"{', '.join(unknown)} is not in {name!r}; its organizations: {there}")
         gone = [one for one in organizations if members[one] == REMOVED]
         if gone:
             raise InvalidInputError(f"removed from {name!r} already: {', '.join(gone)}. Name the others only")
@@ -151,9 +151,9 @@ def remove(home: Path, name: str, organizations: Sequence[str]) -> None:
 
 
 def forget(home: Path, name: str) -> int:
-    """Take part no more, and delete everything that is held of a task; how many files that were.
+    """Leave a task and delete all its records and files; the number of files.
 
-    Of a joined task stays that it was left, until its label holder has been told (``links.py``).
+    A joined task is kept as "left" until its label holder has been notified (``links.py``).
     """
     with opened(home) as records:
         task = records.state.find_task(name)
@@ -170,6 +170,6 @@ def forget(home: Path, name: str) -> int:
 
 
 def forget_rows(home: Path, ids: Sequence[str], *, drop_versions: bool = False) -> dict[str, Any]:
-    """Erase rows everywhere at this node, which must not run: they might be in its memory; what was done."""
+    """Forget rows everywhere at this node, which must not run, as it has rows in memory; a report."""
     with opened(home) as records, held_lock(home, records.configuration.name):
         return erase_rows(records.state, records.audit, ids, drop_versions=drop_versions)

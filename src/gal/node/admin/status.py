@@ -1,4 +1,4 @@
-"""What commands say of a node, whether or not it runs: who it is and what it does, and what is on record."""
+"""Status and audit log of a node for commands, whether or not it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gal.transport import load_identity
 
 
 def node_status(home: Path) -> dict[str, Any]:
-    """Who the node is, whether it runs (then what `node_facts` has), and its tasks."""
+    """The node's identity, its `node_facts` if it runs, and its tasks."""
     configuration = read_configuration(home)
     live = live_facts(home)
     try:
@@ -42,7 +42,7 @@ def node_status(home: Path) -> dict[str, Any]:
 
 
 def live_facts(home: Path) -> dict[str, Any] | None:
-    """What the process knows that runs in this home; None where none takes commands."""
+    """Facts of the process that runs in this home; None where none does."""
     with running_node(home) as connection:
         if connection is None:
             return None
@@ -53,7 +53,7 @@ def live_facts(home: Path) -> dict[str, Any] | None:
 def audit_facts(
     home: Path, task: str | None, peer: str | None, limit: int | None, head: str | None
 ) -> dict[str, Any]:
-    """Entries of the audit log, a summary, and the result of verifying the whole chain."""
+    """Entries and totals of the audit log, whose whole chain is verified."""
     read_configuration(home)
     check_head(head)
     with closing(State(home)) as state, AuditLog(home / "state.sqlite") as log:
@@ -63,6 +63,6 @@ def audit_facts(
             named = sorted({one["peer"] for one in found["summary"]} - {""})
             raise InvalidInputError(
                 f"no entry of the audit log is about {peer!r}; there are entries about: "
-                f"{', '.join(named) or 'nobody'}"
+                f"{', '.join(named) or 'none'}"
             )
         return {"n": verified.n, "head": verified.head} | found

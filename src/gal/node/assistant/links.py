@@ -110,7 +110,9 @@ class Link:
                 stream = self._open(self.peer)
             except GALError as error:
                 if str(error) != self.problem:
-                    self._records.log.warning("no link", peer=self.peer, why=str(error))
+                    # A label holder may start later than this node, and be away while it does not learn.
+                    log, away = self._records.log, isinstance(error, LinkLostError)
+                    (log.info if away else log.warning)("not connected", peer=self.peer, why=str(error))
                 self.problem = str(error)
             else:
                 opened, self._replaced = time.monotonic(), False

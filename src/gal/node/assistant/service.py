@@ -175,7 +175,8 @@ class Service:
         self.state.put_answer(task.id, number, record, moving=result["moving"])
         if result["moving"] and model is not None and previous is not None:
             (folder / previous[0]).unlink(missing_ok=True)  # this round's model holds all earlier ones
-        about = {"version": number, "round": round, "track": track, "part": part}
+        about = {"version": number, "round": round, "track": track}
+        about |= {} if fields["part"] is None else {"fold": part}
         self.log.info("fitted", peer=request.peer, task=task.name, **about, seconds=result["seconds"])
         try:
             return restore(map_file(folder / file), digest)
