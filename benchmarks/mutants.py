@@ -58,7 +58,7 @@ TESTS = {
     "gal.transport.handshake": ["transport/test_handshake"],
     "gal.transport.cards": ["transport/test_cards"],
     "gal.node.label_holder.learning.rounds": ["node/label_holder/learning/test_rounds"],
-    "gal.node.label_holder.learning.secure_rounds": ["node/test_sums_over_nodes"],
+    "gal.node.label_holder.learning.secure_sums": ["node/test_sums_over_nodes"],
     "gal.node.label_holder.learning.open_version": ["node/label_holder/learning/test_rounds"],
 }
 HEAVY = (

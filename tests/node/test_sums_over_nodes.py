@@ -14,7 +14,7 @@ import pytest
 
 import gal
 from gal.errors import LearningInterruptedError, TaskError
-from gal.node.label_holder.secure_sums import GroupCalls
+from gal.node.label_holder.learning.secure_sums import GroupCalls
 from gal.secure_aggregation import Sums
 from gal.secure_aggregation.member import GroupMember
 from gal.secure_aggregation.terms import SUM

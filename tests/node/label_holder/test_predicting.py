@@ -12,7 +12,7 @@ import pytest
 
 import gal
 from gal.errors import GALError, InvalidInputError
-from gal.node.label_holder import prediction_files as batches
+from gal.node.label_holder import predicting as batches
 from small_network import LABEL, ROW_ID, Network, numbers, running, view_by_hand
 
 OPTIONS: dict[str, Any] = {"rounds": 2, "cross_validation": 0, "validation_fraction": 0.0}

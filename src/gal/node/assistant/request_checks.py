@@ -72,9 +72,8 @@ class RequestChecks:
         if version is None:
             raise RefusedError("not-begun", f"{self._name} has not begun version {number} of {task.name!r}")
         if version.status not in allowed:
-            raise RefusedError(
-                "ended", f"version {number} of {task.name!r} is {version.status} at {self._name}"
-            )
+            why = f"version {number} of {task.name!r} is {version.status} at {self._name}"
+            raise RefusedError("ended", why)
         if "rows" in fields and fields["rows"] != version.rows:
             raise RefusedError(
                 "other-rows",
@@ -136,9 +135,7 @@ class RequestChecks:
             self._state.use_credit(f"begin {request.peer}", self._today(), 1)
 
     def intersection(self, request: IncomingRequest, task: TaskRecord) -> None:
-        """A step of a private set intersection, before a version begins or before a prediction; its rows may
-        be named once afterwards.
-        """
+        """A step of a private set intersection; the version or prediction after it may name its rows once."""
         if task.terms.alignment != "psi":
             raise RefusedError("other-terms", f"the terms of {task.name!r} have no private set intersection")
         fields = request.message.fields
@@ -157,19 +154,13 @@ class RequestChecks:
             return
         if step != "response":  # this step blinds all rows, before anything is charged
             if self._count(request, "setup", UNFINISHED):
-                raise RefusedError(
-                    "too-many-exchanges",
-                    f"{self._name} has begun {UNFINISHED} private set intersections with you today that had "
-                    "no second step: try again tomorrow",
-                )
+                why = f"{self._name} has begun {UNFINISHED} private set intersections of one step today"
+                raise RefusedError("too-many-exchanges", f"{why}: try again tomorrow")
             return
         # A version needs one exchange, a few where links break; more would be a search for known ids.
         if in_setup and self._count(request, "psi", EXCHANGES):
-            raise RefusedError(
-                "too-many-exchanges",
-                f"{self._name} takes part in at most {EXCHANGES} private set intersections a day before "
-                f"{task.name!r} begins: try again tomorrow",
-            )
+            why = f"{self._name} takes part in {EXCHANGES} private set intersections a day for new versions"
+            raise RefusedError("too-many-exchanges", f"{why}: try again tomorrow")
         if not in_setup:
             self._charge_rows(request, n_rows)
             self._count_small(request, n_rows)
@@ -195,32 +186,17 @@ class RequestChecks:
         round, part = fields["round"], fields["part"]
         probe = fields.get("target", "residual") != "residual"
         if round > version.rounds + (version.further if probe else 0):
-            raise RefusedError(
-                "too-many-rounds", f"{self._name} agreed to {version.rounds} rounds, not to round {round}"
-            )
+            why = f"{self._name} agreed to {version.rounds} rounds, not to round {round}"
+            raise RefusedError("too-many-rounds", why)
         if probe and not request.own:
             self._limits.check_consent("probes")
         if part is not None and part >= len(version.without):
             raise RefusedError("other-terms", f"{self._name} has no cross-validation fold {part} here")
         n_fit = version.n_fit if part is None else version.without[part]
         residual, weight = arrays["residual"], arrays.get("sample_weight")
-        expected = (version.n_probed if probe else n_fit), version.n_outputs
-        if residual.shape != expected:
-            raise RefusedError(
-                "wrong-shape",
-                f"round {round}: the residual for {self._name} has shape {residual.shape}, expected "
-                f"{expected}: rows to fit x outputs",
-            )
-        if weight is not None and not (
-            weight.shape == expected[:1] and np.isfinite(weight).all() and (weight >= 0).all()
-        ):
-            raise RefusedError(
-                "wrong-shape", f"round {round}: sample weights must be {expected[0]} finite numbers >= 0"
-            )
-        if not is_finite(residual):
-            raise RefusedError(
-                "not-finite", f"round {round}: the residual for {self._name} has NaN or infinite values"
-            )
+        _check_arrays(
+            residual, weight, (version.n_probed if probe else n_fit, version.n_outputs), round, self._name
+        )
         if request.own:
             return
         self.disk(request)
@@ -239,9 +215,7 @@ class RequestChecks:
         """Each round once, and only rounds that can exist: the size of the reply grows with them."""
         rounds = request.message.fields["rounds"]
         if max(rounds) > version.rounds + version.further:
-            raise RefusedError(
-                "too-many-rounds", f"{task.name!r} has {version.rounds} rounds at {self._name}"
-            )
+            raise RefusedError("too-many-rounds", f"{task.name!r} has only {version.rounds} rounds")
         if len(set(rounds)) < len(rounds):
             raise RefusedError("repeated-rounds", "the same round is requested more than once")
 
@@ -313,6 +287,25 @@ class RequestChecks:
 
     def _today(self) -> str:
         return self._clock().date().isoformat()
+
+
+def _check_arrays(
+    residual: NDArray[Any], weight: NDArray[Any] | None, expected: tuple[int, int], round: int, name: str
+) -> None:
+    """Whether a residual and its weights have the expected shape and finite numbers."""
+    if residual.shape != expected:
+        raise RefusedError(
+            "wrong-shape",
+            f"round {round}: the residual for {name} has shape {residual.shape}, expected {expected}: rows "
+            "to fit x outputs",
+        )
+    if weight is not None and not (
+        weight.shape == expected[:1] and np.isfinite(weight).all() and (weight >= 0).all()
+    ):
+        why = f"round {round}: sample weights must be {expected[0]} finite numbers >= 0"
+        raise RefusedError("wrong-shape", why)
+    if not is_finite(residual):
+        raise RefusedError("not-finite", f"round {round}: the residual for {name} has NaN or infinite values")
 
 
 def _exchanged(request: IncomingRequest) -> tuple[str, str]:

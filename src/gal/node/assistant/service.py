@@ -20,7 +20,7 @@ from gal.errors import RefusedError
 from gal.models.registry import stays_put
 from gal.node.assistant.answer_guard import AnswerGuard
 from gal.node.assistant.request_checks import RequestChecks, agreed_version
-from gal.node.assistant.sum_replies import SumReplies
+from gal.node.assistant.sum_replies import SumReplies, check_rates
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.requests import IncomingRequest
 from gal.node.store.activity import Activity
@@ -219,7 +219,7 @@ class Service:
 
     def _total(self, request: IncomingRequest, task: TaskRecord) -> Encoded:
         """Which rows are known; their values wait for secure aggregation."""
-        self._sums.check_total(request)
+        check_rates(self._sums.record, request.message, self.configuration.name)
         return self._sums.keep_prediction(request, self._predict(request, task).message)
 
     def _predicted(self, request: IncomingRequest, task: TaskRecord) -> PredictedRows:

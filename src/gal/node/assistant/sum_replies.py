@@ -99,7 +99,8 @@ class SumReplies:
         return {"keys": self.offer, "share": self.share, "sum": self.answer, "open": self.open}
 
     @property
-    def _record(self) -> DiskRecord:
+    def record(self) -> DiskRecord:
+        """The claims of this organization."""
         return DiskRecord(self._state.path)
 
     def check_allowed(self, request: IncomingRequest, task: TaskRecord) -> None:
@@ -152,28 +153,10 @@ class SumReplies:
         residual, unit = residual_content(request.message.fields["rows"], engine), fit_unit(engine)
         learned = learning_content(self._began(request.message), [request.digest])
         if engine.part is None:
-            self._record.settle([Claim(UNITS, request.digest, repr(unit))])
+            self.record.settle([Claim(UNITS, request.digest, repr(unit))])
         content = fit_sum_content(residual, learned)
         self._keep(request, Computed(fitted, unit, content, residual, round=engine.round))
         return prepare(request.reply("done"))
-
-    def check_total(self, request: IncomingRequest) -> None:
-        """Whether there is a rate for each round, and the version's rounds had no other rates before.
-
-        Rates are fixed when a version has learned. With others a label holder would get each round's sum by
-        itself; with many that differ little, the same values rounded again and again.
-        """
-        message = request.message
-        rounds, rates = message.fields["rounds"], message.fields["rates"]
-        if len(rounds) != len(rates):
-            raise RefusedError("wrong-shape", f"{len(rounds)} rounds and {len(rates)} rates to add them with")
-        version = f"{message.task} {message.version} {message.fields['track']}"
-        if self._record.settle([Claim(RATES, version, sha256_of(plain_bytes([rounds, rates])))]):
-            raise RefusedError(
-                "content",
-                f"{self._name} has added up the rounds of version {message.version} with other rates: "
-                "predict with those of this version, or learn a new one",
-            )
 
     def keep_prediction(self, request: IncomingRequest, predicted: Message) -> Encoded:
         """Add up the rounds and keep the total for its sum; the reply only tells which rows are known."""
@@ -182,7 +165,7 @@ class SumReplies:
         stored = self._state.answers(message.task, message.version, "track = ? AND part = -1", (track,))
         by_round = {one.round: one.request for one in stored}
         requests = [by_round.get(one, "") for one in rounds]
-        unit = prediction_unit(rates, [float(one or 1.0) for one in self._record.values(UNITS, requests)])
+        unit = prediction_unit(rates, [float(one or 1.0) for one in self.record.values(UNITS, requests)])
         learned = learning_content(self._began(message), requests)
         total, known = added_rounds(rates, predicted.arrays["values"]), predicted.arrays["known"] == 1
         self._keep(request, Computed(lambda: total, unit, learned=learned, request=message, known=known))
@@ -269,7 +252,7 @@ class SumReplies:
         identity = load_identity(self._home, self._name)
         check_members(task.terms, self._cards, identity.fingerprint)
         if task.id not in self._members or self._members[task.id].group != circle:
-            record, holder = self._record, f"sums for {task.label_holder}"
+            record, holder = self.record, f"sums for {task.label_holder}"
             # A row is opened with the same members for ever, and under another name it would be another row.
             # Where no member may drop out, every sum is of all members.
             named = [Claim(holder, NAMED, task.terms.alignment)] if circle.drop_outs else []
@@ -323,7 +306,7 @@ class SumReplies:
         # A request is charged once, and so the same rows are added up in all its sums. With different rows
         # the label holder could find, at no cost, the one whose value this organization cannot write.
         also = Claim(CHOSEN, request.message.fields["of"], sha256_of(np.packbits(chosen).tobytes()))
-        if self._record.value(also.scope, also.key) not in (None, also.value):
+        if self.record.value(also.scope, also.key) not in (None, also.value):
             raise RefusedError(
                 "other-rows",
                 f"{self._name} has added up other rows of this request: predict these rows in a new request",
@@ -335,3 +318,21 @@ class SumReplies:
         named = [one.tobytes() for one in tokens] if exact else tokens
         rows = [sha256_of(f"{circle.digest} {one}".encode()) for one in named]
         return values, prediction_content(message, order, values.shape, computed.learned), rows, [also]
+
+
+def check_rates(record: DiskRecord, message: Message, name: str) -> None:
+    """Whether there is a rate for each round, and the version's rounds had no other rates before.
+
+    Rates are fixed when a version has learned. With others a label holder would get the sum of each round;
+    with many that differ little, the same values rounded again and again.
+    """
+    rounds, rates = message.fields["rounds"], message.fields["rates"]
+    if len(rounds) != len(rates):
+        raise RefusedError("wrong-shape", f"{len(rounds)} rounds and {len(rates)} rates to add them with")
+    version = f"{message.task} {message.version} {message.fields['track']}"
+    if record.settle([Claim(RATES, version, sha256_of(plain_bytes([rounds, rates])))]):
+        raise RefusedError(
+            "content",
+            f"{name} has added up the rounds of version {message.version} with other rates: predict with "
+            "those of this version, or learn a new one",
+        )

@@ -1,4 +1,4 @@
-"""Invitations: the terms of a task signed by the label holder, for an operator to read and accept."""
+"""Invitations: the terms of a task, signed by the label holder, for operators to read and accept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIGNED = b"gal invitation 1\0"
 
 
 class Invited(BaseModel):
-    """An organization that is invited."""
+    """An invited organization."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: Name
@@ -30,25 +30,23 @@ class Invited(BaseModel):
 
 
 def _promisable(name: str) -> str:
-    """The name of a mechanism that this node knows, and that guarantees something."""
+    """The name of a known mechanism with a guarantee."""
     from gal.privacy.registry import promised_names  # here and below: most tasks promise nothing
 
     if name not in promised_names():
-        raise ValueError(
-            f"no privacy mechanism of a task is called so; there are: {', '.join(promised_names())}"
-        )
+        raise ValueError(f"no such privacy mechanism of a task; there are: {', '.join(promised_names())}")
     return name
 
 
 class PromisedPrivacy(BaseModel):
-    """What protects the labels of a task: a mechanism, and what all that is ever sent costs together."""
+    """The label privacy of a task: its mechanism, and the cost of all outgoing messages together."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     mechanism: Annotated[str, AfterValidator(_promisable)]
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     delta: Annotated[float, Field(ge=0, lt=1)] = 0.0
     columns_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """What residuals may tell of what was answered about a row, by fresh noise; None: there is none."""
+    """Column privacy: the cost of all residuals; None: there is none."""
     columns_delta: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     @model_validator(mode="after")
@@ -58,34 +56,34 @@ class PromisedPrivacy(BaseModel):
         return self
 
     def about_columns(self) -> str:
-        """What is promised of columns, in plain words."""
+        """The column privacy in plain words."""
         if self.columns_epsilon is None:
             return (
-                "Columns are not protected by that: a residual has in it what everybody answered in earlier "
-                "rounds, and of linear models that is their columns, for every other organization"
+                "That does not protect columns: residuals follow from the fitted values of all organizations "
+                "in earlier rounds, and reveal the columns of linear models to every other organization"
             )
         return (
-            f"Every residual but the first has fresh noise for columns (epsilon {self.columns_epsilon:g}, "
-            f"delta {self.columns_delta:g}, each version): of what you and the others answered about a row, "
-            "the residuals about that row tell the other organizations no more than this; the label holder "
-            "itself sees the answers"
+            "Every residual but the first has fresh noise for column privacy (epsilon "
+            f"{self.columns_epsilon:g}, delta {self.columns_delta:g}, each version): it bounds what "
+            "residuals reveal to the other organizations of your fitted values of a row. The label holder "
+            "sees the fitted values"
         )
 
     def sentence(self) -> str:
-        """The promise in plain words."""
+        """The label privacy in plain words."""
         from gal.privacy.registry import kind_named
 
         cost = f"epsilon {self.epsilon:g}" + (f", delta {self.delta:g}" if self.delta else "")
         kind = kind_named(self.mechanism)
         return (
             f"the label holder protects its labels with {self.mechanism} ({cost}, once, for all rounds and "
-            f"all organizations together): {kind.promise}. That bounds what anybody can learn of a single "
-            "row's label from what you receive"
+            f"all organizations together): {kind.promise}. That bounds what the messages that you receive "
+            "reveal of a single row's label"
         )
 
 
 class TaskTerms(BaseModel):
-    """What every organization knows of a task before it says yes; all numbers are upper limits."""
+    """What an organization knows of a task before it joins; all numbers are upper limits."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     format: Literal[1] = 1
@@ -96,26 +94,25 @@ class TaskTerms(BaseModel):
     purpose: Annotated[str, Field(max_length=2000)] = ""
     organizations: Annotated[tuple[Invited, ...], Field(max_length=1000)]
     outputs: Positive
-    """K: how many numbers a residual has per row."""
+    """K: numbers of a residual per row."""
     rounds: Positive
     fitted: Literal["in-sample", "held-out", "out-of-fold"] = "in-sample"
     folds: Annotated[int, Field(ge=1, le=1000)] = 1
     parts: Annotated[int, Field(ge=0, le=1000)] = 0
-    """Parts of a cross-validation: so many more fits a round."""
+    """Cross-validation folds: so many more fits a round."""
     signs: Annotated[int, Field(ge=0, le=MOST_PROBES)] = 0
-    """How many interaction probes follow the rounds at most; 0: none."""
+    """Interaction probes after the rounds."""
     alignment: Literal["plain", "hashed", "psi"] = "plain"
     privacy: Literal["none"] | PromisedPrivacy = "none"
-    """What protects the label holder's labels in the residuals; "none": they are sent as they are."""
+    """Of the labels in residuals."""
     secrecy: Literal["none", "sums"] = "none"
-    """Whether answers leave one by one, or as one sum with those of all other organizations."""
+    """Whether fitted values leave as they are, or by secure aggregation."""
     drop_outs: Annotated[int, Field(ge=0, le=1000)] = 0
-    """With sums: how many organizations may be lost on the way, for good."""
+    """With secure aggregation: organizations that may drop out, for good."""
     made: str = ""
 
     @model_validator(mode="after")
     def _sums_can_be(self) -> Self:
-        """Sums of too few answers would tell single ones."""
         if self.secrecy == "sums":
             try:
                 Sums(self.drop_outs).check(len({one.fingerprint for one in self.organizations}))
@@ -125,17 +122,17 @@ class TaskTerms(BaseModel):
 
     @property
     def digest(self) -> str:
-        """What both sides know these terms by: all that is asked of an organization.
+        """The terms' identity for both sides.
 
-        Who else is invited and with which key the invitation is signed may change later,
-        without everybody joining anew; with sums nobody comes in later.
+        The label holder's key and, without secure aggregation, the invited organizations may change later: no
+        organization has to join anew.
         """
         later = {"fingerprint", "made"} | (set() if self.secrecy == "sums" else {"organizations"})
-        asked = self.model_dump(mode="json", exclude=later)
-        return "sha256:" + hashlib.sha256(_canonical(asked)).hexdigest()
+        terms = self.model_dump(mode="json", exclude=later)
+        return "sha256:" + hashlib.sha256(_canonical(terms)).hexdigest()
 
     def canonical(self) -> bytes:
-        """The terms as bytes that are the same everywhere: what is signed."""
+        """The terms as bytes, which are signed."""
         return _canonical(self.model_dump(mode="json"))
 
     def sentences(self) -> list[str]:
@@ -174,41 +171,36 @@ class TaskTerms(BaseModel):
         ]
 
     def _probes(self) -> list[str]:
-        """Which interaction probes there are, and what they reveal."""
         if not self.signs:
             return []
         from gal.core.probes.kept_probes import PROBES_REVEAL
 
         return [
             f"After the rounds come interaction probes: you would fit {SEEDS} random targets, and up to "
-            f"{self.signs} residuals times signs, in folds. The signs are those of what the others answer to "
-            "the label holder, and the signs of your answers multiply what the others fit. What you fitted "
-            f"may be asked for in prediction. {PROBES_REVEAL} Every organization has to consent: "
-            "policy.interactions = true in your node.toml, false without it."
+            f"{self.signs} residuals times sign bits, in folds. The sign bits are those of the others' "
+            "fitted values, and yours multiply what the others fit. Predictions may use these fits. "
+            f"{PROBES_REVEAL} Every organization has to consent: policy.interactions = true in your "
+            "node.toml (default: false)."
         ]
 
     def _circle(self) -> list[str]:
-        """With sums: what the label holder gets, and the keys of those whose answers yours are added to."""
         if self.secrecy == "none":
             return []
-        lost = "nobody" if not self.drop_outs else f"{self.drop_outs} of them, for good"
+        lost = f"{self.drop_outs} of them may drop out, for good" if self.drop_outs else "none may drop out"
         return [
-            "Secure aggregation. The label holder gets the sum of the answers of all "
-            f"{len(self.organizations)} organizations, and no single one; {lost} may drop out of it. Who is "
-            "in it never changes: you would be in no other aggregation group of this label holder. If it "
-            "and all but two of the organizations show each other what they have, they know the sum of your "
-            "answer and one other's.",
-            "What protects you are the keys of the others. Ask each of them, not the label holder, for its "
+            "Secure aggregation. The label holder gets the sum of the values of all "
+            f"{len(self.organizations)} organizations, and of no single one; {lost}. The members never "
+            "change: you would be in no other aggregation group of this label holder. If the label holder "
+            "and all but two of the organizations collude, they know the sum of your values and one other's.",
+            "The keys of the others protect you. Ask each of them, not the label holder, for its "
             "fingerprint: " + "; ".join(f"{one.name} {one.fingerprint}" for one in self.organizations),
         ]
 
 
 def _quoted(words: str) -> str:
-    """Another's words on one line, so that they are not taken for our own: a line break would begin a term of
-    its own, and a terminal obeys some characters, or hides what follows them.
-    """
-    said = "".join(one if one.isprintable() else "?" for one in " ".join(words.split()))
-    return '"' + said.replace('"', "'") + '"'
+    """A peer's words on one line, without characters that a terminal would obey."""
+    text = "".join(one if one.isprintable() else "?" for one in " ".join(words.split()))
+    return '"' + text.replace('"', "'") + '"'
 
 
 def _counted(count: int, what: str) -> str:
@@ -227,12 +219,12 @@ def write_invitation(terms: TaskTerms, identity: Identity, path: Path) -> None:
 
 
 def read_invitation(path: Path, cards: CardFolder, own_fingerprint: str) -> tuple[TaskTerms, str]:
-    """The terms, and the name under which the label holder is known here; forged ones are refused."""
+    """The terms, and the label holder's petname; a forged invitation is refused."""
     terms, signature = _read(path)
     if terms.fingerprint == own_fingerprint:
         raise InvalidInputError(
             f"{str(path)!r} is an invitation of {terms.label_holder} itself: send it to the organizations "
-            "that it invites, who join (--home names another node)"
+            "that it invites, which join with their own nodes (--home)"
         )
     known = cards.by_fingerprint(terms.fingerprint)
     if known is None:
@@ -242,15 +234,12 @@ def read_invitation(path: Path, cards: CardFolder, own_fingerprint: str) -> tupl
         )
     peer, card = known
     if not verify(card.certificate, SIGNED + terms.canonical(), signature):
-        raise IdentityError(
-            f"{str(path)!r} is not signed by {peer}: it was altered, or somebody else made it"
-        )
+        raise IdentityError(f"{str(path)!r} is not signed by {peer}: it was altered or forged")
     if own_fingerprint not in {one.fingerprint for one in terms.organizations}:
         names = ", ".join(one.name for one in terms.organizations)
         raise RefusedError(
             "not-invited",
-            f"{str(path)!r} does not invite this organization but {names}: {peer} may have an old card of "
-            "yours",
+            f"{str(path)!r} does not invite this organization but {names}: {peer} may have your old card",
         )
     return terms, peer
 
@@ -270,10 +259,9 @@ def _read(path: Path) -> tuple[TaskTerms, bytes]:
         first = error.errors(include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
         raise InvalidInputError(
-            f"{str(path)!r} is no invitation that this version understands: {place}: {first['msg']}"
+            f"{str(path)!r} is not an invitation of this version of gal: {place}: {first['msg']}"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
         raise InvalidInputError(
-            f"{str(path)!r} is not an invitation ({error}): one is a file that the label holder "
-            "made (there: gal invite) and sent you"
+            f"{str(path)!r} is not an invitation ({error}): the label holder makes one with gal invite"
         ) from error

@@ -1,4 +1,4 @@
-"""Requests to an organization: as they arrive, and messages as the engine's requests and back."""
+"""Requests to an organization, and the learner's requests as messages and back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class IncomingRequest(NamedTuple):
-    """A request as it arrived, decoded once."""
+    """A received request, decoded once."""
 
     peer: str
     message: Message
@@ -32,25 +32,25 @@ class IncomingRequest(NamedTuple):
 
     @staticmethod
     def to_oneself(name: str, encoded: Encoded, rows: str | None = None) -> IncomingRequest:
-        """What a label holder asks its own organization: it takes the same way, without a network."""
+        """A request of a label holder to its own organization, without a network."""
         return IncomingRequest(name, encoded.message, encoded.data, encoded.digest, True, rows)
 
     def reply(
         self, kind: str, fields: Mapping[str, Any] | None = None, arrays: Mapping[str, Any] | None = None
     ) -> Message:
         """The message that answers this request."""
-        asked, said = self.message, {"answers": self.digest, **(fields or {})}
-        return Message(kind, asked.task, asked.version, asked.request, said, arrays or {})
+        asked, complete = self.message, {"answers": self.digest, **(fields or {})}
+        return Message(kind, asked.task, asked.version, asked.request, complete, arrays or {})
 
 
 class Answering(Protocol):
-    """An organization that answers requests: all that a label holder knows of its own."""
+    """An organization that answers requests: a label holder's view of its own."""
 
     def answer(self, asked: IncomingRequest) -> Encoded:
-        """The answer, ready to be sent; RefusedError or WorkFailedError where there is none."""
+        """The encoded reply; RefusedError or WorkFailedError where there is none."""
 
     def predict_own(self, asked: IncomingRequest) -> Message:
-        """The answer to a request of the node to itself, about rows to predict."""
+        """The reply to a prediction request of the node to itself."""
 
 
 def refusal(message: Message, code: str, why: str, digest: str | None = None) -> Encoded:
@@ -75,18 +75,18 @@ def token_arrays(ids: RowIds, method: str, secret: bytes | None) -> dict[str, ND
 
 
 def secret_of(configuration: NodeConfiguration) -> bytes:
-    """The secret for keyed hashes that the parties share."""
+    """The shared secret for keyed hashes."""
     data = configuration.data
     if data is None or data.secret_file is None:
         raise AlignmentError(
-            f"organization {configuration.name!r} has no secret for keyed hashes: put the one that the "
-            "parties share into a file and name it in node.toml: data.secret_file"
+            f"organization {configuration.name!r} has no secret for keyed hashes: put the shared one into a "
+            "file, and name the file in node.toml: data.secret_file"
         )
     return read_secret(configuration.home / data.secret_file, configuration.name)
 
 
 def shared_rows(arrays: Arrays, known: Bools) -> Rows:
-    """Roles of the rows that are known, numbered among themselves."""
+    """Roles of the known rows, numbered among themselves."""
     fit = np.flatnonzero(arrays["fit"][known] == 1)
     folds, parts, probes = (
         arrays[name][known].astype(np.intp) if name in arrays else None
@@ -96,7 +96,7 @@ def shared_rows(arrays: Arrays, known: Bools) -> Rows:
 
 
 def role_arrays(rows: Rows) -> dict[str, NDArray[Any]]:
-    """Roles of the task's rows as arrays of a message; of search and validation rows nobody else hears."""
+    """Roles of the task's rows as arrays of a message, without those of search and validation rows."""
     fit = np.zeros(rows.n, dtype=np.uint8)
     fit[rows.fit] = 1
     arrays: dict[str, NDArray[Any]] = {"fit": fit}
@@ -110,27 +110,27 @@ def role_arrays(rows: Rows) -> dict[str, NDArray[Any]]:
 
 
 def check_roles(arrays: Arrays, n_rows: int, peer: str) -> None:
-    """Whether roles that a peer sent can be those of so many rows."""
+    """Whether the roles in a message are possible for so many rows."""
     given = {name: arrays[name] for name in ("fit", "folds", "parts", "probes") if name in arrays}
     if any(len(roles) != n_rows for roles in given.values()):
         raise AlignmentError(
             f"{peer!r} sent {n_rows} rows and roles of {[len(one) for one in given.values()]}"
         )
     if arrays["fit"].max(initial=0) > 1 or not arrays["fit"].any():
-        raise AlignmentError(f"{peer!r} sent roles by which no row, or none that can be, is to be fitted")
+        raise AlignmentError(f"{peer!r} sent roles without a valid row to fit")
     for name in ("folds", "parts", "probes"):
         if name in arrays and not -1 <= arrays[name].min() <= arrays[name].max() < n_rows:
             raise AlignmentError(f"{peer!r} sent impossible {name}")
     if "parts" in arrays and not (arrays["fit"].all() and arrays["parts"].min() >= 0):
-        raise AlignmentError(f"{peer!r} sent parts of a cross-validation that leave rows out")
+        raise AlignmentError(f"{peer!r} sent cross-validation folds that leave rows out")
     if "folds" in arrays and ((arrays["folds"] >= 0) != (arrays["fit"] == 1)).any():
-        raise AlignmentError(f"{peer!r} sent folds that do not belong to the rows to fit")
+        raise AlignmentError(f"{peer!r} sent folds that are not those of the rows to fit")
     if "probes" in arrays and not (arrays["fit"][arrays["probes"] > 0] == 1).all():
-        raise AlignmentError(f"{peer!r} sent folds of interaction probes for rows that are not to be fitted")
+        raise AlignmentError(f"{peer!r} sent folds of interaction probes for rows that are not fitted")
 
 
 def fit_request(message: Message, organization: str) -> FitRequest:
-    """A message of kind ``fit`` as the engine's request."""
+    """A message of kind ``fit`` as the learner's request."""
     fields, weight = message.fields, message.arrays.get("sample_weight")
     target, residual = fields.get("target", "residual"), message.arrays["residual"]
     about = (organization,), weight, fields["track"], fields["part"], target
@@ -138,5 +138,5 @@ def fit_request(message: Message, organization: str) -> FitRequest:
 
 
 def predict_request(message: Message, organization: str) -> PredictRequest:
-    """A message of kind ``predict`` or ``revisit`` as the engine's request."""
+    """A message of kind ``predict`` or ``revisit`` as the learner's request."""
     return PredictRequest(tuple(message.fields["rounds"]), (organization,), message.fields["track"])

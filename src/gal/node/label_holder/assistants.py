@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
 from gal.node.config.requests import refusal
@@ -152,12 +151,8 @@ class Assistants:
         finally:
             self.withdraw(pendings.values())
 
-    def post(self, organization: str, encoded: Encoded) -> Pending:
-        """Send a request, now or as soon as the organization is connected."""
-        return self.post_together({organization: encoded})[organization]
-
     def post_together(self, requests: Requests) -> dict[str, Pending]:
-        """Send requests to several organizations, whose replies are waited for together."""
+        """Send requests, now or on connection; their replies are waited for together."""
         pendings = {name: Pending(name, one) for name, one in requests.items()}
         together = [pending.done for pending in pendings.values()]
         at_once: dict[tuple[str, int], list[tuple[Stream, Pending]]] = {}
@@ -222,7 +217,7 @@ class Assistants:
             self._senders[stream] = ThreadPoolExecutor(1, thread_name_prefix=f"to {peer}")
             self._joined.pop(peer, None)
             self._changed.notify_all()
-        stream.on_waste = partial(records.wasted, peer)
+        stream.on_waste = lambda n_bytes: records.wasted(peer, n_bytes)
         records.log.info("connected", peer=peer, software=stream.software, protocol=stream.version)
         records.activity.seen(peer)
         try:

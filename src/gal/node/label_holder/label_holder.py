@@ -15,7 +15,7 @@ import numpy as np
 from gal.errors import InvalidInputError, TaskError
 from gal.node.config.data_source import FILES
 from gal.node.label_holder.holder_node import HOLDER, HolderNode, tidy
-from gal.node.label_holder.learning.open_version import Event, OpenVersion, Patience, patience_for
+from gal.node.label_holder.learning.open_version import Event, OpenVersion, Patience
 
 if TYPE_CHECKING:
     from gal.alignment import RowIds
@@ -72,7 +72,7 @@ class LabelHolder:
 
         record, activity = self.node.state.find_task(task, HOLDER), self.node.records.activity
         with self.not_learning(), activity.learning(record.name, record.terms.rounds):
-            chosen = patience_for(record.terms, patience)
+            chosen = patience or Patience()
             version = OpenVersion(self.node, record, 0, chosen, on_event, stopping, watcher=activity)
             return Learning(version, self.guard).run(anew=anew)
 
@@ -101,7 +101,7 @@ class LabelHolder:
         join: float = 30.0,
     ) -> dict[str, Any]:
         """Predict the rows of a file by their ids; writes a CSV file, or returns the predictions."""
-        from gal.node.label_holder import prediction_files as files
+        from gal.node.label_holder import predicting as files
 
         record = self.node.state.find_task(task, HOLDER)
         if out is not None and not out.parent.is_dir():  # before any request is charged

@@ -6,15 +6,17 @@ learning (``gal.core.guards.plausible``); such rows are marked degraded.
 
 from __future__ import annotations
 
+import csv
+import io
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from uuid import uuid4
 
 import numpy as np
@@ -29,9 +31,11 @@ from gal.core.replies import Answers
 from gal.core.requests import PredictRequest
 from gal.core.state import Ensemble
 from gal.errors import (
+    InvalidInputError,
     InvalidMessageError,
     InvalidReplyError,
     LocalModelError,
+    NodeError,
     NoReplyError,
     RefusedError,
     TaskError,
@@ -39,17 +43,20 @@ from gal.errors import (
 from gal.node.config.requests import IncomingRequest
 from gal.node.label_holder.assistants import Pending
 from gal.node.label_holder.holder_node import HolderNode
-from gal.node.label_holder.secure_sums import SummedPredictions
+from gal.node.label_holder.learning.secure_sums import SummedPredictions
 from gal.node.label_holder.shared_rows import NamedRows, WantedRows, shared_positions
 from gal.node.label_holder.stacker_files import read_learned, read_refit
 from gal.node.store.failures import describe_failure
-from gal.node.store.files import within_reach
+from gal.node.store.files import whole_file, within_reach
 from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import LearningOutcome
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import Encoded, Message, prepare
 from gal.secure_aggregation.in_process import accept_sum, added_up
 from gal.secure_aggregation.terms import SUM
+
+BATCH = 200_000
+"""Rows of one request, and of one piece of a file."""
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -176,14 +183,14 @@ class Predictor:
         """Each organization's values, without those outside of learning; and its unknown rows."""
         unknown, screened = dict[str, Bools](), None
 
-        def ask(request: PredictRequest) -> Mapping[str, Any]:
+        def request_all(request: PredictRequest) -> Mapping[str, Any]:
             nonlocal unknown, screened
             replies = self._request(wanted, request)
             unknown = {name: _gaps(one) for name, one in replies.items() if isinstance(one, np.ndarray)}
             screened = self._screen(wanted, ensemble, request, replies)
             return screened.replies
 
-        return _driven(ensemble, len(wanted.ids), ask), unknown, screened
+        return _driven(ensemble, len(wanted.ids), request_all), unknown, screened
 
     def _summed(self, wanted: WantedRows, ensemble: Ensemble) -> tuple[Answers, dict[str, Bools]]:
         """The sum of all others, without a guard: there are no single values to screen."""
@@ -340,3 +347,92 @@ def _prediction(output: Floats, learned: LearningOutcome) -> tuple[Floats, Seque
         loss = BinaryLogLoss() if output.shape[1] == 1 else MultinomialLogLoss(output.shape[1])
         return loss.inverse_link(output), learned.classes
     return Poisson().inverse_link(output) if learned.loss == "poisson" else output, None
+
+
+# Files of predictions
+
+
+def prediction_facts(found: NodePrediction) -> dict[str, Any]:
+    """The version, numbers of rows, and what was missing."""
+    facts = {"version": found.version, "n_rows": len(found.degraded), "degraded": int(found.degraded.sum())}
+    by_name = {name: dict(getattr(found, name)) for name in ("missing", "unknown", "outside", "drifted")}
+    return facts | by_name
+
+
+def prediction_rows(ids: list[Any], found: NodePrediction) -> list[dict[str, Any]]:
+    """One mapping per row: id, prediction, probabilities of classes, and whether it is degraded."""
+    rows: list[dict[str, Any]] = [
+        {"id": one, "prediction": value, "degraded": bool(weak)}
+        for one, value, weak in zip(ids, found.most_probable(), found.degraded, strict=True)
+    ]
+    if found.classes is not None:
+        for row, probabilities in zip(rows, found.prediction.tolist(), strict=True):
+            row["probabilities"] = dict(zip(map(str, found.classes), probabilities, strict=True))
+    return rows
+
+
+def predict_in_batches(
+    ids: RowIds, predict: Callable[[RowIds], NodePrediction], rng: np.random.Generator
+) -> NodePrediction:
+    """Predict many rows, `BATCH` in one request: no organization has more of them in memory.
+
+    Batches are drawn at random: the order of a file may reveal labels, and a random batch is distributed as
+    all rows are, so that its values compare with those of learning.
+    """
+    order = rng.permutation(len(ids))
+    positions = [np.sort(order[start : start + BATCH]) for start in range(0, len(ids), BATCH)]
+    done = [predict(ids.take(some)) for some in positions]
+    back = np.argsort(np.concatenate(positions))
+
+    def together(values: Callable[[NodePrediction], NDArray[Any]]) -> NDArray[Any]:
+        return np.concatenate([values(one) for one in done])[back]
+
+    def names(of: str) -> list[str]:
+        return list(dict.fromkeys(name for one in done for name in getattr(one, of)))
+
+    def unknown_to(name: str) -> NDArray[np.bool_]:
+        return together(lambda one: one.unknown_rows.get(name, np.zeros(len(one.degraded), dtype=np.bool_)))
+
+    def why_missing(name: str) -> str:
+        without = [one for one in done if name in one.missing]
+        why, n_rows = without[0].missing[name], sum(len(one.degraded) for one in without)
+        return why if len(without) == len(done) else f"{why}, for {n_rows:,} of the rows"
+
+    return replace(
+        done[-1],
+        output=together(lambda one: one.output),
+        prediction=together(lambda one: one.prediction),
+        degraded=together(lambda one: one.degraded),
+        missing={name: why_missing(name) for name in names("missing")},
+        unknown_rows={name: unknown_to(name) for name in names("unknown_rows")},
+        outside={name: sum(one.outside.get(name, 0) for one in done) for name in names("outside")},
+        drifted={name: max(one.drifted.get(name, 0.0) for one in done) for name in names("drifted")},
+    )
+
+
+@contextmanager
+def whole_csv(out: Path) -> Iterator[io.TextIOWrapper]:
+    """A CSV file: written whole or not at all, readable as the user's other files are."""
+    try:
+        with whole_file(out, mode=0o666) as binary:
+            file = io.TextIOWrapper(binary, encoding="utf-8", newline="")
+            yield file
+            file.detach()  # flushes, and leaves the file open for its own context
+    except NodeError as error:
+        why = getattr(error.__cause__, "strerror", None) or error
+        raise InvalidInputError(f"{str(out)!r} cannot be written: {why}") from error
+
+
+def write_predictions(file: TextIO, row_id: str, ids: list[Any], found: NodePrediction) -> None:
+    """A line of column names, and one for each row."""
+    classes = [] if found.classes is None else [f"probability_{one}" for one in found.classes]
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([row_id, "prediction", *classes, "degraded"])
+    for start in range(0, len(ids), BATCH):  # in batches: rows take longer to be written than predicted
+        some = found.at(np.arange(start, min(start + BATCH, len(ids))))
+        columns: list[Any] = [ids[start : start + BATCH]]
+        if some.classes is not None:
+            columns.append(some.most_probable())
+        columns += some.prediction.T.tolist()
+        columns.append(some.degraded.astype(np.int64).tolist())
+        writer.writerows(zip(*columns, strict=True))

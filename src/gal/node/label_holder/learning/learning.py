@@ -32,7 +32,7 @@ from gal.node.label_holder.labels.tasks import (
 )
 from gal.node.label_holder.learning.open_version import OpenVersion
 from gal.node.label_holder.learning.rounds import Rounds, read_values
-from gal.node.label_holder.learning.secure_rounds import RowsDifferError
+from gal.node.label_holder.learning.secure_sums import RowsDifferError
 from gal.node.label_holder.learning.session_setup import SessionSetup
 from gal.node.label_holder.stacker_files import write_closing, write_own_closing
 from gal.node.label_holder.version_facts import validated_loss, version_facts
@@ -40,7 +40,7 @@ from gal.node.store.activity import finite_loss
 from gal.node.store.failures import describe_failure
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from gal.privacy.own_model import OwnModel, all_rounds, learn_own
-from gal.protocol import Message, prepare
+from gal.protocol import Encoded, Message, prepare
 from gal.secure_aggregation.terms import SUM
 
 Found = TypeVar("Found")
@@ -103,14 +103,23 @@ class Learning:
         rows = read_labelled(node.configuration)
         if self._private:
             rows = in_order_of_ids(rows)
+        self._begin(rows, [*version.invited, node.name], moving)
+
+    def _begin(self, rows: LabelledRows, organizations: Sequence[str], moving: Sequence[str]) -> None:
+        """Store a new version's rows, and put it on record."""
+        version, node = self._version, self._node
         check_terms(node.configuration, self._record, rows, moving)
-        write_version(version.folder, rows, [*version.invited, node.name], moving)
+        write_version(version.folder, rows, organizations, moving)
         try:
             self._reopen()
         except BaseException:  # nothing was sent, and there is nothing to resume
             drop_files(self._state, self._record, version.number)
             raise
-        self._note_begun()
+        privacy = privacy_facts(node.ledger, node.configuration, privacy_of(self._record.options))
+        n_rows, n_without = len(version.rows.ids), version.rows.n_without
+        begun = LearnedVersion(n_rows=n_rows, n_without_label=n_without, started=_now(), privacy=privacy)
+        self._state.put_version(self._record.id, version.number, begun)
+        version.on_event({"event": "privacy"} | privacy)
 
     def _reopen(self) -> None:
         """Take up the files of a version; what it reveals of the labels is drawn, stored and charged here."""
@@ -128,24 +137,12 @@ class Learning:
         if not len(kept):
             raise AlignmentError(f"there is no row that all organizations of {self._record.name!r} know")
         rows = LabelledRows(before.ids.take(kept), before.y[kept], before.n_without)
-        check_terms(self._node.configuration, self._record, rows)
         _, organizations, moving = read_version(version.folder)
         self._abandon(version.number)
         version.number += 1
         version.report("narrowed", n_rows=len(kept), of=len(common))
-        write_version(version.folder, rows, organizations, moving)
-        self._reopen()
-        self._note_begun()
+        self._begin(rows, organizations, moving)
         self._setup = SessionSetup(version)
-
-    def _note_begun(self) -> None:
-        """Put the version on record: from here on it can be resumed."""
-        version, node = self._version, self._node
-        privacy = privacy_facts(node.ledger, node.configuration, privacy_of(self._record.options))
-        n_rows, n_without = len(version.rows.ids), version.rows.n_without
-        begun = LearnedVersion(n_rows=n_rows, n_without_label=n_without, started=_now(), privacy=privacy)
-        self._state.put_version(self._record.id, version.number, begun)
-        version.on_event({"event": "privacy"} | privacy)
 
     # Rounds
 
@@ -256,9 +253,8 @@ class Learning:
         """Send the number of used rounds; a disconnected organization learns it with the next version."""
         assistants, used = self._node.assistants, set(ensemble.asked())
         used |= set(ensemble.summed) if SUM in used else set()
-        present = self._version.present()
-        names = [name for name in self._setup.shared if name != self._version.own_name and name in present]
-        ends = {name: prepare(self._end(ensemble, used=name in used)) for name in names}
+        names = set(self._setup.shared) & set(self._version.present()) - {self._version.own_name}
+        ends = {name: self._end(ensemble, used=name in used) for name in sorted(names)}
         with assistants.requesting(ends) as pendings:
             assistants.wait_for(lambda: all(one.done.is_set() for one in pendings.values()), END_SECONDS)
 
@@ -266,11 +262,11 @@ class Learning:
         """The same for its own organization; ``used``: its rounds are, as a model by itself."""
         own = self._version.own_name
         if own in self._setup.shared:
-            self._version.own_reply(prepare(self._end(ensemble, used=used or own in ensemble.asked())))
+            self._version.own_reply(self._end(ensemble, used=used or own in ensemble.asked()))
 
-    def _end(self, ensemble: Ensemble, *, used: bool) -> Message:
+    def _end(self, ensemble: Ensemble, *, used: bool) -> Encoded:
         kept = max(len(ensemble.asked_rounds), 1) if used else 0
-        return Message("end", self._record.id, self._version.number, "end", {"kept": kept})
+        return prepare(Message("end", self._record.id, self._version.number, "end", {"kept": kept}))
 
 
 def _driven(

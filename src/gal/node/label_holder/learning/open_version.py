@@ -44,14 +44,6 @@ class Patience:
         return self.quorum or organizations // 2 + 1
 
 
-def patience_for(terms: TaskTerms, given: Patience | None) -> Patience:
-    """The given patience; with secure aggregation the quorum is all but those that may drop out."""
-    patience = given or Patience()
-    if terms.secrecy == "none":
-        return patience
-    return replace(patience, quorum=len(terms.organizations) + 1 - terms.drop_outs)
-
-
 @dataclass
 class OpenVersion:
     """One version of a task. ``task``, ``rows`` and ``labels`` are set once a quorum is there."""
@@ -76,6 +68,9 @@ class OpenVersion:
     """The true labels, for use here after the last round; nothing that is sent may depend on them."""
 
     def __post_init__(self) -> None:
+        if self.terms.secrecy != "none":  # all but those that may drop out
+            quorum = len(self.terms.organizations) + 1 - self.terms.drop_outs
+            self.patience = replace(self.patience, quorum=quorum)
         if self.patience.quorum > self.n_organizations:
             raise TaskError(
                 f"a quorum of {self.patience.quorum} can never be reached: {self.record.name!r} has "

@@ -17,7 +17,7 @@ from gal.core.task import Task
 from gal.errors import InvalidReplyError, NodeError, NoReplyError, TaskError
 from gal.node.label_holder.assistants import Pending
 from gal.node.label_holder.learning.open_version import OpenVersion
-from gal.node.label_holder.learning.secure_rounds import SecureRounds
+from gal.node.label_holder.learning.secure_sums import SecureRounds
 from gal.node.label_holder.learning.session_setup import SessionSetup
 from gal.node.label_holder.shared_rows import SharedRows, expected_shape, fill_unknown, is_probe
 from gal.node.store.failures import describe_failure
@@ -96,7 +96,7 @@ class Rounds:
                     elif name == version.own_name:
                         own.append(self._own.submit(self._own_fit, step, place, encoded))
                     else:  # one is on its way while the next is made
-                        pendings[place, name] = assistants.post(name, encoded)
+                        pendings[place, name] = assistants.post_together({name: encoded})[name]
             if summed and self._sums is not None:
                 own.append(self._summing.submit(self._sums.run, step, summed, requests, self._keep))
             for done in own:

@@ -25,8 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from gal.alignment import RowIds, row_ids
 from gal.errors import GALError, InvalidInputError, TaskError
 from gal.node.label_holder.label_holder import LabelHolder
-from gal.node.label_holder.predicting import NodePrediction
-from gal.node.label_holder.prediction_files import prediction_facts, prediction_rows
+from gal.node.label_holder.predicting import NodePrediction, prediction_facts, prediction_rows
 from gal.node.runtime.web.app import error_reply, whole_body
 from gal.node.source.data import kind_of_ids, refuse_forgotten
 from gal.node.store.files import temporary_folder
