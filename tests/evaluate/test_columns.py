@@ -72,8 +72,8 @@ def test_columns_are_shown_before_anything_is_learned() -> None:
     assert (remark.kind, remark.columns) == ("id-like", ("customer_id",))
     assert "is left out" in remark.words
     zips = found.to_json()["columns"][-1]
-    assert {name: zips[name] for name in ("name", "organization", "kind", "missing", "said")} == {
-        **{"name": "zip", "organization": "bank", "kind": "category", "missing": 0.0, "said": False}
+    assert {name: zips[name] for name in ("name", "organization", "kind", "missing", "declared")} == {
+        **{"name": "zip", "organization": "bank", "kind": "category", "missing": 0.0, "declared": False}
     }
     assert len(zips["examples"]) == 3
 
@@ -90,7 +90,7 @@ def test_people_machines_and_the_report_are_told(files: list[str], tmp_path: Pat
     told = CliRunner().invoke(app, [*files, "--json", "--column", "zip=number", "--report", str(report)])
     assert told.exit_code == 0, told.output
     zips = json.loads(told.stdout)["columns"][-1]
-    assert (zips["kind"], zips["said"]) == ("number", True)
+    assert (zips["kind"], zips["declared"]) == ("number", True)
     page = report.read_text(encoding="utf-8")
     assert "Columns of the table" in page
     assert "number (from --column)" in page

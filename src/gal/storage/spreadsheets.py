@@ -17,8 +17,8 @@ from gal.extras import require
 
 SHEETS = {".xlsx", ".xlsm"}
 """Suffixes of files that are read as spreadsheets."""
-NOTHING = {"", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null", "#NULL!", "#DIV/0!"}
-"""Marks of missing values, errors of formulas among them."""
+ERRORS = ["#NULL!", "#DIV/0!"]
+"""Errors of formulas that count as missing, besides pandas' marks of missing values."""
 
 
 def is_spreadsheet(path: Path) -> bool:
@@ -29,7 +29,7 @@ def is_spreadsheet(path: Path) -> bool:
 def read_spreadsheet(path: Path) -> pd.DataFrame:
     """The one sheet of a file that has rows: numbers, booleans, times and text; None or NaN where empty."""
     require("excel", "reading Excel files (or save the sheet as CSV UTF-8)")
-    how: Any = {"sheet_name": None, "header": None, "dtype": object, "na_values": sorted(NOTHING)}
+    how: Any = {"sheet_name": None, "header": None, "dtype": object, "na_values": ERRORS}
     try:
         sheets = pd.read_excel(path, engine="openpyxl", **how)
     except Exception as error:  # a broken archive may raise anything

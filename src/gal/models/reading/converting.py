@@ -22,7 +22,6 @@ from gal.models.reading.texts import MEASURES, Texts, category_of, measures_of, 
 from gal.models.reading.written_dates import read_moments
 from gal.models.reading.written_durations import durations_of
 from gal.models.reading.written_numbers import (
-    cleaned,
     numbers_in,
     numbers_of_shape,
     taken_apart,
@@ -205,7 +204,7 @@ def named_parts(column: Column, reading: HowRead) -> list[Part]:
         return _parts_of_date(column, texts, how)
     if how.get("names"):
         digits = texts_of(column)
-        numbers = as_numbers(column) if plain else digits.spread(_numbers(digits.values, reading))
+        numbers = as_numbers(column) if plain else digits.spread(_numbers(digits, reading))
         return [Part("number", numbers), Part("category", category_of(digits.codes, digits.values))]
     if texts is None:
         return [Part("number", as_numbers(column)), *_beside(None, len(column), reading)]
@@ -217,26 +216,23 @@ def named_parts(column: Column, reading: HowRead) -> list[Part]:
             Part(name, one, OF_TEXT) for name, one in zip([*MEASURES, *how["words"]], measured, strict=True)
         ]
     if kind == "numbers":
-        several = texts.spread(numbers_of_shape(map(cleaned, texts.values), how["shape"])).T
+        several = texts.spread(numbers_of_shape(texts.clean, how["shape"])).T
         again = [Part("category", category_of(texts.codes, texts.values))] if how["category"] else []
         return [*(Part(f"number {place}", one) for place, one in enumerate(several, 1)), *again]
-    numbers = texts.spread(_numbers(texts.values, reading))
+    numbers = texts.spread(_numbers(texts, reading))
     return [Part("number", numbers), *_beside(texts, len(column), reading)]
 
 
-def _numbers(values: Sequence[str], reading: HowRead) -> Floats:
+def _numbers(texts: Texts, reading: HowRead) -> Floats:
+    """The numbers of the texts, by kind."""
     if reading.kind == "boolean":
-        return np.array([_truth(one) for one in values], dtype=np.float64)
+        truths = dict.fromkeys(FALSE, 0.0) | dict.fromkeys(TRUE, 1.0)
+        return np.array([truths.get(one.casefold(), np.nan) for one in texts.clean], dtype=np.float64)
     if reading.kind == "duration":
-        return durations_of(map(cleaned, values))
+        return durations_of(texts.clean)
     if reading.kind == "time":
-        return read_moments([cleaned(one) for one in values]).days
-    return numbers_in(values, number_form_of(reading.how))
-
-
-def _truth(text: str) -> float:
-    value = cleaned(text).casefold()
-    return 1.0 if value in TRUE else 0.0 if value in FALSE else float("nan")
+        return read_moments(texts.clean).days
+    return numbers_in(texts.values, number_form_of(reading.how))
 
 
 def _beside(texts: Texts | None, n_rows: int, reading: HowRead) -> list[Part]:
@@ -246,10 +242,9 @@ def _beside(texts: Texts | None, n_rows: int, reading: HowRead) -> list[Part]:
     form, several = number_form_of(reading.how), len(reading.how["units"]) > 1
 
     def label(text: str) -> str:
-        clean = cleaned(text)
-        number = taken_apart(clean)
+        number = taken_apart(text)
         if number is None or np.isnan(value_of(number, form)):
-            return clean.casefold()
+            return text.casefold()
         return unit_beside(number, form) if several else ""
 
     names = list(dict.fromkeys([*reading.how["words"], *reading.how["units"]]))
@@ -257,11 +252,11 @@ def _beside(texts: Texts | None, n_rows: int, reading: HowRead) -> list[Part]:
 
 
 def _labelled(texts: Texts | None, n_rows: int, names: list[str], label: Callable[[str], str]) -> Any:
-    """Categories by a label of each text; missing where a label is none of the names."""
+    """Categories by a label of each cleaned text; missing where a label is none of the names."""
     if texts is None:
         return category_of(np.full(n_rows, -1), names)
     place = {name: at for at, name in enumerate(names)}
-    at = np.array([*(place.get(label(one), -1) for one in texts.values), -1], dtype=np.intp)
+    at = np.array([*(place.get(label(one), -1) for one in texts.clean), -1], dtype=np.intp)
     return category_of(at[texts.codes], names)
 
 
@@ -272,7 +267,7 @@ def _parts_of_date(column: Column, texts: Texts | None, how: Mapping[str, Any]) 
         dated = not isinstance(column, np.ndarray) and column.dtype.kind in "MO"
         days = (numbers if dated else _days_of(numbers, how.get("unit", "days"))).copy()
     else:
-        read = read_moments([cleaned(one) for one in texts.values], how.get("orders", {}))
+        read = read_moments(texts.clean, how.get("orders", {}))
         days = texts.spread(np.full(len(texts.values), np.nan) if read.clocks else read.days)
     days[~is_near(days)] = np.nan
     there = np.isfinite(days)
@@ -287,6 +282,6 @@ def _parts_of_date(column: Column, texts: Texts | None, how: Mapping[str, Any]) 
         month = whole.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
         parts.append(Part("month", category_of(np.where(there, month, -1), MONTHS), OF_CALENDAR))
     if how.get("words"):
-        words = _labelled(texts, len(column), how["words"], lambda one: cleaned(one).casefold())
+        words = _labelled(texts, len(column), how["words"], str.casefold)
         parts.append(Part(BESIDE, words))
     return parts

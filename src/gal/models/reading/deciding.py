@@ -25,7 +25,6 @@ from gal.models.reading.written_numbers import (
     NumberForm,
     TakenApart,
     are_codes,
-    cleaned,
     decimal_marks,
     number_form,
     shape_of,
@@ -114,20 +113,19 @@ def how_to_read(texts: Texts, name: str, declared: str | None = None) -> HowRead
 
 def _as_declared(known: Texts, declared: str) -> HowRead:
     some = known.some()
-    clean = _clean(some)
     if declared in {"date", "time"}:
-        return _dates_of(read_moments(_clean(known)), [])
+        return _dates_of(read_moments(known.clean), [])
     if declared == "text":
         return _text(known)
     if declared == "numbers":
         return HowRead("numbers", {"shape": _shape(some)[0], "category": False})
     if declared == "number":
-        return _number(some, [taken_apart(one) for one in clean])
+        return _number(some, [taken_apart(one) for one in some.clean])
     return HowRead(declared)  # type: ignore[arg-type]
 
 
 def _boolean(some: Texts) -> HowRead | None:
-    values = {cleaned(one).casefold() for one in some.values}
+    values = {one.casefold() for one in some.clean}
     both = values & TRUE and values & FALSE
     return HowRead("boolean") if both and values <= TRUE | FALSE else None
 
@@ -136,14 +134,9 @@ def _measured(known: Texts, some: Texts, name: str) -> HowRead | None:
     return _moment(known, some) or _quantity(some, name) or _several_numbers(known, some, name)
 
 
-def _clean(texts: Texts) -> list[str]:
-    return [cleaned(one) for one in texts.values]
-
-
 def _moment(known: Texts, some: Texts) -> HowRead | None:
     """Dates, times of a day, or durations."""
-    clean = _clean(some)
-    digits = np.array([any(map(str.isdigit, one)) for one in clean], dtype=bool)
+    clean, digits = some.clean, some.has_digits
     if not some.share(digits) > NUMBERS:
         return None
     plain = np.array([any(quick.fullmatch(one) for _, quick in QUICK.values()) for one in clean])
@@ -154,7 +147,7 @@ def _moment(known: Texts, some: Texts) -> HowRead | None:
     near, nothing = is_near(moments.days), np.isnan(moments.days)
     if some.share(near) >= 1 - BESIDE_DATES and some.share(digits & nothing) <= 1 - READ:
         words = _words_beside(some, ~near)
-        return _dates_of(moments if some is known else read_moments(_clean(known.some(DATES))), words)
+        return _dates_of(moments if some is known else read_moments(known.some(DATES).clean), words)
     spans = np.array([np.isfinite(seconds_of(one)) for one in clean])
     units = set().union(
         *(units_in(one) for one, here in zip(clean, spans.tolist(), strict=True) if here), set()
@@ -171,9 +164,9 @@ def _dates_of(moments: ReadMoments, words: list[str]) -> HowRead:
 def _words_beside(some: Texts, which: NDArray[np.bool_]) -> list[str]:
     """Frequent words among numbers or dates, in lower case."""
     counts = Counter[str]()
-    for text, count, here in zip(some.values, some.counts.tolist(), which.tolist(), strict=True):
+    for text, count, here in zip(some.clean, some.counts.tolist(), which.tolist(), strict=True):
         if here:
-            counts[cleaned(text).casefold()] += count
+            counts[text.casefold()] += count
     least = KEPT_WORD * float(some.counts.sum())
     return sorted(word for word, count in counts.most_common(KEPT_WORDS) if count >= least)
 
@@ -203,13 +196,12 @@ def date_reading(days: NDArray[np.float64], **how: Any) -> HowRead:
 
 def _quantity(some: Texts, name: str) -> HowRead | None:
     """Numbers, with the words and units beside them; None for other text."""
-    clean = _clean(some)
+    clean, digits = some.clean, some.has_digits
     if are_codes(clean, some.counts) or (CODE_NAME.search(name) and all(one.isdigit() for one in clean)):
         return None
     parts = [taken_apart(one) for one in clean]
     parts = [one if one is not None and decimal_marks(one.digits) else None for one in parts]
     is_number = np.array([one is not None for one in parts])
-    digits = np.array([any(map(str.isdigit, one)) for one in clean])
     enough = some.share(is_number) >= NUMBERS and some.share(digits & ~is_number) <= BROKEN
     values = {one.digits for one in parts if one is not None}
     if not enough or (len(values) < 3 and not is_number.all()):
@@ -223,7 +215,7 @@ def _quantity(some: Texts, name: str) -> HowRead | None:
 def _several_numbers(known: Texts, some: Texts, name: str) -> HowRead | None:
     """Several numbers in each value, such as 120/80; None for few distinct values, which are categories."""
     shape, share = _shape(some)
-    codes = [re.search(r"(?<![\d.,])0\d", one) is not None or _is_phone(one) for one in _clean(some)]
+    codes = [re.search(r"(?<![\d.,])0\d", one) is not None or _is_phone(one) for one in some.clean]
     if (
         len(known.values) <= MAX_CATEGORIES
         or share < READ
@@ -241,7 +233,7 @@ def _several_numbers(known: Texts, some: Texts, name: str) -> HowRead | None:
 def _shape(some: Texts) -> tuple[str, float]:
     """The most frequent shape of values, see ``shape_of``, and its share of the rows."""
     counts = Counter[str]()
-    for text, count in zip(_clean(some), some.counts.tolist(), strict=True):
+    for text, count in zip(some.clean, some.counts.tolist(), strict=True):
         counts[shape_of(text)] += count
     shape, count = counts.most_common(1)[0]
     return shape, count / float(some.counts.sum())
@@ -286,14 +278,13 @@ def _names_rows(known: Texts, some: Texts, name: str) -> Literal["id", "prose"] 
     distinct = len(known.values) / known.counts.sum()
     if POSTAL_NAME.search(name) or known.counts.sum() < ENOUGH or distinct < ALONE_BY_NAME:
         return None
-    clean = [cleaned(one) for one in some.values]
+    clean = some.clean
     numbers = [one.replace(".", "", 1).isdigit() for one in clean]
     if ID_NAME.search(name) and (all(one.isdigit() for one in clean) or not any(numbers)):
         return "id"
     if distinct < ALONE:
         return None
-    has_digit = [any(map(str.isdigit, one)) for one in clean]
-    token = np.array([here and " " not in one for one, here in zip(clean, has_digit, strict=True)])
+    token = some.has_digits & np.array([" " not in one for one in clean])
     forms = Counter(re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "9", one)) for one in clean)
     similar = sum(
         count for form, count in forms.most_common(3) if "9" in form and "a" in form and form.count(" ") < 3

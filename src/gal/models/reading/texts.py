@@ -11,12 +11,13 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.models.reading.written_numbers import stands_for_nothing
+from gal.models.reading.written_numbers import MISSING, cleaned
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,9 +50,19 @@ class Texts:
     counts: Floats
     """Rows by value."""
 
+    @cached_property
+    def clean(self) -> list[str]:
+        """The values without surrounding spaces and quotes, see ``cleaned``."""
+        return [cleaned(one) for one in self.values]
+
+    @cached_property
+    def has_digits(self) -> NDArray[np.bool_]:
+        """Whether each value has a digit."""
+        return np.array([any(map(str.isdigit, one)) for one in self.clean], dtype=bool)
+
     def known(self) -> Texts:
         """Without marks of missing values, and without unused values."""
-        kept = np.array([not stands_for_nothing(one) for one in self.values], dtype=bool) & (self.counts > 0)
+        kept = np.array([one.casefold() not in MISSING for one in self.clean], dtype=bool) & (self.counts > 0)
         places = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
         values = [one for one, here in zip(self.values, kept.tolist(), strict=True) if here]
         return Texts(places[self.codes], values, self.counts[kept])
