@@ -155,7 +155,7 @@ class Distorting(Drifting):
         (Ordered(), "predict_round and predict_rounds differ in round 4"),
         (Amnesic(), r"rounds_ is \(4,\) after rounds \(1, 2, 4\)"),
         (Hoarding(), r"rounds_ is \(1, 2, 4\) after rounds \(1, 2, 4, 2\)"),
-        (Distorting(), "says something else of its view"),
+        (Distorting(), "its predictions for the view differ"),
     ],
 )
 def test_checks_find_who_breaks_it(local: Any, message: str) -> None:
