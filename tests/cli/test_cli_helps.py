@@ -189,12 +189,23 @@ def test_every_command_that_prints_speaks_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("lern", "learn"), ("train", "learn"), ("log", "audit"), ("trin", "learn")]
+    ("typed", "meant"),
+    [
+        *(("lern", "learn"), ("train", "learn"), ("log", "audit"), ("trin", "learn")),
+        *(("report", "versions"), ("restore", "backup")),
+    ],
 )
 def test_did_you_mean(typed: str, meant: str) -> None:
     found = gal(typed)
     assert found.exit_code == 2
     assert f"Did you mean gal {meant}?" in found.output
+
+
+@pytest.mark.parametrize("typed", ["restor", "delet", "remov", "leav"])
+def test_nothing_destructive_is_suggested_for_a_similar_word(typed: str) -> None:
+    found = gal(typed)
+    assert found.exit_code == 2
+    assert not re.search("Did you mean gal (forget|backup|invite)", found.output)
 
 
 def test_a_shell_completes_tasks(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,15 +54,18 @@ MEANT = {
     **dict.fromkeys(("train", "fit", "resume"), "learn"),
     **dict.fromkeys(("run", "start", "up"), "serve"),
     **dict.fromkeys(("log", "logs"), "audit"),
-    **dict.fromkeys(("evaluate", "rehearse"), "simulate"),
+    "evaluate": "simulate",
+    "rehearse": "leakage",
     **dict.fromkeys(("new", "create"), "init"),
     **dict.fromkeys(("card", "peers"), "cards"),
     **dict.fromkeys(("delete", "erase", "leave", "forget-row"), "forget"),
-    **dict.fromkeys(("rollback",), "versions"),
+    **dict.fromkeys(("rollback", "report", "activate"), "versions"),
     **dict.fromkeys(("remove", "withdraw"), "invite"),
     "restore": "backup",
 }
 """Words that people type, and the commands that they mean."""
+DESTRUCTIVE = {"forget", "backup", "invite"}
+"""Commands that can delete or end something: suggested for an exact word of ``MEANT`` only."""
 
 
 class OnDemand(TyperGroup):
@@ -83,7 +86,8 @@ class OnDemand(TyperGroup):
             name, _, rest = super().resolve_command(ctx, args)
             return name, command_named(str(name)), rest
         except Exception as error:
-            close = get_close_matches(args[0], [*MEANT, *COMMANDS], n=1)
+            safe = [word for word, command in MEANT.items() if command not in DESTRUCTIVE]
+            close = [args[0]] if args[0] in MEANT else get_close_matches(args[0], [*safe, *COMMANDS], n=1)
             if close and hasattr(error, "message"):
                 meant = MEANT.get(close[0], close[0])
                 error.message = f"{str(error.message).rstrip('.')}. Did you mean gal {meant}?"

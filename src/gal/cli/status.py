@@ -83,7 +83,7 @@ def audit(
     home: Home = None,
     task: Annotated[str | None, typer.Option(help="Only this task.")] = None,
     peer: Annotated[str | None, typer.Option(help="Only this organization.")] = None,
-    last: Annotated[int, typer.Option(help="The newest entries, so many; 0: all.", min=0)] = 20,
+    last: Annotated[int, typer.Option(help="How many of the newest entries; 0: all.", min=0)] = 20,
     summary: Annotated[
         bool, typer.Option("--summary", help="Only messages and bytes by peer and kind.")
     ] = False,
