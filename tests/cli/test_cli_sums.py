@@ -93,7 +93,7 @@ def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
         ([*OTHERS, "--secrecy", "sums", "-o", "drop_outs=1"], "needs at least 4 organizations"),
         ([*OTHERS, "--secrecy", "plus"], "--secrecy must be none or sums"),
         ([*OTHERS, "-o", "drop_outs=1"], "drop_outs are for sums"),
-        ([*OTHERS, "--secrecy", "sums", "--align", "psi"], "asked about the same rows"),
+        ([*OTHERS, "--secrecy", "sums", "--align", "psi"], "get the same rows"),
     ],
 )
 def test_what_sums_cannot_have_is_said_when_inviting(homes: Path, words: list[object], why: str) -> None:
