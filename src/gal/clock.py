@@ -1,4 +1,4 @@
-"""What time it is; whoever asks is given this, or a clock of its own."""
+"""The default clock; functions that need the time take a clock as an argument."""
 
 from __future__ import annotations
 
@@ -6,5 +6,4 @@ from datetime import UTC, datetime
 
 
 def utc_now() -> datetime:
-    """The time now, UTC."""
     return datetime.now(UTC)

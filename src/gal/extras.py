@@ -1,8 +1,4 @@
-"""What is installed only if asked for: one table of extras, the packages they bring, and what for.
-
-``pip install gal-learn`` brings the estimators and ``gal simulate``. What needs more says so in one sentence
-with the command to type (:class:`gal.errors.MissingExtraError`).
-"""
+"""Extras and their packages; code that needs one raises :class:`gal.errors.MissingExtraError`."""
 
 from __future__ import annotations
 
@@ -38,26 +34,26 @@ EXTRAS: Mapping[str, Mapping[str, str]] = {
     },
     "lightgbm": {"lightgbm": "lightgbm"},
 }
-"""By extra: what is imported, and what it is called where packages are installed from."""
+"""By extra: modules, and the packages that have them."""
 
 
 def require(extra: str, purpose: str) -> None:
-    """An error that says what to install, where a package of this extra is missing; imports nothing."""
+    """MissingExtraError where a package of this extra is not installed; imports nothing."""
     for module, package in EXTRAS[extra].items():
         if not is_installed(module):
             raise MissingExtraError(extra, package, purpose)
 
 
 def is_installed(module: str) -> bool:
-    """Whether a package is there, without importing it."""
+    """Whether a package is installed, without importing it."""
     try:
         return find_spec(module) is not None
-    except (ImportError, ValueError):  # a broken one, or one that something keeps away
+    except (ImportError, ValueError):  # a broken or blocked package
         return False
 
 
 def extra_of(module: str) -> str | None:
-    """The extra that brings what is imported under this name; None where it is no extra's."""
+    """The extra with this module, if any."""
     top = module.split(".")[0]
     return next(
         (extra for extra, names in EXTRAS.items() if top in {name.split(".")[0] for name in names}), None

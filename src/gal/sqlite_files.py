@@ -1,6 +1,4 @@
-"""SQLite files that several processes open: readable by their owner alone, changes in a log beside the file
-first, transactions that are whole or nothing.
-"""
+"""SQLite files for several processes: private, with a write-ahead log, and atomic transactions."""
 
 from __future__ import annotations
 
@@ -15,10 +13,9 @@ PAUSE = 0.01
 
 
 def connect(path: Path | Literal[":memory:"], *, timeout: float, durable: bool = False) -> sqlite3.Connection:
-    """A connection for one thread at a time; it begins no transaction by itself: `whole_transaction` does.
+    """A connection for one thread at a time, without implicit transactions: use `whole_transaction`.
 
-    ``durable``: a commit returns when it is on the disk; else a machine that loses its power may lose the
-    newest ones (a process that is killed loses none).
+    ``durable``: a commit survives a power failure; otherwise only the end of the process.
     """
     connection = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     try:
@@ -33,10 +30,9 @@ def connect(path: Path | Literal[":memory:"], *, timeout: float, durable: bool =
 
 
 def write_ahead(connection: sqlite3.Connection, patience: float) -> None:
-    """Have changes of this file written ahead; waits so many seconds for other processes.
+    """Switch to a write-ahead log; ``patience``: seconds to wait for other processes.
 
-    When a new file gets its log, SQLite does not wait by itself for another process that does the same: it
-    says at once that the database is locked, whatever the connection's time-out is.
+    For this switch SQLite ignores the time-out of the connection, and reports a lock at once.
     """
     until = time.monotonic() + patience
     while True:
@@ -53,10 +49,7 @@ def write_ahead(connection: sqlite3.Connection, patience: float) -> None:
 def whole_transaction(
     connection: sqlite3.Connection, *, writing: bool = True
 ) -> Iterator[sqlite3.Connection]:
-    """A transaction: all of it is committed, or nothing, and nobody changes meanwhile what it sees.
-
-    ``writing``: it holds the write lock from its beginning.
-    """
+    """An atomic transaction with a consistent view; ``writing``: with the write lock from its start."""
     connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
     try:
         yield connection

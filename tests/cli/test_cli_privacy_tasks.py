@@ -21,7 +21,7 @@ pytest.importorskip("opendp", reason="the extra privacy")
 import gal.node.label_holder.labels.label_guard
 import gal.node.runtime.node
 from gal.cli.app import main
-from gal.node.runtime.commands import serving
+from gal.node.runtime.control import serving
 from gal.privacy import SeededNoise
 
 RESPONSE = ["--privacy", "randomised-response", "--epsilon", 1, "--classes", "no,yes"]

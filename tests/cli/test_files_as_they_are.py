@@ -15,7 +15,7 @@ from gal.errors import GALError, InvalidInputError
 from gal.node.admin.doctor import columns_found
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.source.data import read_source, view_of_table
-from gal.node.worker.open_versions import model_for, remember_columns
+from gal.node.worker.open_versions import model_for, store_columns
 
 
 def node_of(folder: Path, name: str, more: str = "") -> NodeConfiguration:
@@ -142,7 +142,7 @@ def test_a_nodes_default_model_reads_the_columns_of_its_source(tmp_path: Path, c
     found = read_source(configuration)
     assert found.dates == {"when", "iso"} & set(columns)
     view = view_of_table(found)
-    remember_columns(tmp_path, tuple(found.kinds), found.dates)
+    store_columns(tmp_path, tuple(found.kinds), found.dates)
     model = model_for(configuration, view, tmp_path)
     model.fit(view[:600], y[:600])
     assert r2_score(y[600:], model.predict(view[600:])) > (0.6 if "income" in columns else 0.2)

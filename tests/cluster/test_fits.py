@@ -1,6 +1,6 @@
 """Fits on a Dask cluster on this machine: the same model as in one process, also when a worker is killed.
 
-Workers are threads where nobody is killed, processes where somebody is.
+Workers are threads, or processes where one is killed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def model_of(scheduler: str | None, **options: Any) -> ClusterModel:
 
 
 def slow(scheduler: str | None, **options: Any) -> ClusterModel:
-    """A model whose fits take seconds: time to kill somebody."""
+    """A model whose fits take seconds: time to kill a worker."""
     forest = {"n_estimators": 60, "min_samples_leaf": 5}
     return model_of(scheduler, model="random_forest", options=forest, patience=LONGEST, **options)
 

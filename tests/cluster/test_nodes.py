@@ -1,4 +1,4 @@
-"""Nodes whose model is fitted on a Dask cluster: processes that are shut in, and a cluster that is killed.
+"""Nodes whose model is fitted on a Dask cluster: sandboxed processes, and a cluster that is killed.
 
 What is learned is what one process learns without a cluster, bit for bit.
 """

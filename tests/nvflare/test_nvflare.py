@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.filterwarnings("ignore")]
 
 
 def give_rows(network: Network) -> None:
-    """What the label holder wants to have predicted: her own rows."""
+    """Rows to predict: those of the label holder."""
     folder = network.home(HOLDER) / "rows"
     folder.mkdir()
     shutil.copy(network.root / f"{HOLDER}.csv", folder / "all.csv")

@@ -290,7 +290,7 @@ def import_everything() -> None:
     import_storage()  # without torch, which is not made to be forked
     for name in ("cli.app", "cli.learning", "cli.nodes", "node.admin.doctor"):
         importlib.import_module(f"gal.{name}")
-    importlib.import_module("gal.node.runtime.commands")
+    importlib.import_module("gal.node.runtime.control")
     importlib.import_module("gal.node.label_holder.label_holder")  # a node does when it is asked to learn
     for name in ("duckdb", "prometheus_client", "sklearn.datasets"):
         importlib.import_module(name)

@@ -33,8 +33,7 @@ from gal.models import LinearModel
 from gal.node.admin.init import init_node
 from gal.node.admin.membership import invite, join, read_terms
 from gal.node.label_holder.learning.open_version import Patience
-from gal.node.runtime.commands import do
-from gal.node.runtime.control import running_node
+from gal.node.runtime.control import do, running_node
 from gal.node.store.audit import AuditLog
 from gal.node.store.logs import open_log
 from gal.node.store.state import State

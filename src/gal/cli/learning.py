@@ -46,7 +46,7 @@ def learn_command(
 ) -> None:
     """Learn a new version of a task with its organizations, or resume the interrupted one."""
     from gal.node.config.configuration import home_of
-    from gal.node.runtime.commands import do
+    from gal.node.runtime.control import do
     from gal.node.store.logs import open_log
 
     folder = home_of(home)
@@ -164,7 +164,7 @@ def predict_command(
     The mean fitted value of a missing organization replaces its reply, and the prediction is marked degraded.
     """
     from gal.node.config.configuration import home_of
-    from gal.node.runtime.commands import do
+    from gal.node.runtime.control import do
     from gal.node.store.logs import open_log
 
     folder, screen = home_of(home), Screen(stderr=True)

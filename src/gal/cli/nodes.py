@@ -163,7 +163,7 @@ def serve(
 ) -> None:
     """Run the node: reply to label holders whose tasks were joined, and listen where node.toml says so."""
     from gal.node.config.configuration import home_of
-    from gal.node.runtime.commands import serving
+    from gal.node.runtime.control import serving
     from gal.node.store.logs import open_log
 
     if log not in {"text", "json"} or level not in {"debug", "info", "warning", "error"}:

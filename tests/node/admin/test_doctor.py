@@ -197,7 +197,7 @@ def test_a_label_holder_that_answers_and_knows_us(home: Path, tmp_path: Path) ->
 
 def test_a_label_holder_that_does_not_know_us(home: Path, tmp_path: Path) -> None:
     bank = make_identity("bank")
-    with bank_listening(tmp_path, bank, make_identity("somebody")) as address:
+    with bank_listening(tmp_path, bank, make_identity("another")) as address:
         CardFolder(home / "cards").add(card_of(bank, address))
         found = by_what(home)["bank"]
     assert found.ok is False

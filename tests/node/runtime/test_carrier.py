@@ -59,13 +59,13 @@ def test_a_session_goes_on_in_order_only() -> None:
     def ended(data: bytes) -> bool:
         return parcel_of(called.answer(data)).header.ended
 
-    assert ended(parcel(2))  # nobody has called yet
+    assert ended(parcel(2))  # before any call
     assert not ended(parcel(1))
     assert not ended(parcel(2))
     assert ended(parcel(2))  # the same question again, and one left out
     assert ended(parcel(4))
     assert not ended(parcel(3))
-    assert not ended(parcel(1, OTHER))  # she called again: the first session is over
+    assert not ended(parcel(1, OTHER))  # a new call ends the first session
     assert ended(parcel(4))
     assert ended(parcel(2, OTHER, ended=True))
     assert ended(parcel(3, OTHER))
@@ -73,7 +73,7 @@ def test_a_session_goes_on_in_order_only() -> None:
     assert ended(parcel(1))
 
 
-def test_a_label_holder_asks_no_more_while_nobody_reads_what_came(
+def test_a_label_holder_stops_while_frames_are_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(carrier_module, "MOST_UNREAD", 1000)

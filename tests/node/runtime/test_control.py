@@ -57,7 +57,7 @@ def test_events_and_a_result(tmp_path: Path) -> None:
         assert [*home.iterdir()] == []
 
 
-def test_nobody_runs(tmp_path: Path) -> None:
+def test_no_node_runs(tmp_path: Path) -> None:
     with running_node(tmp_path) as connection:
         assert connection is None
     left = socket.socket(socket.AF_UNIX)

@@ -22,7 +22,7 @@ from contextlib import ExitStack
 from pathlib import Path
 import gal.cli.nodes
 from gal.node.store.logs import open_log
-from gal.node.runtime.commands import serving
+from gal.node.runtime.control import serving
 
 root = Path(sys.argv[1])
 with ExitStack() as stack:

@@ -15,8 +15,7 @@ import pytest
 
 from forked import Forked
 from gal.node.admin.init import init_node
-from gal.node.runtime.commands import serving
-from gal.node.runtime.control import ask_node, running_node
+from gal.node.runtime.control import ask_node, running_node, serving
 from gal.node.runtime.node import Node
 from patience import LONGEST, until
 from ports import free_port
@@ -66,7 +65,7 @@ def test_the_page_beside_a_node(home: Path, tmp_path: Path) -> None:
 
 
 def test_the_port_is_opened_last(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is imported and opened at the start needs descriptors before strangers can take them."""
+    """Imports and files of the start need descriptors before unauthenticated peers can use them."""
     seen: list[Any] = []
     listen = Node.listen
 

@@ -1,4 +1,4 @@
-"""How much one peer may send: what is counted, slowed down, not heard any more; what is written down."""
+"""Quotas of peers: what counts, what is delayed or ignored, and what is logged."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ GARBAGE = Received(Message("joined"), "", 0, bytearray())
 
 
 @dataclass
-class House:
+class Home:
     """The records of a node."""
 
     home: Path
@@ -72,11 +72,11 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., House]]:
-    made: list[House] = []
+def home(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., Home]]:
+    made: list[Home] = []
 
-    def one(**policy: Any) -> House:
-        made.append(House(tmp_path, clock, Policy(**policy)))
+    def one(**policy: Any) -> Home:
+        made.append(Home(tmp_path, clock, Policy(**policy)))
         return made[-1]
 
     yield one
@@ -96,10 +96,10 @@ def house(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., House]]:
         ({"refusals_per_day": 3}, "refusals_per_day"),
     ],
 )
-def test_whose_day_is_spent_is_not_heard_until_the_next(
-    house: Callable[..., House], clock: Clock, policy: dict[str, Any], limit: str
+def test_a_peer_over_its_quota_is_ignored_until_the_next_day(
+    home: Callable[..., Home], clock: Clock, policy: dict[str, Any], limit: str
 ) -> None:
-    records = house(**policy).records()
+    records = home(**policy).records()
     done = received(Message("done", "a" * 32, 1, "x", {"answers": DIGEST}))
     for _ in range(3):
         assert records.is_limited("clinic") is None
@@ -131,8 +131,8 @@ def test_a_clock_that_is_set_back_gives_no_day_anew(clock: Clock) -> None:
     assert quotas.exceeded("lab") is None
 
 
-def test_that_a_day_is_spent_is_written_down_once(house: Callable[..., House]) -> None:
-    records = house(messages_per_day=1).records()
+def test_that_a_day_is_spent_is_written_down_once(home: Callable[..., Home]) -> None:
+    records = home(messages_per_day=1).records()
     records.entered("lab", JOINED)
     before = len(records.audit.entries())
     for _ in range(500):
@@ -142,9 +142,9 @@ def test_that_a_day_is_spent_is_written_down_once(house: Callable[..., House]) -
     assert records.activity.facts()["counts"]["limited", "lab", "messages_per_day"] == 500
 
 
-def test_bytes_of_what_is_no_message_count(house: Callable[..., House]) -> None:
+def test_bytes_of_what_is_no_message_count(home: Callable[..., Home]) -> None:
     """Those of every refusal, and those that no refusal speaks of."""
-    records = house(bytes_per_day=ByteSize(10**6)).records()
+    records = home(bytes_per_day=ByteSize(10**6)).records()
     for _ in range(60):
         records.refused("lab", "invalid-message", "no", n_bytes=10_000)
     records.wasted("lab", 399_999)
@@ -156,9 +156,9 @@ def test_bytes_of_what_is_no_message_count(house: Callable[..., House]) -> None:
 
 @pytest.mark.parametrize("code", ["disk", "no-room"])
 def test_what_fails_for_want_of_room_here_is_not_held_against_the_peer(
-    house: Callable[..., House], code: str
+    home: Callable[..., Home], code: str
 ) -> None:
-    records = house(refusals_per_day=2).records()
+    records = home(refusals_per_day=2).records()
     for _ in range(9):
         records.refused("lab", code, "the disk is full")
     records.refused("lab", "not-asked", "but this counts")
@@ -171,8 +171,8 @@ def test_what_fails_for_want_of_room_here_is_not_held_against_the_peer(
 # What is written down
 
 
-def test_made_up_keys_make_a_bounded_number_of_entries(house: Callable[..., House]) -> None:
-    records = house(refusals_per_day=20).records()
+def test_made_up_keys_make_a_bounded_number_of_entries(home: Callable[..., Home]) -> None:
+    records = home(refusals_per_day=20).records()
     for number in range(500):
         records.turned_away(f"sha256:{number:064d}", "not known here")
     assert len(records.audit.entries()) == 20
@@ -180,7 +180,7 @@ def test_made_up_keys_make_a_bounded_number_of_entries(house: Callable[..., Hous
 
 
 class FakeStream:
-    """Gives what it was made with, and then ends; remembers what was sent."""
+    """Yields given messages and ends; records what was sent."""
 
     fingerprint, software, is_idle, version = "", "", True, 2
 
@@ -211,8 +211,8 @@ class FakeStream:
         """Nothing to close."""
 
 
-def test_one_message_with_thousands_of_wrong_tasks_is_refused_once(house: Callable[..., House]) -> None:
-    clinic = house()
+def test_one_message_with_thousands_of_wrong_tasks_is_refused_once(home: Callable[..., Home]) -> None:
+    clinic = home()
     records, state = clinic.records(), State(clinic.home)
     tasks = [{"task": f"{number:032x}", "terms": DIGEST, "moving": False} for number in range(6000)]
     stream = FakeStream("lab", received(Message("joined", fields={"tasks": tasks})))
@@ -225,8 +225,8 @@ def test_one_message_with_thousands_of_wrong_tasks_is_refused_once(house: Callab
     state.close()
 
 
-def test_an_organization_whose_day_is_spent_is_told_and_let_go(house: Callable[..., House]) -> None:
-    clinic = house(messages_per_day=5)
+def test_an_organization_whose_day_is_spent_is_told_and_let_go(home: Callable[..., Home]) -> None:
+    clinic = home(messages_per_day=5)
     records, state = clinic.records(), State(clinic.home)
     stream = FakeStream("lab", *[JOINED] * 50)
     assistants = Assistants(state, records)
@@ -234,7 +234,7 @@ def test_an_organization_whose_day_is_spent_is_told_and_let_go(house: Callable[.
     assert stream.n_left == 45
     assert [code for code, _ in stream.refused] == ["limited"]
     n_entries = len(records.audit.entries())
-    for _ in range(20):  # it comes again and again: nothing is heard, and nothing written
+    for _ in range(20):  # repeated connections are ignored and not logged
         again = FakeStream("lab", *[JOINED] * 50)
         assistants.on_stream(cast(Any, again))
         assert (again.n_left, [code for code, _ in again.refused]) == (50, ["limited"])
@@ -269,8 +269,8 @@ def end_when_spent(link: Link) -> None:
     link.close()
 
 
-def test_a_label_holder_whose_day_is_spent_is_told_and_not_dialed(house: Callable[..., House]) -> None:
-    lab = house(messages_per_day=5)
+def test_a_label_holder_whose_day_is_spent_is_told_and_not_dialed(home: Callable[..., Home]) -> None:
+    lab = home(messages_per_day=5)
     records = lab.records()
     asked = received(Message("end", "a" * 32, 1, "end", {"kept": 0}))
     streams = [FakeStream("clinic", *[asked] * 50)]
@@ -320,9 +320,9 @@ NONSENSE = FIRST + SIZE.pack(991) + b"x" * 991
     ids=["begun", "begun and gone on", "passed over", "not decoded", "continues nothing"],
 )
 def test_frames_that_make_no_message_use_up_the_bytes_of_a_day(
-    house: Callable[..., House], frames: list[bytes]
+    home: Callable[..., Home], frames: list[bytes]
 ) -> None:
-    clinic = house(bytes_per_day=ByteSize(20_000))
+    clinic = home(bytes_per_day=ByteSize(20_000))
     records, state = clinic.records(), State(clinic.home)
     stream, left = garbled(), iter(frames)
     stream._incoming = left
@@ -336,9 +336,9 @@ def test_frames_that_make_no_message_use_up_the_bytes_of_a_day(
 
 @pytest.mark.parametrize("policy", [{"refusals_per_day": 5}, {"bytes_per_day": ByteSize(5_000)}], ids=str)
 def test_what_is_no_message_counts_at_an_organization(
-    house: Callable[..., House], policy: dict[str, Any]
+    home: Callable[..., Home], policy: dict[str, Any]
 ) -> None:
-    lab = house(**policy)
+    lab = home(**policy)
     stream = FakeStream("clinic", *[GARBAGE] * 50)
     link = Link("clinic", cast(Any, FakeService(lab.policy)), lab.records(), lambda peer: cast(Any, stream))
     end_when_spent(link)

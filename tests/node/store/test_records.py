@@ -32,7 +32,7 @@ FIT = prepare(
 
 
 class FakeStream:
-    """Remembers what was sent, and how long the audit log was at that moment."""
+    """Records what was sent, and how long the audit log was at that moment."""
 
     peer, version = "lab", max(VERSIONS)
 
@@ -93,7 +93,7 @@ def test_what_leaves_for_several_is_written_down_for_all_before(records: Records
     assert records.audit.verify().n == 3
 
 
-def test_what_cannot_be_written_down_leaves_for_nobody(records: Records) -> None:
+def test_what_cannot_be_recorded_is_sent_to_no_peer(records: Records) -> None:
     streams: Any = [FakeStream(records.audit), FakeStream(records.audit)]
     with sqlite3.connect(records.audit.path) as db:
         db.execute(

@@ -1,4 +1,4 @@
-"""What a node remembers: every method is one transaction, and doing it again changes nothing."""
+"""The state of a node: every method is one transaction, and repeating it changes nothing."""
 
 from __future__ import annotations
 

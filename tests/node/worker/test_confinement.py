@@ -1,4 +1,4 @@
-"""The process that computes is shut in: a local model reads its
+"""The worker process is sandboxed: a local model reads its
 organization's data, and nothing beside it.
 """
 
@@ -46,13 +46,13 @@ class Curious(LinearRegression):
 
 
 @landlock
-def test_models_of_ones_own_and_torch_learn_shut_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_models_and_torch_learn_in_a_sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model in a folder above the homes, data outside the home, and a network of torch: all of them fit."""
     pytest.importorskip("torch", reason="the extra deep")
     package = tmp_path / "curious_package"
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "w.txt").write_text("1")
-    (tmp_path / "secret.csv").write_text("of somebody else")
+    (tmp_path / "secret.csv").write_text("of another user")
     package.mkdir()
     (package / "__init__.py").write_text(CURIOUS)
     (package / "helper.py").write_text("")
@@ -76,7 +76,7 @@ def test_models_of_ones_own_and_torch_learn_shut_in(tmp_path: Path, monkeypatch:
         patience = Patience(join=patient(120), deadline=patient(120))  # three processes import their models
         facts = net.learn("within", patience=patience, on_event=events.append)
         assert facts["missed"] == {}, events
-        net.tables["clinic"].to_csv(tmp_path / "new.csv", index=False)  # her own columns, outside her home
+        net.tables["clinic"].to_csv(tmp_path / "new.csv", index=False)  # own columns, outside the home
         found = net.holder.predict_file("within", tmp_path / "new.csv")
         assert (found["missing"], found["degraded"]) == ({}, 0)
     assert not (tmp_path / "written").exists()

@@ -1,4 +1,4 @@
-"""A process that is shut in reads and writes what it may, and nothing beside it (real Landlock).
+"""A sandboxed process reads and writes allowed paths only (real Landlock).
 
 Run as a program, this file shuts itself in, makes every check there, and prints what each came to.
 """
@@ -172,7 +172,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @landlock
 @pytest.mark.parametrize("name", CHECKS)
-def test_shut_in(name: str, outcomes: dict[str, str]) -> None:
+def test_sandboxed(name: str, outcomes: dict[str, str]) -> None:
     assert outcomes[name] == "passed", outcomes[name]
 
 

@@ -126,9 +126,7 @@ def test_killed_it_is_named_and_started_again(worker: Worker) -> None:
     assert worker.pid not in {None, before}
 
 
-def test_started_again_it_remembers_nothing_and_does_not_know_a_forgotten_row(
-    worker: Worker, home: Path
-) -> None:
+def test_a_restarted_process_has_no_versions_and_no_forgotten_rows(worker: Worker, home: Path) -> None:
     assert worker("rows")[0]["n_rows"] == 3
     before = worker.pid
     forgotten_rows(home).add([2])
@@ -163,7 +161,7 @@ def test_it_rests_when_nothing_is_asked_and_comes_back(home: Path, monkeypatch: 
 
 
 def answered_soon(worker: Worker) -> Any:
-    """What the worker answers; None where nobody hears of it any more."""
+    """The result of the worker; None where it is lost."""
     told: list[Any] = []
     thread = threading.Thread(target=lambda: told.append(worker("rows")[0]["n_rows"]), daemon=True)
     thread.start()
@@ -179,7 +177,7 @@ def answered_soon(worker: Worker) -> Any:
         ("receive_piece", ValueError("no sense in it")),
     ],
 )
-def test_nobody_waits_for_ever_where_half_of_it_is_lost(
+def test_a_half_sent_piece_blocks_no_command(
     worker: Worker, which: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process has not ended, and yet nothing it says can be understood: another one is asked."""
@@ -198,7 +196,7 @@ def test_nobody_waits_for_ever_where_half_of_it_is_lost(
 
 
 def test_a_process_that_cannot_answer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the thread of a pool nobody would see the error, and the node would wait for ever."""
+    """In the thread of a pool the error would be lost, and the node would wait forever."""
     ended: list[int] = []
     monkeypatch.setattr("gal.node.worker.worker_process.os._exit", ended.append)
     ours, theirs = socket.socketpair()

@@ -23,7 +23,7 @@ from gal.alignment import read_secret
 from gal.errors import GALError, LinkLostError
 from gal.node.config.configuration import FILE, NodeConfiguration, read_configuration
 from gal.node.runtime.control import running_node
-from gal.node.runtime.web.health import disk_room, free_disk
+from gal.node.runtime.web.node_facts import disk_room, free_disk
 from gal.node.runtime.web.server import listening_socket
 from gal.node.store.files import temporary_folder
 from gal.node.worker.answer_noise import answer_noise, check_noise_installed, noise_facts

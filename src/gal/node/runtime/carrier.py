@@ -282,10 +282,10 @@ class Calls:
         self._thread.join(5)
         with self._lock:
             calls = [one for one in self._open.values() if one is not None]
-        closing = [threading.Thread(target=one.stream.close, daemon=True) for one in calls]
-        for one in closing:  # in parallel: each may take seconds
+        threads = [threading.Thread(target=one.stream.close, daemon=True) for one in calls]
+        for one in threads:  # in parallel: each may take seconds
             one.start()
-        for one in closing:
+        for one in threads:
             one.join(5)
 
     def _watch(self) -> None:

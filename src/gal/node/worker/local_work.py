@@ -38,7 +38,7 @@ from gal.node.store.row_index import LEARNED, RowIndex
 from gal.node.store.views import load_view, save_parts, save_view
 from gal.node.worker.allowance import ALLOWANCE
 from gal.node.worker.answer_noise import ROWS, answer_noise, key_bytes
-from gal.node.worker.open_versions import OpenVersions, model_of_view, remember_columns
+from gal.node.worker.open_versions import OpenVersions, model_of_view, store_columns
 from gal.node.worker.own_rows import OwnRows, alignment_refusals
 from gal.node.worker.worker import PredictedRows, Result
 from gal.protocol import Message, decode, digest, encode
@@ -136,7 +136,7 @@ class LocalWork:
                 save_parts(part_columns(table), view_in_parts(table, there), folder / "view")
             else:
                 save_view(view_of_table(table, there), folder / "view")
-            remember_columns(folder, table.features, table.dates)
+            store_columns(folder, table.features, table.dates)
             (folder / LEARNED).unlink(missing_ok=True)  # with the key of an earlier try
             RowIndex(folder / LEARNED).add(table.ids.values[there])
             kind, method = message.fields["kind"], message.fields["method"]

@@ -76,7 +76,7 @@ class OpenVersions:
         return load_models(path, trusted=self._configuration.model.trusted)
 
 
-def remember_columns(folder: Path, names: Sequence[str], dates: Collection[str]) -> None:
+def store_columns(folder: Path, names: Sequence[str], dates: Collection[str]) -> None:
     """Store the columns of a version's view, and which are dates."""
     content = {"names": list(names), "dates": [name for name in names if name in dates]}
     write_whole(folder / COLUMNS, json.dumps(content).encode())

@@ -1,4 +1,4 @@
-"""What an operator writes down for her NVFlare, and what a job holds; NVFlare itself is not needed."""
+"""Settings of an NVFlare site, and the files of a job; NVFlare itself is not needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP app of a running node: what the page shows and programs get, who may see it, what can be done."""
+"""The HTTP app of a running node: access, the facts of the page, health and metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from gal.node.config.configuration import LEDGER
 from gal.node.label_holder.holder_node import CONNECTED
-from gal.node.runtime.web import health
+from gal.node.runtime.web import node_facts
 from gal.node.runtime.web.app import HEADERS
 from gal.node.runtime.web.metrics import NodeMetrics
 from gal.privacy.ledger import Budget
@@ -58,7 +58,7 @@ def site(sites: dict[str, Site]) -> Site:
     return sites["clinic"]
 
 
-# Who may see it
+# Access
 
 
 def test_the_files_of_the_page_are_for_everybody_and_hold_nothing(site: Site) -> None:
@@ -229,7 +229,7 @@ def test_alive_started_ready(site: Site, monkeypatch: pytest.MonkeyPatch) -> Non
     status, said = site.json("/readyz", token=False)
     assert (status, said["ready"]) == (200, True)
     assert set(said["checks"]) == {"source", "quorum", "streams", "disk"}
-    monkeypatch.setattr(health, "LEAST_DISK", 1 << 62)
+    monkeypatch.setattr(node_facts, "LEAST_DISK", 1 << 62)
     status, said = site.json("/readyz", token=False)
     assert (status, said["checks"]["disk"], said["checks"]["source"]) == (503, False, True)
     status, said = site.json("/readyz")

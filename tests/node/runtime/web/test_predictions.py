@@ -229,7 +229,7 @@ def test_one_connection_for_many_requests(site: Site) -> None:
         connection.close()
 
 
-def test_where_nobody_can_listen(network: Network) -> None:
+def test_an_address_without_a_socket(network: Network) -> None:
     with site_of(network, "clinic") as there:
         for address in ("nonsense", "127.0.0.1:99999", "256.1.1.1:80", f"127.0.0.1:{there.port}"):
             with pytest.raises(InvalidInputError), site_of(network, "clinic", address):

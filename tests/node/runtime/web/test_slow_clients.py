@@ -1,4 +1,4 @@
-"""Connections that ask nothing, or slowly: they are ended, and keep nobody out."""
+"""Idle and slow connections are ended, and do not block others."""
 
 from __future__ import annotations
 

@@ -20,9 +20,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from gal.errors import GALError, TaskError
 from gal.node.label_holder.label_holder import LabelHolder
 from gal.node.runtime.web.app import add_file, error_reply, has_token, make_app
-from gal.node.runtime.web.health import Health
 from gal.node.runtime.web.metrics import NodeMetrics
-from gal.node.runtime.web.node_facts import WatchedNode, audit_entries, node_facts, versions_facts
+from gal.node.runtime.web.node_facts import Health, WatchedNode, audit_entries, node_facts, versions_facts
 from gal.node.runtime.web.predictions import OnlinePredictions, add_predictions
 from gal.node.runtime.web.privacy_account import privacy_account
 from gal.node.runtime.web.server import LOCAL_NAMES, HttpServer, is_loopback, listening_socket
@@ -62,7 +61,7 @@ def node_page(
 
 def _add_page(app: FastAPI, node: WatchedNode) -> None:
     """Add all paths but that of predictions."""
-    health, metrics = Health(node, node.links.problems), NodeMetrics(node)
+    health, metrics = Health(node), NodeMetrics(node)
     watchers = threading.BoundedSemaphore(MOST_WATCHERS)
     activity = node.records.activity
 

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
 from gal.node.config.configuration import LEDGER
 from gal.node.label_holder.holder_node import waited_for
-from gal.node.runtime.web.health import free_disk
+from gal.node.runtime.web.node_facts import free_disk
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

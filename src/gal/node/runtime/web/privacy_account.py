@@ -1,4 +1,4 @@
-"""Who could learn what from what a node has sent: of its labels, and of its rows by its answers."""
+"""The privacy account of a node: budgets spent on labels, and on own rows by replies."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from gal.privacy.ledger import Budget
 
 LABELS = "labels: "
-"""How the ledger's subjects begin that are labels; the column follows."""
-SAYABLE_DELTA = 1e-6
-"""Costs of Gaussian noise are told at this delta where nobody has chosen one."""
+"""The prefix of the ledger's subjects for labels; the column follows."""
+DEFAULT_DELTA = 1e-6
+"""The delta for costs of Gaussian noise where none is configured."""
 
 
 def privacy_account(home: Path, task: str | None = None) -> dict[str, Any]:
-    """What was charged, spent and is left: of labels, of columns through residuals, and of answers.
+    """Charged, spent and remaining budgets of labels, of columns through residuals, and of replies.
 
-    Of one ``task`` only, if it is named; what is spent and left is always that of all together. An epsilon of
-    None has no bound.
+    ``task`` selects the charges; spent and remaining budgets are those of all tasks. An epsilon of None is
+    unbounded.
     """
     from gal.privacy.ledger import Ledger
     from gal.privacy.mechanisms.columns import SUBJECT as COLUMNS
 
     configuration = read_configuration(home)
-    there = (home / LEDGER).exists()  # where there is none yet, an empty one that leaves no file
+    there = (home / LEDGER).exists()  # else an empty one without a file
     with closing(State(home)) as state, Ledger(home / LEDGER if there else ":memory:") as ledger:
         entries = ledger.entries()
         if task is not None and task not in {entry.task for entry in entries}:
-            state.find_task(task)  # says which there are
+            state.find_task(task)  # its error lists all tasks
         tasks = [one for one in state.tasks() if task in {None, one.name}]
         own = [one for one in tasks if one.role == "label holder"]
         joined = [one for one in tasks if one.role == "organization"]
@@ -44,7 +44,7 @@ def privacy_account(home: Path, task: str | None = None) -> dict[str, Any]:
         promised = max((one.delta for one in promises if not isinstance(one, str)), default=0.0)
         plain = [
             {"task": one.name, "label_holder": one.label_holder}
-            for one in joined  # where some version was answered without noise
+            for one in joined  # with a version without noise
             if any(
                 not version.keys and state.answers(one.id, number)
                 for number, version in state.versions(one.id).items()
@@ -52,12 +52,12 @@ def privacy_account(home: Path, task: str | None = None) -> dict[str, Any]:
         ]
 
         def account(subject: str, budget: Budget | None, chosen: float = 0.0) -> dict[str, Any]:
-            """Spent and left, all peers together, and what each of them received."""
+            """Spent and remaining, of all peers together and of each."""
             all_of = [one for one in entries if one.subject == subject]
             shown = [one for one in all_of if task in {None, one.task}]
-            needs = any(one.event.mechanism == "gaussian" for one in all_of)  # which has no cost at delta 0
+            needs = any(one.event.mechanism == "gaussian" for one in all_of)  # without a cost at delta 0
             given = 0.0 if budget is None else budget.delta
-            delta = given or (chosen or SAYABLE_DELTA if needs else 0.0)
+            delta = given or (chosen or DEFAULT_DELTA if needs else 0.0)
 
             def spent(*, task: str | None = None, peer: str | None = None) -> float | None:
                 found = ledger.spent(subject, delta, task=task, peer=peer)
