@@ -45,7 +45,7 @@ def test_trees_are_those_of_scikit_learn(weighted: bool) -> None:
     theirs.fit(table, target, weight)
     np.testing.assert_allclose(ours.predict(binned), theirs.predict(table), rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(fitted, ours.predict(binned))
-    one_by_one = [ours.predict(binned[np.array([row])])[0] for row in range(300)]
+    one_by_one = [ours.of_row(binned[np.array([row])]) for row in range(300)]
     np.testing.assert_array_equal(one_by_one, fitted[:300])
     new = np.array([[np.nan, 99.0, -99.0, np.nan]])[:, : table.shape[1]]
     np.testing.assert_allclose(

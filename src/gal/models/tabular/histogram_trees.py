@@ -78,7 +78,13 @@ class BinnedTable:
     def __getitem__(self, rows: NDArray[np.intp] | slice) -> BinnedTable:
         return BinnedTable(self.mapper, np.asfortranarray(self.bins[rows]))
 
-    @property
+    @cached_property
+    def row(self) -> list[int]:
+        """The bins of the first row."""
+        found: list[int] = self.bins[0].tolist()
+        return found
+
+    @cached_property
     def missing(self) -> int:
         """The bin of missing values."""
         return int(self.mapper.missing_values_bin_idx_)
@@ -99,8 +105,6 @@ class Trees:
 
     def predict(self, table: BinnedTable) -> Floats:
         """Values (n,)."""
-        if len(table.bins) == 1:
-            return np.array([self._of_row(table.bins[0].tolist(), table.missing)])
         found, values = np.full(len(table.bins), self.level), np.empty(len(table.bins))
         threads = 1 if len(found) < FEW else _openmp_effective_n_threads()
         for one in self.predictors:
@@ -112,8 +116,9 @@ class Trees:
             found += values
         return found
 
-    def _of_row(self, row: list[int], missing: int) -> float:
+    def of_row(self, table: BinnedTable) -> float:
         """The same of a single row: a call of scikit-learn's takes as long as five small trees here."""
+        row, missing = table.row, table.missing
         found = self.level
         for nodes, left_categories in self._plain:
             is_leaf, value, column, most, missing_left, is_category, place, left, right = nodes[0]

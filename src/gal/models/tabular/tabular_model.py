@@ -177,6 +177,8 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         if coded.many:
             values += effects_of(self.effects_, coded.places)
             add_slopes(self.slopes_, coded, values)
+        if len(values) == 1 and self.trees_:
+            return np.asarray(values + [trees.of_row(coded.binned) for trees in self.trees_])
         for k, trees in enumerate(self.trees_):
             values[:, k] += trees.predict(coded.binned)
         return values
