@@ -99,7 +99,7 @@ def yes_no(signal: Any) -> Any:
 
 def far(signal: Any) -> Any:
     """What a sum over organizations cannot tell."""
-    return np.where(np.abs(signal) > 1.2, "yes", "no")
+    return np.where(np.abs(signal - 0.5) > 1, "yes", "no")
 
 
 def three(signal: Any) -> Any:

@@ -274,7 +274,7 @@ def three_classes(n: int = 2100, noise: float = 0.0, seed: int = 0) -> tuple[Any
     return X, np.digitize(y + noise * np.random.default_rng(seed).normal(size=n), [-0.5, 0.5])
 
 
-@pytest.mark.parametrize(("noise", "kind"), [(0.0, ExtraTreesClassifier), (1.5, Network)])
+@pytest.mark.parametrize(("noise", "kind"), [(0.0, ExtraTreesClassifier), (2.5, Network)])
 def test_a_forest_tells_clear_classes_and_a_network_noisy_ones(noise: float, kind: type) -> None:
     found = GALClassifier(PARTS, random_state=0).fit(*three_classes(4000, noise)).closing_
     assert isinstance(found, Closing)

@@ -32,8 +32,8 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Rows = NDArray[np.intp]
 
-HIDDEN, EPOCHS, LEARNING_RATE = 32, 6, 0.02
-BATCHES, LARGEST_BATCH = 40, 500
+HIDDEN, EPOCHS, LEARNING_RATE = 32, 6, 0.03
+BATCHES, LARGEST_BATCH = 20, 1_000
 """Of the network: an epoch has so many batches of at most so many rows."""
 
 FARTHEST = 10.0
@@ -222,12 +222,13 @@ class Stacking:
             output = predicted(model, loss, features)
             return *self._blend(task, [*outputs, output]).gain(blend), output
 
-        network = self._network(received, rest)
-        _, errors, output = tried(network)
-        if errors > NETWORK_GAINS:
-            models.append(network)
-            outputs.append(output)
-            blend = self._blend(task, outputs)
+        if len({name for counts in received.coefficients for name in counts}) != 1:  # else F^T is all of it
+            network = self._network(received, rest)
+            _, errors, output = tried(network)
+            if errors > NETWORK_GAINS:
+                models.append(network)
+                outputs.append(output)
+                blend = self._blend(task, outputs)
         one = loss.n_outputs == 1
         trials = {leaf: tried(self._forest(received, rest, leaf, *TRIAL)) for leaf in LEAVES[one]}
         leaf = max(trials, key=lambda leaf: trials[leaf][0])

@@ -32,8 +32,8 @@ SEVERAL = 3
 WEIGHED_ROWS = 2000
 """With fewer rows weights are the user's, and the same in every round: columns are encoded with them."""
 
-ROWS_PER_LEAF = 200
-"""A tree has no more leaves than one for so many rows: small tables get small trees."""
+ROWS_PER_LEAF, FEW_LEAVES, MORE_ROWS_PER_LEAF = 200, 8, 1000
+"""A tree has no more leaves than one for 200 rows; beyond eight leaves, one for 1000 rows."""
 
 TREES, TREES_OF_SEVERAL = 5, 1
 RATE, RATE_OF_SEVERAL = 0.15, 0.3
@@ -58,7 +58,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     alpha: strength of the ridge, on standardised columns; bends are shrunk a hundred times as much.
     max_iter, learning_rate, max_leaf_nodes: of the trees; ``max_iter=0`` leaves them out. None: 5 and 0.15
         (beyond the rounds 10 and 0.1), for three or more outputs 1 and 0.3 (beyond the rounds 2 and 0.25).
-        A tree has at most one leaf for 200 rows.
+        A tree has at most one leaf for 200 rows, and beyond eight leaves one for 1000 rows.
     min_rows: tables with fewer rows get no trees.
     kinds: by column, of what kind it is, where a guess is wrong: "number", "date", "category" ...
     """
@@ -123,7 +123,10 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         few = target.shape[1] < SEVERAL
         trees = (TREES if few else TREES_OF_SEVERAL) if self.max_iter is None else self.max_iter
         rate = (RATE if few else RATE_OF_SEVERAL) if self.learning_rate is None else self.learning_rate
-        leaves = min(self.max_leaf_nodes, max(2, len(target) // ROWS_PER_LEAF))
+        n = len(target)
+        leaves = min(
+            self.max_leaf_nodes, max(2, min(n // ROWS_PER_LEAF, max(FEW_LEAVES, n // MORE_ROWS_PER_LEAF)))
+        )
         self.n_iter_ = 1  # the ridge, and what each tree adds
         self.effects_: list[Floats] = []
         self.slopes_: list[Slopes] = []
