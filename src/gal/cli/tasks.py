@@ -268,8 +268,8 @@ def forget_command(
 ) -> None:
     """Delete everything that this node stores of a task, or of rows: models, views, replies.
 
-    A joined task is left, and its label holder is told. To erase rows, stop the node first. The audit log
-    keeps its entries; of rows, keyed hashes of their ids are kept.
+    A joined task is left, and its label holder gets a message. To erase rows, stop the node first.
+    The audit log keeps its entries; of rows, keyed hashes of their ids are kept.
     """
     from gal.node.admin.membership import forget, forget_rows
     from gal.node.config.configuration import home_of

@@ -92,11 +92,12 @@ def pooled(
 class _Pooled(BaseEstimator):  # type: ignore[misc]
     """The base of both estimators; after ``fit``, ``chosen_`` is the model and ``losses_`` all losses."""
 
-    _linear: Sequence[Any]
-    _sparse: Sequence[Any]
-    """Linear models with a column for each of many categories."""
     _trees: Any
     _target_type: str
+
+    def _linear(self, *, sparse: bool) -> Sequence[Any]:
+        """Linear models to try; ``sparse``: with a column for each of many categories."""
+        raise NotImplementedError
 
     def __init__(
         self,
@@ -126,7 +127,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         self._names = None if names is None else [str(name) for name in names]
         organizations: Any = None if self.columns is None else {"pooled": self.columns}
         (self._positions,) = columns_by_organization(organizations, X, self._names).values()
-        view = as_table(self._view(X))
+        view = self._view(X)
         self.encoder_ = TableEncoder().fit(view, kinds=self.kinds, many=True)
         codes, splits, losses, n_trees = self._codes(view), _splits(labels, seed), [], []
         candidates = self._chosen_candidates(seed)
@@ -176,10 +177,11 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
         common: dict[str, Any] = {"random_state": seed, "max_iter": MOST, "early_stopping": True}
         common |= {"n_iter_no_change": PATIENCE}
         common["categorical_features"] = np.flatnonzero(self.encoder_.is_category_)
-        found = [(LINEAR, self._pipeline(one, wide=True)) for one in self._linear]
+        found = [(LINEAR, self._pipeline(one, wide=True)) for one in self._linear(sparse=False)]
         if self.encoder_.many_:
             one_hot = OneHotEncoder(handle_unknown="ignore")
-            found += [(LINEAR, self._pipeline(one, wide=True, many=one_hot)) for one in self._sparse]
+            sparse = self._linear(sparse=True)
+            found += [(LINEAR, self._pipeline(one, wide=True, many=one_hot)) for one in sparse]
         found += [(TREES, self._pipeline(self._trees(**common, **one), wide=False)) for one in BOOSTING]
         return [one for one in found if one[0] in wanted]
 
@@ -211,7 +213,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
 
     def _view(self, X: Any) -> Any:
         names = None if self._names is None else [self._names[position] for position in self._positions]
-        return view_of(X, self._positions, names)
+        return as_table(view_of(X, self._positions, names))
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         table = X if hasattr(X, "shape") else np.asarray(X)
@@ -220,7 +222,7 @@ class _Pooled(BaseEstimator):  # type: ignore[misc]
 
     def _inputs(self, X: Any) -> Floats:
         check_is_fitted(self, "model_")
-        return self._codes(as_table(self._view(self._checked(X, reset=False))))
+        return self._codes(self._view(self._checked(X, reset=False)))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predictions of the chosen model."""
@@ -237,13 +239,8 @@ class PooledRegressor(RegressorMixin, _Pooled):  # type: ignore[misc]
     _target_type = "continuous"
     _trees = HistGradientBoostingRegressor
 
-    @property
-    def _linear(self) -> Sequence[Any]:  # type: ignore[override]
-        return [RidgeCV(np.logspace(-2, 4, 13))]
-
-    @property
-    def _sparse(self) -> Sequence[Any]:  # type: ignore[override]
-        return [Ridge(1 / one) for one in STRENGTHS]
+    def _linear(self, *, sparse: bool) -> Sequence[Any]:
+        return [Ridge(1 / one) for one in STRENGTHS] if sparse else [RidgeCV(np.logspace(-2, 4, 13))]
 
     def fit(self, X: Any, y: Any) -> Self:
         """Choose a model, then fit it to all rows."""
@@ -264,11 +261,8 @@ class PooledClassifier(ClassifierMixin, _Pooled):  # type: ignore[misc]
 
     _trees = HistGradientBoostingClassifier
 
-    @property
-    def _linear(self) -> Sequence[Any]:  # type: ignore[override]
+    def _linear(self, *, sparse: bool) -> Sequence[Any]:  # noqa: ARG002
         return [LogisticRegression(C=one, max_iter=1000) for one in STRENGTHS]
-
-    _sparse = _linear
 
     @property
     def _target_type(self) -> str:  # type: ignore[override]

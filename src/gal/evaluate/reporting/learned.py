@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gal.node.store.audit import Total
 
 ROWS = "Rows"
-"""The heading of who knows which rows."""
+"""The heading of the rows that organizations know."""
 MESSAGES = {
     "begin": "row ids, or tokens for them",
     "begun": "which of these rows it knows",
