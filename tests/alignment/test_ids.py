@@ -1,4 +1,4 @@
-"""Row ids: what can name rows, and what is said where it cannot."""
+"""Row ids: what can name rows, and what is reason where it cannot."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def test_ids_are_integers_or_text(column: Any, kind: str, values: list[Any]) -> 
     assert ids.values.dtype == (np.int64 if kind == "integer" else object)
 
 
-@pytest.mark.parametrize(("column", "said"), BAD.values(), ids=BAD.keys())
-def test_what_cannot_name_rows_is_refused_with_its_reason(column: Any, said: str) -> None:
-    with pytest.raises(AlignmentError, match=said) as caught:
+@pytest.mark.parametrize(("column", "reason"), BAD.values(), ids=BAD.keys())
+def test_columns_that_cannot_name_rows_are_refused_with_a_reason(column: Any, reason: str) -> None:
+    with pytest.raises(AlignmentError, match=reason) as caught:
         row_ids(column, "bank", "customer")
     assert "organization 'bank', row ids 'customer'" in str(caught.value)
 

@@ -42,7 +42,7 @@ def test_a_number_is_not_its_text() -> None:
     assert exchange([1, 2], ["1", "2"]) == []
 
 
-def test_what_travels_has_the_size_of_the_lists_and_is_new_every_time() -> None:
+def test_messages_have_the_size_of_the_lists_and_differ_every_time() -> None:
     asker, holder = Asker(ids_of([1, 2, 3])), Holder(ids_of([3, 4]))
     assert len(asker.request()) == 3 * POINT
     setup = holder.setup(3)
@@ -140,7 +140,7 @@ def test_mutated_messages_end_in_an_error_of_ours_or_a_subset() -> None:
             assert isinstance(error, InvalidMessageError)  # noqa: PT017
 
 
-def test_without_the_library_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_an_error_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "private_set_intersection.python", None)
     with pytest.raises(MissingExtraError, match=r"gal-learn\[psi\]"):
         Holder(ids_of([1]))

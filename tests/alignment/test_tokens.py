@@ -99,11 +99,11 @@ def test_positions_are_those_of_a_dictionary(both: tuple[list[Any], list[Any]], 
     places = {one: place for place, one in enumerate(own)}
     expected = [places.get(one, -1) for one in others]
     index = Index(tokens(ids_of(own), method, SECRET))
-    asked = tokens(ids_of(others), method, SECRET)
-    found = index.positions(asked)
+    others_tokens = tokens(ids_of(others), method, SECRET)
+    found = index.positions(others_tokens)
     assert found.dtype == np.intp
     assert found.tolist() == expected
-    assert [int(index.positions(asked[row : row + 1])[0]) for row in range(len(others))] == expected
+    assert [int(index.positions(others_tokens[row : row + 1])[0]) for row in range(len(others))] == expected
 
 
 def test_half_of_a_hash_is_not_enough() -> None:
@@ -186,13 +186,13 @@ WRONG: dict[str, tuple[Any, str, str]] = {
 
 
 @pytest.mark.parametrize(("sent", "kind", "method"), WRONG.values(), ids=WRONG.keys())
-def test_what_a_peer_sends_as_ids_is_checked(sent: Any, kind: str, method: str) -> None:
+def test_ids_of_a_peer_are_checked(sent: Any, kind: str, method: str) -> None:
     with pytest.raises(AlignmentError, match=r"'lab' sent row ids as .* expected"):
         check_tokens(sent, kind, method, "lab")
 
 
 @given(some_ids, st.sampled_from(METHODS))
-def test_what_tokens_makes_passes_the_check(values: list[Any], method: str) -> None:
+def test_own_tokens_pass_the_check(values: list[Any], method: str) -> None:
     ids = ids_of(values)
     made = tokens(ids, method, SECRET)
     assert check_tokens(made, ids.kind, method, "lab") is made

@@ -105,7 +105,7 @@ def test_weights_that_cannot_be_used_are_refused(model: Any) -> None:
         local.fit(X, residual, sample_weight=np.ones(40))
 
 
-def test_what_is_not_a_model_is_refused() -> None:
+def test_other_objects_than_models_are_refused() -> None:
     with pytest.raises(LocalModelError, match=r"'bank'.*fit and predict, got StandardScaler"):
         as_local_model(StandardScaler(), 1, "bank")
     with pytest.raises(LocalModelError, match=r"write Ridge\(\)"):

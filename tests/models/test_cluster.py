@@ -20,7 +20,7 @@ from gal.models.cluster import ClusterModel
 from gal.models.parted import PartColumn, PartedView, in_parts
 from gal.storage import load_organization, save_organization
 
-NOBODY = "tcp://127.0.0.1:9"
+NO_SCHEDULER = "tcp://127.0.0.1:9"
 """Where no scheduler is."""
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 3)).astype(np.float32)
@@ -73,7 +73,7 @@ def test_rows_of_a_view_come_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("name", ["tabular", "hist_gradient_boosting"])
-def test_categories_are_known_by_what_they_say(name: str) -> None:
+def test_categories_are_matched_by_name(name: str) -> None:
     colour = RNG.choice(["blue", "green", "red"], 600)
     table = pd.DataFrame({"n": X[:, 0].astype(float), "colour": pd.Categorical(colour)})
     target = np.where(colour == "green", 2.0, -1.0)
@@ -82,12 +82,14 @@ def test_categories_are_known_by_what_they_say(name: str) -> None:
     codes = np.column_stack([X[:, 0], table["colour"].cat.codes]).astype(np.float32)
     view = in_parts(codes, [PartColumn("n"), PartColumn("colour", ("blue", "green", "red"))])
     there = ClusterModel(model=name).fit(view, target)
-    asked = pd.DataFrame({"n": [0.1, 0.1, 0.1], "colour": ["green", "never seen", None]})
-    other_codes = asked.assign(colour=pd.Categorical(asked["colour"], categories=["never seen", "green"]))
-    for rows in (asked, other_codes):
-        np.testing.assert_array_equal(there.predict(rows), here.predict(asked))
-    assert there.predict(asked)[0] > 1
-    assert there.predict(asked)[1] == there.predict(asked)[2]
+    rows_to_predict = pd.DataFrame({"n": [0.1, 0.1, 0.1], "colour": ["green", "never seen", None]})
+    other_codes = rows_to_predict.assign(
+        colour=pd.Categorical(rows_to_predict["colour"], categories=["never seen", "green"])
+    )
+    for rows in (rows_to_predict, other_codes):
+        np.testing.assert_array_equal(there.predict(rows), here.predict(rows_to_predict))
+    assert there.predict(rows_to_predict)[0] > 1
+    assert there.predict(rows_to_predict)[1] == there.predict(rows_to_predict)[2]
 
 
 def test_a_stored_model_is_the_same_and_needs_no_cluster(tmp_path: Path) -> None:
@@ -97,7 +99,7 @@ def test_a_stored_model_is_the_same_and_needs_no_cluster(tmp_path: Path) -> None
     for models in one.models.values():  # as fitted on a cluster that is no more
         for fitted in models:
             wrapped: Any = fitted
-            wrapped.estimators_[0].set_params(scheduler=NOBODY)
+            wrapped.estimators_[0].set_params(scheduler=NO_SCHEDULER)
     save_organization(one, tmp_path / "lab.gal")
     again = load_organization(tmp_path / "lab.gal", X)
     np.testing.assert_array_equal(gal.predict(ensemble, [again]).output, expected)
@@ -107,7 +109,7 @@ def test_a_scheduler_that_is_gone_is_a_missed_round(monkeypatch: pytest.MonkeyPa
     require("dask", "this test")
     monkeypatch.setattr(module, "CONNECT", 0.2)
     alice = Organization("alice", X[:, :1].astype(float), None)
-    lab = Organization("lab", X[:, 1:], ClusterModel(NOBODY))
+    lab = Organization("lab", X[:, 1:], ClusterModel(NO_SCHEDULER))
     ensemble = gal.learn(
         Y[:, 0],
         [alice, lab],
@@ -116,10 +118,10 @@ def test_a_scheduler_that_is_gone_is_a_missed_round(monkeypatch: pytest.MonkeyPa
         validation=gal.Validation(folds=0),
     )
     assert ensemble.n_rounds == 1
-    reason = f"organization 'lab', round 1: the scheduler {NOBODY} cannot be reached"
+    reason = f"organization 'lab', round 1: the scheduler {NO_SCHEDULER} cannot be reached"
     assert reason in ensemble.rounds[0].left_out["lab"]
     with pytest.raises(ClusterError, match="start it again, or correct"):
-        ClusterModel(NOBODY).fit(X, Y)
+        ClusterModel(NO_SCHEDULER).fit(X, Y)
 
 
 @pytest.mark.parametrize("options", [{"shards": 0}, {"shards": 1.5}], ids=repr)

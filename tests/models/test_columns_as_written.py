@@ -228,7 +228,7 @@ def test_assistance_on_a_messy_table_is_as_good_as_on_the_clean_one() -> None:
 
 
 @pytest.mark.parametrize("signal", ["weekday", "month", "hour"])
-def test_what_hangs_on_the_calendar_is_found(signal: str) -> None:
+def test_effects_of_the_calendar_are_found(signal: str) -> None:
     rng = np.random.default_rng(0)
     when = pd.Timestamp("2018-01-01") + pd.to_timedelta(rng.integers(0, 1500 * 86400, 1200), unit="s")
     truth = {"weekday": when.day_of_week == 2, "month": when.month == 12, "hour": when.hour >= 18}[signal]
@@ -290,7 +290,7 @@ def test_columns_are_of_the_kind_that_people_mean(name: str) -> None:
     assert reading.kind == kind
 
 
-def test_what_names_rows_is_left_out_and_said() -> None:
+def test_columns_that_name_rows_are_left_out_and_reported() -> None:
     n = 200
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
@@ -321,8 +321,8 @@ def test_a_wrong_guess_is_overruled() -> None:
     days = [20_240_131, 20_240_201, 20_231_231]
     table = pd.DataFrame({"zip": ["10115", "80331", "20095"] * 20, "when": days * 20})
     assert [one.kind for one in column_readings(table[["when"]])] == ["number"]
-    said = {"zip": "number", "when": "date"}
-    zips, when = column_readings(table, said)
+    reason = {"zip": "number", "when": "date"}
+    zips, when = column_readings(table, reason)
     assert (zips.kind, zips.declared, when.kind) == ("number", True, "date")
     assert when.reading is not None
     assert parts_of(table["when"], when.reading)[0][0] == (pd.Timestamp("2024-01-31") - pd.Timestamp(0)).days
@@ -363,11 +363,11 @@ def reading_how(column: pd.Series[Any]) -> Any:
 def test_categories_of_pandas_stay_categories() -> None:
     table = pd.DataFrame({"it": pd.Categorical(["1", "2", "3"] * 20)})
     assert TabularModel().fit(table, np.arange(60.0)).encoder_.is_category_ == [True]
-    told = TabularModel(kinds={"it": "auto"}).fit(table, np.arange(60.0))
-    assert told.encoder_.is_category_ == [False, True]
+    declared = TabularModel(kinds={"it": "auto"}).fit(table, np.arange(60.0))
+    assert declared.encoder_.is_category_ == [False, True]
 
 
-def test_control_characters_are_shown_as_what_they_are() -> None:
+def test_control_characters_are_shown_escaped() -> None:
     (one,) = column_readings(pd.DataFrame({"a\x07": ["x\x1b[31m", "y\n"] * 20}))
     assert one.examples == ("x\\x1b[31m", "y\\n")
     assert shown(one.name) == "a\\x07"

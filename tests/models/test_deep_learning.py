@@ -140,8 +140,8 @@ def test_weights_of_rows_reach_the_networks() -> None:
 
 @pytest.mark.parametrize("fitted", ["in-sample", "held-out"])
 @pytest.mark.parametrize("kind", ["regression", "classification"])
-def test_prediction_replays_what_was_learned(fitted: str, kind: Any) -> None:
-    """The loss of F^T, from values asked of the organizations anew, is what the label holder says it is."""
+def test_prediction_repeats_the_training_outputs(fitted: str, kind: Any) -> None:
+    """The loss of F^T, from re-evaluated values, is the label holder's."""
     made, y = views()
     labels = np.digitize(y, np.quantile(y, [0.3, 0.7])) if kind == "classification" else y
     organizations = [Organization(name, view, shared()) for name, view in made.items()]
@@ -333,7 +333,7 @@ def test_networks_of_ones_own_must_be_trusted_by_name(tmp_path: Path) -> None:
 
 
 def test_files_hold_no_residuals(tmp_path: Path) -> None:
-    """They tell the labels, and nobody needs them any more."""
+    """Residuals show the labels, and are not needed after learning."""
     X, y = numbers(300)
     estimator(GALRegressor, SharedBodyModel(**QUICK)).fit(X, y).save(tmp_path / "model.gal")
     _, files = inside(tmp_path / "model.gal")

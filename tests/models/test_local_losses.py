@@ -1,4 +1,4 @@
-"""Whatever model comes in, the local loss asked for is what is minimised."""
+"""Every model minimises the requested local loss."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_last_step_of_a_pipeline_and_the_inside_of_adapters_get_the_loss() -
 @pytest.mark.parametrize(
     "model", [KNeighborsRegressor(), make_pipeline(StandardScaler(), KNeighborsRegressor())]
 )
-def test_what_cannot_be_done_is_said(model: Any) -> None:
+def test_impossible_losses_are_errors(model: Any) -> None:
     with pytest.raises(UnsupportedLocalLossError, match=r"'bank'.*KNeighborsR.*'l1\.5'.*choose") as caught:
         with_local_loss(model, "l1.5", "bank")
     assert "LinearModel" in str(caught.value)

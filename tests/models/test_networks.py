@@ -114,14 +114,14 @@ def test_the_lstm_says_its_state_after_the_last_step() -> None:
     values = rng.normal(size=(6, 5, 3)).astype(np.float32)
     lengths = np.array([5, 1, 0, 3, 2, 4])
     body = lstm_body(Inputs("sequences", (5, 3)), hidden=4)
-    said = seen(body, values, lengths)
+    outputs = seen(body, values, lengths)
     for row, length in enumerate(lengths):
         if length == 0:
-            np.testing.assert_array_equal(said[row], 0)
+            np.testing.assert_array_equal(outputs[row], 0)
             continue
         with torch.no_grad():
             _, (state, _) = body.lstm(torch.as_tensor(values[row : row + 1, :length]))
-        np.testing.assert_allclose(said[row], state[0, 0].numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(outputs[row], state[0, 0].numpy(), rtol=1e-5, atol=1e-6)
 
 
 # --- tables

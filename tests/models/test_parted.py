@@ -73,7 +73,7 @@ def test_a_view_holds_paths_and_counts_only(tmp_path: Path) -> None:
         view[[5, 1]].read()
 
 
-def test_what_is_missing_infinite_or_text(tmp_path: Path) -> None:
+def test_missing_and_infinite_values_and_text(tmp_path: Path) -> None:
     columns = [PartColumn("n"), PartColumn("t", ("blue", "red"))]
     table = pa.table({"n": [1.5, None, np.inf, 1e300], "t": pa.array([1, 0, None, 1], pa.int32())})
     write_parts(tmp_path / "view", columns, [table])
@@ -99,7 +99,7 @@ def test_parts_of_before_are_gone_when_it_is_written_again(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "content", [b"", b'{"parted view": 2}', b'{"parted view": 1, "columns": [3]}', b"[]"]
 )
-def test_what_is_no_manifest_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_invalid_manifests_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "view").write_bytes(content)
     with pytest.raises(InvalidInputError, match="view"):
         open_parts(tmp_path / "view")

@@ -1,4 +1,4 @@
-"""Local models by name: every one can be made and fitted, and errors say what can be asked for."""
+"""Local models by name: every one can be made and fitted, and errors list the names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_name_makes_a_local_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_who_is_said_to_stay_put_needs_nothing_and_does_not_move(name: str) -> None:
+def test_models_known_to_be_stateless_need_no_extra_and_are_stateless(name: str) -> None:
     assert stays_put(name) == (name not in NEEDS)
     assert not stays_put(name, {"some": "option"})
     if stays_put(name):
@@ -60,7 +60,7 @@ def test_options_reach_the_model(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "said"),
+    ("name", "options", "reason"),
     [
         ("magic", None, "no local model is called 'magic'. Choose one of tabular, linear"),
         ("no_such_module:Model", None, "cannot make 'no_such_module:Model'"),
@@ -71,8 +71,8 @@ def test_options_reach_the_model(name: str) -> None:
         ("sklearn.pipeline:Pipeline", None, "steps"),
     ],
 )
-def test_what_cannot_be_made_is_said(name: str, options: Any, said: str) -> None:
-    with pytest.raises(InvalidInputError, match=said) as caught:
+def test_models_that_cannot_be_made_are_errors(name: str, options: Any, reason: str) -> None:
+    with pytest.raises(InvalidInputError, match=reason) as caught:
         make_model("lab", name, options)
     assert "organization 'lab'" in str(caught.value)
 

@@ -32,7 +32,7 @@ def stays() -> Sequences:
         (np.zeros((2, 3), dtype=int), 3, r"2 rows, lengths of shape \(\)"),
     ],
 )
-def test_what_is_no_sequence_is_refused(values: Any, lengths: Any, message: str) -> None:
+def test_invalid_sequences_are_refused(values: Any, lengths: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         Sequences(values, lengths)
 

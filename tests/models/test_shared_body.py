@@ -90,10 +90,10 @@ def test_more_rounds_than_there_are_places_at_first() -> None:
     models = learned(X, residuals, rounds=range(1, PLACES + 3), epochs=2)
     last = models[-1]
     assert last.rounds_ == tuple(range(1, PLACES + 3))
-    said = last.predict_rounds(X, last.rounds_)
-    assert said.shape == (PLACES + 2, 60, 2)
+    predicted = last.predict_rounds(X, last.rounds_)
+    assert predicted.shape == (PLACES + 2, 60, 2)
     before = models[-2].predict_rounds(X, models[-2].rounds_)
-    assert np.abs(said[:-1] - before).mean() < 0.5 * np.abs(before).mean()
+    assert np.abs(predicted[:-1] - before).mean() < 0.5 * np.abs(before).mean()
     assert len(last.module_.head.bias) == 2 * len(models[0].module_.head.bias)
     np.testing.assert_array_equal(last.module_.head.bias.detach()[2 * (PLACES + 2) :], 0.0)
 
@@ -151,8 +151,8 @@ def test_a_stored_model_says_the_same_and_goes_on() -> None:
 def test_released_models_keep_no_residuals() -> None:
     X, residuals = table(600)
     last = learned(X, residuals, epochs=1)[-1]
-    before, said = len(pickle.dumps(last)), last.predict_rounds(X, (1, 2, 3, 4))
+    before, predicted = len(pickle.dumps(last)), last.predict_rounds(X, (1, 2, 3, 4))
     last.release()
     assert len(pickle.dumps(last)) < before - 4 * residuals[0].size * 4 + 100
-    np.testing.assert_array_equal(last.predict_rounds(X, (1, 2, 3, 4)), said)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(last)).predict_rounds(X, (1, 2, 3, 4)), said)
+    np.testing.assert_array_equal(last.predict_rounds(X, (1, 2, 3, 4)), predicted)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(last)).predict_rounds(X, (1, 2, 3, 4)), predicted)

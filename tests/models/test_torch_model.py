@@ -106,10 +106,10 @@ def test_an_easy_target_is_learned(kind: str) -> None:
     make, network, options = EASY[kind]
     X, y = make(160)
     fitted = model(SMALL[network], **options).fit(X, y)
-    said = fitted.predict(X)
-    assert said.shape == (160,)
-    assert said.dtype == np.float32
-    assert np.mean((said - y) ** 2) < 0.25 * np.var(y)
+    predicted = fitted.predict(X)
+    assert predicted.shape == (160,)
+    assert predicted.dtype == np.float32
+    assert np.mean((predicted - y) ** 2) < 0.25 * np.var(y)
     assert fitted.inputs_.kind == kind
 
 
@@ -181,9 +181,9 @@ def test_options_that_cannot_be_used(options: dict[str, Any], message: str) -> N
 def test_predictions_follow_from_the_seed(kind: str) -> None:
     make, network, _ = EASY[kind]
     X, y = make(30)
-    said = [model(SMALL[network], random_state=seed).fit(X, y).predict(X) for seed in (1, 1, 2)]
-    np.testing.assert_array_equal(said[0], said[1])
-    assert not np.allclose(said[0], said[2])
+    predicted = [model(SMALL[network], random_state=seed).fit(X, y).predict(X) for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(predicted[0], predicted[1])
+    assert not np.allclose(predicted[0], predicted[2])
 
 
 def test_chance_outside_is_left_alone() -> None:
@@ -249,9 +249,9 @@ def test_other_recipes_have_trainers_of_their_own(other: dict[str, Any], trainer
     X, y = table()
     view = model().prepare(X)
     model().fit(view, y)
-    said = model(**other).fit(view, y).predict(X)
+    predicted = model(**other).fit(view, y).predict(X)
     assert len(trainers) == 2
-    np.testing.assert_array_equal(said, model(**other).fit(X, y).predict(X))
+    np.testing.assert_array_equal(predicted, model(**other).fit(X, y).predict(X))
 
 
 class Width:
@@ -267,12 +267,12 @@ class Width:
         return nn.Sequential(nn.Linear(3, self.width), nn.Tanh(), nn.Linear(self.width, n_outputs))
 
 
-def test_networks_of_ones_own_are_told_apart() -> None:
+def test_user_networks_have_distinct_recipes() -> None:
     X, y = table()
     view = model().prepare(X)
     for width in (2, 5):
-        said = model(Width(width)).fit(view, y).predict(X)
-        np.testing.assert_array_equal(said, model(Width(width)).fit(X, y).predict(X))
+        predicted = model(Width(width)).fit(view, y).predict(X)
+        np.testing.assert_array_equal(predicted, model(Width(width)).fit(X, y).predict(X))
 
 
 # --- storing

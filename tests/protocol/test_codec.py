@@ -30,7 +30,7 @@ tracks, id_kinds = st.sampled_from(["assisted", "alone"]), st.sampled_from(["int
 methods = st.sampled_from(["plain", "hashed", "psi"])
 secrets = st.one_of(st.just(""), task_ids)
 name = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
-asked = {"kind": id_kinds, "method": methods, "secret": secrets}
+row_fields = {"kind": id_kinds, "method": methods, "secret": secrets}
 joined_task = st.fixed_dictionaries({"task": task_ids, "terms": digests, "moving": st.booleans()})
 sum_numbers = st.lists(st.integers(1, 2**53 - 1), min_size=1, max_size=64)
 members = st.lists(name, min_size=1, max_size=5)
@@ -52,7 +52,7 @@ FIELDS: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
         "n_rows": st.integers(1, 2**62),
     },
     "blinded": {"answers": digests},
-    "begin": asked
+    "begin": row_fields
     | {
         "terms": digests,
         "organization": name,
@@ -70,7 +70,7 @@ FIELDS: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
         "target": st.sampled_from(["residual", "random", "probe"]),
     },
     "fitted": {"answers": digests, "rows": digests, "round": positive},
-    "predict": asked | {"track": tracks, "rounds": rounds},
+    "predict": row_fields | {"track": tracks, "rounds": rounds},
     "revisit": {"rows": digests, "track": tracks, "rounds": rounds},
     "predicted": {"answers": digests, "rows": digests},
     "end": {"kept": st.integers(0, 1_000_000)},
@@ -92,7 +92,7 @@ FIELDS: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
     "masked": {"answers": digests},
     "open": {"circle": hexes, "number": st.integers(1, 2**53 - 1), "members": members},
     "opened": {"answers": digests},
-    "total": asked
+    "total": row_fields
     | {
         "track": tracks,
         "rounds": rounds,
@@ -187,7 +187,7 @@ def fitted(values: Any) -> Message:
     return Message("fitted", "0" * 32, 1, "1.0", fields, {"fitted": values})
 
 
-# What is refused: by the one who would send it, too
+# What is refused, by the sender too
 
 ONES = np.ones((2, 1), dtype=np.float32)
 
@@ -219,7 +219,7 @@ ONES = np.ones((2, 1), dtype=np.float32)
     ],
     ids=lambda one: f"{one.kind} {one.request!r:.10} {dict(one.fields)!s:.30} {one.shape}",
 )
-def test_what_is_no_message_is_not_made(message: Message) -> None:
+def test_invalid_messages_are_not_encoded(message: Message) -> None:
     with pytest.raises(InvalidMessageError):
         encode(message)
 

@@ -1,4 +1,4 @@
-"""What Python's own parser fails in, though the file is whole, is read again."""
+"""Reads are repeated after errors of Python's parser."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_views_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_not_for_ever() -> None:
-    asked = []
+    reads = []
 
     def read() -> None:
-        asked.append(1)
+        reads.append(1)
         raise SystemError("always")
 
     with pytest.raises(SystemError):
         reread(read)
-    assert len(asked) == ATTEMPTS
+    assert len(reads) == ATTEMPTS

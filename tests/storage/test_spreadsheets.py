@@ -65,7 +65,7 @@ def test_cells_keep_their_types_on_a_node_and_in_a_simulation(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("sheets", "said"),
+    ("sheets", "reason"),
     [
         ({"a": [["id"], [1]], "b": [["id"], [2]]}, r"several sheets with rows \(a, b\)"),
         ({"a": []}, "has no rows"),
@@ -73,14 +73,14 @@ def test_cells_keep_their_types_on_a_node_and_in_a_simulation(tmp_path: Path) ->
         ({"a": [["id", "x", "x"], [1, 2, 3]]}, "'x' is there twice"),
     ],
 )
-def test_what_is_not_clear_is_asked_about(tmp_path: Path, sheets: dict[str, Any], said: str) -> None:
+def test_ambiguous_sheets_are_errors(tmp_path: Path, sheets: dict[str, Any], reason: str) -> None:
     path = write(tmp_path / "rows.xlsx", **sheets)
     for read in (read_spreadsheet, as_node):
-        with pytest.raises((InvalidInputError, InvalidColumnsError), match=said):
+        with pytest.raises((InvalidInputError, InvalidColumnsError), match=reason):
             read(path)
 
 
-def test_what_is_no_workbook(tmp_path: Path) -> None:
+def test_other_files_than_workbooks_are_errors(tmp_path: Path) -> None:
     (tmp_path / "rows.xlsx").write_bytes(b"id,x\n1,2\n")
     with pytest.raises(InvalidInputError, match=r"no Excel file \(.xlsx\) that can be read"):
         read_spreadsheet(tmp_path / "rows.xlsx")

@@ -41,7 +41,7 @@ MODELS = {
 
 
 class Steady(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """A model of a package that nobody has heard of."""
+    """A model of an unknown package."""
 
     def fit(self, X: Any, y: Any) -> Steady:
         self.ridge_ = Ridge().fit(X, y)
@@ -178,7 +178,7 @@ def test_functions_of_trusted_packages_are_not_trusted(function: Any, tmp_path: 
         GALRegressor.load(tmp_path / "model.gal")
 
 
-def test_what_cannot_be_stored_is_said_and_nothing_is_written(tmp_path: Path) -> None:
+def test_objects_that_cannot_be_stored_are_errors_and_nothing_is_written(tmp_path: Path) -> None:
     X, y = health(40)
     model = regressor(organizations={"bank": lambda table: [0, 1], "lab": [2, 3]}).fit(X, y)
     (tmp_path / "model.gal").write_bytes(b"the old one")
@@ -195,7 +195,7 @@ def archive(folder: Path, content: str, models: bytes) -> Path:
     return folder / "broken.gal"
 
 
-def test_what_is_written_is_what_skops_writes_without_blanks() -> None:
+def test_bytes_are_those_of_skops_without_blanks() -> None:
     """But for names of files of arrays, which are drawn, and places in memory."""
     model = Ridge().fit(np.eye(3), [1.0, 2.0, 3.0])
     objects = {"model": model, "facts": [1, 2.5, None, "ä", (True, {"a": b"b"})]}
@@ -205,7 +205,7 @@ def test_what_is_written_is_what_skops_writes_without_blanks() -> None:
             text = archive.read("schema.json").decode()
             arrays = sorted({*archive.namelist()} - {"schema.json"}, key=text.index)
             contents = [archive.read(name) for name in arrays]
-        assert ("\n" in text) == bool(found), "indenting it is for nobody, and slow"
+        assert ("\n" in text) == bool(found), "indentation is slow and unused"
         for number, name in enumerate(arrays):
             text = text.replace(name, f"array {number}")
         found.append((json.loads(re.sub(r'"__id__": \d+', '"__id__": 0', text)), contents))

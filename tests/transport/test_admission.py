@@ -1,4 +1,4 @@
-"""Who gets in: known keys, while they are known; nobody by name, and nobody else."""
+"""Admission: known keys while they are known, never by name."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def assert_echoes(stream: Stream) -> None:
     assert stream.receive().message == SMALL
 
 
-def soon_dialed(who: House, live: Live) -> Stream:
-    """A stream of who was admitted just now: the next look at the cards lets it in."""
+def soon_dialed(party: House, live: Live) -> Stream:
+    """A stream of a new peer, which the next look at the cards admits."""
     streams: list[Stream] = []
 
     def dialing() -> bool:
         with suppress(RefusedError, LinkLostError):
-            streams.append(dialed(who, live.card()))
+            streams.append(dialed(party, live.card()))
         return bool(streams)
 
     until(dialing, "it is let in")
@@ -117,7 +117,7 @@ def test_a_card_removed_ends_the_open_stream_and_refuses_a_new_one(bank: House, 
         stream.close()
         with pytest.raises(RefusedError):
             dialed(hospital, live.card())
-        until(lambda: len(live.refused) > 0, "the refusal is told")
+        until(lambda: len(live.refused) > 0, "the refusal is reported")
         assert live.refused[0][0] == hospital.fingerprint
 
 
@@ -163,7 +163,7 @@ def test_nothing_is_sent_to_a_peer_that_was_revoked(bank: House, hospital: House
         stream.close()
 
 
-def test_who_dialed_may_revoke_as_well(bank: House, hospital: House) -> None:
+def test_the_dialing_side_may_revoke_as_well(bank: House, hospital: House) -> None:
     with listening(bank) as live:
         stream = dialed(hospital, live.card())
         hospital.cards.remove("bank")
@@ -208,7 +208,7 @@ def test_a_peer_that_does_not_say_hello_is_sent_away(bank: House, hospital: Hous
             next(call)
         assert "did not say hello within 0.2 s" in call.details()
         assert isinstance(explain(call, "bank", "here"), RefusedError)
-        until(lambda: len(live.refused) == 1, "the refusal is told")
+        until(lambda: len(live.refused) == 1, "the refusal is reported")
         assert live.refused[0][0] == hospital.fingerprint
 
 
@@ -259,7 +259,7 @@ def test_where_one_cannot_listen(bank: House, bind: str, match: str) -> None:
         pass
 
 
-def test_dialing_where_nobody_listens(bank: House, hospital: House) -> None:
+def test_dialing_a_closed_port(bank: House, hospital: House) -> None:
     card = card_of(bank.identity, f"127.0.0.1:{free_port()}")
     with pytest.raises(
         LinkLostError, match=r"bank cannot be reached at 127\.0\.0\.1:\d+ \(Connection refused\)"
@@ -274,7 +274,7 @@ def test_dialing_a_card_without_an_address(bank: House, hospital: House) -> None
 
 @contextmanager
 def answering(data: bytes | None) -> Iterator[int]:
-    """A port where somebody answers every connection with these bytes, or not at all."""
+    """A port that replies to every connection with these bytes, or not at all."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         kept: list[socket.socket] = []
 
@@ -297,14 +297,14 @@ def answering(data: bytes | None) -> Iterator[int]:
             connection.close()
 
 
-def test_dialing_what_is_no_node(bank: House, hospital: House) -> None:
+def test_dialing_another_server(bank: House, hospital: House) -> None:
     with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
         card = card_of(bank.identity, f"127.0.0.1:{port}")
         with pytest.raises(IdentityError, match="does not speak TLS: check host and port"):
             dialed(hospital, card)
 
 
-def test_dialing_what_does_not_answer(bank: House, hospital: House) -> None:
+def test_dialing_a_silent_server(bank: House, hospital: House) -> None:
     with answering(None) as port, pytest.raises(LinkLostError, match=r"did not answer within 0\.3 s"):
         dialed(hospital, card_of(bank.identity, f"127.0.0.1:{port}"), timeout=0.3)
 

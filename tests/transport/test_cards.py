@@ -56,7 +56,7 @@ def test_the_private_key_never_enters_a_card() -> None:
         ("format = 1", "format = 1\n# -----BEGIN PRIVATE KEY-----", "private key is in it"),
     ],
 )
-def test_a_card_that_is_none_says_what_is_wrong(tmp_path: Path, old: str, new: str, match: str) -> None:
+def test_an_invalid_card_is_an_error_with_a_reason(tmp_path: Path, old: str, new: str, match: str) -> None:
     text = card_text(card_of(make_identity("bank"), "bank.example:7443"))
     assert old in text
     path = tmp_path / "bank.card"
@@ -128,7 +128,7 @@ def test_files_put_there_and_taken_away_by_hand_count_at_once(tmp_path: Path) ->
     assert list(cards.all()) == []
 
 
-def test_a_broken_file_is_left_out_and_told_once(tmp_path: Path) -> None:
+def test_a_broken_file_is_left_out_with_one_warning(tmp_path: Path) -> None:
     warnings: list[str] = []
     cards = CardFolder(tmp_path, on_warning=warnings.append)
     cards.add(card_of(make_identity("bank")))
@@ -168,7 +168,7 @@ def test_two_files_of_one_key_are_both_left_out(tmp_path: Path) -> None:
     assert cards.by_fingerprint(bank.fingerprint) == ("bank", bank)
 
 
-def test_a_known_key_has_one_name_and_names_are_not_alike(tmp_path: Path) -> None:
+def test_a_known_key_has_one_name_and_names_are_not_similar(tmp_path: Path) -> None:
     cards = CardFolder(tmp_path)
     bank = card_of(make_identity("bank"))
     cards.add(bank)
@@ -211,3 +211,9 @@ def test_a_key_is_known_under_its_own_name_only(tmp_path: Path) -> None:
     assert not blocked.is_known("bank", bank.fingerprint)  # a file where the folder should be
     assert len(warnings) == 1
     assert "cannot be read" in warnings[0]
+
+
+def test_adding_a_known_card_again_changes_nothing(tmp_path: Path) -> None:
+    folder, card = CardFolder(tmp_path), card_of(make_identity("bank"))
+    assert [folder.add(card), folder.add(card)] == ["bank", "bank"]
+    assert list(folder.all()) == ["bank"]

@@ -1,4 +1,4 @@
-"""The greeting without a network: who proves what, and what every other answer is taken for."""
+"""The handshake without a network: proofs, versions, and every other reply."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ CARD = card_of(BANK, "bank.example:7000")
 
 
 class FakeStream:
-    """One end: hears what it is given, and keeps what is said and agreed."""
+    """One end: hears what it is given, and keeps what is reason and agreed."""
 
     def __init__(self, peer: Identity, hears: Message | Exception | None = None) -> None:
         self.peer, self.fingerprint, self.hears = peer.name, peer.fingerprint, hears
-        self.said: list[Message] = []
+        self.reason: list[Message] = []
         self.agreed: tuple[int, str, int] | None = None
 
     def send(self, message: Message) -> None:
-        self.said.append(message)
+        self.reason.append(message)
 
     def receive(self) -> Any:
         if isinstance(self.hears, Exception):
@@ -38,16 +38,16 @@ class FakeStream:
 
 
 class Answering(FakeStream):
-    """The dialing end, at whose other end somebody answers the hello."""
+    """The dialing end, whose other end replies to the hello."""
 
     def __init__(self, listener: Identity, dialer: Identity = HOSPITAL, **changed: Any) -> None:
         super().__init__(BANK)
         self.listener, self.dialer, self.changed = listener, dialer, changed
 
     def receive(self) -> Any:
-        other = FakeStream(self.dialer, self.said[-1])
+        other = FakeStream(self.dialer, self.reason[-1])
         welcome(cast(Any, other), self.listener, software="2.0", largest=9)
-        (answer,) = other.said
+        (answer,) = other.reason
         self.hears = Message("welcome", fields={**answer.fields, **self.changed})
         return super().receive()
 
@@ -84,7 +84,7 @@ def test_both_agree_on_version_software_and_size() -> None:
 
 
 def test_every_hello_has_a_nonce_of_its_own() -> None:
-    first, second = (dial(Answering(BANK)).said[0].fields["nonce"] for _ in range(2))
+    first, second = (dial(Answering(BANK)).reason[0].fields["nonce"] for _ in range(2))
     assert first != second
     assert len(bytes.fromhex(first)) == 32  # too many to meet one twice
 
@@ -92,8 +92,8 @@ def test_every_hello_has_a_nonce_of_its_own() -> None:
 @pytest.mark.parametrize(
     "stream",
     [
-        Answering(STRANGER),  # somebody else's key
-        Answering(BANK, dialer=STRANGER),  # passed on from another's greeting
+        Answering(STRANGER),  # another key
+        Answering(BANK, dialer=STRANGER),  # relayed from another handshake
         Answering(BANK, proof=base64.b64encode(b"?" * 64).decode()),
         Answering(BANK, proof="no base64!"),
         Answering(BANK, proof=""),
@@ -101,7 +101,7 @@ def test_every_hello_has_a_nonce_of_its_own() -> None:
     ],
     ids=["another key", "passed on", "made up", "no base64", "none", "spaced"],
 )
-def test_who_does_not_prove_it_is_not_agreed_with(stream: Answering) -> None:
+def test_a_listener_without_proof_is_refused(stream: Answering) -> None:
     with pytest.raises(
         IdentityError, match=r"bank\.example:7000 could not prove that it is bank.*No data was sent"
     ):
@@ -134,7 +134,7 @@ def test_another_answer_is_no_welcome() -> None:
         dial(FakeStream(BANK, InvalidMessageError("garbage")))
 
 
-def test_who_does_not_begin_with_a_hello_is_refused() -> None:
+def test_a_peer_without_hello_is_refused() -> None:
     for begins in (InvalidMessageError("garbage"), Message("joined", fields={"tasks": []})):
         with pytest.raises(RefusedError) as caught:
             listen(begins)

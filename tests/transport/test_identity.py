@@ -81,7 +81,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
         load_identity(tmp_path, "bank")
 
 
-def test_what_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+def test_invalid_identities_are_errors_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(IdentityError, match=r"key\.pem is not there: gal init makes it"):
         load_identity(tmp_path, "bank")
     save_identity(make_identity("bank"), tmp_path)

@@ -1,4 +1,4 @@
-"""Out of a house whose only way to the network is an HTTP proxy."""
+"""Dialing through an HTTP proxy."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.timeout(60)
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """A proxy that knows CONNECT only; ``asked`` are the targets."""
+    """A proxy that knows CONNECT only; ``targets`` are those of its requests."""
 
     daemon_threads = True
 
     def __init__(self, allow: bool) -> None:
         self.allow = allow
-        self.asked: list[str] = []
+        self.targets: list[str] = []
         super().__init__(("127.0.0.1", 0), Connect)
 
     @property
@@ -38,7 +38,7 @@ class Connect(socketserver.StreamRequestHandler):
         target = self.rfile.readline().decode().split()[1]
         while self.rfile.readline().strip():
             pass
-        self.server.asked.append(target)
+        self.server.targets.append(target)
         if not self.server.allow:
             self.wfile.write(b"HTTP/1.1 403 Forbidden\r\n\r\n")
             return
@@ -88,7 +88,7 @@ def test_through_a_proxy(bank: House, hospital: House, monkeypatch: pytest.Monke
         stream.send(SMALL)
         assert stream.receive().message == SMALL
         stream.close()
-        assert proxy.asked == [live.card().address]
+        assert proxy.targets == [live.card().address]
 
 
 def test_a_proxy_that_refuses(bank: House, hospital: House) -> None:

@@ -332,8 +332,11 @@ def test_before_it_is_welcome_a_peer_can_send_64_kibibytes_and_no_more() -> None
     longest = {"versions": list(range(1, 17)), "software": "x" * 200, "nonce": "0" * 64}
     largest_hello = b"".join(frames_of(Message("hello", fields=longest)))
     assert before_the_greeting(largest_hello).receive().message.kind == "hello"
-    for size, said in ((65_536, "an invalid message"), (65_537, "65,537 bytes is announced, at most 65,536")):
+    for size, reason in (
+        (65_536, "an invalid message"),
+        (65_537, "65,537 bytes is announced, at most 65,536"),
+    ):
         frame = FIRST + SIZE.pack(size) + bytes(size)
-        with pytest.raises(InvalidMessageError, match=said) as caught:
+        with pytest.raises(InvalidMessageError, match=reason) as caught:
             before_the_greeting(frame).receive()
         assert ("announced" in str(caught.value)) == (size > 65_536)
