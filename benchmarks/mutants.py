@@ -40,7 +40,7 @@ TESTS = {
     "gal.core.weights": ["core/test_weights"],
     "gal.core.line_search": ["core/test_line_search"],
     "gal.core.contributions": ["core/test_contributions"],
-    "gal.core.stored_answers": ["core/test_contributions"],
+    "gal.core.coalition_values": ["core/test_contributions"],
     "gal.privacy.mechanisms.labels": ["privacy/test_noise_is_enough", "privacy/test_private_estimators"],
     "gal.privacy.mechanisms.columns": ["privacy/test_noise_is_enough", "privacy/test_column_noise"],
     "gal.privacy.mechanisms.answers": ["privacy/test_noise_is_enough", "privacy/test_answers"],

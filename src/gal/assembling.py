@@ -58,8 +58,8 @@ class Algorithm(BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     preset : "default", or "paper": the authors' algorithm; parameters that are given win
-    weights : "shrunk": least squares on the simplex, pulled towards equal weights; "exact": the minimizer of
-        the local loss; "uniform"; "softmax_adam": the authors'. "auto" is "shrunk" with a guard
+    weights : "shrunk": least squares on the simplex, pulled towards equal weights; "exact": without the
+        pull; "uniform"; "softmax_adam": the authors', for the local loss. "auto" is "shrunk" with a guard
     line_search : "exact" (default); "half" of the exact rate; "bounded": Theorem 1's bounds; "constant" or a
         number; "lbfgs": the authors'
     fitted : which values choose weights and rate: "in-sample" (the paper) or "held-out"

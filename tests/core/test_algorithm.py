@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from core_problems import LOSSES, Floats, labels
 from gal.core.algorithm import predict
 from gal.core.losses import Loss, SquaredError
+from gal.core.outcome import Stopping
 from gal.core.passes import added_by_name
 from gal.core.pipeline import learn
 from gal.core.prediction import answers_by_round, final_output, staged_outputs
@@ -22,7 +23,6 @@ from gal.core.replies import Answers, Reply
 from gal.core.requests import EndLearning, FitRequest
 from gal.core.rows import Rows, all_rows, assign_rows
 from gal.core.state import Ensemble, Progress
-from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.errors import NoRepliesError
 
@@ -176,7 +176,7 @@ def test_nobody_answers() -> None:
         *problem(SquaredError(), 0), meddle=lambda request, replies: replies if request.round < 3 else {}
     )
     assert ensemble.n_rounds == 2
-    assert ensemble.stopped == "round 3: nobody answered"
+    assert ensemble.stopped == "round 3: no organization replied"
 
 
 @pytest.mark.parametrize("validation", [0.0, 0.25])

@@ -16,8 +16,9 @@ from sklearn.linear_model import LinearRegression
 
 from gal import Algorithm, GALClassifier, GALRegressor, Validation
 from gal.assembling import grouped
-from gal.core import stored_answers as stored_module
+from gal.core import coalition_values as stored_module
 from gal.core import task
+from gal.core.coalition_values import StoredAnswers, projected
 from gal.core.contributions import (
     EXACT,
     NOTHING,
@@ -30,7 +31,6 @@ from gal.core.contributions import (
     contribution,
 )
 from gal.core.state import Ensemble, ensemble_of, plain
-from gal.core.stored_answers import StoredAnswers, projected
 from gal.privacy import RandomisedResponse
 from gal.privacy.noise import SeededNoise
 from gal.warnings import LeftOutWarning

@@ -11,7 +11,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from gal import GALClassifier
 from gal.assembling import grouped
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss
-from gal.core.residuals import FLATTEST, newton_residual
+from gal.core.steps import FLATTEST, newton_residual
 from gal.learner.labels import class_labels, regression_labels
 from gal.learner.options import Options
 from gal.learner.task_making import make_task
@@ -58,20 +58,20 @@ def labels_of(n: int) -> Any:
 
 
 class TestWhen:
-    def curved(self, n: int = 2000, options: Any = None, **how: Any) -> bool:
+    def newton(self, n: int = 2000, options: Any = None, **how: Any) -> bool:
         made = make_task(labels_of(n), ["a", "b"], Options(**(options or {})), label_holder="a", **how)
-        return made.curved
+        return made.newton
 
     def test_for_classes_in_large_tables(self) -> None:
-        assert self.curved()
-        assert not self.curved(n=1999)
+        assert self.newton()
+        assert not self.newton(n=1999)
 
     def test_not_where_something_else_is_apart(self) -> None:
-        assert not self.curved(options={"preset": "paper"})
-        assert not self.curved(moving=["b"])
-        assert not self.curved(private=True)
-        assert not self.curved(tables=False)
+        assert not self.newton(options={"preset": "paper"})
+        assert not self.newton(moving=["b"])
+        assert not self.newton(private=True)
+        assert not self.newton(tables=False)
 
     def test_numbers_have_none(self) -> None:
         numbers = regression_labels(np.arange(2000.0), Options())
-        assert not make_task(numbers, ["a"], Options(), label_holder="a").curved
+        assert not make_task(numbers, ["a"], Options(), label_holder="a").newton

@@ -7,9 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from gal.core.outcome import Ended, TaskOutcome
+from gal.core.outcome import Ended, Stopping, TaskOutcome, validation_losses
 from gal.core.state import Progress, Round
-from gal.core.stopping import Stopping, validation_losses
 from gal.errors import InvalidOptionError
 
 NAN = float("nan")

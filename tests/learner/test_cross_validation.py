@@ -252,7 +252,7 @@ def test_where_no_round_validates_it_is_said() -> None:
     X, y = rng.normal(size=(300, 4)), rng.normal(size=300)
     model = GALRegressor({"a": [0, 1], "b": [2, 3]}, local_models=Ridge(), random_state=0).fit(X, y)
     assert model.n_rounds_ == 0
-    assert "no round was better on the rows that validate" in model.ensemble_.stopped
+    assert "no round was better on validation rows" in model.ensemble_.stopped
     learned = GALRegressor({"a": [0, 1], "b": [2, 3]}, local_models=Ridge(), random_state=0).fit(X, X.sum(1))
     assert learned.n_rounds_ > 0
     assert "no round was better" not in learned.ensemble_.stopped

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 from sklearn.linear_model import LinearRegression, Ridge
 
-from gal.core.residual_losses import HuberLoss, LocalLoss, PowerLoss, local_loss
+from gal.core.local_losses import HuberLoss, LocalLoss, PowerLoss, local_loss
 from gal.errors import InvalidOptionError
 from gal.models import LinearModel
 from sklearn_check_list import scikit_learn_checks

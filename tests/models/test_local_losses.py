@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR, LinearSVR
 
-from gal.core.residual_losses import PowerLoss
+from gal.core.local_losses import PowerLoss
 from gal.errors import UnsupportedLocalLossError
 from gal.models import LinearModel, PaperLinear, PerOutput, with_local_loss
 

@@ -16,8 +16,8 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'gal-le
 import torch
 from torch import nn
 
-from gal.core.residual_losses import PowerLoss
-from gal.core.residual_losses import local_loss as find_local_loss
+from gal.core.local_losses import PowerLoss
+from gal.core.local_losses import local_loss as find_local_loss
 from gal.models.deep import TorchModel
 from gal.models.deep.training import Trainer, Training, residual_objective
 from gal.models.deep.views import to_device

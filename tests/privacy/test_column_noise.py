@@ -16,7 +16,7 @@ from gal.assembling import grouped
 from gal.core.losses import BinaryLogLoss, SquaredError
 from gal.core.pipeline import learn
 from gal.core.requests import FitRequest
-from gal.core.residuals import broadcast
+from gal.core.steps import broadcast
 from gal.core.task import Task
 from gal.errors import InvalidOptionError
 from gal.learner.labels import Labels

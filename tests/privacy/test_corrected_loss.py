@@ -15,8 +15,8 @@ from scipy.optimize import minimize
 from sklearn.linear_model import Ridge
 
 from gal.core.line_search import ExactSearch, Line
+from gal.core.outcome import Stopping
 from gal.core.state import Progress
-from gal.core.stopping import Stopping
 from gal.errors import InvalidOptionError
 from gal.learner.drivers import drive_learning
 from gal.learner.labels import Labels

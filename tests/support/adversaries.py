@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.algorithm import predict
-from gal.core.guards.plausible import screen
 from gal.core.pipeline import learn
 from gal.core.prediction import closed_output, final_output
 from gal.core.requests import FitRequest, PredictRequest, Terms
+from gal.core.screening import screen
 from gal.core.state import Ensemble
 from gal.core.task import Task
 from gal.learner.labels import read_labels

@@ -16,10 +16,10 @@ from gal.core.cross_validation import Sentinel, asked
 from gal.core.outcome import Ended, TaskOutcome
 from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
-from gal.core.residuals import broadcast
 from gal.core.state import Ensemble, Progress
 from gal.core.steps import (
     advance,
+    broadcast,
     fitted_exactly,
     line_along,
     on_search_rows,

@@ -5,7 +5,7 @@ learning runs once more for each part without it; the outputs for the rows left 
 They decide the number of rounds and the *trust*: what share (at most 1) of all steps is kept,
 because rates that were searched in-sample go too far with local models that overfit.
 
-Where assistance has to beat learning alone, the sentinel fold is learned first (see ``guards``).
+Where assistance has to beat learning alone, the sentinel fold is learned first (see ``memorization.py``).
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.line_search import ExactSearch, Line
-from gal.core.outcome import Ended, TaskOutcome
+from gal.core.outcome import Ended, Stopping, TaskOutcome
 from gal.core.passes import added_by_name
 from gal.core.rows import SENTINEL
 from gal.core.state import Progress
-from gal.core.stopping import Stopping
 from gal.core.task import Task
 
 Floats = NDArray[np.float64]

@@ -3,7 +3,7 @@
 1. Rounds of Algorithm 1 (``algorithm.py``), with assistance; as a baseline, the label holder's alone.
 2. Many rows: validation rows, never sent, say how many rounds to keep. Few rows: a cross-validation does, by
    the same rounds without each fold. Its sentinel fold is learned before any of its rows are sent.
-3. Stateful models are re-evaluated (``revisit.py``); interaction probes are sent, if asked for (``probes/``).
+3. Stateful models are re-evaluated (``reevaluation.py``); interaction probes are sent on request (``probes/``).
 4. A stacker learns from all fitted values. Validation rows blend it with the rounds' output.
 5. The baseline is used where assistance is not better on validation rows.
 """
@@ -15,18 +15,18 @@ from dataclasses import replace
 from functools import partial
 
 from gal.core.algorithm import Observer, Rounds, rounds
+from gal.core.coalition_values import measured_contributions
 from gal.core.cross_validation import Judgement, LeftOut, Sentinel
-from gal.core.guards.sentinel_fold import guarded, harm
+from gal.core.memorization import guarded, harm
 from gal.core.outcome import Decision, Ended, TaskOutcome
 from gal.core.probes.kept_probes import Probes, Replies
 from gal.core.probes.probe_rounds import probe
+from gal.core.reevaluation import revisit
 from gal.core.replies import Reply
 from gal.core.requests import EndLearning, FitRequest, Request, Track
-from gal.core.revisit import revisit
 from gal.core.rows import SENTINEL
 from gal.core.state import Ensemble, Progress
 from gal.core.steps import start
-from gal.core.stored_answers import measured_contributions
 from gal.core.task import Task
 from gal.core.validated import BestRounds
 from gal.errors import InvalidInputError

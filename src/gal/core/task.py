@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from gal.core.closings import LearnsClosing
 from gal.core.line_search import ExactSearch, LineSearch
 from gal.core.losses import Loss
+from gal.core.outcome import Stopping
 from gal.core.probes.kept_probes import SEEDS, ProbePlan
 from gal.core.requests import Release, Terms
 from gal.core.rows import Rows
-from gal.core.stopping import Stopping
 from gal.core.weights import AssistanceWeights, ExactWeights
 from gal.errors import InvalidInputError, InvalidOptionError
 
@@ -46,8 +46,8 @@ class Task:
     weights: AssistanceWeights = field(default_factory=ExactWeights)
     line_search: LineSearch = field(default_factory=ExactSearch)
     stopping: Stopping = field(default_factory=Stopping)
-    curved: bool = False
-    """Send residuals by the curve of the loss, and how much each row counts (see ``curved.py``)."""
+    newton: bool = False
+    """Send Newton residuals, and how much each row counts (see ``steps.py``)."""
     scale_residual: bool = True
     """Broadcast residuals with unit RMS, so that no local model meets tiny or huge numbers."""
     keep_fitted: bool = False
@@ -56,7 +56,7 @@ class Task:
     """Where something validates: also learn alone, and use assistance only if it is better there."""
     moving: tuple[str, ...] = ()
     """Organizations whose models move: fitting a round changes what they say of earlier ones, so
-    they are asked again after the last round (see ``revisit.py``)."""
+    they are asked again after the last round (see ``reevaluation.py``)."""
     release: Release | None = None
     """What leaves instead of the residuals; None: they are sent as they are."""
     closing: LearnsClosing | None = None

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel
 from gal.core.cross_validation import Judgement
+from gal.core.outcome import validation_losses
 from gal.core.passes import added_by_name, added_to
 from gal.core.probes.kept_probes import Probes, Replies
 from gal.core.requests import Track
 from gal.core.state import ByName, Progress
 from gal.core.steps import loss_on
-from gal.core.stopping import validation_losses
 from gal.core.task import Task
 
 Floats = NDArray[np.float64]

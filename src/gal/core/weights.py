@@ -1,15 +1,14 @@
 """Gradient assistance weights: how much each organization's fitted values count in a round.
 
-``argmin over the probability simplex of E_N l_1(residual, sum_m w_m fitted_m)``, solved exactly: for least
-squares from the M x M Gram matrix, one pass over the data; for other convex losses by a sequence of such
-quadratic problems, until the duality gap is below ``GAP``.
+``argmin over the probability simplex of E_N (residual - sum_m w_m fitted_m)^2``, solved exactly from the
+M x M Gram matrix: one pass over the data. The authors' optimizer minimizes the label holder's local loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,17 +16,14 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
+from gal.core.local_losses import LocalLoss, PowerLoss, local_loss
 from gal.core.passes import blocks
-from gal.core.residual_losses import LocalLoss, PowerLoss, local_loss
 from gal.errors import InvalidOptionError
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
 LEAST_SQUARES = PowerLoss(2.0)
-
-GAP = 1e-6
-"""Stated tolerance: the loss at the weights found is at most this fraction above the minimum."""
 
 SHRINKAGE = 10.0
 """The pull towards equal weights of the default; 3 was about as good on small tables, none somewhat worse."""
@@ -47,7 +43,7 @@ class AssistanceWeights(Protocol):
 
 @dataclass(frozen=True)
 class UniformWeights:
-    """Everybody counts the same: the paper's "direct average"."""
+    """Equal weights: the paper's "direct average"."""
 
     def __call__(
         self,
@@ -60,25 +56,20 @@ class UniformWeights:
 
 @dataclass(frozen=True)
 class ExactWeights:
-    """The minimiser of the label holder's local loss over the simplex.
+    """Least squares over the simplex.
 
-    ``shrinkage`` (least squares only) pulls the weights towards equal ones, with a strength relative to what
-    an organization alone explains of the residual on average: in-sample fitted values overstate the
-    organization whose model overfits most.
+    ``shrinkage`` pulls the weights towards equal ones, with a strength relative to what one organization
+    explains of the residual on average: in-sample fitted values overstate the organization whose model
+    overfits most.
     """
 
-    loss: LocalLoss = LEAST_SQUARES
     shrinkage: float = 0.0
 
     def __call__(
         self, residual: Floats32, fitted: Sequence[Floats32], sample_weight: Floats | None = None
     ) -> Floats:
-        fitted = Fitted.of(fitted, residual, sample_weight)
-        gram = fitted.gram
-        weights = simplex_quadratic(*_shrunk(gram, self.shrinkage))
-        if self.loss != LEAST_SQUARES and len(fitted) > 1:
-            weights = _convex_on_simplex(self.loss, residual, fitted, sample_weight, weights)
-        return _share_among_duplicates(weights, gram[:-1, :-1])
+        gram = Fitted.of(fitted, residual, sample_weight).gram
+        return _share_among_duplicates(simplex_quadratic(*_shrunk(gram, self.shrinkage)), gram[:-1, :-1])
 
 
 @dataclass(frozen=True)
@@ -99,9 +90,7 @@ class SoftmaxAdamWeights:
         power = self.loss.q if isinstance(self.loss, PowerLoss) else 1.0  # theirs lacks our 1/q
         for step in range(1, self.steps + 1):
             weights = _softmax(logits)
-            _, slope, _ = _loss_on_simplex(
-                self.loss, residual, fitted, sample_weight, weights, smoothing=None
-            )
+            slope = self._slope(residual, fitted, sample_weight, weights)
             slope *= power / residual.shape[1]  # theirs is a mean over entries
             gradient = weights * (slope - weights @ slope) + self.weight_decay * logits
             momentum = 0.9 * momentum + 0.1 * gradient
@@ -110,20 +99,80 @@ class SoftmaxAdamWeights:
             logits = logits - self.learning_rate * momentum / (1 - 0.9**step) / scaled
         return _softmax(logits)
 
+    def _slope(
+        self,
+        residual: Floats32,
+        fitted: Sequence[Floats32],
+        sample_weight: Floats | None,
+        weights: Floats,
+    ) -> Floats:
+        """Gradient of the mean loss per row in the weights."""
+        n, n_outputs = residual.shape
+        slope = np.zeros(len(weights))
+        mass = float(n) if sample_weight is None else float(sample_weight.sum())
+        for block in blocks(n, n_outputs):
+            values = np.array([one[block].reshape(-1) for one in fitted], dtype=np.float64)
+            error = residual[block].reshape(-1).astype(np.float64) - weights @ values
+            row_weight = 1.0 if sample_weight is None else np.repeat(sample_weight[block], n_outputs)
+            slope -= values @ (row_weight * self.loss.gradient(error))
+        return slope / mass
+
+
+CANCELS = 3.0
+"""Fitted values that move the output so many times as far as all together are there to be cancelled."""
+PROVEN = 2.0
+"""Standard errors by which fitted values must go along with the residual on rows that were not fitted."""
+AUDIBLE = 0.1
+"""Where no fitted values go along with the residual, those smaller than this share of the largest are left
+out: they would seem to harm least, and can be anything in prediction.
+"""
+
+
+@dataclass(frozen=True)
+class GuardedWeights:
+    """The weights of ``finder`` among fitted values that go along with the residual; 0 for the others.
+
+    Fitted values that oppose the residual, or that count only because others cancel them, may be a fault,
+    noise or an attack. ``proven`` standard errors are needed on rows whose residual was not sent: there noise
+    goes along with it by chance only. On rows that were fitted 0 is enough.
+    """
+
+    finder: AssistanceWeights
+    proven: float = 0.0
+
+    def __call__(
+        self, residual: Floats32, fitted: Sequence[Floats32], sample_weight: Floats | None = None
+    ) -> Floats:
+        fitted = Fitted.of(fitted, residual, sample_weight)
+        gram, m = fitted.gram, len(fitted)
+        sizes, along = np.sqrt(np.diag(gram)[:m]), np.full(m, -np.inf)
+        errors = sizes * np.sqrt(gram[m, m] / max(len(residual), 1))
+        np.divide(gram[:m, m], errors, out=along, where=errors > 0)
+        stages = (along > self.proven, along > 0.0, sizes >= AUDIBLE * sizes.max())
+        kept = next(np.flatnonzero(some) for some in stages if some.any())
+        while True:
+            weights = np.zeros(m)
+            few = fitted if len(kept) == m else Fitted([fitted[at] for at in kept], residual, sample_weight)
+            weights[kept] = self.finder(residual, few, sample_weight)
+            together = np.sqrt(max(float(weights @ gram[:m, :m] @ weights), 0.0))
+            cancelled = weights * sizes > CANCELS * together
+            if not cancelled.any() or cancelled[kept].all():
+                return weights
+            kept = kept[~cancelled[kept]]
+
 
 def assistance_weights(method: str | AssistanceWeights, loss: str | LocalLoss = "l2") -> AssistanceWeights:
-    """The weight finder of this name, minimising the label holder's local loss."""
-    made = local_loss(loss)
-    if method == "exact":
-        return ExactWeights(made)
-    if method == "shrunk":
-        return ExactWeights(made, SHRINKAGE)
-    if method == "uniform":
-        return UniformWeights()
-    if method == "softmax_adam":
-        return SoftmaxAdamWeights(made)
+    """The weight finder of this name; ``softmax_adam`` minimizes the label holder's local ``loss``."""
+    names: dict[str, AssistanceWeights] = {
+        "shrunk": ExactWeights(SHRINKAGE),
+        "exact": ExactWeights(),
+        "uniform": UniformWeights(),
+        "softmax_adam": SoftmaxAdamWeights(local_loss(loss)),
+    }
+    if isinstance(method, str) and method in names:
+        return names[method]
     if isinstance(method, str) or not callable(method):
-        raise InvalidOptionError(f"weights must be shrunk, exact, uniform or softmax_adam, got {method!r}")
+        raise InvalidOptionError(f"weights must be {', '.join(names)}, got {method!r}")
     return method
 
 
@@ -137,7 +186,7 @@ def combine(weights: Floats, fitted: Sequence[Floats32]) -> Floats:
 
 
 class Fitted(Sequence[Floats32]):
-    """The replies of one round, in order of names, whose inner products are taken only once."""
+    """The fitted values of one round, in order of names, with their inner products."""
 
     def __init__(
         self, values: Sequence[Floats32], residual: Floats32, sample_weight: Floats | None = None
@@ -195,85 +244,19 @@ def simplex_quadratic(hessian: Floats, linear: Floats) -> Floats:
     if not sizes.max() > 0:  # all fitted values are 0: nothing to choose by
         return np.full(m, 1 / m)
     scale = float(sizes[sizes > 0].min())
-    root = cholesky((hessian + np.diag(_ridge(hessian))) / scale)
+    ridge = EVEN * np.where(sizes > 0, sizes, scale)  # so that duplicates leave one minimizer
+    root = cholesky((hessian + np.diag(ridge)) / scale)
     aim = solve_triangular(root, linear / scale, trans="T")
     table = np.vstack([root - aim[:, None], np.ones(m)])
     found, _ = nnls(table, np.r_[np.zeros(m), 1.0], maxiter=100 * m)
     return np.asarray(found / found.sum())
 
 
-def _ridge(hessian: Floats) -> Floats:
-    """What ``simplex_quadratic`` adds to the diagonal, so that duplicates leave one minimiser."""
-    sizes = np.diag(hessian)
-    return EVEN * np.where(sizes > 0, sizes, sizes[sizes > 0].min(initial=np.inf))
-
-
 def _share_among_duplicates(weights: Floats, gram: Floats) -> Floats:
-    """The same weight for the same answers: the loss does not care, the organizations do."""
+    """The same weight for the same fitted values: the loss does not care, the organizations do."""
     sizes = np.diag(gram)[:, None] + np.diag(gram)
     alike = sizes - 2 * gram <= 1e-12 * sizes
     return np.asarray(alike @ weights / alike.sum(axis=1))
-
-
-def _convex_on_simplex(
-    loss: LocalLoss,
-    residual: Floats32,
-    fitted: Sequence[Floats32],
-    sample_weight: Floats | None,
-    weights: Floats,
-) -> Floats:
-    """Sequential quadratic programming with kinks rounded off less and less.
-
-    For a rounding s the value lies within s of the true one (losses with a kink have slope 1
-    there), so the duality gap of the rounded problem plus s bounds the distance to the minimum.
-    """
-    size, _, _ = _loss_on_simplex(loss, residual, fitted, sample_weight, weights, smoothing=0.0)
-    spread = float(np.sqrt(np.mean(np.square(residual, dtype=np.float64)))) or 1.0
-    for rounding in [1e-2, 1e-4, 1e-6, 1e-8]:
-        at = partial(_loss_on_simplex, loss, residual, fitted, sample_weight, smoothing=rounding * spread)
-        for _ in range(50):
-            value, slope, curvature = at(weights)
-            if float(slope @ weights - slope.min()) <= 0.1 * max(GAP, rounding) * size:
-                break
-            # The ridge must hold the weights where they are, not draw them to even ones.
-            target = simplex_quadratic(curvature, curvature @ weights + _ridge(curvature) * weights - slope)
-            decrease, step = float(slope @ (target - weights)), 1.0
-            while (
-                step > 1e-10
-                and not at(weights + step * (target - weights))[0] <= value + 1e-4 * step * decrease
-            ):
-                step *= 0.5
-            if step <= 1e-10:
-                break
-            weights = weights + step * (target - weights)
-    return weights
-
-
-def _loss_on_simplex(
-    loss: LocalLoss,
-    residual: Floats32,
-    fitted: Sequence[Floats32],
-    sample_weight: Floats | None,
-    weights: Floats,
-    *,
-    smoothing: float | None,
-) -> tuple[float, Floats, Floats]:
-    """Mean loss per row, its gradient and Hessian in the weights; ``smoothing=None``: no Hessian."""
-    n, n_outputs = residual.shape
-    total, slope, curvature = 0.0, np.zeros(len(weights)), np.zeros((len(weights), len(weights)))
-    mass = float(n) if sample_weight is None else float(sample_weight.sum())
-    for block in blocks(n, n_outputs):
-        part = np.array([values[block].reshape(-1) for values in fitted], dtype=np.float64)
-        error = residual[block].reshape(-1).astype(np.float64) - weights @ part
-        row_weight = 1.0 if sample_weight is None else np.repeat(sample_weight[block], n_outputs)
-        if smoothing is None or smoothing == 0:
-            total += float(np.sum(row_weight * loss.value(error)))
-            slope -= part @ (row_weight * loss.gradient(error))
-            continue
-        total += float(np.sum(row_weight * loss.value(np.hypot(error, smoothing))))
-        slope -= part @ (row_weight * loss.multiplier(error, smoothing) * error)
-        curvature += (part * (row_weight * loss.curvature(error, smoothing))) @ part.T
-    return total / mass, slope / mass, curvature / mass
 
 
 def _softmax(logits: Floats) -> Floats:

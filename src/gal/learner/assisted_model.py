@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.coalition_values import StoredAnswers
 from gal.core.passes import added_by_name
 from gal.core.prediction import (
     answers_by_round,
@@ -24,7 +25,6 @@ from gal.core.prediction import (
 )
 from gal.core.replies import Answers
 from gal.core.state import Ensemble
-from gal.core.stored_answers import StoredAnswers
 from gal.errors import InvalidInputError, LocalModelError
 from gal.learner.columns import DividedColumns, row_mask
 from gal.learner.drivers import drive_prediction, open_driver

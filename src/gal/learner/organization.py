@@ -15,8 +15,8 @@ from scipy import sparse
 from sklearn import config_context
 from sklearn.utils import _safe_indexing
 
+from gal.core.local_losses import LocalLoss
 from gal.core.requests import FitRequest, PredictRequest, Terms, Track
-from gal.core.residual_losses import LocalLoss
 from gal.core.rows import Rows
 from gal.core.task import local_seed
 from gal.errors import (

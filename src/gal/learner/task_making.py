@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
 from gal.core.line_search import line_search
+from gal.core.local_losses import LocalLoss
 from gal.core.losses import AbsoluteError, knows_curvature
+from gal.core.outcome import Stopping
 from gal.core.probes.kept_probes import ProbePlan
 from gal.core.requests import Release
-from gal.core.residual_losses import LocalLoss
 from gal.core.rows import Rows, assign_rows, with_probes
-from gal.core.stopping import Stopping
 from gal.core.task import Task
-from gal.core.weights import AssistanceWeights, assistance_weights
+from gal.core.weights import PROVEN, AssistanceWeights, GuardedWeights, assistance_weights
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.learner.labels import Labels, weights_of_rows
 from gal.learner.options import MOST_ROUNDS, Options, chosen, is_auto
@@ -96,7 +95,7 @@ def make_task(
         stopping=Stopping(None, None, None)
         if paper
         else Stopping(patience=options.patience, plateau=options.plateau),
-        curved=plain and n >= LARGE and knows_curvature(labels.loss),
+        newton=plain and n >= LARGE and knows_curvature(labels.loss),
         scale_residual=bool(chosen(options.scale_residual, not paper)),
         keep_fitted=private,
         guard=not private,

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from gal.core.residual_losses import LocalLoss, PowerLoss
-from gal.core.residual_losses import local_loss as find_local_loss
+from gal.core.local_losses import LocalLoss, PowerLoss
+from gal.core.local_losses import local_loss as find_local_loss
 from gal.errors import InvalidOptionError
 from gal.models.tabular.frames import is_plain
 

@@ -16,8 +16,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.svm import SVR, LinearSVR, NuSVR
 from sklearn.tree import DecisionTreeRegressor
 
-from gal.core.residual_losses import LocalLoss, PowerLoss
-from gal.core.residual_losses import local_loss as find_local_loss
+from gal.core.local_losses import LocalLoss, PowerLoss
+from gal.core.local_losses import local_loss as find_local_loss
 from gal.errors import UnsupportedLocalLossError
 from gal.models.adapters import PerOutput, copy_unfitted
 

@@ -16,8 +16,8 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gal.core.residual_losses import LocalLoss, PowerLoss
-from gal.core.residual_losses import local_loss as find_local_loss
+from gal.core.local_losses import LocalLoss, PowerLoss
+from gal.core.local_losses import local_loss as find_local_loss
 from gal.errors import InvalidOptionError
 from gal.models.linear import row_weights
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from gal.core.closings import ClosingModel, Replies
 from gal.core.line_search import ExactSearch
+from gal.core.outcome import Stopping
 from gal.core.pipeline import learn
 from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
 from gal.core.state import Ensemble, Progress
-from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.errors import InvalidLabelsError, NoRepliesError
 from gal.learner.labels import Labels

@@ -17,9 +17,9 @@ from scipy.optimize import minimize
 from sklearn.linear_model import Ridge
 
 from gal.core.closings import ClosingModel, Replies
-from gal.core.guards.sentinel_fold import memorizers
 from gal.core.line_search import ExactSearch, Line, mean_loss
 from gal.core.losses import AbsoluteError, BinaryLogLoss, Huber, Loss, MultinomialLogLoss, SquaredError
+from gal.core.memorization import memorizers
 from gal.core.passes import added_by_name, added_to
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.core.task import Task

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from gal.assembling import Algorithm, AssembledTask, Learned
 from gal.core.requests import FitRequest
-from gal.core.residuals import broadcast
 from gal.core.rows import all_rows
 from gal.core.state import Ensemble
+from gal.core.steps import broadcast
 from gal.core.task import Task
 from gal.errors import GALError, InvalidOptionError, LocalModelError
 from gal.estimators import _GAL, GALClassifier, GALRegressor

@@ -81,7 +81,7 @@ class Probes:
     means: Mapping[str, tuple[float, ...]]
     """By "round organization": the mean reply per output, which stands in for a missing one."""
     spreads: Mapping[str, tuple[tuple[float, ...], ...]]
-    """By "round organization", see ``guards/plausible.py``."""
+    """By "round organization", see ``screening.py``."""
     stacker: ClosingModel | None = None
     """None until it is learned."""
     validation_loss: float = float("nan")

@@ -27,12 +27,12 @@ from itertools import chain, combinations, islice, product
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.guards.plausible import spread_of
 from gal.core.probes.kept_probes import SEEDS, Probe, Probes, Replies, ReplyKey, Sign, bits
 from gal.core.replies import Reply, accept_fitted
 from gal.core.requests import EndLearning, FitRequest
-from gal.core.residuals import broadcast
 from gal.core.rows import at
+from gal.core.screening import spread_of
+from gal.core.steps import broadcast
 from gal.core.task import Task
 from gal.core.validated import BestRounds
 
@@ -144,7 +144,7 @@ def probe(task: Task, candidate: BestRounds) -> Probing:
         return None
     sample = task.sampled
     output, parts = candidate.added_up(task, task.rows.sample)
-    search = _Search(sample, parts, broadcast(replace(sample, curved=False), output, 0, "assisted").residual)
+    search = _Search(sample, parts, broadcast(replace(sample, newton=False), output, 0, "assisted").residual)
     try:
         yield from _seed(search, members)
         first = last = task.rounds + SEEDS + 1

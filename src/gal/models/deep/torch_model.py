@@ -15,8 +15,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from gal.core.residual_losses import LocalLoss
-from gal.core.residual_losses import local_loss as find_local_loss
+from gal.core.local_losses import LocalLoss
+from gal.core.local_losses import local_loss as find_local_loss
 from gal.errors import InvalidInputError, MissingExtraError, StoredModelError
 from gal.models.deep.networks import Body, Inputs, Network, make_network
 from gal.models.deep.training import (

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from gal.core.residual_losses import HuberLoss, LocalLoss, PowerLoss
+from gal.core.local_losses import HuberLoss, LocalLoss, PowerLoss
 from gal.errors import InvalidOptionError, LocalModelError, UnsupportedLocalLossError
 from gal.models.deep.views import Augmentation, ManyViews, TensorView
 from gal.warnings import GALWarning

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from gal.core.residual_losses import local_loss as find_local_loss
+from gal.core.local_losses import local_loss as find_local_loss
 from gal.errors import ConfigurationError
 from gal.models.registry import MODELS
 from gal.node.config.data_source import DataSource, FilePath, Filled, Section

@@ -1,7 +1,7 @@
 """Prediction over nodes: one request to each organization for all rounds, added up by the label holder.
 
 An organization's mean stands in where it does not reply or know a row, or its values are outside those of
-learning (``gal.core.guards.plausible``); such rows are marked degraded.
+learning (``gal.core.screening``); such rows are marked degraded.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from gal.alignment import RowIds, row_digest
 from gal.core.algorithm import predict
-from gal.core.guards.plausible import Recent, Screened, screen
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson
 from gal.core.prediction import answers_by_round, closed_output, final_output
 from gal.core.replies import Answers
 from gal.core.requests import PredictRequest
+from gal.core.screening import Recent, Screened, screen
 from gal.core.state import Ensemble
 from gal.errors import (
     InvalidInputError,

@@ -11,14 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from gal.core.cross_validation import IN_SENTINEL, Judgement
-from gal.core.guards.sentinel_fold import MATTERS, harm, lose_more, memorizers
 from gal.core.losses import SquaredError
-from gal.core.outcome import Decision, TaskOutcome
+from gal.core.memorization import MATTERS, harm, lose_more, memorizers
+from gal.core.outcome import Decision, Stopping, TaskOutcome
 from gal.core.pipeline import learn
 from gal.core.requests import FitRequest
 from gal.core.rows import assign_rows
 from gal.core.state import Ensemble, Progress
-from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.core.weights import assistance_weights
 

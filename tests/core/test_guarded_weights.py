@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gal.core.guards.guarded_weights import PROVEN, GuardedWeights
-from gal.core.weights import SHRINKAGE, ExactWeights, Floats32, UniformWeights
+from gal.core.weights import PROVEN, SHRINKAGE, ExactWeights, Floats32, GuardedWeights, UniformWeights
 from gal.learner.labels import read_labels
 from gal.learner.options import Options
 from gal.learner.task_making import make_task

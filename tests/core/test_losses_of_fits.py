@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gal.core.residual_losses import LOCAL_LOSSES, HuberLoss, LocalLoss, PowerLoss
+from gal.core.local_losses import LOCAL_LOSSES, HuberLoss, LocalLoss, PowerLoss
 from gal.errors import InvalidOptionError
 
 every_loss = pytest.mark.parametrize("loss", LOCAL_LOSSES.values(), ids=LOCAL_LOSSES.keys())

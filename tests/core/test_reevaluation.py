@@ -14,12 +14,12 @@ from test_algorithm import assert_same, losses_of
 
 from core_problems import LOSSES, labels
 from gal.core.losses import Loss, SquaredError
+from gal.core.outcome import Stopping
 from gal.core.pipeline import learn
 from gal.core.replies import Reply
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.rows import Rows, all_rows, assign_rows
 from gal.core.state import Ensemble, Progress
-from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.errors import InvalidInputError, NoRepliesError
 

@@ -13,12 +13,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from gal.core.outcome import Ended, TaskOutcome
+from gal.core.outcome import Ended, Stopping, TaskOutcome
 from gal.core.passes import driven
 from gal.core.replies import Reply, accept_moved
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
 from gal.core.state import Progress
-from gal.core.stopping import Stopping
 from gal.core.task import Task
 from gal.errors import NoRepliesError, NoReplyError
 

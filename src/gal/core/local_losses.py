@@ -1,8 +1,7 @@
 """Local losses l_m: how far fitted values may lie from the pseudo-residual.
 
-An organization minimises its local loss when it fits the residual. The label holder minimises its own when
-it finds the assistance weights. All are functions of the error ``residual - fitted``,
-entry by entry, with errors measured in units of the broadcast residual (unit RMS by default).
+An organization minimizes its local loss when it fits the residual. All are functions of the error
+``residual - fitted``, entry by entry, in units of the broadcast residual.
 """
 
 from __future__ import annotations

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 import gal
 from gal import Organization
 from gal.core.algorithm import predict
-from gal.core.guards.plausible import RECENT, SHARES, Recent, screen, spread_of
 from gal.core.prediction import final_output
 from gal.core.replies import Answers
 from gal.core.requests import PredictRequest
+from gal.core.screening import RECENT, SHARES, Recent, screen, spread_of
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.learner.drivers import IN_PROCESS, ask_to_predict
 from gal.models import LinearModel
