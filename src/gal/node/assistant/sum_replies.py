@@ -57,7 +57,6 @@ CHOSEN = "rows of a prediction in its sum"
 NAMED = "rows are named by"
 """How a label holder names rows, where members may drop out."""
 RATES = "rates of a prediction"
-"""The rates with which a version's rounds are added up."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,9 @@ class Computed:
     learned: str = ""
     """Of a prediction: the digest of what its rounds were learned from."""
     request: Message | None = None
-    """Of a prediction."""
     known: NDArray[np.bool_] | None = None
     """Of a prediction: the rows that are known here."""
     round: int = 0
-    """Of a fit."""
 
 
 class SumReplies:

@@ -83,7 +83,7 @@ class Listen(Section):
     address: Annotated[str, _address(any_port=False)]
 
 
-class Network(Section):
+class NetworkAccess(Section):
     """The way to other organizations."""
 
     proxy: Annotated[str, AfterValidator(check_proxy)] | None = None
@@ -187,7 +187,7 @@ class NodeFile(Section):
     listen: Listen | None = None
     policy: Policy = Policy()
     privacy: Privacy = Privacy()
-    network: Network = Network()
+    network: NetworkAccess = NetworkAccess()
 
     @model_validator(mode="after")
     def _columns_of_the_default_model(self) -> Self:

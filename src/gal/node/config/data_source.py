@@ -29,13 +29,10 @@ PASSWORD_VARIABLE = "GAL_DATA_PASSWORD"
 """The environment variable with the password of a database."""
 
 DATABASES = ("postgresql", "postgres")
-"""Schemes of databases."""
 
 LAKES = ("s3",)
-"""Schemes of object stores."""
 
 FILES = {".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx", ".xlsm"}
-"""Suffixes of files of rows."""
 PACKED = {".csv", ".tsv", ".txt"}
 """Those that may be compressed by gzip, such as rows.csv.gz."""
 SECRET_WORDS = re.compile(r"pass(word|wd|phrase)?|secret|token|credential|private_key|access_key", re.I)

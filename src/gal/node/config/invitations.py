@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gal.core.probes.kept_probes import MOST_PROBES, SEEDS
-from gal.errors import IdentityError, InvalidInputError, InvalidOptionError, RefusedError
+from gal.errors import IdentityError, InvalidInputError, InvalidOptionError, RefusedError, printable
 from gal.protocol.messages import Digest, Name, Positive, TaskId
 from gal.secure_aggregation import Sums
 from gal.transport import CardFolder, Identity, verify
@@ -199,8 +199,7 @@ class TaskTerms(BaseModel):
 
 def _quoted(words: str) -> str:
     """A peer's words on one line, without characters that a terminal would obey."""
-    text = "".join(one if one.isprintable() else "?" for one in " ".join(words.split()))
-    return '"' + text.replace('"', "'") + '"'
+    return '"' + printable(" ".join(words.split())).replace('"', "'") + '"'
 
 
 def _counted(count: int, what: str) -> str:

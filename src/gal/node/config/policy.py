@@ -51,14 +51,11 @@ class Policy(BaseModel):
     interactions: Annotated[bool, Field(strict=True)] = False
     """Consent to interaction probes: they send sign bits of fitted values, which can reveal columns."""
     largest_message: Size = ByteSize(10**9)
-    """Bytes."""
     messages_per_day: Count = 250_000
     """Of one peer, besides replies that were requested; beyond that it is ignored until midnight UTC."""
     bytes_per_day: Size = ByteSize(100 * 10**9)
     refusals_per_day: Count = 5_000
-    """Refused messages of one peer."""
     disk_per_peer: Size = ByteSize(50 * 10**9)
-    """Bytes on the disk for all tasks of one label holder."""
 
     @model_validator(mode="after")
     def _some_number_of_rows_is_allowed(self) -> Self:

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError
+from gal.errors import InvalidMessageError, LinkLostError, NodeError, RefusedError, printable
 from gal.node.config.requests import refusal
 from gal.node.store.failures import code_of
 from gal.node.store.records import LimitedError, Records
@@ -42,7 +42,6 @@ REPLIES = frozenset(
 """Kinds of messages that reply to a request."""
 
 Requests = Mapping[str, Encoded]
-"""Requests by organization."""
 
 
 @dataclass(eq=False)
@@ -55,7 +54,6 @@ class Pending:
     problem: str = ""
     """Why no reply can be taken here, such as a full disk."""
     sent: int = 0
-    """How often it was sent."""
     through: Stream | None = None
     """The stream on which it was sent, or waits to be."""
     together: Sequence[threading.Event] = ()
@@ -297,7 +295,7 @@ class Assistants:
         """A reply counts if it is the first to an open request of this very organization."""
         message = received.message
         if message.kind == "refusal":  # a terminal would obey some characters of its text
-            text = "".join(one if one.isprintable() else "?" for one in message.fields["message"])
+            text = printable(message.fields["message"])
             message = replace(message, fields={**message.fields, "message": text})
             received = replace(received, message=message)
         with self._changed:

@@ -34,11 +34,8 @@ class HolderNode(Protocol):
     configuration: NodeConfiguration
     state: State
     assistants: Assistants
-    """The connected organizations."""
     worker: Worker
-    """The process that computes on its data."""
     records: Records
-    """The records of all messages."""
     log: Log
 
     @property

@@ -268,7 +268,6 @@ class Predictor:
         }
 
     def _shared(self, wanted: WantedRows, name: str) -> NamedRows:
-        """The rows of a private set intersection with an organization."""
         about = wanted.record.id, wanted.version, wanted.ids, wanted.seconds
         positions = shared_positions(self._assistants, name, *about)
         if positions is None:
@@ -342,7 +341,6 @@ def _spread(message: Message, named: NamedRows, shape: tuple[int, int, int]) -> 
 
 
 def _prediction(output: Floats, learned: LearningOutcome) -> tuple[Floats, Sequence[Any] | None]:
-    """From link space to numbers or class probabilities."""
     if learned.classes is not None:
         loss = BinaryLogLoss() if output.shape[1] == 1 else MultinomialLogLoss(output.shape[1])
         return loss.inverse_link(output), learned.classes

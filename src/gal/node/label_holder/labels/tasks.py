@@ -37,7 +37,6 @@ from gal.secure_aggregation.terms import SUM
 from gal.transport import CardFolder, Identity
 
 LABELS = "labels.arrow"
-"""In the folder of a version."""
 
 
 @dataclass(frozen=True)

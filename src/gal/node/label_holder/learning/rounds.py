@@ -268,7 +268,6 @@ def read_values(message: Message, shared: SharedRows, request: Request, task: Ta
 
 
 def _name_of(requests: Sequence[Request]) -> str:
-    """What a step is for, in words."""
     first = requests[0]
     if not isinstance(first, FitRequest):
         return "for all rounds of stateful models"

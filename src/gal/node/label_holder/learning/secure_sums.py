@@ -201,7 +201,6 @@ class SecureRounds:
     """With the rows of all others under one name."""
     calls: GroupCalls
     began: str
-    """The digest of the session setup."""
     left_out: dict[int, dict[str, str]]
     units: dict[int, float]
 
@@ -306,7 +305,6 @@ class SummedRows:
     there: Bools
     """Rows that all members know, and whose sum was opened."""
     n_members: int
-    """The members in the sum."""
     unknown: Mapping[str, Bools]
     missing: Mapping[str, str]
 
