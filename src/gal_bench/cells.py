@@ -66,7 +66,7 @@ class Cell:
     metered: bool = False
     rounds: int = ROUNDS
     privacy: str | None = None
-    """What protects the labels: a name of ``leaks.mechanism_of``."""
+    """What protects the labels: a name of ``tabular_cells.mechanism_of``."""
     epsilon: float | None = None
     delta: float | None = None
     leak: bool = False
@@ -146,7 +146,7 @@ class Outcome:
     device: str = ""
     """Of deep runs: what they were computed on, with the version of torch."""
     leak: dict[str, Any] = field(default_factory=dict)
-    """Where it was measured, what the leak meter found, as ``runs.leaks`` writes it."""
+    """Where it was measured, what the leak meter found, as ``tabular_cells`` writes it."""
     commit: str = ""
     """Of deep runs: whose sources made it."""
 

@@ -68,7 +68,7 @@ class RowSpec(BaseModel):
     disturbance: Disturbance | None = None
     sigma: float = 1.0
     privacy: str | None = None
-    """A mechanism that protects the labels, by name, see ``leaks.mechanism_of``; not in deep tables."""
+    """A mechanism for the labels, by name (``tabular_cells.mechanism_of``); not in deep tables."""
     epsilon: float | None = None
     delta: float | None = None
     leak: bool = False

@@ -183,7 +183,7 @@ def test_the_papers_late_fusion_clips_all_layers_together(monkeypatch: pytest.Mo
     start = {"bank": np.array([0.1, -0.2, 0.3]), "lab": np.array([-0.4, 0.5, 0.2])}
     drawn = iter([start["bank"], start["lab"]])
     monkeypatch.setattr(
-        "gal_bench.baselines.late_paper.initial_parameters",
+        "gal_bench.baselines.ensembles.initial_parameters",
         lambda *_: next(drawn)[None].astype(np.float32),
     )
     local = PaperLinear("l1", epochs=70, standardize=False)

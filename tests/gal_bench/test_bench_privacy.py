@@ -20,8 +20,7 @@ from gal_bench.cells import Cell, Outcome, Sources
 from gal_bench.figures import findings, leak_of
 from gal_bench.pages import to_csv
 from gal_bench.runner import Run, run_cell
-from gal_bench.runs.leaks import BOUNDS, mechanism_of
-from gal_bench.runs.tabular_cells import find_split
+from gal_bench.runs.tabular_cells import BOUNDS, find_split, mechanism_of
 from gal_bench.specs import RowSpec
 
 WINE = Cell("Wine", 2, "per seed", 0, rounds=2, leak=True, options={"cross_validation": 0})

@@ -26,9 +26,9 @@ from gal.models.deep.shared_body import PLACES
 from gal.models.sequences import Sequences
 from gal_bench.cells import DEEP_METHODS, DEEP_MODELS, Cell, Outcome, Sources
 from gal_bench.data.sources import ViewSet
-from gal_bench.runs import deep_cells, deep_models
+from gal_bench.runs import deep_cells, local_models
 from gal_bench.runs.deep_cells import run_deep_cell
-from gal_bench.runs.deep_models import (
+from gal_bench.runs.local_models import (
     make_deep_model,
 )
 
@@ -81,7 +81,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         made: ViewSet = SETS[dataset]()
         return made
 
-    real = deep_models.settings
+    real = local_models.settings
 
     def quick(dataset: str, *, paper: bool) -> dict[str, Any]:
         return real(dataset, paper=paper) | {"batch_size": 30}
@@ -97,8 +97,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         "mlp": partial(mlp_body, hidden=8),
     }
     monkeypatch.setattr(deep_cells, "_load", load)
-    monkeypatch.setattr(deep_models, "settings", quick)
-    monkeypatch.setattr(deep_models, "make_deep_model", model)
+    monkeypatch.setattr(local_models, "settings", quick)
+    monkeypatch.setattr(local_models, "make_deep_model", model)
     monkeypatch.setattr(deep_cells, "FUSION_EPOCHS", 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for name, body in bodies.items():

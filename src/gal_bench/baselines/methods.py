@@ -10,25 +10,19 @@ rows and nodes use. After ``fit``: ``predict``, ``staged_predict``, for classes 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
-from gal.assembling import group_of, grouped
+import numpy as np
+
+from gal.assembling import AssembledTask, Learned, group_of, grouped
 from gal.errors import InvalidOptionError
-from gal.estimators import GALRegressor
+from gal.estimators import _GAL, GALClassifier, GALRegressor
 from gal.evaluate.methods import all_columns, alone, check_label_holder, gal, with_own_models
 from gal.evaluate.pooled import pooled
-from gal_bench.baselines.assisted_learning import (
-    OPTIONS,
-    AssistedLearningClassifier,
-    AssistedLearningRegressor,
-)
-from gal_bench.baselines.late import (
-    LateAverageClassifier,
-    LateAverageRegressor,
-    LateSumClassifier,
-    LateSumRegressor,
-)
+from gal.learner.options import Options
+from gal.models import PaperLinear
+from gal_bench.baselines.ensembles import NAN, learn_assisted, learn_late, learn_layers
 
 Method = Callable[..., Any]
 COMMON = ("label_holder", "local_models", "rounds", "random_state")
@@ -50,16 +44,59 @@ def _pooled(**options: Any) -> Any:
     return pooled(**taken, preset=preset)
 
 
-def _baseline(regressor: Any, classifier: Any, used: Collection[str] | None = None, **fixed: Any) -> Method:
-    """Of two estimators like GAL's."""
+class _Late(_GAL):
+    """Late fusion: outputs are added up, as in the paper, or averaged, as in the authors' code.
+
+    The labels go to every organization, once. With ``preset="paper"`` and linear models the organizations'
+    layers are the authors', without F^0.
+    """
+
+    average = False
+
+    def _learn(self, learning: AssembledTask, **observers: Any) -> Learned:  # noqa: ARG002
+        task, members = learning.task, learning.members
+        others = len(members) - 1
+        self.traffic_.trips += min(others, 1)
+        self.traffic_.sent += others * task.y.astype(np.float32).nbytes
+        paper = group_of("algorithm", self.algorithm).preset == "paper"
+        layers = paper and all(isinstance(one.model, PaperLinear) for one in members.values())
+        learn = learn_layers if layers else learn_late
+        ensemble = learn(task, members, 1 / len(members) if self.average else 1.0)
+        return Learned(ensemble, [NAN] * len(ensemble.rounds))
+
+
+class _AssistedLearning(_GAL):
+    """The label holder fits before the others, in the order given."""
+
+    rate = 1.0
+    last_only = False
+
+    def _options(self) -> Options:
+        # Nothing is chosen on rows, so none are held out.
+        return replace(super()._options(), fitted="in-sample", validation_fraction=0.0, cross_validation=0)
+
+    def _learn(self, learning: AssembledTask, **observers: Any) -> Learned:  # noqa: ARG002
+        ensemble = learn_assisted(
+            learning.task,
+            learning.members,
+            order=[self.label_holder_, *(name for name in self.columns_ if name != self.label_holder_)],
+            rate=self.rate,
+            last_only=self.last_only,
+            traffic=self.traffic_,
+        )
+        return Learned(ensemble, [NAN] * len(ensemble.rounds))
+
+
+def _baseline(kind: type[_GAL], used: Collection[str] | None = None, **fixed: Any) -> Method:
+    """Of an estimator like GAL's; options that are none of GAL's, and fixed ones, belong to its class."""
 
     def method(*, classes: bool, organizations: Any, label_holder: str | None = None, **options: Any) -> Any:
         if options.get("privacy") is not None or options.get("secure_aggregation") is not None:
             raise InvalidOptionError("a baseline protects nothing: use gal")
         taken = options if used is None else _used(options, (*COMMON, *used))
-        holder = check_label_holder(organizations, label_holder)
-        make = classifier if classes else regressor
-        return make(organizations, label_holder=holder, **taken, **fixed)
+        own = {name: taken.pop(name) for name in ("rate",) if name in taken} | fixed
+        made: Any = type(kind.__name__, (kind, GALClassifier if classes else GALRegressor), own)
+        return made(organizations, label_holder=check_label_holder(organizations, label_holder), **taken)
 
     return method
 
@@ -77,15 +114,16 @@ def _flat(method: Method) -> Method:
     return lambda **options: method(**grouped(options))
 
 
-_assisted = partial(_baseline, AssistedLearningRegressor, AssistedLearningClassifier, OPTIONS)
+AL_OPTIONS = ("rate", "loss", "algorithm")
+"""AL has no weights, line search, validation or stopping: those options are ignored."""
 _METHODS: dict[str, Method] = {
     "gal": gal,
     "alone": alone,
     "joint": _joint,
     "pooled": _pooled,
-    "late_sum": _baseline(LateSumRegressor, LateSumClassifier),
-    "late_average": _baseline(LateAverageRegressor, LateAverageClassifier),
-    "assisted_learning": _assisted(),
-    "assisted_learning_last_only": _assisted(last_only=True),
+    "late_sum": _baseline(_Late),
+    "late_average": _baseline(_Late, average=True),
+    "assisted_learning": _baseline(_AssistedLearning, AL_OPTIONS),
+    "assisted_learning_last_only": _baseline(_AssistedLearning, AL_OPTIONS, last_only=True),
 }
 METHODS = {name: _flat(method) for name, method in _METHODS.items()}

@@ -26,13 +26,17 @@ from gal.learner.options import Options
 from gal.learner.organization import Organization
 from gal.learner.task_making import make_task
 from gal.privacy.mechanisms.paper import PaperInterval, PaperLaplace
-from gal_bench.baselines.assisted_learning import learn_assisted
+from gal_bench.baselines.ensembles import learn_assisted
 from gal_bench.baselines.fusion import FusedNetworks
 from gal_bench.cells import IMAGE_SETS, Cell, Outcome, Sources
 from gal_bench.data.sources import ViewSet
-from gal_bench.runs.deep_models import fusion_network, fusion_training, models_by_organization
 from gal_bench.runs.disturbances import DisturbedModel, half
-from gal_bench.runs.local_models import losses_of_halves
+from gal_bench.runs.local_models import (
+    fusion_network,
+    fusion_training,
+    losses_of_halves,
+    models_by_organization,
+)
 from gal_bench.runs.scoring import frequencies, quality, rounds_of, score, validation_loss
 
 T = TypeVar("T")
