@@ -226,19 +226,20 @@ class AuditError(NodeError):
 
 
 def printable(text: str) -> str:
-    """Text with control characters and others that steer a terminal escaped; for names from elsewhere.
+    """Text on one line, with control characters and others that steer a terminal escaped.
 
     >>> printable("a\\x1b[31m\\nb \\u202e")
     'a\\\\x1b[31m\\\\nb \\\\u202e'
     """
     if text.isprintable():
         return text
-    return "".join(
-        one
-        if one.isprintable() or unicodedata.category(one) == "Zs"
-        else one.encode("unicode_escape").decode()
-        for one in text
-    )
+    return "".join(map(_printable_character, text))
+
+
+def _printable_character(one: str) -> str:
+    if one.isprintable():
+        return one
+    return " " if unicodedata.category(one) == "Zs" else one.encode("unicode_escape").decode()
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

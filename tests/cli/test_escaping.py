@@ -83,4 +83,4 @@ def test_nodes_cards_and_tasks(table: Path) -> None:
 
 
 def test_nothing_within_a_sentence_is_markup() -> None:
-    assert escape("[red]a[/] \u00a0b") == "\\[red]a\\[/] \u00a0b"
+    assert escape("[red]a[/] \u00a0b") == "\\[red]a\\[/]  b"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gal.errors import InvalidColumnsError, InvalidInputError, did_you_mean
+from gal.errors import InvalidColumnsError, InvalidInputError, did_you_mean, printable
 from gal.models.reading.converting import named_parts, parts_of, reading_of
 from gal.models.reading.deciding import ALONE, ALONE_BY_NAME, ENOUGH, ID_NAME
 from gal.models.reading.texts import MEASURES, Texts, texts_of
@@ -173,8 +173,7 @@ def shown(text: str, most: int = EXAMPLE_LENGTH) -> str:
     >>> shown("a\\x1b[31mb")
     'a\\\\x1b[31mb'
     """
-    spaced = text.translate(SPACES)
-    plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in spaced)
+    plain = printable(text.translate(SPACES))
     return plain if len(plain) <= most else f"{plain[: most - 1]}…"
 
 

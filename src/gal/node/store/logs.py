@@ -80,15 +80,6 @@ def open_log(
     return Log(logger, home)
 
 
-def printable(text: str) -> str:
-    r"""Text with control characters escaped, for audit notes and terminals.
-
-    >>> printable("a\x1b[2Jb")
-    'a\\x1b[2Jb'
-    """
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
 def _plain(value: object, home: Path | None) -> Plain:
     """Text, numbers and the items of a short list; the shape of everything else."""
     if value is None or isinstance(value, bool | int):

@@ -16,11 +16,11 @@ from datetime import datetime
 from typing import Any
 
 from gal.clock import utc_now
-from gal.errors import NodeError, RefusedError
+from gal.errors import NodeError, RefusedError, printable
 from gal.node.config.policy import Policy
 from gal.node.store.activity import Activity
 from gal.node.store.audit import AuditLog
-from gal.node.store.logs import Log, printable
+from gal.node.store.logs import Log
 from gal.protocol import Encoded, Message
 from gal.transport import Received, Stream
 
