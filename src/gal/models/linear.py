@@ -165,23 +165,8 @@ class _Objective:
         gradient = self.penalty * theta - self.rows.T @ (self.weight * slope * error)
         bend = self.loss.curvature(size, 0.0) * (error / size) ** 2 + slope * (smoothing / size) ** 2
         hessian = (self.rows * (self.weight * bend)[:, None]).T @ self.rows + np.diag(self.penalty)
-        step = -_solve_positive(hessian, gradient)
+        step = -np.linalg.lstsq(hessian, gradient, rcond=1e-15)[0]  # the Hessian may be singular
         return step, float(-gradient @ step)
-
-
-def _solve_positive(matrix: Floats, right: Floats) -> Floats:
-    """Solve with a positive semidefinite matrix plus the smallest jitter that makes it definite."""
-    largest = float(np.diag(matrix).max(initial=0.0)) or 1.0
-    scaled = matrix / largest
-    jitter = 1e-15
-    while jitter < 1:
-        try:
-            factor = scipy.linalg.cho_factor(scaled + jitter * np.eye(len(scaled)), check_finite=False)
-        except scipy.linalg.LinAlgError:
-            jitter *= 100
-        else:
-            return np.asarray(scipy.linalg.cho_solve(factor, right / largest, check_finite=False))
-    return right / largest  # numbers out of range: follow the gradient
 
 
 def _minimise(goal: _Objective, theta: Floats) -> Floats:
