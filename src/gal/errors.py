@@ -226,7 +226,7 @@ class AuditError(NodeError):
 
 
 def printable(text: str) -> str:
-    """Text on one line, with control characters and others that steer a terminal escaped.
+    """Text on one line, with control characters, also those of writing direction, escaped.
 
     >>> printable("a\\x1b[31m\\nb \\u202e")
     'a\\\\x1b[31m\\\\nb \\\\u202e'
