@@ -33,7 +33,7 @@ def test_kinds_of_sources(tmp_path: Path) -> None:
     for text, (database, lake) in kinds.items():
         found = read(tmp_path, text)
         assert (found.is_database, found.is_lake) == (database, lake), text
-        assert found.stays_where_it_is == (database or lake)
+        assert found.is_streamed == (database or lake)
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findin
         return
     from gal.node.source.data import labels_of, read_some, read_source
 
-    streams = configuration.data.stays_where_it_is
+    streams = configuration.data.is_streamed
     found = read_some(configuration, LOOKED_AT) if streams else read_source(configuration)
     table.append(found)
     rows = f"{'the first ' if streams else ''}{len(found)} rows with {found.ids.kind} ids"

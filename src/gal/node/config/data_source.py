@@ -174,7 +174,7 @@ class DataSource(Section):
         return path if path is not None and _is_named_as_file(path) else None
 
     @property
-    def stays_where_it_is(self) -> bool:
+    def is_streamed(self) -> bool:
         """Whether rows are always streamed, and never in memory as a whole."""
         return self.is_database or self.is_lake
 

@@ -142,7 +142,7 @@ def read_rows(
 
 def kind_of_ids(configuration: NodeConfiguration) -> str:
     """The kind of the row ids, "integer" or "text"; of a streamed source by one row."""
-    if data_of(configuration).stays_where_it_is:
+    if data_of(configuration).is_streamed:
         return str(read_some(configuration, 1).ids.kind)
     return str(read_source(configuration, label=False).ids.kind)
 
@@ -178,7 +178,7 @@ def _reader(
 
 
 def _reader_of(organization: str, data: DataSource, home: Path, **wanted: Any) -> SourceReader:
-    kind = StreamedReader if data.stays_where_it_is else SourceReader
+    kind = StreamedReader if data.is_streamed else SourceReader
     return kind(organization, data, home, **wanted)
 
 

@@ -147,7 +147,7 @@ class LocalWork:
             write_whole(folder / "begin.arrow", data)
             write_whole(folder / "begun.arrow", answer)
         self.version.forget()
-        self.own_rows.let_go_of_large()  # rounds need the view only
+        self.own_rows.drop_large_table()  # rounds need the view only
         return {"n_rows": len(there), "kinds": dict(table.kinds), "keys": left}, answer
 
     # Rounds

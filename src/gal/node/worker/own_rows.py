@@ -51,13 +51,13 @@ class OwnRows:
         self._holders: dict[Any, Any] = {}
 
     @property
-    def stay_where_they_are(self) -> bool:
+    def is_streamed(self) -> bool:
         """Whether the source is a database or a lake: streamed to learn, queried by id to predict."""
-        return self._configuration.data is not None and self._configuration.data.stays_where_it_is
+        return self._configuration.data is not None and self._configuration.data.is_streamed
 
     def facts(self) -> dict[str, Any]:
         """The features, and the number of rows where it is known without reading."""
-        if self.stay_where_they_are:
+        if self.is_streamed:
             return {"n_rows": None, "features": list(streamed_features(self._configuration))}
         table = self.table()
         return {"n_rows": len(table.ids), "features": list(table.features)}
@@ -73,15 +73,7 @@ class OwnRows:
                 give_back_memory()
             return self._table[1]
 
-    def _index(self, method: str) -> tuple[Table, Index]:
-        table = self.table()
-        with self._lock:
-            key = id(table), method
-            if key not in self._indices:
-                self._indices[key] = Index(self._tokens(table.ids, method))
-            return table, self._indices[key]
-
-    def let_go_of_large(self) -> None:
+    def drop_large_table(self) -> None:
         """Drop a large table after session setup; a prediction reads it again."""
         with self._lock:
             if self._table is not None and self._table[1].columns.nbytes > LARGE:
@@ -96,13 +88,23 @@ class OwnRows:
     ) -> Found:
         """Find the requested rows; the table of a streamed source has no others, with these ``kinds``."""
         method, asked = message.fields["method"], self._asked(message, peer)
-        if not self.stay_where_they_are:
-            table, index = self._index(method)
+        if not self.is_streamed:
+            table = self.table()
             self._check_kind(table.ids, message, peer)
+            with self._lock:
+                key = id(table), method
+                if key not in self._indices:
+                    self._indices[key] = Index(self._tokens(table.ids, method))
+                index = self._indices[key]
             return table, index.positions(asked), asked
         wanted = RowIds(message.fields["kind"], asked)
         if method == "hashed":  # only own ids can be recognized by their hashes
-            ids, index = self._hashed_ids()
+            with self._lock:
+                stamp = source_stamp(self._configuration), forgotten_stamp(self._configuration.home)
+                if self._ids is None or stamp[0] is None or self._ids[0] != stamp:
+                    own = source_ids(self._configuration).ids
+                    self._ids = stamp, own, Index(self._tokens(own, "hashed"))
+                _, ids, index = self._ids
             found = index.positions(asked)
             wanted = ids.take(found[found >= 0])
         table = read_rows(self._configuration, wanted, kinds)
@@ -138,22 +140,13 @@ class OwnRows:
         with alignment_refusals():
             check_same_kind(ids, message.fields["kind"], self._name, peer)
 
-    def _hashed_ids(self) -> tuple[RowIds, Index]:
-        """All ids and the index of their keyed hashes, read again when the source has changed."""
-        with self._lock:
-            stamp = source_stamp(self._configuration), forgotten_stamp(self._configuration.home)
-            if self._ids is None or stamp[0] is None or self._ids[0] != stamp:
-                ids = source_ids(self._configuration).ids
-                self._ids = stamp, ids, Index(self._tokens(ids, "hashed"))
-            return self._ids[1:]
-
     def intersect(self, data: bytes, peer: str) -> bytes:
         """One step of a private set intersection, whose key serves one exchange."""
         from gal.alignment.psi import Holder
 
         message = decode(data)
         fields = message.fields
-        table = source_ids(self._configuration) if self.stay_where_they_are else self.table()
+        table = source_ids(self._configuration) if self.is_streamed else self.table()
         self._check_kind(table.ids, message, peer)
         key = peer, message.task, fields["exchange"]
         if fields["step"] == "setup":
