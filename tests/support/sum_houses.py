@@ -17,8 +17,8 @@ from gal.alignment import row_digest
 from gal.node.assistant.service import Service
 from gal.node.config.aggregation_messages import (
     begin_content,
-    circle_of,
     fit_sum_content,
+    group_of,
     learning_content,
     message_to_member,
     prediction_content,
@@ -107,7 +107,7 @@ class ByHand:
             secrecy="sums",
             drop_outs=drop_outs,
         )
-        self.circle, self.began = circle_of(self.terms), dict[str, str]()
+        self.circle, self.began = group_of(self.terms), dict[str, str]()
         self.houses = {
             name: SumHouse(root / name, name, [one for one in names if one != name], known.get(name, N))
             for name in names

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gal.errors import RefusedError
-from gal.node.config.aggregation_messages import check_members, circle_of
+from gal.errors import InvalidMessageError, RefusedError
+from gal.node.config.aggregation_messages import check_members, group_of
 from gal.node.config.invitations import Invited, TaskTerms
 from gal.node.store.state import State
 from gal.protocol import Message, digest, encode
@@ -93,6 +93,9 @@ def test_plain_tasks_have_no_sums(made: Callable[..., ByHand]) -> None:
     keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": by.circle.digest, "numbers": [1]})
     with refused("other-terms", "have no sums"):
         by.houses["lab"].answer(keys)
+    both = Message("keys", TASK, 1, "keys", {"circle": by.circle.digest, "numbers": [1, 2]})
+    with pytest.raises(InvalidMessageError, match="a message is about one sum, and this one about 2"):
+        by.houses["lab"].answer(both)
 
 
 def test_what_cannot_be_written_down_does_not_leave(
@@ -186,7 +189,7 @@ def test_an_organization_is_in_one_circle_of_a_label_holder(made: Callable[..., 
         update={"task": PLAIN_TASK, "name": "other", "organizations": by.terms.organizations[:3]}
     )
     by.join("lab", TaskTerms.model_validate(fewer.model_dump()))
-    keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": circle_of(fewer).digest, "numbers": [8]})
+    keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": group_of(fewer).digest, "numbers": [8]})
     with refused("circle", "has joined another aggregation group of this label holder"):
         by.houses["lab"].answer(keys)
     with refused("circle", "agreed to another aggregation group"):

@@ -21,8 +21,8 @@ from gal.node.config.aggregation_messages import (
     begin_content,
     box_array,
     check_members,
-    circle_of,
     fit_sum_content,
+    group_of,
     known_keys,
     learning_content,
     named_in,
@@ -31,9 +31,10 @@ from gal.node.config.aggregation_messages import (
     own_secret,
     prediction_content,
     read_ask,
-    read_offers,
+    read_offer,
     read_own_boxes,
     residual_content,
+    sum_number,
 )
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.requests import IncomingRequest, asked_tokens, fit_request
@@ -116,7 +117,7 @@ class SumReplies:
         if kind == "begin":
             # Seeds follow from the name: under another one its fitted values alone would differ.
             named = request.message.fields["organization"]
-            agreed = named_in(circle_of(task.terms), load_identity(self._home, self._name)).name
+            agreed = named_in(group_of(task.terms), load_identity(self._home, self._name)).name
             if named != agreed:
                 raise RefusedError(
                     "other-terms",
@@ -182,20 +183,18 @@ class SumReplies:
     # Sums
 
     def offer(self, request: IncomingRequest, task: TaskRecord) -> Encoded:
-        """Keys for some sums."""
+        """Keys for a sum."""
         with self._lock:
-            member = self._member(request, task)
-            offers = [member.offer(number) for number in request.message.fields["numbers"]]
-        return prepare(request.reply("offers", arrays=offer_arrays(offers)))
+            offer = self._member(request, task).offer(sum_number(request.message))
+        return prepare(request.reply("offers", arrays=offer_arrays(offer)))
 
     def share(self, request: IncomingRequest, task: TaskRecord) -> Encoded:
-        """Shares of the secrets of these sums, sealed for each of the others."""
-        numbers, members = (request.message.fields[name] for name in ("numbers", "members"))
+        """Shares of the secrets of a sum, sealed for each of the others."""
+        message = request.message
         with self._lock:
             member = self._member(request, task)
-            offers = self._offers(member.group, request.message)
-            shares = [member.share(number, offers[number]) for number in numbers]
-        boxes = box_array(member.group, shares, members)
+            shares = member.share(sum_number(message), self._offers(member.group, message))
+        boxes = box_array(member.group, shares, message.fields["members"])
         return prepare(request.reply("shares", arrays={"boxes": boxes}))
 
     def answer(self, request: IncomingRequest, task: TaskRecord) -> Encoded:
@@ -240,19 +239,19 @@ class SumReplies:
 
     def _member(self, request: IncomingRequest, task: TaskRecord) -> GroupMember:
         """This organization in a task's aggregation group; all members' cards are here. Holds the lock."""
-        circle = circle_of(task.terms)
-        if request.message.fields["circle"] != circle.digest:
+        group = group_of(task.terms)
+        if request.message.fields["circle"] != group.digest:
             raise RefusedError(
                 "circle",
                 f"{self._name} agreed to another aggregation group in {task.name!r}: send a new invitation",
             )
         identity = load_identity(self._home, self._name)
         check_members(task.terms, self._cards, identity.fingerprint)
-        if task.id not in self._members or self._members[task.id].group != circle:
+        if task.id not in self._members or self._members[task.id].group != group:
             record, holder = self.record, f"sums for {task.label_holder}"
             # A row is opened with the same members for ever, and under another name it would be another row.
             # Where no member may drop out, every sum is of all members.
-            named = [Claim(holder, NAMED, task.terms.alignment)] if circle.drop_outs else []
+            named = [Claim(holder, NAMED, task.terms.alignment)] if group.drop_outs else []
             for differing in record.settle(named):
                 raise RefusedError(
                     "circle",
@@ -260,34 +259,30 @@ class SumReplies:
                     f"may drop out, and not by {task.terms.alignment} ones as in {task.name!r}: invite with "
                     "the same --align",
                 )
-            own, known, secret = named_in(circle, identity), known_keys(self._cards), own_secret(identity)
-            self._members[task.id] = GroupMember(own, circle, known, record, holder=holder, secret=secret)
+            own, known, secret = named_in(group, identity), known_keys(self._cards), own_secret(identity)
+            self._members[task.id] = GroupMember(own, group, known, record, holder=holder, secret=secret)
         return self._members[task.id]
 
-    def _offers(self, circle: Group, message: Message) -> dict[int, list[Offer]]:
-        """By sum: the keys of all members, with the certificates of their cards."""
-        numbers, members = message.fields["numbers"], message.fields["members"]
+    def _offers(self, group: Group, message: Message) -> list[Offer]:
+        """The keys of all members, with the certificates of their cards."""
+        number, members = sum_number(message), message.fields["members"]
         keys, signatures = message.arrays["keys"], message.arrays["signatures"]
         if len(keys) != len(members) or len(signatures) != len(members):
-            raise InvalidMessageError(
-                f"the request has keys of {len(keys)} members, and names {len(members)}"
-            )
-        identity = load_identity(self._home, self._name)
-        found: dict[int, list[Offer]] = {number: [] for number in numbers}
+            raise InvalidMessageError(f"a request names {len(members)} members, with keys of {len(keys)}")
+        identity, offers = load_identity(self._home, self._name), list[Offer]()
         for name, key, signature in zip(members, keys, signatures, strict=True):
-            expected, certificate = circle.members.get(name, ""), identity.certificate
+            expected, certificate = group.members.get(name, ""), identity.certificate
             if expected != identity.fingerprint:
                 known = self._cards.by_fingerprint(expected)
                 if known is None:
-                    group = expected or "not in this aggregation group"
-                    raise IdentityError(f"there is no card of {name!r} ({group}) here")
+                    where = expected or "not in this aggregation group"
+                    raise IdentityError(f"there is no card of {name!r} ({where}) here")
                 certificate = known[1].certificate
-            for offer in read_offers(circle, name, numbers, certificate, key, signature):
-                found[offer.number].append(offer)
-        return found
+            offers.append(read_offer(group, name, number, certificate, key, signature))
+        return offers
 
     def _read(
-        self, computed: Computed, request: IncomingRequest, circle: Group
+        self, computed: Computed, request: IncomingRequest, group: Group
     ) -> tuple[Floats, str, list[str], list[Claim]]:
         """The values of a sum, their content as this organization knows it, keys of predicted rows, and the
         claims that go with them.
@@ -311,9 +306,9 @@ class SumReplies:
         tokens = asked_tokens(message, request.peer)[chosen]
         values = computed.values()[chosen[known]]
         order = row_digest(tokens, message.fields["kind"], message.fields["method"])
-        exact = tokens.ndim > 1 and not circle.drop_outs  # records of groups with drop-outs keep their form
+        exact = tokens.ndim > 1 and not group.drop_outs  # records of groups with drop-outs keep their form
         named = [one.tobytes() for one in tokens] if exact else tokens
-        rows = [sha256_of(f"{circle.digest} {one}".encode()) for one in named]
+        rows = [sha256_of(f"{group.digest} {one}".encode()) for one in named]
         return values, prediction_content(message, order, values.shape, computed.learned), rows, [also]
 
 

@@ -49,7 +49,7 @@ BOX_BYTES = 2 * SHARE_BYTES + 16
 """Two shares, sealed."""
 
 
-def circle_of(terms: TaskTerms) -> Group:
+def group_of(terms: TaskTerms) -> Group:
     """The aggregation group of these terms: all invited organizations."""
     members = {one.name: one.fingerprint for one in terms.organizations}
     return Group(terms.fingerprint, members, terms.drop_outs)
@@ -60,9 +60,9 @@ def known_keys(cards: CardFolder) -> set[str]:
     return {card.fingerprint for card in cards.all().values()}
 
 
-def named_in(circle: Group, identity: Identity) -> Identity:
+def named_in(group: Group, identity: Identity) -> Identity:
     """An organization's key, under its name in the aggregation group."""
-    names = [name for name, one in circle.members.items() if one == identity.fingerprint]
+    names = [name for name, one in group.members.items() if one == identity.fingerprint]
     if len(names) != 1:
         found = f"the key {identity.fingerprint} of {identity.name!r} is {len(names)} times"
         raise RefusedError("circle", f"{found} in this aggregation group")
@@ -76,9 +76,9 @@ def own_secret(identity: Identity) -> bytes:
 
 def check_members(terms: TaskTerms, cards: CardFolder, own: str) -> None:
     """An error where values would be added to those of organizations without a card here."""
-    circle, known = circle_of(terms), known_keys(cards) - {terms.fingerprint}
+    group, known = group_of(terms), known_keys(cards) - {terms.fingerprint}
     unknown = [
-        f"{name} ({one})" for name, one in sorted(circle.members.items()) if one not in known and one != own
+        f"{name} ({one})" for name, one in sorted(group.members.items()) if one not in known and one != own
     ]
     if unknown:
         raise RefusedError(
@@ -87,64 +87,52 @@ def check_members(terms: TaskTerms, cards: CardFolder, own: str) -> None:
             "is here: the label holder could have invented them. Ask these organizations themselves for "
             "their cards, compare the fingerprints, then gal cards add FILE and join again",
         )
-    check_group(circle, known | {own})
+    check_group(group, known | {own})
 
 
-def offer_arrays(offers: Sequence[Offer]) -> dict[str, Bytes]:
-    """Offers of one member: keys and signatures."""
-    keys = [offer.mask_key + offer.box_key + bytes.fromhex(offer.promise) for offer in offers]
-    signed = [bytes([len(one.signature)]) + one.signature for one in offers]
+def sum_number(message: Message) -> int:
+    """The number of the one sum that a message is about."""
+    number, *others = message.fields["numbers"]
+    if others:
+        raise InvalidMessageError(f"a message is about one sum, and this one about {1 + len(others)}")
+    return int(number)
+
+
+def offer_arrays(offer: Offer) -> dict[str, Bytes]:
+    """An offer: its keys and its signature."""
+    keys = offer.mask_key + offer.box_key + bytes.fromhex(offer.promise)
+    signed = bytes([len(offer.signature)]) + offer.signature
     return {
-        "keys": _rows(keys, len(keys[0])),
-        "signatures": _rows([one.ljust(SIGNATURE_BYTES, b"\0") for one in signed], SIGNATURE_BYTES),
+        "keys": _rows([keys], len(keys)),
+        "signatures": _rows([signed.ljust(SIGNATURE_BYTES, b"\0")], SIGNATURE_BYTES),
     }
 
 
-def read_offers(
-    circle: Group, name: str, numbers: Sequence[int], certificate: bytes, keys: Bytes, signatures: Bytes
-) -> list[Offer]:
-    """The offers of one member for these sums: a mask key, one for shares if any, and a seed's digest."""
-    _check_shape("keys", keys, (len(numbers), KEY_BYTES * (3 if circle.shares else 2)), name)
-    _check_shape("signatures", signatures, (len(numbers), SIGNATURE_BYTES), name)
-    found = []
-    for number, made, signed in zip(numbers, keys, signatures, strict=True):
-        key, signature = made.tobytes(), signed.tobytes()
-        parts = key[:KEY_BYTES], key[KEY_BYTES:-KEY_BYTES], key[-KEY_BYTES:].hex()
-        found.append(Offer(name, number, *parts, certificate, signature[1 : 1 + signature[0]]))
-    return found
+def read_offer(
+    group: Group, name: str, number: int, certificate: bytes, keys: Bytes, signatures: Bytes
+) -> Offer:
+    """A member's offer: a mask key, one for shares if any, and a seed's digest."""
+    _check_shape("keys", keys, (1, KEY_BYTES * (3 if group.shares else 2)), name)
+    _check_shape("signatures", signatures, (1, SIGNATURE_BYTES), name)
+    key, signature = keys.tobytes(), signatures.tobytes()
+    parts = key[:KEY_BYTES], key[KEY_BYTES:-KEY_BYTES], key[-KEY_BYTES:].hex()
+    return Offer(name, number, *parts, certificate, signature[1 : 1 + signature[0]])
 
 
-def box_array(circle: Group, shares: Sequence[SealedShares], members: Sequence[str]) -> Bytes:
-    """One member's sealed shares, by sum and receiver; zeros for itself."""
-    members = _receivers(circle, members)
-    boxes = np.zeros((len(shares), len(members), BOX_BYTES), dtype=np.uint8)
-    for place, one in enumerate(shares):
-        for other, name in enumerate(members):
-            if name in one.boxes:
-                boxes[place, other] = np.frombuffer(one.boxes[name], dtype=np.uint8)
-    return boxes
+def box_array(group: Group, shares: SealedShares, members: Sequence[str]) -> Bytes:
+    """A member's sealed shares, by receiver; zeros for itself."""
+    boxes = [shares.boxes.get(name, bytes(BOX_BYTES)) for name in _receivers(group, members)]
+    return _rows(boxes, BOX_BYTES)[None]
 
 
-def read_boxes(
-    circle: Group, name: str, numbers: Sequence[int], members: Sequence[str], boxes: Bytes
-) -> list[SealedShares]:
-    members = _receivers(circle, members)
-    _check_shape("boxes", boxes, (len(numbers), len(members), BOX_BYTES), name)
-    found = []
-    for number, row in zip(numbers, boxes, strict=True):
-        others = {other: box.tobytes() for other, box in zip(members, row, strict=True) if other != name}
-        found.append(SealedShares(name, number, others))
-    return found
-
-
-def _receivers(circle: Group, members: Sequence[str]) -> Sequence[str]:
+def _receivers(group: Group, members: Sequence[str]) -> Sequence[str]:
     """Receivers of shares: none where no member may drop out."""
-    return members if circle.shares else ()
+    return members if group.shares else ()
 
 
-def read_own_boxes(circle: Group, message: Message) -> dict[str, bytes]:
+def read_own_boxes(group: Group, message: Message) -> dict[str, bytes]:
     """The sealed shares in a message of kind ``sum``, by the member that sealed them."""
-    members, boxes = _receivers(circle, message.fields["members"]), message.arrays["boxes"]
+    members, boxes = _receivers(group, message.fields["members"]), message.arrays["boxes"]
     _check_shape("boxes", boxes, (len(members), BOX_BYTES), "the label holder")
     return {name: box.tobytes() for name, box in zip(members, boxes, strict=True)}
 
@@ -156,9 +144,9 @@ def read_ask(message: Message) -> Ask:
     return Ask(fields["number"], tuple(fields["members"]), fields["content"], shape, fields["unit"])
 
 
-def opening_arrays(circle: Group, opening: Opening) -> dict[str, Bytes]:
+def opening_arrays(group: Group, opening: Opening) -> dict[str, Bytes]:
     """A member's opening: shares in the order of names, or its own seed."""
-    size = SHARE_BYTES if circle.shares else SECRET_BYTES
+    size = SHARE_BYTES if group.shares else SECRET_BYTES
     return {
         "seeds": _rows([opening.seeds[name] for name in sorted(opening.seeds)], size),
         "keys": _rows([opening.keys[name] for name in sorted(opening.keys)], SHARE_BYTES),
@@ -166,34 +154,34 @@ def opening_arrays(circle: Group, opening: Opening) -> dict[str, Bytes]:
 
 
 def message_to_member(
-    circle: Group, request: SumRequest, about: Mapping[str, Any], rows: NDArray[np.bool_] | None
+    group: Group, request: SumRequest, about: Mapping[str, Any], rows: NDArray[np.bool_] | None
 ) -> tuple[str, int, dict[str, Any], dict[str, Bytes]]:
     """A request to a member as kind, number, fields and arrays of a message.
 
     ``about`` are the fields that name the request whose values are added up, ``rows`` the rows of it.
     """
-    group = {"circle": circle.digest}
+    base = {"circle": group.digest}
     match request:
         case KeysAsked(number):
-            return "keys", number, group | {"numbers": [number]}, {}
+            return "keys", number, base | {"numbers": [number]}, {}
         case SharesAsked(number, offers):
-            made = [offer_arrays([one]) for one in offers]
+            made = [offer_arrays(one) for one in offers]
             arrays = {name: np.stack([one[name] for one in made]) for name in ("keys", "signatures")}
             names = [one.name for one in offers]
-            return "share", number, group | {"numbers": [number], "members": names}, arrays
+            return "share", number, base | {"numbers": [number], "members": names}, arrays
         case AnswerAsked(ask, boxes):
-            held = [boxes.get(name, bytes(BOX_BYTES)) for name in _receivers(circle, ask.members)]
+            held = [boxes.get(name, bytes(BOX_BYTES)) for name in _receivers(group, ask.members)]
             arrays = {"boxes": _rows(held, BOX_BYTES)}
             if rows is not None:
                 arrays["rows"] = rows.astype(np.uint8)
             fields = asdict(ask) | {"members": list(ask.members), "shape": list(ask.shape)}
-            return "sum", ask.number, {**group, **fields, **about}, arrays
+            return "sum", ask.number, {**base, **fields, **about}, arrays
         case OpeningAsked(number, members, _):
-            return "open", number, group | {"number": number, "members": list(members)}, {}
+            return "open", number, base | {"number": number, "members": list(members)}, {}
 
 
 def read_member(
-    circle: Group, name: str, certificate: bytes, request: SumRequest, message: Message
+    group: Group, name: str, certificate: bytes, request: SumRequest, message: Message
 ) -> SumReply:
     """A member's reply to such a request; InvalidMessageError where it is none."""
     expected = {KeysAsked: "offers", SharesAsked: "shares", AnswerAsked: "masked", OpeningAsked: "opened"}
@@ -202,15 +190,16 @@ def read_member(
     arrays = message.arrays
     match request:
         case KeysAsked(number):
-            [offer] = read_offers(circle, name, [number], certificate, arrays["keys"], arrays["signatures"])
-            return offer
+            return read_offer(group, name, number, certificate, arrays["keys"], arrays["signatures"])
         case SharesAsked(number, offers):
-            [shares] = read_boxes(circle, name, [number], [one.name for one in offers], arrays["boxes"])
-            return shares
+            members = _receivers(group, [one.name for one in offers])
+            _check_shape("boxes", arrays["boxes"], (1, len(members), BOX_BYTES), name)
+            boxes = zip(members, arrays["boxes"][0], strict=True)
+            return SealedShares(name, number, {other: box.tobytes() for other, box in boxes if other != name})
         case AnswerAsked(ask, _):
             return Masked(name, ask.number, arrays["values"].view(np.uint32))
         case OpeningAsked(number, members, dropped):
-            there, size = (members, SHARE_BYTES) if circle.shares else ((name,), SECRET_BYTES)
+            there, size = (members, SHARE_BYTES) if group.shares else ((name,), SECRET_BYTES)
             _check_shape("seeds", arrays["seeds"], (len(there), size), name)
             _check_shape("keys", arrays["keys"], (len(dropped), SHARE_BYTES), name)
             seeds = {other: one.tobytes() for other, one in zip(sorted(there), arrays["seeds"], strict=True)}

@@ -31,8 +31,8 @@ from gal.errors import (
 )
 from gal.node.config.aggregation_messages import (
     begin_content,
-    circle_of,
     fit_sum_content,
+    group_of,
     learning_content,
     message_to_member,
     prediction_content,
@@ -98,7 +98,7 @@ class GroupCalls:
     """Requests to the members of one task's aggregation group, for fits and for sums."""
 
     def __init__(self, node: HolderNode, record: TaskRecord, version: int, wait: Wait) -> None:
-        self.circle = circle_of(record.terms)
+        self.group = group_of(record.terms)
         self._assistants, self._wait = node.assistants, wait
         self._task, self._version = record.id, version
         self._cards = CardFolder(node.configuration.home / "cards")
@@ -121,7 +121,7 @@ class GroupCalls:
         until, refused = time.monotonic() + seconds, dict[str, str]()
         opened = list[tuple[Floats, tuple[str, ...]]]()
         runs = [
-            Collector(self.circle, secrets.randbelow(2**53 - 1) + 1).run(
+            Collector(self.group, secrets.randbelow(2**53 - 1) + 1).run(
                 members, one.content, one.shape, one.unit, everybody=everybody
             )
             for one in summands
@@ -157,12 +157,12 @@ class GroupCalls:
                     refused[name] = pending.failure("", 0.0)
                     lost |= message.fields["code"] in LOST_KEYS
                     continue
-                known = self._cards.by_fingerprint(self.circle.members[name])
+                known = self._cards.by_fingerprint(self.group.members[name])
                 if known is None:
-                    why = f"there is no card of {name} ({self.circle.members[name]}) any more"
+                    why = f"there is no card of {name} ({self.group.members[name]}) any more"
                     raise RefusedError("circle", why)
                 about = trips[place][name], message
-                replies[place][name] = read_member(self.circle, name, known[1].certificate, *about)
+                replies[place][name] = read_member(self.group, name, known[1].certificate, *about)
         # A member that refuses has not dropped out: it can be in the next sum. To open one, the threshold is
         # enough.
         if refused and (lost or not opening):
@@ -175,7 +175,7 @@ class GroupCalls:
         made: dict[int, Encoded] = {}
         for one in trip.values():
             if id(one) not in made:
-                kind, number, fields, arrays = message_to_member(self.circle, one, about, summand.rows)
+                kind, number, fields, arrays = message_to_member(self.group, one, about, summand.rows)
                 name = f"{kind} {number}"
                 made[id(one)] = prepare(Message(kind, self._task, self._version, name, fields, arrays))
         return {name: made[id(one)] for name, one in trip.items()}
@@ -234,7 +234,7 @@ class SecureRounds:
         keep: Callable[[int, int, str, Encoded, Encoded], None],
     ) -> None:
         """Have all others fit these requests of a step (by place), and keep the means."""
-        version, most = self.version, len(self.calls.circle.members)
+        version, most = self.version, len(self.calls.group.members)
         summands = [self._summand(one, requests[place]) for place, one in encoded.items()]
         try:
             opened = self._fits(list(encoded.values()), summands)
@@ -245,7 +245,7 @@ class SecureRounds:
                 f"{version.record.name}"
             ) from error
         for (place, one), (total, members) in zip(encoded.items(), opened, strict=True):
-            for name in sorted(set(self.calls.circle.members) - set(members)):
+            for name in sorted(set(self.calls.group.members) - set(members)):
                 if version.node.state.members(version.record.id).get(name) == "invited":
                     version.node.state.set_member(version.record.id, name, DROPPED)
                 version.replies.put(step, StoredReply(place, name, "", None, None, "dropped out of the sum"))
@@ -268,7 +268,7 @@ class SecureRounds:
     ) -> list[tuple[Floats, tuple[str, ...]]]:
         """Have the members fit, and add up; begun anew after a member's restart."""
         version, seconds = self.version, self.version.patience.deadline
-        members = sorted(set(version.invited) & set(self.calls.circle.members))
+        members = sorted(set(version.invited) & set(self.calls.group.members))
         for _ in range(FIT_TRIES):
             failed = {
                 name: problem
@@ -289,12 +289,12 @@ class SecureRounds:
         """Note the drop-outs and the unit of each round."""
         for request, replies in zip(requests, values, strict=True):
             if isinstance(request, FitRequest) and request.part is None and SUM in request.organizations:
-                gone = {name: str(one) for name, one in replies.items() if name in self.calls.circle.members}
+                gone = {name: str(one) for name, one in replies.items() if name in self.calls.group.members}
                 self.left_out[request.round] = gone
                 self.units[request.round] = fit_unit(request)
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
-        return concluded(ensemble, self.calls.circle.names, self.left_out, self.units)
+        return concluded(ensemble, self.calls.group.names, self.left_out, self.units)
 
 
 @dataclass(frozen=True)
