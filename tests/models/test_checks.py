@@ -128,7 +128,7 @@ class IgnoresWeights(Duck):
         super().fit(X, y)
 
 
-class Remembers(Duck):
+class KeepsState(Duck):
     def fit(self, X: Any, y: Any) -> None:
         before = getattr(self, "coef", 0.0)
         super().fit(X, y)
@@ -173,7 +173,7 @@ class NoPredict:
         (ModifiesColumns(), "inputs_are_not_modified", "modified the columns"),
         (ModifiesResidual(), "inputs_are_not_modified", "modified the residual"),
         (IgnoresWeights(), "sample_weight_is_honoured", "ignores it"),
-        (Remembers(), "refitting_forgets_the_first_fit", "forget"),
+        (KeepsState(), "refitting_forgets_the_first_fit", "forget"),
         (NeedsManyRows(), "five_rows", "too few rows"),
         (NeedsTwoColumns(), "one_column", "IndexError"),
         (DividesByTheSpread(), "constant_residual", "ZeroDivisionError"),

@@ -24,7 +24,7 @@ def parameters() -> list[Tensor]:
 
 
 def pull(some: list[Tensor], step: int) -> None:
-    """The gradients of a loss with a bend, so that no two steps are alike."""
+    """The gradients of a loss with curvature, so that no two steps are the same."""
     for one in some:
         one.grad = None
     loss = sum((one * (step + 1)).sin().sum() + (one - step).square().sum() for one in some)

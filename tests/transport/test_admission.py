@@ -73,10 +73,10 @@ def test_a_known_organization_cannot_pose_as_another(
 
 
 def test_an_unknown_key_is_refused(tmp_path: Path, bank: House, hospital: House) -> None:
-    stranger = house(tmp_path, "hospital-2", replace(make_identity("hospital"), name="hospital"))
+    unknown = house(tmp_path, "hospital-2", replace(make_identity("hospital"), name="hospital"))
     with listening(bank) as live:
         with pytest.raises(RefusedError, match="has bank added your card") as caught:
-            dialed(stranger, live.card())
+            dialed(unknown, live.card())
         assert caught.value.code == "not-admitted"
         stream = dialed(hospital, live.card())
         assert_echoes(stream)

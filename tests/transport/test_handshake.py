@@ -12,7 +12,7 @@ from gal.protocol import VERSIONS, Message
 from gal.transport import Identity, card_of, make_identity
 from gal.transport.handshake import greet, welcome
 
-BANK, HOSPITAL, STRANGER = (make_identity(name) for name in ("bank", "hospital", "stranger"))
+BANK, HOSPITAL, UNKNOWN = (make_identity(name) for name in ("bank", "hospital", "unknown"))
 CARD = card_of(BANK, "bank.example:7000")
 
 
@@ -92,8 +92,8 @@ def test_every_hello_has_a_nonce_of_its_own() -> None:
 @pytest.mark.parametrize(
     "stream",
     [
-        Answering(STRANGER),  # another key
-        Answering(BANK, dialer=STRANGER),  # relayed from another handshake
+        Answering(UNKNOWN),  # another key
+        Answering(BANK, dialer=UNKNOWN),  # relayed from another handshake
         Answering(BANK, proof=base64.b64encode(b"?" * 64).decode()),
         Answering(BANK, proof="no base64!"),
         Answering(BANK, proof=""),

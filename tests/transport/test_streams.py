@@ -293,7 +293,7 @@ def assert_each_was_refused_once(got: list[str]) -> None:
 
 
 def assert_serves(live: Live, who: House) -> None:
-    """The listener still takes this house in."""
+    """The listener still admits this organization."""
     stream = dialed(who, live.card())
     stream.send(SMALL)
     stream.close()
@@ -316,9 +316,9 @@ def test_a_frame_that_is_too_large_ends_the_stream_but_not_the_service(bank: Hou
 
 
 def before_the_greeting(*frames: bytes) -> Stream:
-    """The stream of somebody who is not welcome yet, and has sent these frames."""
+    """The stream of a peer before its welcome, which has sent these frames."""
     return Stream(
-        "stranger",
+        "unknown",
         "sha256:0",
         incoming=iter(frames),
         outgoing=Outgoing(),

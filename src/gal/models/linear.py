@@ -163,8 +163,8 @@ class _Objective:
         size = np.hypot(error, smoothing)
         slope = self.loss.gradient(size) / size
         gradient = self.penalty * theta - self.rows.T @ (self.weight * slope * error)
-        bend = self.loss.curvature(size, 0.0) * (error / size) ** 2 + slope * (smoothing / size) ** 2
-        hessian = (self.rows * (self.weight * bend)[:, None]).T @ self.rows + np.diag(self.penalty)
+        curvature = self.loss.curvature(size, 0.0) * (error / size) ** 2 + slope * (smoothing / size) ** 2
+        hessian = (self.rows * (self.weight * curvature)[:, None]).T @ self.rows + np.diag(self.penalty)
         step: Floats = -np.asarray(np.linalg.lstsq(hessian, gradient, rcond=1e-15)[0], dtype=np.float64)
         return step, float(-gradient @ step)  # least squares, because the Hessian may be singular
 

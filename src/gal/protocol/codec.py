@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from gal.errors import InvalidMessageError
-from gal.protocol.messages import KINDS, Header, Message, type_name
+from gal.protocol.messages import KINDS, Message, MessageHeader, type_name
 
 Model = TypeVar("Model", bound=BaseModel)
 HEADER = b"gal"
@@ -56,7 +56,7 @@ def encode(message: Message) -> pa.Buffer:
             name: (type_name(message.arrays[name]), list(message.arrays[name].shape)) for name in names
         },
     }
-    _checked("header", Header.model_validate, header)
+    _checked("header", MessageHeader.model_validate, header)
     check_fields(message.kind, message.fields)
     check_arrays(message.kind, message.arrays)
     text = json.dumps(header, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -189,13 +189,13 @@ def _flatbuffer_field(data: memoryview, table: int, number: int) -> int | None:
     return table + int(offset) if offset else None
 
 
-def _header(schema: pa.Schema) -> Header:
+def _header(schema: pa.Schema) -> MessageHeader:
     metadata = schema.metadata or {}
     if list(metadata) != [HEADER] or len(metadata[HEADER]) > LARGEST_HEADER:
         raise InvalidMessageError("no header, or more than one, or too large a one")
     if len(set(schema.names)) != len(schema.names):
         raise InvalidMessageError("two arrays of one name")
-    return _checked("header", Header.model_validate_json, metadata[HEADER])
+    return _checked("header", MessageHeader.model_validate_json, metadata[HEADER])
 
 
 def _array(

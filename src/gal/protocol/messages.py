@@ -323,7 +323,7 @@ def _printable(text: str) -> str:
     return text
 
 
-class Header(Fields):
+class MessageHeader(Fields):
     """Everything of a message but the values of its arrays."""
 
     kind: Annotated[str, AfterValidator(_kind)]
