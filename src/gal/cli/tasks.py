@@ -216,7 +216,7 @@ def join_command(
     as_json: AsJson = False,
 ) -> None:
     """Read the terms of a task, and take part if you accept them."""
-    from gal.node.admin.membership import check_circle_known, join, read_terms
+    from gal.node.admin.membership import check_group_cards, join, read_terms
     from gal.node.config.configuration import home_of
 
     folder = home_of(home)
@@ -224,7 +224,7 @@ def join_command(
     screen = Screen(stderr=as_json)
     for sentence in terms.sentences():
         screen.print(f"- {escape(sentence)}")
-    check_circle_known(folder, terms)
+    check_group_cards(folder, terms)
     if not yes and not typer.confirm("Take part under these terms?", err=as_json):
         screen.print("Not joined.")
         raise typer.Exit(1)

@@ -108,7 +108,7 @@ def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
         return terms, peer
 
 
-def check_circle_known(home: Path, terms: TaskTerms) -> None:
+def check_group_cards(home: Path, terms: TaskTerms) -> None:
     """An error where cards of the aggregation group are missing here."""
     if terms.secrecy == "sums":
         with opened(home) as records:
@@ -117,7 +117,7 @@ def check_circle_known(home: Path, terms: TaskTerms) -> None:
 
 def join(home: Path, terms: TaskTerms, peer: str) -> None:
     """Accept the terms."""
-    check_circle_known(home, terms)
+    check_group_cards(home, terms)
     with opened(home) as records:
         known = records.state.get_task(terms.task)
         if known is not None and (known.role, known.label_holder) != ("organization", peer):
