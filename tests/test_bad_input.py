@@ -299,7 +299,7 @@ def test_failures_are_survived_with_a_validation_too() -> None:
     for options in ({"cross_validation": 3}, {"validation_fraction": 0.2}):
         with pytest.warns(LeftOutWarning, match="'lab' was left out"):
             model = regressor(local_models=local, **options).fit(X, y)
-        assert model.ensemble_.asked() == ("bank",)
+        assert model.ensemble_.requested() == ("bank",)
 
 
 def test_nobody_answers() -> None:
@@ -316,6 +316,6 @@ def test_missing_values_that_a_model_cannot_take() -> None:
         LeftOutWarning, match=r"organization 'lab' was left out of round 1.*Input X contains NaN"
     ):
         model = regressor().fit(X, y)
-    assert model.ensemble_.asked() == ("bank",)
+    assert model.ensemble_.requested() == ("bank",)
     with pytest.raises(ValueError, match="Input X contains NaN"):
         regressor({"all": range(4)}).fit(X.to_numpy(), y)

@@ -192,7 +192,7 @@ class AssembledTask:
     ) -> PrivateRefit | None:
         """What predicts under a guarantee, from the true labels: nothing of it is sent."""
         own = drive_own(self.task, self.members, driver, learn_own(self.task, labels))
-        if not ensemble.asked():
+        if not ensemble.requested():
             return None
         fitted = fitted_now(self.task, ensemble, reached, self.members)
         return refit_privately(self.task, labels, ensemble, fitted, own, summed=from_sums(ensemble))
@@ -228,7 +228,7 @@ def assemble(
         label_holder_loss=members[label_holder].local_loss if label_holder in members else None,
         initial=initial(seen.labels),
         sample_weight=sample_weight,
-        moving=[name for name in asking.names if name in members and members[name].moves],
+        stateful=[name for name in asking.names if name in members and members[name].stateful],
         release=seen.release,
         private=seen.private,
         tables=all(one.is_table for one in members.values()),

@@ -27,7 +27,7 @@ from gal.assembling import (
     group_of,
 )
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
-from gal.core.replies import Answers
+from gal.core.replies import LocalPredictions
 from gal.core.state import Progress
 from gal.errors import InvalidOptionError, StoredModelError
 from gal.learner.assisted_model import AssistedModel, frame_of_parts, read_missing
@@ -196,7 +196,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 
     # --- prediction
 
-    def _ask(self, X: Any, missing: Any = None) -> tuple[AssistedModel, Any, Answers]:
+    def _ask(self, X: Any, missing: Any = None) -> tuple[AssistedModel, Any, LocalPredictions]:
         """What was learned, the table as it was checked, and what the organizations say of its rows."""
         check_is_fitted(self, "ensemble_")
         unasked = read_missing(missing, tuple(self._organizations), X)

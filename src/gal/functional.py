@@ -151,7 +151,7 @@ def predict(
     n_rows = next(iter(sizes.values()))
     first = None if ensemble.initial is not None else _first_output(initial, n_rows, ensemble.n_outputs)
     with open_driver(n_jobs) as run:
-        if SUM in ensemble.asked():
+        if SUM in ensemble.requested():
             ensemble, answers = predict_summed(ensemble, members, checked, n_rows, run)
         else:
             answers = drive_prediction(ensemble, members, checked, n_rows, run)

@@ -19,7 +19,7 @@ from gal.core.outcome import Stopping
 from gal.core.passes import added_by_name
 from gal.core.pipeline import learn
 from gal.core.prediction import answers_by_round, final_output, staged_outputs
-from gal.core.replies import Answers, Reply
+from gal.core.replies import LocalPredictions, Reply
 from gal.core.requests import EndLearning, FitRequest
 from gal.core.rows import Rows, all_rows, assign_rows
 from gal.core.state import Ensemble, Progress
@@ -73,12 +73,12 @@ def drive(
         return ensemble
 
 
-def answers_of(ensemble: Ensemble, replies: Mapping[str, Reply], n: int) -> Answers:
+def answers_of(ensemble: Ensemble, replies: Mapping[str, Reply], n: int) -> LocalPredictions:
     asking = predict(ensemble, n)
     next(asking)
     with pytest.raises(StopIteration) as done:
         asking.send(replies)
-    answers: Answers = done.value.value
+    answers: LocalPredictions = done.value.value
     return answers
 
 
@@ -252,7 +252,7 @@ def test_harmful_assistance_is_not_used() -> None:
     task, organizations = problem(SquaredError(), 0, n=200, rows=rows)
     guarded = drive(task, organizations, meddle=harm)
     assert guarded.track == "alone"
-    assert guarded.asked() == ("a",)
+    assert guarded.requested() == ("a",)
     best = min(done.validation_loss for done in guarded.rounds)
     assert best == guarded.alone_validation_loss < guarded.initial_validation_loss
     unguarded = drive(dataclasses.replace(task, guard=False), organizations, meddle=harm)
@@ -296,7 +296,9 @@ def stored_answers(ensemble: Ensemble, organizations: Organizations) -> dict[str
         models = [organization.models[ensemble.track, t] for t in rounds]
         return np.array([organization.columns @ model for model in models], dtype=np.float32)
 
-    return {name: answer(organizations[name], range(1, ensemble.n_rounds + 1)) for name in ensemble.asked()}
+    return {
+        name: answer(organizations[name], range(1, ensemble.n_rounds + 1)) for name in ensemble.requested()
+    }
 
 
 def test_a_model_of_no_rounds_asks_nobody() -> None:

@@ -18,7 +18,7 @@ from gal import Algorithm, GALClassifier, GALRegressor, Validation
 from gal.assembling import grouped
 from gal.core import coalition_values as stored_module
 from gal.core import task
-from gal.core.coalition_values import StoredAnswers, projected
+from gal.core.coalition_values import StoredReplies, projected
 from gal.core.contributions import (
     EXACT,
     NOTHING,
@@ -125,7 +125,7 @@ def test_a_word_for_each(low: float, high: float, gain: float, verdict: str) -> 
 def test_without_the_absent_is_what_the_present_share_with_them() -> None:
     rng = np.random.default_rng(0)
     common, own = rng.normal(size=(500, 1)), rng.normal(size=(500, 1))
-    stored = StoredAnswers(np.zeros((500, 1)), {"a": common + 3.0, "b": 2 * common, "c": own})
+    stored = StoredReplies(np.zeros((500, 1)), {"a": common + 3.0, "b": 2 * common, "c": own})
     whole = 3.0 + 3 * common + own
     np.testing.assert_allclose(stored.output, whole)
     np.testing.assert_allclose(stored.without(frozenset("a")), whole, atol=0.05)  # b says what a says
@@ -161,7 +161,7 @@ def test_the_stacker_sees_the_absent_answer_about_another_row() -> None:
     said = {name: rng.normal(size=(50, 1)).astype(np.float32) for name in "ab"}
     a, b = (said[name].astype(float) for name in "ab")
     stacker: Any = Product()
-    stored = StoredAnswers(np.zeros((50, 1)), {"a": a, "b": 0.5 * b}, [said], stacker=stacker)
+    stored = StoredReplies(np.zeros((50, 1)), {"a": a, "b": 0.5 * b}, [said], stacker=stacker)
     np.testing.assert_allclose(stored.output, a + 0.5 * b + a * b)
     (moved,) = stored._moved(frozenset("b"))
     assert np.abs(moved - a * b).mean() > 0.1

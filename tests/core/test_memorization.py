@@ -132,7 +132,7 @@ def test_a_memorizer_is_named_and_not_used(task: Any) -> None:
     ensemble, _ = drive(task, members(columns, c=remembers))
     assert honest.track == "assisted"
     assert outcome_of(ensemble).memorizers == ("c",)
-    assert "c" not in ensemble.asked()
+    assert "c" not in ensemble.requested()
     assert ensemble.track == ("assisted" if outcome_of(ensemble).decision is Decision.HELPS else "alone")
     assert min(ensemble.assisted_validation_loss, ensemble.alone_validation_loss) > 0.9 * NOISE  # not memory
 
@@ -147,7 +147,7 @@ def test_organizations_beside_a_memorizer_are_used_where_they_help() -> None:
     ensemble, _ = drive(task, members(columns, c=at_once))
     assert outcome_of(ensemble).memorizers == ("c",)
     assert outcome_of(ensemble).decision is Decision.HELPS
-    assert ensemble.asked() == ("a", "b")
+    assert ensemble.requested() == ("a", "b")
     assert ensemble.assisted_validation_loss < ensemble.alone_validation_loss
 
 
@@ -167,7 +167,7 @@ def test_a_memorizer_of_some_folds_is_named(task: Any, lies: Meddle) -> None:
     task, columns = task
     ensemble, _ = drive(task, members(columns, c=lies))
     assert outcome_of(ensemble).memorizers == ("c",)
-    assert "c" not in ensemble.asked()
+    assert "c" not in ensemble.requested()
 
 
 def test_coefficients_that_harm_the_sentinel_fold_are_not_used() -> None:
@@ -248,11 +248,11 @@ def test_an_organization_that_predicts_nothing_of_left_out_rows_is_not_used(task
     task, columns = task
     ensemble, _ = drive(task, members(columns, c=silent))
     assert ensemble.track == "assisted"
-    assert ensemble.asked() == ("a", "b")
+    assert ensemble.requested() == ("a", "b")
     assert ensemble.contributions is not None
     assert ensemble.contributions.by_organization["c"].value == 0.0
     ensemble, _ = drive(task, members(columns, b=faint))
-    assert "b" in ensemble.asked()
+    assert "b" in ensemble.requested()
 
 
 def test_who_misses_a_round_of_the_first_part_is_not_asked_in_it_later(task: Any) -> None:

@@ -68,7 +68,7 @@ class TestWhen:
 
     def test_not_where_something_else_is_apart(self) -> None:
         assert not self.newton(options={"preset": "paper"})
-        assert not self.newton(moving=["b"])
+        assert not self.newton(stateful=["b"])
         assert not self.newton(private=True)
         assert not self.newton(tables=False)
 

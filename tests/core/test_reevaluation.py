@@ -83,26 +83,26 @@ def drive(task: Task, who: Scripted, **options: Any) -> Ensemble:
 def test_where_nothing_moved_nothing_changes(name: str) -> None:
     task = task_of(LOSSES[name])
     plain = drive(task, Scripted(task))
-    moving = dataclasses.replace(task, moving=("a", "c"))
+    moving = dataclasses.replace(task, stateful=("a", "c"))
     assert_same(drive(moving, Scripted(moving, drift=0.0)), plain)
 
 
 @pytest.mark.parametrize("name", ["squared", "binary", "multinomial", "absolute"])
 @pytest.mark.parametrize("names", [("b",), ("a", "b", "c")])
 def test_the_rounds_are_learned_anew_on_what_was_said_last(name: str, names: tuple[str, ...]) -> None:
-    task = task_of(LOSSES[name], moving=names)
+    task = task_of(LOSSES[name], stateful=names)
     who = Scripted(task)
     ensemble = drive(task, who)
     # The oracle: nobody moves, but these say at once what they say in the end.
-    expected = drive(dataclasses.replace(task, moving=()), who.moved(names))
+    expected = drive(dataclasses.replace(task, stateful=()), who.moved(names))
     assert_same(ensemble, expected)
-    at_first = drive(dataclasses.replace(task, moving=()), who)
+    at_first = drive(dataclasses.replace(task, stateful=()), who)
     assert losses_of(ensemble) != losses_of(at_first)
 
 
 def test_moving_organizations_are_asked_once_for_all_rounds() -> None:
     rows = assign_rows(N, np.random.default_rng(0), validation_fraction=0.3)
-    task = task_of(SquaredError(), rows=rows, moving=("a", "b"))
+    task = task_of(SquaredError(), rows=rows, stateful=("a", "b"))
     who = Scripted(task)
     drive(task, who)
     *fits, last = who.requests
@@ -117,7 +117,7 @@ def test_moving_organizations_are_asked_once_for_all_rounds() -> None:
 
 def test_the_best_validated_round_is_chosen_on_what_was_said_last() -> None:
     rows = assign_rows(N, np.random.default_rng(0), validation_fraction=0.3)
-    task = task_of(SquaredError(), rows=rows, moving=("a", "b", "c"), guard=False)
+    task = task_of(SquaredError(), rows=rows, stateful=("a", "b", "c"), guard=False)
     who = Scripted(task, drift=0.0)
     rng = np.random.default_rng(1)
     quarters = np.arange(N) % ROUNDS == np.arange(ROUNDS)[:, None]
@@ -130,7 +130,7 @@ def test_the_best_validated_round_is_chosen_on_what_was_said_last() -> None:
     losses = [ensemble.initial_validation_loss, *(done.validation_loss for done in ensemble.rounds)]
     assert ensemble.n_rounds == int(np.argmin(losses)) == 1
     assert len(ensemble.rounds) == ROUNDS
-    assert drive(dataclasses.replace(task, moving=()), who).n_rounds == ROUNDS  # as they said at first
+    assert drive(dataclasses.replace(task, stateful=()), who).n_rounds == ROUNDS  # as they said at first
 
 
 def broken(place: Any, value: float = np.nan) -> Any:
@@ -156,7 +156,7 @@ FAILURES: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("spoil", "reason"), FAILURES.values(), ids=FAILURES.keys())
 def test_who_fails_when_asked_again_is_left_out_of_all_rounds(spoil: Any, reason: str) -> None:
-    task = task_of(SquaredError(), moving=("b", "c"))
+    task = task_of(SquaredError(), stateful=("b", "c"))
     who = Scripted(task)
     who.later["b"] = spoil(who.later["b"])
     ensemble = drive(task, who)
@@ -167,14 +167,14 @@ def test_who_fails_when_asked_again_is_left_out_of_all_rounds(spoil: Any, reason
         assert "b" not in counts
         assert "b" not in done.mean_fitted
         assert re.fullmatch(rf"asked again after the last round, {reason}", done.left_out["b"])
-    others = dataclasses.replace(task, organizations=("a", "c"), moving=())
+    others = dataclasses.replace(task, organizations=("a", "c"), stateful=())
     without = Scripted(others)
     without.first = {"a": who.first["a"], "c": who.later["c"]}
     np.testing.assert_allclose(losses_of(ensemble), losses_of(drive(others, without)), rtol=1e-12)
 
 
 def test_who_has_no_model_of_a_round_is_left_out_of_that_round() -> None:
-    task = task_of(SquaredError(), moving=("b",))
+    task = task_of(SquaredError(), stateful=("b",))
     who = Scripted(task)
     who.later["b"] = broken(1)(who.later["b"])
     ensemble = drive(task, who)
@@ -187,7 +187,7 @@ def test_who_has_no_model_of_a_round_is_left_out_of_that_round() -> None:
 
 
 def test_who_missed_a_round_has_no_part_in_it_later() -> None:
-    task = task_of(SquaredError(), moving=("b",))
+    task = task_of(SquaredError(), stateful=("b",))
     who = Scripted(task)
     who.first["b"] = broken(1)(who.first["b"])
     ensemble = drive(task, who)
@@ -197,7 +197,7 @@ def test_who_missed_a_round_has_no_part_in_it_later() -> None:
 
 
 def test_rounds_end_before_one_to_which_nobody_adds() -> None:
-    task = task_of(SquaredError(), moving=("a", "b", "c"))
+    task = task_of(SquaredError(), stateful=("a", "b", "c"))
     who = Scripted(task)
     who.later = {name: broken(2)(values) for name, values in who.later.items()}
     ensemble = drive(task, who)
@@ -206,7 +206,7 @@ def test_rounds_end_before_one_to_which_nobody_adds() -> None:
 
 
 def test_where_nobody_is_left_learning_says_so() -> None:
-    task = task_of(SquaredError(), moving=("a", "b", "c"))
+    task = task_of(SquaredError(), stateful=("a", "b", "c"))
     who = Scripted(task)
     who.later = dict.fromkeys("abc", ValueError("gone"))
     with pytest.raises(
@@ -217,7 +217,7 @@ def test_where_nobody_is_left_learning_says_so() -> None:
 
 @pytest.mark.parametrize("finished", [1, 2, 4])
 def test_a_resumed_learning_asks_again(finished: int) -> None:
-    task = task_of(LOSSES["binary"], moving=("b",))
+    task = task_of(LOSSES["binary"], stateful=("b",))
     seen: list[Progress] = []
     whole = drive(task, Scripted(task), on_round=seen.append)
     who = Scripted(task)
@@ -231,12 +231,12 @@ def test_a_progress_without_replies_cannot_be_resumed() -> None:
     seen: list[Progress] = []
     drive(task, Scripted(task), on_round=seen.append)
     with pytest.raises(InvalidInputError, match="keeps fitted values of 18 rows, the task needs those of 60"):
-        next(learn(dataclasses.replace(task, moving=("b",)), progress=seen[0]))
+        next(learn(dataclasses.replace(task, stateful=("b",)), progress=seen[0]))
 
 
 @pytest.mark.parametrize("finished", [1, 3])
 def test_an_end_on_request_still_asks_again(finished: int) -> None:
-    task = task_of(SquaredError(), moving=("b",))
+    task = task_of(SquaredError(), stateful=("b",))
     who = Scripted(task)
     learning = learn(task)
     requests = next(learning)
@@ -252,7 +252,7 @@ def test_an_end_on_request_still_asks_again(finished: int) -> None:
 
 
 def test_an_end_while_asking_again_keeps_the_rounds_and_says_what_is_missing() -> None:
-    task = task_of(SquaredError(), moving=("b",))
+    task = task_of(SquaredError(), stateful=("b",))
     who = Scripted(task)
     learning = learn(task)
     requests = next(learning)
@@ -262,5 +262,5 @@ def test_an_end_while_asking_again_keeps_the_rounds_and_says_what_is_missing() -
         learning.throw(EndLearning())
     ended: Ensemble = done.value.value
     assert ended.stopped.startswith("ended on request before stateful models were re-evaluated")
-    plain = dataclasses.replace(task, moving=())
+    plain = dataclasses.replace(task, stateful=())
     assert repr(ended.rounds) == repr(drive(plain, Scripted(plain)).rounds)

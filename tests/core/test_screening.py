@@ -12,7 +12,7 @@ import gal
 from gal import Organization
 from gal.core.algorithm import predict
 from gal.core.prediction import final_output
-from gal.core.replies import Answers
+from gal.core.replies import LocalPredictions
 from gal.core.requests import PredictRequest
 from gal.core.screening import RECENT, SHARES, Recent, screen, spread_of
 from gal.core.state import Ensemble, ensemble_of, plain
@@ -60,7 +60,7 @@ def screened(ensemble: Ensemble, members: list[Organization], new: dict[str, Any
     try:
         steps.send(found.replies)
     except StopIteration as end:
-        answers: Answers = end.value
+        answers: LocalPredictions = end.value
     degraded = answers.degraded | found.rows
     return gal.Prediction(final_output(ensemble, answers), answers.missing, degraded)
 
@@ -114,7 +114,7 @@ def test_the_label_holder_is_believed(learned: Any) -> None:
 
 
 def asked(ensemble: Ensemble) -> PredictRequest:
-    return PredictRequest(tuple(range(1, ensemble.n_rounds + 1)), ensemble.asked(), ensemble.track)
+    return PredictRequest(tuple(range(1, ensemble.n_rounds + 1)), ensemble.requested(), ensemble.track)
 
 
 def answers(ensemble: Ensemble, members: list[Organization], view: Any) -> NDArray[np.float32]:

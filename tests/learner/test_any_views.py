@@ -66,7 +66,7 @@ def test_a_view_is_prepared_once_for_a_task(local: Any) -> None:
     assert len(PREPARED) == 3
     assert all(one.prepared is None for one in organizations)
     gal.predict(ensemble, organizations)
-    assert len(PREPARED) == 3 + len(ensemble.asked())
+    assert len(PREPARED) == 3 + len(ensemble.requested())
     assert not any(isinstance(one.view, Moved) for one in organizations)
 
 
@@ -103,7 +103,7 @@ def test_an_organization_answers_by_hand() -> None:
     organizations, y = members([There()] * 3)
     one = organizations[0]
     chosen = Options(cross_validation=0, validation_fraction=0.0, closing=False)
-    terms = make_task(regression_labels(y, chosen), ["a"], chosen, label_holder="a", moving=["a"]).terms
+    terms = make_task(regression_labels(y, chosen), ["a"], chosen, label_holder="a", stateful=["a"]).terms
     for t in (1, 2):
         values = one.fit(FitRequest(t, (y[:, None] / t).astype(np.float32), ("a",)), terms)
     said = one.revisit(PredictRequest((1, 2), ("a",)), terms)
@@ -179,7 +179,7 @@ def test_assisted_learning_of_any_views() -> None:
     assert mean_loss(labels.loss, labels.y, output) == pytest.approx(ensemble.train_loss, rel=1e-6)
     assert ensemble.train_loss < ensemble.initial_train_loss
     last = learn_assisted(task, organizations, order=order, last_only=True)
-    assert last.asked() == ("coder",)
+    assert last.requested() == ("coder",)
 
 
 def test_assisted_learning_says_what_it_cannot_take() -> None:

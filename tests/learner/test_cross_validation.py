@@ -78,7 +78,7 @@ def test_assistance_that_hurts_is_not_used() -> None:
     closed = model.ensemble_.closing
     own = min(losses(model)) if closed is None else closed.validation_loss
     assert own == model.ensemble_.alone_validation_loss < model.ensemble_.assisted_validation_loss
-    assert model.ensemble_.asked() == ("owner",)
+    assert model.ensemble_.requested() == ("owner",)
     assert model.contributions_ is not None
     assert model.contributions_.by_organization["noise"].value == 0
     fresh, truth = garbage(3 * n)

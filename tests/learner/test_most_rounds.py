@@ -59,4 +59,4 @@ def test_noise_and_sums_are_paid_for_by_round() -> None:
 
 
 class _Stays:
-    moves = False
+    stateful = False

@@ -230,7 +230,7 @@ def test_one_that_fails_is_left_out_and_the_others_go_on(failing: Any, reason: s
         assert list(done.left_out) == ["b"]
         assert done.weights["b"] == 0
         assert re.search(reason, done.left_out["b"]), done.left_out["b"]
-    assert ensemble.asked() == ("a", "c")
+    assert ensemble.requested() == ("a", "c")
     assert ensemble.train_loss < 0.8 * ensemble.initial_train_loss
     predicted = gal.predict(ensemble, organizations)
     assert not predicted.missing

@@ -11,7 +11,7 @@ import pytest
 from gal import Organization
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.extras import require
-from gal.models.adapters import is_moving
+from gal.models.adapters import is_stateful
 from gal.models.registry import MODELS, make_model, stays_put
 
 DEEP = ("network", "shared_body")
@@ -32,7 +32,7 @@ def test_models_known_to_be_stateless_need_no_extra_and_are_stateless(name: str)
     assert stays_put(name) == (name not in NEEDS)
     assert not stays_put(name, {"some": "option"})
     if stays_put(name):
-        assert not is_moving(make_model("lab", name))
+        assert not is_stateful(make_model("lab", name))
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in DEEP])

@@ -89,7 +89,7 @@ def test_two_label_vectors_with_the_same_noisy_copy_give_byte_identical_traffic(
         model = classifier(RandomisedResponse(1.0, CLASSES, SameNoise()), **how)
         model.fit(X, labels, on_message=sent)
         told = plain(model.contributions_)  # a partner may be told its contribution
-        heard.append((sent.traffic, model.ensemble_.asked(), model.n_rounds_, model.traffic_, told))
+        heard.append((sent.traffic, model.ensemble_.requested(), model.n_rounds_, model.traffic_, told))
     assert heard[0] == heard[1] == heard[2]
     assert len(heard[0][0]) >= 1
 
@@ -132,7 +132,7 @@ def test_whatever_others_answer_nothing_more_of_the_labels_is_sent(how: str) -> 
         model = GALClassifier(PARTS, local_models=models, privacy=privacy, **options)
         model.fit(X, labels, on_message=sent)
         told = plain(model.contributions_), model.ensemble_.coefficients
-        heard.append((sent.traffic, model.ensemble_.asked(), model.n_rounds_, told))
+        heard.append((sent.traffic, model.ensemble_.requested(), model.n_rounds_, told))
     assert heard[0] == heard[1]
 
 

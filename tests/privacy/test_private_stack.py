@@ -106,7 +106,7 @@ def test_where_they_do_not_help_her_own_model_predicts_and_it_says_so() -> None:
     changed = X.copy()
     changed[:, 2:] += 5.0
     np.testing.assert_array_equal(model.predict_proba(X), model.predict_proba(changed))
-    assert "shop" in model.ensemble_.asked()  # the others are asked all the same
+    assert "shop" in model.ensemble_.requested()  # the others are asked all the same
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
@@ -160,7 +160,7 @@ def alike_from_outside(fit: Any, X: Any, labels: tuple[Any, Any], drawn: Any) ->
     first, second = models
     assert heard[0] == heard[1] != []
     assert first.traffic_ == second.traffic_
-    assert first.ensemble_.asked() == second.ensemble_.asked()
+    assert first.ensemble_.requested() == second.ensemble_.requested()
     assert first.ensemble_.coefficients == second.ensemble_.coefficients
     assert first.contributions_ == second.contributions_
     return models

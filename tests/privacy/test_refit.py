@@ -165,9 +165,9 @@ def test_which_rows_were_never_sent() -> None:
     assert set(rows) == set(range(2000)) - set(task.rows.fit)
     for fewer in (replace(task.rows, fit=np.arange(1501)), all_rows(2000)):
         assert never_sent(replace(task, rows=fewer)) is None
-    facts = {"rows": task.rows, "release": None, "moving": ()}
+    facts = {"rows": task.rows, "release": None, "stateful": ()}
     assert never_sent(SimpleNamespace(**facts)) is not None  # type: ignore[arg-type]
-    for other in ({"release": "noise on residuals"}, {"moving": ("b",)}):
+    for other in ({"release": "noise on residuals"}, {"stateful": ("b",)}):
         assert never_sent(SimpleNamespace(**facts | other)) is None  # type: ignore[arg-type]
 
 

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 class Drifting(BaseEstimator):  # type: ignore[misc]
     """Random features that drift in every round, and one ridge head per round: all are fitted anew."""
 
-    moving = True
+    stateful = True
 
     def __init__(
         self, n_features: int = 12, drift: float = 0.5, in_place: bool = False, random_state: Any = None

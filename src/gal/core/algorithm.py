@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Mapping
 
 from gal.core.cross_validation import Sentinel, asked
 from gal.core.outcome import Ended, TaskOutcome
-from gal.core.replies import Answers, Reply, accept_fitted, accept_predicted
+from gal.core.replies import LocalPredictions, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
 from gal.core.state import Ensemble, Progress
 from gal.core.steps import (
@@ -29,7 +29,7 @@ from gal.core.steps import (
 from gal.core.task import Task
 
 Rounds = Generator[FitRequest, Mapping[str, Reply], tuple[Progress, TaskOutcome]]
-Predicting = Generator[PredictRequest, Mapping[str, Reply], Answers]
+Predicting = Generator[PredictRequest, Mapping[str, Reply], LocalPredictions]
 Observer = Callable[[Progress], None]
 
 
@@ -78,6 +78,6 @@ def predict(ensemble: Ensemble, n_rows: int) -> Predicting:
 
     F^T(x) = F^0(x) + sum_t sum_m eta^t w_m^t f_m^t(x_m) is added up in ``prediction.py``.
     """
-    request = PredictRequest(ensemble.asked_rounds, ensemble.asked(), ensemble.track)
+    request = PredictRequest(ensemble.requested_rounds, ensemble.requested(), ensemble.track)
     replies = (yield request) if request.organizations else {}
     return accept_predicted(ensemble, request, replies, n_rows)

@@ -43,7 +43,7 @@ OUTPUTS, MODEL_OUTPUTS, FEWEST_ROWS = 2_000_000, 20_000, 500
 
 
 @dataclass(frozen=True)
-class StoredAnswers:
+class StoredReplies:
     """What a model adds up for some rows, and what its stacker and interaction probes move that by."""
 
     first: Floats
@@ -162,7 +162,7 @@ def _telling(task: Task, one: BestRounds, most: int) -> tuple[NDArray[np.intp], 
     return rows[:: max(1, -(-len(rows) // most))], "cross-validation" if judged else validated
 
 
-def _stored(task: Task, one: BestRounds, rows: NDArray[np.intp]) -> StoredAnswers:
+def _stored(task: Task, one: BestRounds, rows: NDArray[np.intp]) -> StoredReplies:
     """Of a cross-validation: of each row by the learning that left it out."""
     if (judged := one.judged) is not None:
         first = judged.stages[0]
@@ -171,9 +171,9 @@ def _stored(task: Task, one: BestRounds, rows: NDArray[np.intp]) -> StoredAnswer
             added = judged.added(fold, one.kept)
             for name, part in parts.items():
                 part[own] = one.trust * added[name]
-        return StoredAnswers(first[rows], {name: part[rows] for name, part in parts.items()})
+        return StoredReplies(first[rows], {name: part[rows] for name, part in parts.items()})
     replies = one.fitted(np.searchsorted(task.kept_rows, rows))
     sampled = np.searchsorted(task.rows.sample, rows) if one.probes is not None else rows
     probe_replies = {key: values[sampled] for key, values in one.probe_replies.items()}
     parts = added_by_name(one.coefficients, replies)
-    return StoredAnswers(task.first_of(rows), parts, replies, one.closing, one.probes, probe_replies)
+    return StoredReplies(task.first_of(rows), parts, replies, one.closing, one.probes, probe_replies)

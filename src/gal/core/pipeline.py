@@ -61,7 +61,7 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     alone = ends["alone"][0] if "alone" in ends else None
     if sentinel is not None and task.rounds > sentinel.rounds <= len(assisted.rounds):
         outcome = sentinel.outcome
-    if task.moving:
+    if task.stateful:
         assisted, alone, outcome = yield from revisit(task, assisted, alone, outcome, rounds)
     judged, own_judged = folds.judge(), None if own_folds is None else own_folds.judge()
     probed = yield from probe(task, BestRounds.of("assisted", assisted, judged))

@@ -15,7 +15,7 @@ import numpy as np
 
 from gal.core.outcome import Ended, Stopping, TaskOutcome
 from gal.core.passes import driven
-from gal.core.replies import Reply, accept_moved
+from gal.core.replies import Reply, accept_reevaluated
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
 from gal.core.state import Progress
 from gal.core.task import Task
@@ -38,9 +38,9 @@ def revisit(
     if task.alone is not None and alone is not None:
         tracks["alone"] = (task.alone, alone)
     requests = [
-        PredictRequest(tuple(range(1, len(reached.rounds) + 1)), own.moving, track)
+        PredictRequest(tuple(range(1, len(reached.rounds) + 1)), own.stateful, track)
         for track, (own, reached) in tracks.items()
-        if own.moving and reached.rounds
+        if own.stateful and reached.rounds
     ]
     if not requests:
         return assisted, alone, outcome
@@ -72,12 +72,12 @@ def _predicted_now(
     task: Task, reached: Progress, request: PredictRequest, replies: Mapping[str, Reply]
 ) -> list[dict[str, Reply]]:
     """By round, what each organization replies now; one that missed a round has no part in it now either."""
-    moved, failed = accept_moved(task, request, replies)
+    moved, failed = accept_reevaluated(task, request, replies)
     now: list[dict[str, Reply]] = []
     for done, kept in zip(reached.rounds, reached.fitted, strict=True):
         current: dict[str, Reply] = {name: NoReplyError(why) for name, why in done.left_out.items()}
         for name, fitted in kept.items():
-            if name not in task.moving:
+            if name not in task.stateful:
                 current[name] = fitted
             elif name in failed:
                 current[name] = NoReplyError(failed[name])

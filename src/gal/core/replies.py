@@ -24,7 +24,7 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
-class Answers:
+class LocalPredictions:
     """Predictions of the organizations that count, with gaps filled by their mean answers."""
 
     values: Mapping[str, Floats32]
@@ -59,7 +59,7 @@ def accept_fitted(
 
 def accept_predicted(
     ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Reply], n_rows: int
-) -> Answers:
+) -> LocalPredictions:
     """Predictions by organization; a row or organization without any gets the mean answer."""
     shape = (len(request.rounds), n_rows, ensemble.n_outputs)
     values: dict[str, Floats32] = {}
@@ -67,7 +67,7 @@ def accept_predicted(
     degraded = np.zeros(n_rows, dtype=np.bool_)
     for name in request.organizations:
         means = np.array(
-            [ensemble.mean_answer(index, name) for index in request.rounds], dtype=np.float32
+            [ensemble.mean_reply(index, name) for index in request.rounds], dtype=np.float32
         ).reshape(len(request.rounds), 1, ensemble.n_outputs)
         answer, problem = read_reply(replies.get(name), shape, limit=np.inf, gaps=True)
         counts = np.array([ensemble.counts(index, name) for index in request.rounds])
@@ -88,13 +88,13 @@ def accept_predicted(
             answer = np.where(unknown[None, :, None], means, answer)
             degraded |= unknown
         values[name] = answer
-    return Answers(values, missing, degraded)
+    return LocalPredictions(values, missing, degraded)
 
 
-def accept_moved(
+def accept_reevaluated(
     task: Task, request: PredictRequest, replies: Mapping[str, Reply]
 ) -> tuple[dict[str, Floats32], dict[str, str]]:
-    """What moving organizations say after the last round, shape (rounds, n, K),
+    """What stateful organizations say after the last round, shape (rounds, n, K),
     and who cannot be used and why.
 
     A round of which an organization has no model is NaN throughout, and stays so; NaN elsewhere is an

@@ -125,11 +125,11 @@ class Ensemble:
         return len(self.coefficients)
 
     @property
-    def asked_rounds(self) -> tuple[int, ...]:
+    def requested_rounds(self) -> tuple[int, ...]:
         """The rounds that prediction asks for: those that are used, and those of probes."""
         return (*range(1, self.n_rounds + 1), *(() if self.probes is None else self.probes.rounds))
 
-    def asked(self, rounds: int | None = None) -> tuple[str, ...]:
+    def requested(self, rounds: int | None = None) -> tuple[str, ...]:
         """Organizations whose answers count in the first ``rounds`` rounds (default: all, and probes)."""
         counted = {name for counts in self.coefficients[:rounds] for name in counts}
         if rounds is None and self.probes is not None:
@@ -142,7 +142,7 @@ class Ensemble:
             return name in self.coefficients[round - 1]
         return self.probes is not None and (round, name) in self.probes.needed
 
-    def mean_answer(self, round: int, name: str) -> tuple[float, ...]:
+    def mean_reply(self, round: int, name: str) -> tuple[float, ...]:
         """What stands in for an organization that cannot be asked; 0 where it missed the round."""
         nothing = (0.0,) * self.n_outputs
         if self.probes is not None and round > self.n_rounds:

@@ -54,7 +54,7 @@ class Task:
     """Keep all replies in the progress, for who wants to look at them again after the last round."""
     guard: bool = True
     """Where something validates: also learn alone, and use assistance only if it is better there."""
-    moving: tuple[str, ...] = ()
+    stateful: tuple[str, ...] = ()
     """Organizations whose models move: fitting a round changes what they say of earlier ones, so
     they are asked again after the last round (see ``reevaluation.py``)."""
     release: Release | None = None
@@ -73,9 +73,9 @@ class Task:
                 f"label holder {self.label_holder!r} is none of the organizations "
                 f"{', '.join(self.organizations)}"
             )
-        if self.moving and self.rows.n_parts > 0:
+        if self.stateful and self.rows.n_parts > 0:
             raise InvalidOptionError(
-                f"a cross-validation is not possible with models that move ({', '.join(self.moving)}): pass "
+                f"a cross-validation is not possible with stateful models ({', '.join(self.stateful)}): pass "
                 "cross_validation=0, and validation_fraction=0.1 to choose the number of rounds"
             )
         self.loss.check(self.y)
@@ -119,7 +119,7 @@ class Task:
         """Whether only the label holder fits the first residual, so that the others learn what it cannot. A
         cross-validation has fewer rows, and loses a little by it.
         """
-        usual = self.rows.n_parts == 0 and self.release is None and not self.moving
+        usual = self.rows.n_parts == 0 and self.release is None and not self.stateful
         return usual and self.rounds > 1 and self.alone is not None
 
     @property
@@ -132,12 +132,12 @@ class Task:
 
     def only(self, organization: str) -> Task:
         """The same task with this one organization, as if the labels were its own."""
-        moving = tuple(name for name in self.moving if name == organization)
+        stateful = tuple(name for name in self.stateful if name == organization)
         return replace(
             self,
             organizations=(organization,),
             label_holder=organization,
-            moving=moving,
+            stateful=stateful,
             keep_fitted=False,
             closing=None,
             probes=None,
@@ -181,7 +181,7 @@ class Task:
     def keeps_all(self) -> bool:
         """Whether a later step looks at the fitted values of all rows."""
         looked_at = self.closing is not None or self.probes is not None or self.keep_fitted
-        return looked_at or self.rows.n_parts > 0 or bool(self.moving)
+        return looked_at or self.rows.n_parts > 0 or bool(self.stateful)
 
     @property
     def further(self) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.coalition_values import StoredAnswers
+from gal.core.coalition_values import StoredReplies
 from gal.core.passes import added_by_name
 from gal.core.prediction import (
     answers_by_round,
@@ -23,7 +23,7 @@ from gal.core.prediction import (
     probe_answers,
     staged_outputs,
 )
-from gal.core.replies import Answers
+from gal.core.replies import LocalPredictions
 from gal.core.state import Ensemble
 from gal.errors import InvalidInputError, LocalModelError
 from gal.learner.columns import DividedColumns, row_mask
@@ -57,9 +57,9 @@ class AssistedModel:
     """A ``gal.privacy.refit.PrivateRefit``, which takes the place of the sum under a privacy guarantee."""
     n_jobs: int | None = None
 
-    def ask(self, table: Any, unasked: Unasked) -> Answers:
+    def ask(self, table: Any, unasked: Unasked) -> LocalPredictions:
         """The organizations' replies for these rows; an error where one of them fails."""
-        asked = [name for name in self.ensemble.asked() if name not in unasked.organizations]
+        asked = [name for name in self.ensemble.requested() if name not in unasked.organizations]
         answers = self._replies(self.ensemble, table, asked, unasked.rows)
         failed = [name for name in answers.missing if name not in unasked.organizations]
         if failed:
@@ -67,11 +67,11 @@ class AssistedModel:
             raise LocalModelError(f"{reasons}. Pass missing={failed} to predict without.")
         return answers
 
-    def output(self, table: Any, answers: Answers) -> Floats:
+    def output(self, table: Any, answers: LocalPredictions) -> Floats:
         """The outputs (n, K) of the whole model."""
         return self._own(final_output(self.ensemble, answers, self._first(table)), answers, table)
 
-    def staged(self, table: Any, answers: Answers) -> Iterator[Floats]:
+    def staged(self, table: Any, answers: LocalPredictions) -> Iterator[Floats]:
         """The outputs after each round; after the last, those of the whole model."""
         rounds = self.ensemble.n_rounds
         if rounds == 0:
@@ -79,7 +79,7 @@ class AssistedModel:
         for done, output in enumerate(staged_outputs(self.ensemble, answers, self._first(table)), 1):
             yield self._own(output, answers, table) if done == rounds else output
 
-    def parts(self, table: Any, answers: Answers) -> dict[str, Floats]:
+    def parts(self, table: Any, answers: LocalPredictions) -> dict[str, Floats]:
         """What each organization adds, as deviation from its own average; "base" has the averages."""
         nothing = np.zeros((len(answers.degraded), self.ensemble.n_outputs))
         added = {name: nothing.copy() for name in self.ensemble.organizations}
@@ -97,23 +97,23 @@ class AssistedModel:
             parts[name] = self._own(output, answers, table) - output
         return parts
 
-    def stored(self, table: Any, answers: Answers) -> StoredAnswers:
+    def stored(self, table: Any, answers: LocalPredictions) -> StoredReplies:
         """The answers, from which outputs without some of the organizations are estimated."""
         first = first_output(self.ensemble, len(answers.degraded), self._first(table))
         replies = answers_by_round(self.ensemble, answers)
         parts = added_by_name(self.ensemble.coefficients, replies)
         refitted = None if self.refit is None else self.output(table, answers)
         models = self.ensemble.closing, self.ensemble.probes, probe_answers(self.ensemble, answers)
-        return StoredAnswers(first, parts, replies, *models, refitted)
+        return StoredReplies(first, parts, replies, *models, refitted)
 
-    def _own(self, output: Floats, answers: Answers, table: Any) -> Floats:
+    def _own(self, output: Floats, answers: LocalPredictions, table: Any) -> Floats:
         """F^T as the label holder's own models move it; with privacy, the output of the private refit."""
         if self.refit is None:
             return closed_output(self.ensemble, answers, output)
         own_output = None
         if self.refit.own is not None:  # its own model predicts from its own columns: nothing is sent
             ensemble: Ensemble = self.refit.own.ensemble
-            there = [name for name in ensemble.asked() if name not in answers.missing]
+            there = [name for name in ensemble.requested() if name not in answers.missing]
             said = self._replies(ensemble, table, there)
             own_output = closed_output(ensemble, said, final_output(ensemble, said))
         refitted: Floats = self.refit.output(answers_by_round(self.ensemble, answers), own_output)
@@ -125,7 +125,7 @@ class AssistedModel:
         table: Any,
         names: Sequence[str],
         unknown: Mapping[str, NDArray[np.bool_]] | None = None,
-    ) -> Answers:
+    ) -> LocalPredictions:
         views = {name: self.columns.view(table, name) for name in names}
         with open_driver(self.n_jobs) as run:
             return drive_prediction(ensemble, self.organizations, views, int(table.shape[0]), run, unknown)

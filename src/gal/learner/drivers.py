@@ -21,7 +21,7 @@ from gal.core.algorithm import Observer, predict
 from gal.core.outcome import Ended
 from gal.core.passes import driven, on_one_thread
 from gal.core.pipeline import learn
-from gal.core.replies import Answers
+from gal.core.replies import LocalPredictions
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Request
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
@@ -193,7 +193,7 @@ def ask(
         fit = _digest(request)
         for name in request.organizations:
             one = organizations[name]  # a body that moves serves one track
-            asked.append((place, one, (name, place if fit is None or one.moves else fit)))
+            asked.append((place, one, (name, place if fit is None or one.stateful else fit)))
     share = driver.share(len({key for _, _, key in asked}))
     jobs = {key: _job(task, one, requests[place], driver, share) for place, one, key in asked}
     results = dict(zip(jobs, driver(list(jobs.values())), strict=True))
@@ -245,7 +245,7 @@ def drive_prediction(
     n_rows: int,
     driver: Driver = IN_PROCESS,
     unknown: Mapping[str, NDArray[np.bool_]] | None = None,
-) -> Answers:
+) -> LocalPredictions:
     """Run ``predict``; an organization without a view here does not answer, nor do ``unknown`` rows."""
 
     def answer(request: PredictRequest) -> dict[str, Any]:
@@ -283,9 +283,9 @@ def ask_to_predict(
 def fitted_now(
     task: Task, ensemble: Ensemble, reached: Progress, members: Mapping[str, Organization]
 ) -> Sequence[Mapping[str, NDArray[np.float32]]]:
-    """The replies of all rounds that an assisted model uses; current ones of moving models."""
+    """The replies of all rounds that an assisted model uses; current ones of stateful models."""
     rounds = tuple(range(1, ensemble.n_rounds + 1))
-    request = PredictRequest(rounds, tuple(name for name in task.moving if name in ensemble.asked()))
+    request = PredictRequest(rounds, tuple(name for name in task.stateful if name in ensemble.requested()))
     moved = {name: members[name].revisit(request, task.terms) for name in request.organizations}
     for name in moved:
         members[name].release()

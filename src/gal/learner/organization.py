@@ -33,7 +33,7 @@ from gal.models.adapters import (
     copy_unfitted,
     fit_weighted,
     go_beyond,
-    is_moving,
+    is_stateful,
     prepared,
     threads_of,
 )
@@ -52,7 +52,7 @@ class Organization:
 
     ``view`` is a table (array, sparse matrix or data frame), an array with more axes such as images
     (n, channels, height, width), or any object with ``shape`` whose ``[rows]`` takes rows.
-    ``model`` is any scikit-learn regressor or pipeline, or a ``gal.models.MovingModel``; None takes
+    ``model`` is any scikit-learn regressor or pipeline, or a ``gal.models.StatefulModel``; None takes
     ``gal.models.TabularModel``.
     ``local_loss`` is what it minimises when it fits the residual; None leaves that to the model.
     """
@@ -72,15 +72,15 @@ class Organization:
         self.model = default_model() if model is None else model
         self.local_loss = local_loss
         self.models: dict[tuple[Track, int], Models] = {}
-        """Fitted local models by track and round; the rounds of a moving model share it."""
+        """Fitted local models by track and round; the rounds of a stateful model share it."""
         self.prepared: Any = None
         """The view where the local model computes, from the first fit of a task until ``release``."""
         if local_loss is not None:
             self.model = with_local_loss(self.model, local_loss, name)
-            if is_moving(model) and not is_moving(self.model):
+            if is_stateful(model) and not is_stateful(self.model):
                 raise UnsupportedLocalLossError(
-                    f"organization {name!r}: {type(model).__name__} has no option local_loss, which a model "
-                    f"that moves needs to minimise {local_loss!r}: leave local_loss out, or choose 'l2'"
+                    f"organization {name!r}: {type(model).__name__} is stateful and has no option local_loss "
+                    f"for {local_loss!r}: leave local_loss out, or choose 'l2'"
                 )
         as_local_model(self.model, 1, name)  # says now what is wrong with it, not in round 1
 
@@ -95,9 +95,9 @@ class Organization:
         return len(self.view.shape) == 2 and not isinstance(self.view, Sequences)
 
     @property
-    def moves(self) -> bool:
+    def stateful(self) -> bool:
         """Whether fitting a round changes what the local model says of earlier ones."""
-        return is_moving(self.model)
+        return is_stateful(self.model)
 
     def prepare(self) -> Any:
         """The view where the local model computes; made once, and kept until ``release``."""
@@ -139,16 +139,16 @@ class Organization:
         return predict_locally(self.name, self.prepare(), self.models, request, terms.n_outputs)
 
     def models_before(self, request: FitRequest) -> Models:
-        """A moving model as its last round before this one left it; nothing for other models."""
+        """A stateful model as its last round before this one left it; nothing for other models."""
         rounds = [round for track, round in self.models if track == request.track and round < request.round]
-        return self.models[request.track, max(rounds)] if rounds and self.moves else ()
+        return self.models[request.track, max(rounds)] if rounds and self.stateful else ()
 
     def keep(self, request: FitRequest, models: Models) -> None:
-        """Keep what was fitted; of a moving model no round may keep an older body."""
+        """Keep what was fitted; of a stateful model no round may keep an older body."""
         if request.part is not None:  # models of a cross-validation have done their work
             return
         self.models[request.track, request.round] = models
-        for track, round in list(self.models) if self.moves else ():
+        for track, round in list(self.models) if self.stateful else ():
             if track == request.track and round < request.round:
                 self.models[track, round] = models
             elif track == request.track and round > request.round:  # of a learning that went further
@@ -181,7 +181,7 @@ def fit_locally(
     """Fitted values (n, K) of all rows, and the fitted models.
 
     Fit rows get in-sample values, or out-of-fold ones where the terms have folds; their models
-    are then averaged for all other rows, now and in prediction. ``previous`` is what a moving model
+    are then averaged for all other rows, now and in prediction. ``previous`` is what a stateful model
     goes on from, ``share`` how many cores the fit may use.
     """
     rows = terms.rows_for(request)
@@ -216,7 +216,7 @@ def _fit_folds(template: Any, view: Any, rows: Rows, request: FitRequest, previo
         X, residual = _rows(view, rows.fit[taken], rows.n), request.residual[taken]
         # What was checked once is not checked again: trees on few rows would do little else.
         with config_context(skip_parameter_validation=request.round > 1, assume_finite=finite):
-            if is_moving(local):
+            if is_stateful(local):
                 before: Any = previous[fold] if previous else None
                 weights = {} if used is None else {"sample_weight": used}
                 local = local.fit_round(X, residual, round=request.round, previous=before, **weights)
@@ -242,11 +242,11 @@ def predict_locally(
     """Values (rounds, n, K) of these rows; NaN for a round that this organization has no model of."""
     together: dict[
         tuple[int, ...], tuple[Models, list[int]]
-    ] = {}  # a moving model predicts all rounds at once
+    ] = {}  # a stateful model predicts all rounds at once
     for round in request.rounds:
         fitted = models.get((request.track, round))
-        if fitted is not None and not (is_moving(fitted[0]) and round not in fitted[0].rounds_):
-            alike = tuple(map(id, fitted)) if is_moving(fitted[0]) else (round,)
+        if fitted is not None and not (is_stateful(fitted[0]) and round not in fitted[0].rounds_):
+            alike = tuple(map(id, fitted)) if is_stateful(fitted[0]) else (round,)
             together.setdefault(alike, (fitted, []))[1].append(round)
     if not together:
         raise LocalModelError(f"organization {name!r} has no fitted models: it has not learned this task")
@@ -289,7 +289,7 @@ def _average(models: Models, view: Any, rounds: Sequence[int]) -> Floats32:
 
 def _predicted(model: LocalModel, view: Any, rounds: Sequence[int]) -> NDArray[Any]:
     """Values (rounds, n, K); an ordinary model knows one round only."""
-    if is_moving(model):
+    if is_stateful(model):
         values = np.asarray(model.predict_rounds(view, rounds))
     else:
         values = np.asarray(model.predict(view))[None]

@@ -57,24 +57,24 @@ def make_task(
     label_holder_loss: str | LocalLoss | None = None,
     initial: Any = "auto",
     sample_weight: Any = None,
-    moving: Collection[str] = (),
+    stateful: Collection[str] = (),
     release: Release | None = None,
     private: bool = False,
     tables: bool = True,
     seed: int = 0,
     n_jobs: int | None = None,
 ) -> Task:
-    """The task that these options describe; ``moving`` names the organizations whose models move.
+    """The task that these options describe; ``stateful`` names the organizations whose models move.
 
     ``tables``: whether all views are such, not images or series. ``private``: its labels are noisy ones, or
     ``release`` protects them; then all replies are kept, for a private refit that judges them on the true
     labels. ``n_jobs``: cores for the stacker.
     """
     n, paper, protected = len(labels.y), options.paper, private or release is not None
-    plain = not (paper or protected or moving) and tables
-    rows = make_rows(labels, options, np.random.default_rng(seed), cross_validate=not moving)
+    plain = not (paper or protected or stateful) and tables
+    rows = make_rows(labels, options, np.random.default_rng(seed), cross_validate=not stateful)
     weight = weights_of_rows(labels, options.class_weight, sample_weight, private=protected)
-    members = [] if release is not None else sorted(set(organizations) - set(moving))
+    members = [] if release is not None else sorted(set(organizations) - set(stateful))
     probes = _probes(options, labels, rows, members, n_jobs, private=private)
     rounds = MOST_ROUNDS if plain and _goes_on(options, rows) else options.usual_rounds
     closes_own = private and _closes_own(options, labels, rows)
@@ -99,7 +99,7 @@ def make_task(
         scale_residual=bool(chosen(options.scale_residual, not paper)),
         keep_fitted=private,
         guard=not private,
-        moving=tuple(sorted(moving)),
+        stateful=tuple(sorted(stateful)),
         release=release,
         closing=Stacking(n_jobs) if closing else None,
         own_closing=Stacking(n_jobs) if closes_own else None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from gal.on_demand import on_demand as _on_demand
 
 if _TYPE_CHECKING:
-    from gal.models.adapters import MovingModel, PerOutput, as_local_model, set_seed, supports_sample_weight
+    from gal.models.adapters import PerOutput, StatefulModel, as_local_model, set_seed, supports_sample_weight
     from gal.models.checks import check_local_model, iter_local_model_checks
     from gal.models.linear import LinearModel
     from gal.models.local_losses import with_local_loss
@@ -20,11 +20,11 @@ if _TYPE_CHECKING:
 
 __all__ = [
     "LinearModel",
-    "MovingModel",
     "PaperLinear",
     "PartedView",
     "PerOutput",
     "Sequences",
+    "StatefulModel",
     "TabularModel",
     "View",
     "as_local_model",
@@ -43,7 +43,7 @@ __getattr__, __dir__ = _on_demand(
     globals(),
     {
         "LinearModel": "linear",
-        "MovingModel": "adapters",
+        "StatefulModel": "adapters",
         "PaperLinear": "paper_linear",
         "PartedView": "parted",
         "PerOutput": "adapters",

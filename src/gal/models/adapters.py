@@ -36,10 +36,10 @@ class LocalModel(Protocol):
         """The fitted values for these rows."""
 
 
-class MovingModel(Protocol):
+class StatefulModel(Protocol):
     """A stateful local model: one body for all rounds, and an output layer for each (Deep Model Sharing).
 
-    Fitting a round changes the body, and with it the fitted values of earlier rounds. ``moving = True``
+    Fitting a round changes the body, and with it the fitted values of earlier rounds. ``stateful = True``
     declares this; the label holder re-evaluates all rounds after the last one. A stateful model needs no
     ``fit`` and ``predict``, and accepts residuals with any number of outputs.
 
@@ -47,7 +47,7 @@ class MovingModel(Protocol):
     method ``release()`` is called after the last round, to drop what only further rounds need.
     """
 
-    moving: ClassVar[bool]
+    stateful: ClassVar[bool]
     rounds_: tuple[int, ...]
     """The learned rounds in order, without those that its organization missed."""
 
@@ -74,9 +74,9 @@ def threads_of(model: Any, share: int = 1) -> int:
     return cores() if getattr(model, "on_all_cores", False) else share
 
 
-def is_moving(model: Any) -> TypeGuard[MovingModel]:
+def is_stateful(model: Any) -> TypeGuard[StatefulModel]:
     """Whether this is a stateful model; a wrapper of one that declares nothing is none."""
-    return bool(getattr(model, "moving", False)) and not isinstance(model, type)
+    return bool(getattr(model, "stateful", False)) and not isinstance(model, type)
 
 
 def prepared(model: Any, view: Any) -> Any:
@@ -92,7 +92,7 @@ def as_local_model(model: Any, n_outputs: int, organization: str = "?") -> Local
     """A fresh copy of ``model`` that fits and predicts residuals of shape (n, ``n_outputs``).
 
     An object without scikit-learn tags is assumed to have one output. A stateful model is copied without a
-    wrapper, see ``is_moving``.
+    wrapper, see ``is_stateful``.
 
     >>> from sklearn.svm import SVR
     >>> as_local_model(SVR(), 3, "bank")
@@ -103,7 +103,7 @@ def as_local_model(model: Any, n_outputs: int, organization: str = "?") -> Local
             f"organization {organization!r}: expected a model object, got the class {model.__name__}; "
             f"write {model.__name__}()"
         )
-    if is_moving(model):
+    if is_stateful(model):
         lacking = [name for name in ("fit_round", "predict_rounds") if not hasattr(model, name)]
         if lacking:
             raise LocalModelError(
@@ -221,7 +221,7 @@ def go_beyond(model: Any, n_outputs: int, *, random: bool) -> None:
 
 def supports_sample_weight(model: Any) -> bool:
     """Whether ``fit`` of this model (of the last step of a pipeline) takes ``sample_weight``."""
-    if is_moving(model):
+    if is_stateful(model):
         return "sample_weight" in signature(model.fit_round).parameters
     if isinstance(model, Pipeline):
         return supports_sample_weight(model.steps[-1][1])

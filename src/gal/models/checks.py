@@ -17,7 +17,7 @@ from gal.errors import LocalModelError
 from gal.models.adapters import (
     as_local_model,
     copy_unfitted,
-    is_moving,
+    is_stateful,
     outputs_taken,
     prepared,
     set_seed,
@@ -88,7 +88,7 @@ class _FirstRound:
 
 
 def _ordinary(model: Any) -> Any:
-    return _FirstRound(model) if is_moving(model) else model
+    return _FirstRound(model) if is_stateful(model) else model
 
 
 def _fitted(model: Any, X: Any, residual: Any, **weights: Any) -> Any:
@@ -207,7 +207,7 @@ def sample_weight_is_honoured(model: Any) -> Findings:
 
 @_check
 def refitting_forgets_the_first_fit(model: Any) -> Findings:
-    if is_moving(model):  # every round is learned by a fresh copy
+    if is_stateful(model):  # every round is learned by a fresh copy
         return
     X, residual = _data()
     X_other, residual_other = _data(n=50, seed=1)
@@ -254,7 +254,7 @@ def rows_of_a_prepared_view_are_those_of_the_view(model: Any) -> Findings:
 @_check
 def a_moving_model_answers_for_all_its_rounds(model: Any) -> Findings:
     """Also where a task resumes, and an organization is ahead of the label holder."""
-    if not is_moving(model):
+    if not is_stateful(model):
         return
     X, residual = _data()
 

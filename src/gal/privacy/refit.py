@@ -282,7 +282,7 @@ def never_sent(task: Task) -> Rows | None:
     Of other rows an organization may memorize what it received, which follows their true labels.
     """
     rest = np.flatnonzero(~task.rows.is_fit)
-    tried = task.release is None and not task.moving
+    tried = task.release is None and not task.stateful
     return rest if tried and len(rest) >= ENOUGH else None
 
 

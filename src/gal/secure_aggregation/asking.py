@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.replies import Answers
+from gal.core.replies import LocalPredictions
 from gal.core.requests import Request
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
@@ -75,7 +75,7 @@ def summed_options(
             "interaction probes go to one organization each, which secrecy='sums' rules out: leave "
             f"interactions away, got interactions={options.interactions!r}"
         )
-    moving = sorted(name for name, one in members.items() if one.moves)
+    moving = sorted(name for name, one in members.items() if one.stateful)
     if moving:
         raise InvalidOptionError(
             f"the models of {', '.join(moving)} move: they would be asked again after the last round, one by "
@@ -141,7 +141,7 @@ def asking_for(
 
 def predicting_model(ensemble: Ensemble, *rest: Any) -> AssistedModel:
     """What predicts, with what :class:`AssistedModel` takes: from a sum where it was learned from sums."""
-    if SUM not in ensemble.asked():
+    if SUM not in ensemble.requested():
         return AssistedModel(ensemble, *rest)
     require("node", WHAT)
     from gal.secure_aggregation.in_process import SummedModel, added_up
@@ -155,7 +155,7 @@ def predict_summed(
     views: Mapping[str, Any],
     n_rows: int,
     run: Driver,
-) -> tuple[Ensemble, Answers]:
+) -> tuple[Ensemble, LocalPredictions]:
     """The model with each organization's rounds added up, and what is answered to that."""
     require("node", WHAT)
     from gal.secure_aggregation.in_process import added_up, predict_sums

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.replies import Answers, accept_predicted
+from gal.core.replies import LocalPredictions, accept_predicted
 from gal.core.requests import FitRequest, PredictRequest, Request
 from gal.core.state import ByName, Ensemble, Progress, Round
 from gal.core.task import Task
@@ -230,7 +230,7 @@ def _is_numbers(said: Any) -> bool:
 
 def added_up(ensemble: Ensemble) -> Ensemble:
     """The same model as one round, in which everybody has added up its own rounds already."""
-    asked = ensemble.asked()
+    asked = ensemble.requested()
     means = {name: tuple(mean_added(ensemble, name)) for name in asked}
     rounds = tuple(replace(done, mean_fitted=ByName(means)) for done in ensemble.rounds[:1])
     return replace(ensemble, coefficients=(ByName(dict.fromkeys(asked, 1.0)),), rounds=rounds)
@@ -238,7 +238,7 @@ def added_up(ensemble: Ensemble) -> Ensemble:
 
 def accept_sum(
     ensemble: Ensemble, own: NDArray[Any] | None, total: Floats, there: Bools, n_members: int
-) -> Answers:
+) -> LocalPredictions:
     """What everybody adds to F^T, for the model that ``added_up`` makes of this one.
 
     ``own`` are the answers (rounds, n, K) of the label holder's own organization, with NaN where it does not
@@ -252,7 +252,7 @@ def accept_sum(
         part = own_rounds(ensemble, ensemble.label_holder, own)
         known = ~np.isnan(own).all(axis=(0, 2))
         replies[ensemble.label_holder] = np.where(known[:, None], part, np.nan)
-    request = PredictRequest(added.asked_rounds, added.asked(), added.track)
+    request = PredictRequest(added.requested_rounds, added.requested(), added.track)
     answers = accept_predicted(
         added, request, {name: part[None] for name, part in replies.items()}, len(there)
     )
@@ -275,15 +275,15 @@ def predict_sums(
     n_rows: int,
     driver: Driver,
     unknown: Mapping[str, Bools] | None = None,
-) -> Answers:
+) -> LocalPredictions:
     """The same with everybody in one process.
 
     Of a row that one of the members does not know nobody's answer is added up: the mean of all stands in.
     """
     unknown = unknown or {}
     lost = _lost(ensemble, views)
-    asked = tuple(sorted({*ensemble.summed, *ensemble.asked()} - {SUM, *lost}))
-    request = PredictRequest(ensemble.asked_rounds, asked, ensemble.track)
+    asked = tuple(sorted({*ensemble.summed, *ensemble.requested()} - {SUM, *lost}))
+    request = PredictRequest(ensemble.requested_rounds, asked, ensemble.track)
     said = ask_to_predict(ensemble, organizations, views, driver, request, unknown)
     failed = sorted(name for name, values in said.items() if not isinstance(values, np.ndarray))
     if failed:
@@ -332,7 +332,7 @@ class SummedModel(AssistedModel):
 
     learned: Ensemble = field(kw_only=True)
 
-    def ask(self, table: Any, unasked: Unasked) -> Answers:
+    def ask(self, table: Any, unasked: Unasked) -> LocalPredictions:
         """What the label holder's own organization adds for these rows, and what all others do together."""
         asked = [name for name in self.organizations if name not in unasked.organizations]
         views = {name: self.columns.view(table, name) for name in asked}
@@ -341,7 +341,7 @@ class SummedModel(AssistedModel):
                 self.learned, self.organizations, views, int(table.shape[0]), run, unasked.rows
             )
 
-    def staged(self, table: Any, answers: Answers) -> Iterator[Floats]:  # noqa: ARG002
+    def staged(self, table: Any, answers: LocalPredictions) -> Iterator[Floats]:  # noqa: ARG002
         """Not known: everybody adds up its own rounds first."""
         raise InvalidOptionError(
             "with secrecy='sums' everybody adds up its own rounds first, so that there are no predictions "

@@ -16,7 +16,7 @@ SUM = "the others together"
 
 def from_sums(ensemble: Ensemble) -> bool:
     """Whether a prediction of this model is asked for as a sum."""
-    return SUM in ensemble.asked()
+    return SUM in ensemble.requested()
 
 
 FEWEST = 3

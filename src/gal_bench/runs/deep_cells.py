@@ -145,7 +145,7 @@ def _assembled(cell: Cell, views: ViewSet) -> tuple[Ensemble, list[NDArray[Any]]
         options,
         label_holder=next(iter(train)),
         label_holder_loss=None,
-        moving=[name for name, one in members.items() if one.moves],
+        stateful=[name for name, one in members.items() if one.stateful],
         tables=all(one.is_table for one in members.values()),
         seed=cell.seed,
     )

@@ -139,7 +139,7 @@ class _Search:
 def probe(task: Task, candidate: BestRounds) -> Probing:
     """Send probes after the rounds; None where no reply is significant."""
     plan = task.probes
-    members = tuple(name for name in task.organizations if name not in task.moving)
+    members = tuple(name for name in task.organizations if name not in task.stateful)
     if plan is None or len(members) < 2:
         return None
     sample = task.sampled

@@ -33,7 +33,7 @@ class SharedBodyModel(DeepModel):
     with features (n, features). Other parameters as in :class:`TorchModel`.
     """
 
-    moving = True
+    stateful = True
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train a fresh body with one output layer on ``y`` (n,) or (n, K)."""

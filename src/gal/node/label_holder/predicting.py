@@ -26,7 +26,7 @@ from gal.alignment import RowIds, row_digest
 from gal.core.algorithm import predict
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson
 from gal.core.prediction import answers_by_round, closed_output, final_output
-from gal.core.replies import Answers
+from gal.core.replies import LocalPredictions
 from gal.core.requests import PredictRequest
 from gal.core.screening import Recent, Screened, screen
 from gal.core.state import Ensemble
@@ -154,7 +154,7 @@ class Predictor:
             self._learned = {key: kept}  # one is enough: mostly the active version predicts
         ensemble, refit = kept
         screened: Screened | None = None
-        if SUM in ensemble.asked():
+        if SUM in ensemble.requested():
             answers, unknown = self._summed(wanted, ensemble)
             ensemble = added_up(ensemble)
         else:
@@ -179,7 +179,7 @@ class Predictor:
 
     def _single(
         self, wanted: WantedRows, ensemble: Ensemble
-    ) -> tuple[Answers, dict[str, Bools], Screened | None]:
+    ) -> tuple[LocalPredictions, dict[str, Bools], Screened | None]:
         """Each organization's values, without those outside of learning; and its unknown rows."""
         unknown, screened = dict[str, Bools](), None
 
@@ -192,12 +192,12 @@ class Predictor:
 
         return _driven(ensemble, len(wanted.ids), request_all), unknown, screened
 
-    def _summed(self, wanted: WantedRows, ensemble: Ensemble) -> tuple[Answers, dict[str, Bools]]:
+    def _summed(self, wanted: WantedRows, ensemble: Ensemble) -> tuple[LocalPredictions, dict[str, Bools]]:
         """The sum of all others, without a guard: there are no single values to screen."""
         others = self._sums.request(wanted, ensemble)
         name, values, unknown, missing = self._node.name, None, dict(others.unknown), dict(others.missing)
-        if name in ensemble.asked():
-            request = PredictRequest(ensemble.asked_rounds, (name,), ensemble.track)
+        if name in ensemble.requested():
+            request = PredictRequest(ensemble.requested_rounds, (name,), ensemble.track)
             values = self._own_values(wanted, request)[name]
             if isinstance(values, np.ndarray):
                 unknown[name] = _gaps(values)
@@ -297,13 +297,13 @@ class Predictor:
 
 def _driven(
     ensemble: Ensemble, n_rows: int, request: Callable[[PredictRequest], Mapping[str, Any]]
-) -> Answers:
+) -> LocalPredictions:
     """Drive the prediction stage, which has one request."""
     steps = predict(ensemble, n_rows)
     try:
         steps.send(request(next(steps)))
     except StopIteration as end:
-        answers: Answers = end.value
+        answers: LocalPredictions = end.value
     return answers
 
 

@@ -21,7 +21,7 @@ from gal.alignment import check_overlap, row_digest
 from gal.core.requests import FitRequest, Terms
 from gal.core.rows import all_rows
 from gal.learner.organization import Organization, predict_locally
-from gal.models.adapters import is_moving
+from gal.models.adapters import is_stateful
 from gal.models.parted import takes_parts
 from gal.models.registry import make_model
 from gal.node.config.configuration import NodeConfiguration
@@ -89,7 +89,7 @@ class LocalWork:
 
     def describe(self, data: bytes) -> Result:  # noqa: ARG002
         """Make the local model; whether it is stateful."""
-        return {"moving": is_moving(self.new_model())}, b""
+        return {"moving": is_stateful(self.new_model())}, b""
 
     def attempt(self, data: bytes, view: Folder) -> Result:  # noqa: ARG002
         """Fit the local model to a file of rows; whether it returns a finite number for each."""
@@ -178,7 +178,7 @@ class LocalWork:
             if not own:
                 looked_at = request.residual, request.sample_weight, request.round
                 self.limits.check_folds(terms.rows_for(request), *looked_at)
-            if organization.moves:  # it continues from its last stored round, not from memory
+            if organization.stateful:  # it continues from its last stored round, not from memory
                 stored = {} if previous is None else self.version.models(folder, [(previous[0], previous[1])])
                 for key in [key for key in organization.models if key[0] == request.track]:
                     del organization.models[key]
@@ -187,7 +187,10 @@ class LocalWork:
                 )
             started = time.perf_counter()
             values = organization.fit(request, terms)
-            facts: dict[str, Any] = {"seconds": time.perf_counter() - started, "moving": organization.moves}
+            facts: dict[str, Any] = {
+                "seconds": time.perf_counter() - started,
+                "moving": organization.stateful,
+            }
             facts |= {"answer_digest": None, "model_digest": None}
             if model is not None:
                 facts["model_digest"] = _save_models(
@@ -295,9 +298,9 @@ def _save_models(organization: Organization, track: Any, round: int, path: Path)
     wanted = {
         key: models
         for key, models in organization.models.items()
-        if key[0] == track and (organization.moves or key[1] == round)
+        if key[0] == track and (organization.stateful or key[1] == round)
     }
     save_models(path, organization.name, wanted)
-    if not organization.moves:  # models of past rounds are on the disk
+    if not organization.stateful:  # models of past rounds are on the disk
         organization.models.clear()
     return digest(path.read_bytes())

@@ -244,7 +244,7 @@ def refit_facts(
     rounds = (
         () if reached is None else zip(ensemble.rounds[: ensemble.n_rounds], reached.fitted, strict=False)
     )
-    used = set(ensemble.asked())
+    used = set(ensemble.requested())
     fitted: list[dict[str, Floats32]] = [
         {
             name: np.asarray(stateful[name][index] if name in stateful else kept[name], dtype=np.float32)

@@ -218,7 +218,7 @@ def learning_task(
     options = seen.options
     if "secrecy" in kept:
         name, sums = configuration.name, kept["secrecy"]
-        members = {one: SimpleNamespace(moves=one in moving) for one in sums["members"]}
+        members = {one: SimpleNamespace(stateful=one in moving) for one in sums["members"]}
         options = summed_options(Sums(sums["drop_outs"]), options, name, members, private=seen.private)
         organizations, moving = [name, SUM], [one for one in moving if one == name]
     if options.interactions:
@@ -229,7 +229,7 @@ def learning_task(
         options,
         label_holder=configuration.name,
         label_holder_loss=configuration.model.local_loss,
-        moving=moving,
+        stateful=moving,
         release=seen.release,
         private=seen.private,
         seed=kept["seed"],

@@ -251,7 +251,7 @@ class Learning:
 
     def _end_for_others(self, ensemble: Ensemble) -> None:
         """Send the number of used rounds; a disconnected organization learns it with the next version."""
-        assistants, used = self._node.assistants, set(ensemble.asked())
+        assistants, used = self._node.assistants, set(ensemble.requested())
         used |= set(ensemble.summed) if SUM in used else set()
         names = set(self._setup.shared) & set(self._version.present()) - {self._version.own_name}
         ends = {name: self._end(ensemble, used=name in used) for name in sorted(names)}
@@ -262,10 +262,10 @@ class Learning:
         """The same for its own organization; ``used``: its rounds are, as a model by itself."""
         own = self._version.own_name
         if own in self._setup.shared:
-            self._version.own_reply(self._end(ensemble, used=used or own in ensemble.asked()))
+            self._version.own_reply(self._end(ensemble, used=used or own in ensemble.requested()))
 
     def _end(self, ensemble: Ensemble, *, used: bool) -> Encoded:
-        kept = max(len(ensemble.asked_rounds), 1) if used else 0
+        kept = max(len(ensemble.requested_rounds), 1) if used else 0
         return prepare(Message("end", self._record.id, self._version.number, "end", {"kept": kept}))
 
 

@@ -357,7 +357,7 @@ class SummedPredictions:
         fields, arrays = named.ids(ids, method, node.configuration)
         fields |= {
             "track": ensemble.track,
-            "rounds": list(ensemble.asked_rounds),
+            "rounds": list(ensemble.requested_rounds),
             "rates": [counts.get(SUM, 0.0) for counts in ensemble.coefficients],
         }
         name = f"total {self._session} {next(self._numbers)}"

@@ -23,7 +23,7 @@ from gal.learner.drivers import Traffic
 from gal.learner.labels import regression_labels
 from gal.learner.options import Options
 from gal.learner.task_making import make_task
-from gal.models.adapters import is_moving
+from gal.models.adapters import is_stateful
 from moving_models import OPTIONS, Drifting, Flattened, Floats, data, members
 
 
@@ -120,7 +120,7 @@ def test_a_label_holder_who_is_better_alone_predicts_what_she_learned_alone() ->
     options = OPTIONS | {"validation_fraction": 0.3, "weights": "exact"}
     ensemble = gal.learn(y, organizations, **grouped(options))
     assert ensemble.track == "alone"
-    assert ensemble.asked() == ("a",)
+    assert ensemble.requested() == ("a",)
     output = gal.predict(ensemble, organizations).output
     labels, fit = regression_labels(y, Options()), task_rows(y, options).fit
     assert mean_loss(labels.loss, labels.y[fit], output[fit]) == pytest.approx(ensemble.train_loss, rel=1e-5)
@@ -131,7 +131,7 @@ def task_rows(y: Floats, options: dict[str, Any]) -> Rows:
     given = {name: value for name, value in options.items() if name != "seed"}
     chosen = Options(closing=False, **given)
     task = make_task(
-        regression_labels(y, chosen), ["a"], chosen, label_holder="a", moving=["a"], seed=options["seed"]
+        regression_labels(y, chosen), ["a"], chosen, label_holder="a", stateful=["a"], seed=options["seed"]
     )
     return task.rows
 
@@ -154,7 +154,7 @@ def test_who_missed_a_round_goes_on_from_the_one_before(concluded: list[Progress
     assert [list(done.left_out) for done in ensemble.rounds] == [[], ["b"], [], []]
     assert sorted(organizations[1].models) == [("assisted", 1), ("assisted", 3), ("assisted", 4)]
     learned = organizations[1].models["assisted", 1][0]
-    assert is_moving(learned)
+    assert is_stateful(learned)
     assert learned.rounds_ == (1, 3, 4)
     request = PredictRequest((1, 2, 3, 4), ("b",))
     values = organizations[1].predict(request, 1)
@@ -255,7 +255,7 @@ def test_cross_validation_is_quietly_off_and_refused_when_asked_for() -> None:
     organizations, y = members()  # 150 rows would be cross-validated
     ensemble = gal.learn(y, organizations, rounds=2)
     assert np.isnan(ensemble.initial_validation_loss)
-    with pytest.raises(InvalidOptionError, match=r"models that move \(a, b, c\): pass cross_validation=0"):
+    with pytest.raises(InvalidOptionError, match=r"stateful models \(a, b, c\): pass cross_validation=0"):
         gal.learn(y, organizations, rounds=2, validation=gal.Validation(folds=3))
     X, y = data()
     with pytest.raises(InvalidOptionError, match=r"validation_fraction=0\.1 to choose the number of rounds"):
@@ -266,14 +266,14 @@ def test_cross_validation_is_quietly_off_and_refused_when_asked_for() -> None:
 
 def test_a_local_loss_needs_an_option_of_the_model() -> None:
     X, _ = data()
-    assert Organization("a", X, Drifting(), local_loss="l2").moves
+    assert Organization("a", X, Drifting(), local_loss="l2").stateful
     with pytest.raises(UnsupportedLocalLossError, match=r"'a': Drifting cannot minimise"):
         Organization("a", X, Drifting(), local_loss="l1")
 
 
 def test_a_moving_model_must_be_able_to() -> None:
     class Half:
-        moving = True
+        stateful = True
 
     with pytest.raises(LocalModelError, match="needs fit_round and predict_rounds, which Half lacks"):
         Organization("a", np.ones((3, 1)), Half())
@@ -306,4 +306,4 @@ def task_rows_of(model: GALRegressor, X: Floats, y: Floats) -> Any:
     seed = int(check_random_state(0).randint(np.iinfo(np.int32).max))
     options = Options(rounds=4, validation_fraction=0.2, closing=True)
     labels = regression_labels(y, options)
-    return make_task(labels, "abc", options, label_holder="a", moving="ab", seed=seed).rows.validation
+    return make_task(labels, "abc", options, label_holder="a", stateful="ab", seed=seed).rows.validation
