@@ -102,7 +102,7 @@ def learn_assisted(
     """
     if not np.isfinite(rate) or rate <= 0:
         raise InvalidOptionError(f"rate must be a number above 0, got {rate!r}")
-    if moving := [name for name, one in members.items() if one.moves]:
+    if moving := [name for name, one in members.items() if one.stateful]:
         raise InvalidOptionError(
             f"the models of {', '.join(moving)} move, and assisted learning has no weights or rates to find "
             "anew for what they say after the last round: give these organizations other local models"
