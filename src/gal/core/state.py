@@ -113,6 +113,8 @@ class Ensemble:
     """Whose answers came as one sum, under one name; nobody's where all came apart."""
     summed_units: tuple[float, ...] = ()
     """By round: what the answers to its residual were written in there; none where all came apart."""
+    summed_noise: tuple[float, ...] = ()
+    """Noise on each sum: its multiplier, and the clip of fitted values in units; none without."""
 
     @property
     def stopped(self) -> str:

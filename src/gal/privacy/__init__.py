@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from gal.on_demand import on_demand as _on_demand
 
 if _TYPE_CHECKING:
-    from gal.privacy.accounting import Cost
+    from gal.privacy.accounting import Cost, noise_multiplier
     from gal.privacy.mechanisms.contract import (
         LabelMechanism,
         Mechanism,
@@ -36,6 +36,7 @@ __all__ = [
     "SeededNoise",
     "Statement",
     "SystemNoise",
+    "noise_multiplier",
     "statement",
 ]
 
@@ -56,6 +57,7 @@ __getattr__, __dir__ = _on_demand(
         "SeededNoise": "noise",
         "Statement": "mechanisms.contract",
         "SystemNoise": "noise",
+        "noise_multiplier": "accounting",
         "statement": "mechanisms.contract",
     },
 )

@@ -17,7 +17,7 @@ import numpy as np
 
 from gal.errors import InvalidOptionError, MissingExtraError
 
-Mechanism = Literal["randomised-response", "laplace", "gaussian", "none"]
+Mechanism = Literal["randomised-response", "laplace", "gaussian", "discrete-gaussian", "none"]
 
 EXTREME = 1e9
 """Parameters lie between 1 / this and this: floating-point numbers carry no further, and nobody needs it."""
@@ -53,9 +53,9 @@ class Event:
     """Releases of one mechanism about one row.
 
     ``parameter``: epsilon for randomised response; scale / L1 sensitivity for Laplace; standard deviation /
-    L2 sensitivity for Gaussian; 0 for "none", which is sent as it is and costs infinitely much. Sensitivity:
-    how far the released numbers of a row can lie apart for two different values. ``count``: how many such
-    releases.
+    L2 sensitivity for Gaussian and discrete Gaussian; 0 for "none", which is sent as it is and costs
+    infinitely much. Sensitivity: how far the released numbers of a row can lie apart for two different
+    values. ``count``: how many such releases.
     """
 
     mechanism: Mechanism
@@ -89,10 +89,12 @@ def spent(events: Sequence[Event], delta: float) -> float:
     pure = math.fsum(
         one.count * (one.parameter if one.mechanism == "randomised-response" else 1 / one.parameter)
         for one in events
-        if one.mechanism != "gaussian"
+        if "gaussian" not in one.mechanism
     )
     # How far two values lie apart in all Gaussian releases together, in standard deviations.
-    squares = math.fsum(one.count / one.parameter**2 for one in events if one.mechanism == "gaussian")
+    squares = math.fsum(one.count / one.parameter**2 for one in events if "gaussian" in one.mechanism)
+    if any(one.mechanism == "discrete-gaussian" for one in events):
+        return pure + _zcdp_epsilon(squares / 2, float(delta))
     return pure + _gaussian_epsilon(math.sqrt(squares), float(delta))
 
 
@@ -132,6 +134,23 @@ def gaussian_multiplier(epsilon: float, delta: float, releases: int) -> float:
     return float(size)
 
 
+def noise_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
+    """Standard deviation / L2 sensitivity of discrete Gaussian noise, of which so many releases cost
+    (epsilon, delta): for ``gal.secure_aggregation.Sums``.
+
+    >>> multiplier = noise_multiplier(4.0, 1e-6, releases=10)
+    >>> spent([Event("discrete-gaussian", multiplier, 10)], 1e-6) <= 4.0
+    True
+    """
+    low = gaussian_multiplier(epsilon, delta, releases)  # what is known of discrete noise is a little worse
+    high = 2 * low
+    while high > low * (1 + TIGHTNESS):
+        middle = (low + high) / 2
+        enough = spent([Event("discrete-gaussian", middle, releases)], delta) <= epsilon
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
 @lru_cache(maxsize=4096)
 def _gaussian_epsilon(distance: float, delta: float) -> float:
     """epsilon at ``delta`` of a Gaussian release with means this far apart."""
@@ -144,6 +163,17 @@ def _gaussian_epsilon(distance: float, delta: float) -> float:
     with np.errstate(divide="ignore"):
         sigma = 1 / max(distance, SMALLEST_DISTANCE)
         return float(_dp_accounting().get_epsilon_gaussian(sigma, delta * (1 - 1e-6)))
+
+
+@lru_cache(maxsize=4096)
+def _zcdp_epsilon(rho: float, delta: float) -> float:
+    """epsilon at ``delta`` of rho-zero-concentrated differential privacy: discrete noise composes by it."""
+    if delta == 0:
+        return math.inf
+    accounting = _dp_accounting()
+    accountant = accounting.rdp.RdpAccountant()
+    accountant.compose(accounting.ZCDpEvent(rho))
+    return float(accountant.get_epsilon(delta))
 
 
 def _dp_accounting() -> Any:

@@ -72,7 +72,7 @@ class LocalGroup:
         identities = {name: make_identity(f"member-{place}") for place, name in enumerate(names)}
         named = {name: replace(one, name=name) for name, one in identities.items()}
         prints = {name: one.fingerprint for name, one in named.items()}
-        group = Group("the label holder", prints, sums.drop_outs)
+        group = Group("the label holder", prints, sums.drop_outs, sums.noise)
         known = set(prints.values())
         members = {
             name: GroupMember(one, group, known, MemoryRecord(), secret=simulated_secret(name))
@@ -198,7 +198,8 @@ class Summing(WayOfAsking):
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
         """The same with the names of those in the sum, and who dropped out when."""
-        return concluded(ensemble, sorted(self.members), self._left_out, self._units)
+        made = concluded(ensemble, sorted(self.members), self._left_out, self._units)
+        return replace(made, summed_noise=self._sums.noise)
 
 
 def concluded(
@@ -294,7 +295,7 @@ def predict_sums(
         there &= ~unknown.get(name, np.zeros(n_rows, dtype=np.bool_))
     for part in together.values():  # of a row that one alone knows, the sum would be its answer
         part[~there] = 0.0
-    total = _total(ensemble, Sums(len(lost)), together, (n_rows, ensemble.n_outputs))
+    total = _total(ensemble, Sums(len(lost), *ensemble.summed_noise), together, (n_rows, ensemble.n_outputs))
     return accept_sum(ensemble, said.get(ensemble.label_holder or ""), total, there, len(together))
 
 

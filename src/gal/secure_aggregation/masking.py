@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from gal.core.requests import FitRequest
 from gal.errors import InvalidMessageError, InvalidReplyError
+from gal.extras import require
 
 Ring = NDArray[np.uint32]
 Floats = NDArray[np.float64]
@@ -97,6 +98,29 @@ def to_ring(values: NDArray[np.floating], unit: float, members: int, draw: Draw)
             "sent. Check the local model"
         )
     return steps.astype(np.int64).astype(np.uint32)
+
+
+def noise_share(shape: tuple[int, ...], multiplier: float, clip: float, members: int) -> Ring:
+    """One of ``members`` shares of discrete Gaussian noise (n, K), in steps.
+
+    Values of a row lie within clip units and a step of rounding, so that two rows are at most 2 (clip + step)
+    sqrt(K) apart. A share has a standard deviation of many steps, so that a sum of shares is as good as
+    discrete Gaussian noise of their total variance (Kairouz, Liu, Steinke 2021, Theorem 1).
+    """
+    distance = 2 * (clip * STEPS + 1) * math.sqrt(shape[-1])
+    drawn = discrete_gaussian(math.prod(shape), multiplier * distance / math.sqrt(members))
+    return drawn.reshape(shape).astype(np.uint32)
+
+
+def discrete_gaussian(count: int, deviation: float) -> NDArray[np.int64]:
+    """So many whole numbers, from the operating system's entropy (OpenDP)."""
+    require("privacy", "noise on sums")
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T="i64"))
+    noise = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale=deviation)
+    return np.asarray(noise([0] * count), dtype=np.int64)
 
 
 def from_ring(total: Ring, unit: float) -> Floats:

@@ -26,11 +26,13 @@ from numpy.typing import NDArray
 from gal.errors import RefusedError
 from gal.secure_aggregation.masking import (
     SHARE_BYTES,
+    Draw,
     Ring,
     agreed,
     derived,
     draws,
     mask,
+    noise_share,
     seal,
     split_secret,
     to_ring,
@@ -193,7 +195,7 @@ class GroupMember:
         self._check_content(ask, once or content)
         places = [int(row[:16], 16) for row in rows] if rows else range(len(values))
         draw = partial(draws, self._secret, np.array(places, dtype=np.uint64))
-        encoded = to_ring(values, ask.unit, len(self.group.members), draw)
+        encoded = self._noised(values, ask.unit, draw)
         if self.group.shares:
             one.shares = {name: self._opened_box(one, ask.number, name, boxes) for name in ask.members}
         claim = Claim(self._scope("number"), str(ask.number), ask.digest)
@@ -203,6 +205,18 @@ class GroupMember:
         masked = Masked(self.name, ask.number, encoded + self._masks(one, ask))
         one.secrets = replace(one.secrets, mask_key=b"", box_key=b"")  # who steals a memory finds none
         return masked
+
+    def _noised(self, values: NDArray[np.floating], unit: float, draw: Draw) -> Ring:
+        """Values on the grid; where noise was agreed on, clipped and with this member's share of it.
+
+        Shares are sized for the fewest members that a sum may have. Each sum draws anew.
+        """
+        members = len(self.group.members)
+        if not self.group.noise:
+            return to_ring(values, unit, members, draw)
+        multiplier, clip = self.group.noise
+        steps = to_ring(np.clip(values, -clip * unit, clip * unit), unit, members, draw)
+        return steps + noise_share(values.shape, multiplier, clip, self.group.threshold)
 
     def _opened_box(
         self, one: _Sum, number: int, sender: str, boxes: Mapping[str, bytes]

@@ -32,6 +32,8 @@ class Group:
     """The assisting organizations' fingerprints by name."""
     drop_outs: int = 0
     """How many of them may be lost, for good."""
+    noise: tuple[float, ...] = ()
+    """Discrete Gaussian noise on each sum: its multiplier, and the clip of values in units; none without."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -51,7 +53,8 @@ class Group:
     @cached_property
     def digest(self) -> str:
         """Of everything in it."""
-        return sha256_of(plain_bytes([self.holder, dict(self.members), self.drop_outs]))
+        noise = [list(self.noise)] if self.noise else []
+        return sha256_of(plain_bytes([self.holder, dict(self.members), self.drop_outs, *noise]))
 
     def place(self, name: str) -> int:
         """A member's place among the shares: 1, 2, ..."""

@@ -27,18 +27,35 @@ organizations could take its own away.
 
 @dataclass(frozen=True)
 class Sums:
-    """Answers arrive as one sum; ``drop_outs`` organizations may be lost on the way, for good.
+    """Fitted values arrive as one sum; see docs/concepts/secure-aggregation.md.
 
-    With 0 a sum is opened with everybody's answer in it, or not at all. With more, who dropped out stays
-    out, and the label holder can come close to one of its answers: see docs/concepts/secure-aggregation.md.
+    Parameters
+    ----------
+    drop_outs : how many organizations may be lost, for good. With 0, a sum has everybody's values in it or is
+        not opened.
+    noise_multiplier : standard deviation / L2 sensitivity of the discrete Gaussian noise on each sum, from
+        ``gal.privacy.noise_multiplier(epsilon, delta, releases)``. Every member adds its share. 0: none
+    clip : public bound of fitted values where there is noise. Residuals have a root mean square of about 1.
     """
 
     drop_outs: int = 0
+    noise_multiplier: float = 0.0
+    clip: float = 2.0
 
     def __post_init__(self) -> None:
         number = isinstance(self.drop_outs, int | np.integer) and not isinstance(self.drop_outs, bool)
         if not number or self.drop_outs < 0:
             raise InvalidOptionError(f"drop_outs must be a whole number from 0 on, got {self.drop_outs!r}")
+        if not (0 <= self.noise_multiplier < 1e4 and 1e-2 <= self.clip <= 1e3):
+            raise InvalidOptionError(
+                "noise_multiplier must be from 0 (no noise) to below 10,000 and clip from 0.01 to 1,000, got "
+                f"{self.noise_multiplier!r} and {self.clip!r}"
+            )
+
+    @property
+    def noise(self) -> tuple[float, ...]:
+        """Multiplier and clip; none without noise."""
+        return (self.noise_multiplier, self.clip) if self.noise_multiplier else ()
 
     def check(self, members: int) -> None:
         """An error where so many assisting organizations are too few."""
