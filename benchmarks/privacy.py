@@ -1,6 +1,7 @@
 """Do the guarantees hold against the attacks of the leak meter, and what do messages tell of columns?
 
-    GAL_DATA=... python benchmarks/privacy.py [canaries | columns] [--seeds 20] [--sets Wine ...] [--json]
+    GAL_DATA=... python benchmarks/privacy.py [canaries | columns | noise] [--seeds 20] [--sets Wine ...]
+    [--json]
 
 *canaries*: on BreastCancer, Wine and digits a fifth of the training labels is drawn by chance; every attack
 of the meter guesses them from what was sent, without protection and under randomised response at epsilon 0.5,
@@ -13,14 +14,21 @@ regressions as local models, ten rounds; rows and columns drawn by seed.
 the label holder, where 50 rows are known; on Diabetes or other numbers (--sets), by local model, rounds and
 mechanism, without a cross-validation and with one. Beside each, in brackets, what the attacker's own columns
 tell without any message.
+
+*noise*: noise on secure aggregation. Three and eight organizations with one two-valued column each, linear
+models and boosting, six rounds with the default cross-validation; by noise multiplier, epsilon of all sums
+about a row, R2 on the training rows, and the adjusted Rand index of the columns that independent component
+analysis reads from the sums. Means over five tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,9 +38,10 @@ from sklearn.datasets import load_digits, make_friedman1
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
-from gal import GALRegressor, Validation
+from gal import GALRegressor, Organization, Validation, learn, predict
 from gal.evaluate.rehearsal import canary_leak
 from gal.privacy import LaplaceLabels, RandomisedResponse, SeededNoise
+from gal.privacy.accounting import Event, spent
 from gal.privacy.leakage import (
     LeakReport,
     Transcript,
@@ -41,8 +50,13 @@ from gal.privacy.leakage import (
     columns_from_residuals,
 )
 from gal.privacy.leakage.reconstruction import numbers_of
+from gal.secure_aggregation import Sums
 from gal_bench.data.datasets import DATASETS, Dataset, load
 from gal_bench.data.splits import per_seed
+
+sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
+from few_values import columns_read
+from low_bits import sums_of
 
 MODELS: dict[str, Any] = {
     "default": None,
@@ -232,7 +246,47 @@ def measure_columns(chosen: argparse.Namespace, run: Parallel) -> None:
             )
 
 
-PARTS = {"canaries": measure_all_canaries, "columns": measure_columns}
+# --- noise on sums
+
+MULTIPLIERS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 2.0)
+NOISE_ROWS, NOISE_SEEDS = 800, 5
+
+
+def noisy_sums(members: int, model: Any, multiplier: float, seed: int) -> tuple[float, float, float]:
+    """Sums about a row, R2 on training rows, and the mean adjusted Rand index of the columns."""
+    rng = np.random.default_rng([seed, members])
+    columns = [rng.integers(0, 2, NOISE_ROWS) for _ in range(members)]
+    own = rng.normal(size=(NOISE_ROWS, 1))
+    y = own[:, 0] + sum((one - 0.5) * (0.5 + 0.15 * m) for m, one in enumerate(columns))
+    y = y + 0.3 * rng.normal(size=NOISE_ROWS)
+    made = [Organization("bank", own, model)]
+    made += [Organization(f"m{m}", one[:, None].astype(float), model) for m, one in enumerate(columns)]
+    with sums_of() as opened:
+        ensemble = learn(y, made, secure_aggregation=Sums(noise_multiplier=multiplier), rounds=6, seed=seed)
+    output = predict(ensemble, made).output[:, 0]
+    score = 1 - np.mean((y - output) ** 2) / np.var(y)
+    return len(opened), float(score), float(np.mean(columns_read(opened, columns)))
+
+
+def measure_noise(_: argparse.Namespace, run: Parallel) -> None:
+    """A line for each local model, number of organizations and multiplier."""
+    print("| local models | organizations | noise multiplier | ε, δ = 1e-6 | R² | adjusted Rand index |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name in ("ridge", "boosting"):
+        for members in (3, 8):
+            for multiplier in MULTIPLIERS:
+                jobs = [
+                    delayed(noisy_sums)(members, MODELS[name], multiplier, seed)
+                    for seed in range(NOISE_SEEDS)
+                ]
+                sums, score, index = np.mean(run(jobs), axis=0)
+                events = [Event("discrete-gaussian", multiplier, round(sums))] if multiplier else []
+                epsilon = f"{spent(events, 1e-6):,.3g}" if events else "none"
+                cells = f"{name} | {members} | {multiplier:g} | {epsilon} | {score:.2f} | {index:.2f}"
+                print(f"| {cells} |", flush=True)
+
+
+PARTS = {"canaries": measure_all_canaries, "columns": measure_columns, "noise": measure_noise}
 
 
 def main() -> None:

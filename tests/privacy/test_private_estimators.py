@@ -94,6 +94,21 @@ def test_two_label_vectors_with_the_same_noisy_copy_give_byte_identical_traffic(
     assert len(heard[0][0]) >= 1
 
 
+@pytest.mark.usefixtures("few_penalties")
+def test_contributions_follow_the_noisy_copy_also_with_noise_on_residuals() -> None:
+    """Not so under the paper's mechanisms, as the page says."""
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
+    X, y = table()
+    found: dict[str, list[Any]] = {"label DP": [], "paper": []}
+    for labels in (y, np.random.default_rng(5).permutation(y)):
+        noisy = RandomisedResponse(1.0, CLASSES, SameNoise(), columns_epsilon=4.0, columns_delta=1e-6)
+        for name, privacy in (("label DP", noisy), ("paper", PaperInterval())):
+            model = classifier(privacy, rounds=2).fit(X, labels)
+            found[name].append(plain(model.contributions_))
+    assert found["label DP"][0] == found["label DP"][1]
+    assert found["paper"][0] != found["paper"][1]
+
+
 class Hostile(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Answers anything: the residual that it got, much too large, or as little as there is; now and then it
     fails. What it says follows from what it received alone.

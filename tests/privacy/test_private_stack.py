@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,31 @@ def test_where_the_others_help_both_predict() -> None:
     validated = [done.validation_loss for done in ensemble.rounds]
     assert ensemble.n_rounds == len(validated) > 1 + int(np.argmin(validated)), "fewer are best validated"
     assert ensemble.train_loss == ensemble.rounds[-1].train_loss, "of all rounds, as all are asked"
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.usefixtures("few_penalties")
+def test_a_row_loses_little_to_the_label_holder_alone_however_sure_the_refit_is(n_classes: int) -> None:
+    """Fitted values a thousand times as large make the refit wrong and sure; the mixture bounds the loss."""
+    X, y = table(600)
+    y = y + (X[:, 1] > 1) if n_classes == 3 else y
+    model = fitted(X[:400], y[:400], epsilon=2.0, classes=tuple(range(n_classes)), rounds=2)
+    found = model.private_refit_
+    assert found is not None
+    assert found.own is not None
+    assert found.own.used
+    assert 0.5 < found.own.mixed <= 400 / 401
+    wrong = X[400:].copy()
+    wrong[:, 2:] *= -1000
+    losses = {}
+    for name, mixed in (("mixed", found.own.mixed), ("alone", 1e-12), ("refit", 1.0)):
+        model.private_refit_ = replace(found, own=replace(found.own, mixed=mixed))
+        probability = np.maximum(model.predict_proba(wrong), 1e-300)
+        losses[name] = -np.log(probability[np.arange(200), y[400:]])
+    bound = -np.log1p(-found.own.mixed)
+    assert (losses["mixed"] - losses["alone"]).max() <= bound + 1e-6
+    assert (losses["refit"] - losses["alone"]).max() > 10 * bound
+    assert PrivateRefit.from_json(json.loads(json.dumps(found.to_json()))).own.mixed == found.own.mixed  # type: ignore[union-attr]
 
 
 @pytest.mark.slow

@@ -41,6 +41,14 @@ def learn_command(
             show_default="more than half",
         ),
     ] = 0,
+    pause: Annotated[
+        float,
+        typer.Option(
+            help="Under a privacy mechanism: seconds at least from the last message to the end, so that the "
+            "next request does not tell how long the private track took.",
+            min=0,
+        ),
+    ] = 0,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -50,7 +58,7 @@ def learn_command(
     from gal.node.store.logs import open_log
 
     folder = home_of(home)
-    patience = {"join": wait, "deadline": deadline, "quorum": quorum}
+    patience = {"join": wait, "deadline": deadline, "quorum": quorum, "pause": pause}
     screen = Screen(stderr=True)
     watcher = Watcher(screen)
     with ended_by_signals() as stopping, screen.status("starting", spinner="dots") as spinner:

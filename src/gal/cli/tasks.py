@@ -29,7 +29,7 @@ CONSENT = (
     "Every organization that you invite has to consent in its own node.toml (policy.interactions = true), as "
     "yours has; the others cannot join."
 )
-TASK_OPTIONS = ("kind", "seed", "drop_outs")
+TASK_OPTIONS = ("kind", "seed", "drop_outs", "sums_epsilon", "sums_delta", "clip")
 """Values of ``--option`` for the task itself."""
 NOISE_OPTIONS = ("delta", "lower", "upper", "columns_epsilon", "columns_delta")
 """Values of ``--option`` for the mechanism on the labels; all others are for the estimator."""
@@ -68,8 +68,9 @@ def invite_command(
         typer.Option(
             "--option",
             "-o",
-            help="Any other option, as name=value: kind, seed, drop_outs; of noise delta, lower, upper, "
-            "columns_epsilon, columns_delta; or of the estimator, such as loss. May be repeated.",
+            help="Any other option, as name=value: kind, seed, drop_outs; of noise on labels delta, lower, "
+            "upper, columns_epsilon, columns_delta; of noise on sums sums_epsilon, sums_delta, clip; or of "
+            "the estimator, such as loss. May be repeated.",
             metavar="NAME=VALUE",
         ),
     ] = None,

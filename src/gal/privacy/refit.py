@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import log_softmax
 from sklearn.linear_model import Ridge
 
 from gal.core.closings import ClosingModel, Replies
@@ -71,6 +72,9 @@ class OwnPart:
     """The same of the refit of both; what decides."""
     used: bool
     """Whether the refit predicts; otherwise its own model alone does."""
+    mixed: float = 1.0
+    """Of classes: the weight of the refit in the mixture with the own model's probabilities. A row's log loss
+    exceeds the own model's by at most -log(1 - mixed)."""
 
     @property
     def predicting_loss(self) -> float:
@@ -121,9 +125,10 @@ class PrivateRefit:
             for counts, values in zip(self.coefficients, answers, strict=True)
             for name, matrix in counts.items()
         ]
-        if self.own is not None and own_output is not None:
-            parts.append(own_output @ self.own.matrix)
-        return np.asarray(sum(parts) + np.asarray(self.intercept))
+        if self.own is None or own_output is None:
+            return np.asarray(sum(parts) + np.asarray(self.intercept))
+        parts.append(own_output @ self.own.matrix)
+        return _mixture(own_output, np.asarray(sum(parts) + np.asarray(self.intercept)), self.own.mixed)
 
     @property
     def own_closing(self) -> ClosingModel | None:
@@ -154,6 +159,18 @@ class PrivateRefit:
         rounds = [{name: np.array(one) for name, one in counts.items()} for counts in facts["coefficients"]]
         own = None if facts["own"] is None else OwnPart.from_json(facts["own"])
         return cls(tuple(facts["intercept"]), tuple(rounds), own)
+
+
+def _mixture(first: Floats, second: Floats, weight: float) -> Floats:
+    """Outputs of the mixture of two models' class probabilities, of which the second has this weight."""
+    if weight == 1:
+        return second
+    if first.shape[1] == 1:  # log-odds of the second of two classes
+        two = [np.hstack([np.zeros_like(one), one]) for one in (first, second)]
+        mixed = _mixture(two[0], two[1], weight)
+        return mixed[:, 1:] - mixed[:, :1]
+    logs = np.log(1 - weight) + log_softmax(first, axis=1), np.log(weight) + log_softmax(second, axis=1)
+    return np.asarray(np.logaddexp(*logs))
 
 
 @at_most(1)
@@ -242,7 +259,7 @@ def stacked(
                 made[:, place] += count * replies[1][t][name][rows]
         return made.reshape(len(rows), -1)
 
-    here = _Rows(y[rows], loss, base[rows], folds[rows])
+    here = _Rows(y[rows], loss, base[rows], folds[rows], own is not None)
     # Of several classes, the own model's outputs are also left out: fitted to few rows, they can spoil the
     # others. With one output the choice alone was worse, on fresh splits of BreastCancer and QSAR.
     several = loss.n_outputs > 1 and isinstance(loss, CLASSES)
@@ -335,6 +352,7 @@ class _Found:
     middle: Floats
     """Mean of the base's outputs."""
     share: float
+    mixed: float
     base_loss: float
     loss: float
     helps: bool
@@ -364,7 +382,8 @@ class _Found:
             for (t, name), count in feature(whole).items():
                 add(t, name, count * matrix)
         if own is not None:
-            part = OwnPart(own.ensemble, eye + own_weights, self.base_loss, self.loss, self.helps)
+            mixed = self.mixed if self.helps else 1.0
+            part = OwnPart(own.ensemble, eye + own_weights, self.base_loss, self.loss, self.helps, mixed)
             return PrivateRefit(tuple(map(float, intercept)), tuple(by_round), part)
         for t, counts in enumerate(whole[0]):
             for name, count in counts.items():
@@ -381,6 +400,8 @@ class _Rows:
     base: Floats
     """What predicts without the refit (n, K), by learnings that did not see the row."""
     folds: Rows
+    is_own: bool
+    """Whether the base is the label holder's own model."""
 
     def fit_held_out(
         self, features: Sequence[Feature], tables: Sequence[Floats], with_own: Sequence[bool]
@@ -415,16 +436,32 @@ class _Rows:
                 if not value < best_loss:
                     break  # weaker penalties overfit more
                 best, best_loss, made = penalty, value, outputs
-            line = Line(loss, y, base, made - base)
-            share = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-            gains = loss.value(y, base) - loss.value(y, base + share * (made - base))
+            share = float(np.clip(ExactSearch()(Line(loss, y, base, made - base)), 0.0, 1.0))
+            mixed = self._mixed_weight(base + share * (made - base))
+            predicted = _mixture(base, base + share * (made - base), mixed)
+            gains = loss.value(y, base) - loss.value(y, predicted)
             helps = bool(share > 0 and gains.mean() > SURE * float(gains.std()) / np.sqrt(len(gains)))
             every = np.ones(len(y), dtype=np.bool_)
             model = _fit_linear(y, loss, self._beside(scaled.inputs(last), every, beside), best)
-            facts = share, line.value(0.0), line.value(share), helps
+            facts = share, mixed, mean_loss(loss, y, base), mean_loss(loss, y, predicted), helps
             scale = self._own_scale(every) if beside else np.full(base.shape[1], np.inf)
             found.append(_Found(features, scaled, scale, model, base.mean(axis=0), *facts))
         return min(found, key=lambda one: one.loss)
+
+    def _mixed_weight(self, output: Floats) -> float:
+        """The weight of these held-out outputs in the mixture with the own model's; 1 where there is none.
+
+        It minimizes the log loss of the rows and of one more, whose label the refit gives no probability. So
+        it follows the evidence: from n rows it is at most n / (n + 1).
+        """
+        if not self.is_own or not isinstance(self.loss, CLASSES):
+            return 1.0
+
+        def loss(weight: float) -> float:
+            mixed = _mixture(self.base, output, weight)
+            return float(self.loss.value(self.y, mixed).sum() - np.log(1 - weight))
+
+        return float(minimize_scalar(loss, bounds=(1e-6, 1 - 1e-6), method="bounded").x)
 
     def _beside(self, inputs: Floats32, seen: NDArray[np.bool_], with_own: bool) -> Floats32:
         """Inputs with the base's outputs beside them, as ``seen`` rows scale these; or zeros."""

@@ -64,7 +64,9 @@ def test_every_term_is_in_the_digest(houses: Houses) -> None:
         "fingerprint": houses.shop.fingerprint,
         "organizations": (),
     }
-    assert set(changed) | {"format", "privacy", "secrecy", "drop_outs"} == set(TaskTerms.model_fields)
+    assert set(changed) | {"format", "privacy", "secrecy", "drop_outs", "noise"} == set(
+        TaskTerms.model_fields
+    )
     signed = {houses.terms(**{name: value}).canonical() for name, value in changed.items()}
     assert len(signed | {base.canonical()}) == len(changed) + 1
     # Whom else she invites, and with which key, is signed, but nothing that others have to join anew for.

@@ -46,14 +46,27 @@ class AnswerGuard:
         """The noise on the reply to a request; none within this organization."""
         return None if request.own else self.facts
 
-    def charge(self, peer: str, task: TaskRecord, rows: Keys, count: int = 1) -> None:
-        """Charge ``count`` replies about each of these rows to a label holder's task, before they leave."""
-        if self.facts is None or self._ledger is None or len(rows) == 0:
+    def charge(
+        self, peer: str, task: TaskRecord, rows: Keys, count: int = 1, *, aggregated: bool = False
+    ) -> None:
+        """Charge ``count`` replies about each of these rows to a label holder's task, before they leave.
+
+        ``aggregated``: values of a sum that has the noise of the task's terms.
+        """
+        if len(rows) == 0 or (self.facts is None and not aggregated):
             return
+        from gal.privacy.accounting import Event
         from gal.privacy.ledger import Charge
 
-        charge = Charge(task.id, SUBJECT, task.name, (peer,), self._noise.event(count))
+        noise = task.terms.noise
+        if aggregated and noise is not None:
+            event = Event("discrete-gaussian", noise.multiplier, count)
+        else:
+            event = self._noise.event(count)
+        if self._ledger is None:
+            raise PrivacyError(f"{self._name}: replies with noise need a ledger to charge them to")
         try:
+            charge = Charge(task.id, SUBJECT, task.name, (peer,), event)
             self._ledger().charge(charge, rows, self._budget, again=True)
         except BudgetSpentError as error:
             self._log.warning("privacy budget spent", peer=peer, task=task.name, why=str(error))
@@ -64,7 +77,14 @@ class AnswerGuard:
             ) from error
 
     def charge_version(
-        self, peer: str, task: TaskRecord, folder: Path, expected: str | None, count: int = 1
+        self,
+        peer: str,
+        task: TaskRecord,
+        folder: Path,
+        expected: str | None,
+        count: int = 1,
+        *,
+        aggregated: bool = False,
     ) -> None:
         """Charge ``count`` replies about all rows of a version; ``expected``: its file `ROWS`'s digest."""
         file = None if expected is None else read_whole(folder / ROWS, expected)
@@ -74,4 +94,4 @@ class AnswerGuard:
                 f"{self._name} cannot charge its replies in this version of {task.name!r}: the version began "
                 "before they had noise, or a file was lost. Learn a new version",
             )
-        self.charge(peer, task, keys_of(file), count)
+        self.charge(peer, task, keys_of(file), count, aggregated=aggregated)

@@ -98,7 +98,7 @@ class Service:
         self._checks.current(request, task)
         self._checks.begin(request, task)
         how: dict[str, Any] = {"folder": self.state.folder(task.id, number), "peer": request.peer}
-        how |= {"own": request.own, "keys": self.guard.noise_on(request) is not None}
+        how |= {"own": request.own, "keys": self._keyed(request, task)}
         result, reply = self.worker("begin", request.data, **how)
         begun = restore(reply)
         version = agreed_version(
@@ -132,7 +132,18 @@ class Service:
             return self._fitted(request, task)
         self._sums.check_model(task, self.moves())
         fitted = self._fitted(request, task)
-        return self._sums.keep_fit(request, lambda: fitted.message.arrays["fitted"])
+
+        def charge() -> None:
+            if task.terms.noise is not None:
+                version = self._checks.version(request, task, "begun")
+                folder = self.state.folder(task.id, request.message.version)
+                self.guard.charge_version(request.peer, task, folder, version.keys, aggregated=True)
+
+        return self._sums.keep_fit(request, lambda: fitted.message.arrays["fitted"], charge)
+
+    def _keyed(self, request: IncomingRequest, task: TaskRecord) -> bool:
+        """Whether values have noise that is charged by row, so that the rows' keys are stored."""
+        return not request.own and (self.guard.facts is not None or task.terms.noise is not None)
 
     def _fitted(self, request: IncomingRequest, task: TaskRecord) -> Encoded:
         """The fitted values of a round: the stored ones of an earlier request, or computed and stored."""
@@ -204,13 +215,16 @@ class Service:
     # Prediction and end
 
     def _predict(self, request: IncomingRequest, task: TaskRecord) -> Encoded:
-        found = self._predicted(request, task)
+        return prepare(self._charged(request, task, self._predicted(request, task)))
+
+    def _charged(self, request: IncomingRequest, task: TaskRecord, found: PredictedRows) -> Message:
+        """The predicted values as a reply, charged where they have noise."""
         reply = _reply(request, found)
         self._checks.predicted(request, reply)
         if self.guard.noise_on(request) is not None:
             n_rounds = len(request.message.fields["rounds"])
             self.guard.charge(request.peer, task, keys_of(found.keys), n_rounds)
-        return prepare(reply)
+        return reply
 
     def predict_own(self, request: IncomingRequest) -> Message:
         """The reply to a request of this node to itself: it does not leave, so it is not encoded."""
@@ -220,7 +234,13 @@ class Service:
     def _total(self, request: IncomingRequest, task: TaskRecord) -> Encoded:
         """Which rows are known; their values wait for secure aggregation."""
         check_rates(self._sums.record, request.message, self.configuration.name)
-        return self._sums.keep_prediction(request, self._predict(request, task).message)
+        found = self._predicted(request, task)
+
+        def charge() -> None:
+            if task.terms.noise is not None:
+                self.guard.charge(request.peer, task, keys_of(found.keys), aggregated=True)
+
+        return self._sums.keep_prediction(request, self._charged(request, task, found), charge)
 
     def _predicted(self, request: IncomingRequest, task: TaskRecord) -> PredictedRows:
         """Predicted values, with noise where they are for others; not yet charged to the ledger."""
@@ -230,7 +250,7 @@ class Service:
         models = self._models(request, task)
         self._checks.predicted_rows(request, task, len(models))
         how: dict[str, Any] = {"peer": request.peer, "own": request.own, "rows": request.rows}
-        how["noise"] = self.guard.noise_on(request)
+        how |= {"noise": self.guard.noise_on(request), "keyed": self._keyed(request, task)}
         how |= {"folder": self.state.folder(task.id, request.message.version), "models": models}
         how |= {name: getattr(version, name) for name in ("n_outputs", "organization", "kinds")}
         try:

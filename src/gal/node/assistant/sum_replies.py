@@ -77,6 +77,8 @@ class Computed:
     known: NDArray[np.bool_] | None = None
     """Of a prediction: the rows that are known here."""
     round: int = 0
+    charge: Callable[[], None] = lambda: None
+    """Charges one sum about each of the rows, where sums have noise."""
 
 
 class SumReplies:
@@ -145,7 +147,9 @@ class SumReplies:
 
     # Values
 
-    def keep_fit(self, request: IncomingRequest, fitted: Callable[[], Floats]) -> Encoded:
+    def keep_fit(
+        self, request: IncomingRequest, fitted: Callable[[], Floats], charge: Callable[[], None]
+    ) -> Encoded:
         """Keep fitted values for their sum; ``fitted`` reads them then. The reply only says "done"."""
         engine = fit_request(request.message, self._name)
         residual, unit = residual_content(request.message.fields["rows"], engine), fit_unit(engine)
@@ -153,10 +157,12 @@ class SumReplies:
         if engine.part is None:
             self.record.settle([Claim(UNITS, request.digest, repr(unit))])
         content = fit_sum_content(residual, learned)
-        self._keep(request, Computed(fitted, unit, content, residual, round=engine.round))
+        self._keep(request, Computed(fitted, unit, content, residual, round=engine.round, charge=charge))
         return prepare(request.reply("done"))
 
-    def keep_prediction(self, request: IncomingRequest, predicted: Message) -> Encoded:
+    def keep_prediction(
+        self, request: IncomingRequest, predicted: Message, charge: Callable[[], None]
+    ) -> Encoded:
         """Add up the rounds and keep the total for its sum; the reply only tells which rows are known."""
         message = request.message
         track, rounds, rates = (message.fields[name] for name in ("track", "rounds", "rates"))
@@ -166,7 +172,8 @@ class SumReplies:
         unit = prediction_unit(rates, [float(one or 1.0) for one in self.record.values(UNITS, requests)])
         learned = learning_content(self._began(message), requests)
         total, known = added_rounds(rates, predicted.arrays["values"]), predicted.arrays["known"] == 1
-        self._keep(request, Computed(lambda: total, unit, learned=learned, request=message, known=known))
+        how: dict[str, Any] = {"learned": learned, "request": message, "known": known, "charge": charge}
+        self._keep(request, Computed(lambda: total, unit, **how))
         fields = {"rows": predicted.fields["rows"], "learned": learned, "unit": unit}
         return prepare(request.reply("found", fields, {"known": predicted.arrays["known"]}))
 
@@ -213,6 +220,7 @@ class SumReplies:
             values, content, rows, also = self._read(computed, request, member.group)
             ask, boxes = read_ask(request.message), read_own_boxes(member.group, request.message)
             how: dict[str, Any] = {"content": content, "unit": computed.unit, "once": computed.residual}
+            computed.charge()  # on the disk before anything leaves; a sum that fails later has cost as well
             try:
                 masked = member.answer(ask, boxes, values, rows=rows, also=also, **how)
             except InvalidReplyError as error:

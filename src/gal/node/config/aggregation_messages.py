@@ -52,7 +52,8 @@ BOX_BYTES = 2 * SHARE_BYTES + 16
 def group_of(terms: TaskTerms) -> Group:
     """The aggregation group of these terms: all invited organizations."""
     members = {one.name: one.fingerprint for one in terms.organizations}
-    return Group(terms.fingerprint, members, terms.drop_outs)
+    noise = () if terms.noise is None else (terms.noise.multiplier, terms.noise.clip)
+    return Group(terms.fingerprint, members, terms.drop_outs, noise)
 
 
 def known_keys(cards: CardFolder) -> set[str]:

@@ -82,6 +82,30 @@ class PromisedPrivacy(BaseModel):
         )
 
 
+class SumNoise(BaseModel):
+    """Distributed noise on secure aggregation: every organization adds its share."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    multiplier: Annotated[float, Field(gt=0, lt=1e4)]
+    """Standard deviation of the noise on a sum / L2 sensitivity."""
+    clip: Annotated[float, Field(ge=1e-2, le=1e3)] = 2.0
+    """Public bound of fitted values, whose residuals have a root mean square of about 1."""
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-6
+    """At which epsilon is stated."""
+
+    def sentence(self, sums: int) -> str:
+        """What the noise guarantees in a learning with so many sums about a row."""
+        from gal.privacy.accounting import Event, spent
+
+        costs = [spent([Event("discrete-gaussian", self.multiplier, n)], self.delta) for n in (sums, 1)]
+        return (
+            f"Every organization clips its values at {self.clip:g} and adds its share of discrete Gaussian "
+            f"noise. The {sums} sums about a row in one learning cost epsilon {costs[0]:.3g} at delta "
+            f"{self.delta:g}, each prediction of a row {costs[1]:.3g}; your ledger adds them up. Noise of "
+            "organizations that collude with the label holder does not count"
+        )
+
+
 class TaskTerms(BaseModel):
     """What an organization knows of a task before it joins; all numbers are upper limits."""
 
@@ -109,10 +133,14 @@ class TaskTerms(BaseModel):
     """Whether fitted values leave as they are, or by secure aggregation."""
     drop_outs: Annotated[int, Field(ge=0, le=1000)] = 0
     """With secure aggregation: organizations that may drop out, for good."""
+    noise: SumNoise | None = None
+    """With secure aggregation: the noise on sums."""
     made: str = ""
 
     @model_validator(mode="after")
     def _sums_can_be(self) -> Self:
+        if self.noise is not None and self.secrecy != "sums":
+            raise ValueError("noise is for sums")
         if self.secrecy == "sums":
             try:
                 Sums(self.drop_outs).check(len({one.fingerprint for one in self.organizations}))
@@ -128,12 +156,13 @@ class TaskTerms(BaseModel):
         organization has to join anew.
         """
         later = {"fingerprint", "made"} | (set() if self.secrecy == "sums" else {"organizations"})
+        later |= set() if self.noise else {"noise"}  # terms without it read as before
         terms = self.model_dump(mode="json", exclude=later)
         return "sha256:" + hashlib.sha256(_canonical(terms)).hexdigest()
 
     def canonical(self) -> bytes:
         """The terms as bytes, which are signed."""
-        return _canonical(self.model_dump(mode="json"))
+        return _canonical(self.model_dump(mode="json", exclude=set() if self.noise else {"noise"}))
 
     def sentences(self) -> list[str]:
         """The terms in plain words, for the operator of an organization."""
@@ -187,11 +216,15 @@ class TaskTerms(BaseModel):
         if self.secrecy == "none":
             return []
         lost = f"{self.drop_outs} of them may drop out, for good" if self.drop_outs else "none may drop out"
+        noise = "Sums have no noise: few-valued columns can be read from them"
+        if self.noise is not None:
+            noise = self.noise.sentence(self.rounds * (1 + self.parts))
         return [
             "Secure aggregation. The label holder gets the sum of the values of all "
             f"{len(self.organizations)} organizations, and of no single one; {lost}. The members never "
             "change: you would be in no other aggregation group of this label holder. If the label holder "
             "and all but two of the organizations collude, they know the sum of your values and one other's.",
+            f"{noise}.",
             "The keys of the others protect you. Ask each of them, not the label holder, for its "
             "fingerprint: " + "; ".join(f"{one.name} {one.fingerprint}" for one in self.organizations),
         ]

@@ -224,6 +224,7 @@ class LocalWork:
         organization: str,
         kinds: Mapping[str, Any],
         noise: Noise = None,
+        keyed: bool = False,
     ) -> Result:
         """Predict all requested rounds; the result is `PredictedRows`, packed.
 
@@ -238,7 +239,7 @@ class LocalWork:
             keys = b""
             if rows is None:
                 known = positions >= 0
-                if noise is not None:
+                if keyed:
                     keys = key_bytes(table.ids.values[positions[known]])
                 check_kinds(table, kinds)
                 view = view_of_table(table, positions[known]) if known.any() else None

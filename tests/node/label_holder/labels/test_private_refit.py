@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,7 +32,7 @@ from noisy_labels import (
     labelled,
     spied,
 )
-from small_network import LABEL, ROW_ID, Network, exact, running
+from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, running
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +164,26 @@ def test_what_resumes_after_the_end_has_the_same_closing_model(
         network.tables["clinic"][[ROW_ID]].to_csv(asked, index=False)
         whole, parts = (network.holder.predict_file(task, asked)["rows"] for task in ("whole", "parts"))
         assert whole == parts
+
+
+@pytest.mark.parametrize("took", [3.0, 7.0])
+def test_with_a_pause_the_end_does_not_tell_how_long_the_private_track_took(
+    net: Network, monkeypatch: pytest.MonkeyPatch, took: float
+) -> None:
+    clock, slept = [100.0], list[float]()
+    module = import_module("gal.node.label_holder.learning.learning")
+    own = module.Learning._own_model
+
+    def slow(learning: Any) -> Any:
+        clock[0] += took
+        return own(learning)
+
+    timing = {"monotonic": lambda: clock[0], "sleep": slept.append}
+    monkeypatch.setattr(module, "time", SimpleNamespace(**vars(time) | timing))
+    monkeypatch.setattr(module.Learning, "_own_model", slow)
+    net.invite(f"paused-{took:g}", rounds=1, privacy=RESPONSE)
+    net.learn(f"paused-{took:g}", patience=replace(QUICKLY, pause=30.0))
+    assert slept == [30.0 - took]
 
 
 def test_a_private_refit_that_fails_does_not_show(net: Network, monkeypatch: pytest.MonkeyPatch) -> None:

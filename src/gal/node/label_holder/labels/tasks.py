@@ -84,6 +84,9 @@ def new_task(
     privacy: LabelPrivacy = NO_PRIVACY,
     secrecy: str = "none",
     drop_outs: int = 0,
+    sums_epsilon: float | None = None,
+    sums_delta: float = 1e-6,
+    clip: float = 2.0,
     made: str = "",
     **options: Any,
 ) -> TaskRecord:
@@ -119,6 +122,11 @@ def new_task(
     held_out = "in-sample" if len(roles.search) == len(roles.fit) else "held-out"
     given: dict[str, Any] = {"alignment": alignment, "secrecy": secrecy}
     given["fitted"] = "out-of-fold" if roles.folds is not None else held_out
+    if sums_epsilon is not None:
+        from gal.privacy.accounting import noise_multiplier
+
+        multiplier = noise_multiplier(sums_epsilon, sums_delta, task.rounds * (1 + roles.n_parts))
+        given["noise"] = {"multiplier": multiplier, "clip": clip, "delta": sums_delta}
     try:
         terms = TaskTerms(
             task=uuid4().hex,

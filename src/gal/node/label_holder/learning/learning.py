@@ -233,11 +233,17 @@ class Learning:
         finished = replace(begun, status="finished", outcome=outcome)
         if self._private:  # the end is sent first: its time must not depend on the true labels
             self._end_for_others(ensemble)
+            ended = time.monotonic()
             own = self._own_model()
             refit = refit_facts(version.task, labels, self._reached, self._stateful, ensemble, own)
             kept = write_own_closing(state, task, version.number, None if own is None else own.ensemble)
             finished = replace(finished, refit=refit | kept)
             self._end_for_own(ensemble, used=own is not None)
+            # How long the private track took depends on the true labels: the next request must not show it.
+            left = ended + version.patience.pause - time.monotonic()
+            if left < 0 < version.patience.pause:
+                version.node.log.warning("pause too short", task=self._record.name, seconds=round(-left, 1))
+            time.sleep(max(0.0, left))
         active = state.find_task(task, HOLDER).active
         old = state.learned_version(task, active) if active else None
         why = why_not_active(outcome, old, active)

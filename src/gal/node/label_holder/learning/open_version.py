@@ -39,6 +39,8 @@ class Patience:
     """Seconds for one round."""
     quorum: int = 0
     """Fewest replies in a round, the label holder's own organization included; 0: more than half."""
+    pause: float = 0.0
+    """Under a privacy mechanism: seconds at least from the last message to the end of learning."""
 
     def enough(self, organizations: int) -> int:
         return self.quorum or organizations // 2 + 1

@@ -1,0 +1,71 @@
+"""Distributed noise on sums over nodes: in the terms, in every sum, in every organization's ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
+pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
+
+from gal.node.assistant.answer_guard import SUBJECT
+from gal.privacy.accounting import noise_multiplier
+from gal.privacy.ledger import row_keys
+from gal.secure_aggregation.masking import noise_share
+from small_network import ROW_ID, Network, exact, numbers, running
+
+NAMES = ("clinic", "lab", "ward", "bank")
+OPTIONS: dict[str, Any] = {"rounds": 3, "cross_validation": 0, "validation_fraction": 0.0}
+NOISE: dict[str, Any] = {"sums_epsilon": 50.0, "sums_delta": 1e-5, "clip": 3.0}
+DELTA = 1e-5
+
+
+def test_every_sum_has_noise_and_is_charged_by_every_organization(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares = list[tuple[float, ...]]()
+
+    def counted(shape: tuple[int, ...], *facts: float) -> Any:
+        shares.append(facts)
+        return noise_share(shape, *facts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("gal.secure_aggregation.member.noise_share", counted)
+    with running(Network(tmp_path, numbers(120, organizations=NAMES))) as network:
+        record = network.invite("risk", secrecy="sums", **NOISE, **OPTIONS)
+        multiplier = noise_multiplier(50.0, DELTA, 3)
+        assert record.terms.noise is not None
+        assert record.terms.noise.multiplier == multiplier
+        [sentence] = [one for one in record.terms.sentences() if "discrete Gaussian noise" in one]
+        assert "The 3 sums about a row in one learning cost epsilon 50 at delta 1e-05" in sentence
+        network.learn("risk")
+        assert exact(network.ensemble(record)) != exact(network.in_process(secrecy="sums", **OPTIONS)[0])
+        assert set(shares) == {(multiplier, 3.0, 3)}
+        assert len(shares) == 3 * 3, "of three organizations in three rounds"
+        table = network.tables["clinic"][[ROW_ID]].head(9)
+        table.to_csv(tmp_path / "new.csv", index=False)
+        found = [network.holder.predict_file("risk", tmp_path / "new.csv")["rows"] for _ in range(2)]
+        assert len(shares) == 3 * 5
+        first, second = ([row["prediction"] for row in one] for one in found)
+        assert np.all(np.not_equal(first, second)), "each prediction draws anew"
+        predicted, rest = (
+            row_keys(one) for one in np.split(network.tables["clinic"][ROW_ID].to_numpy(), [9])
+        )
+        for name in NAMES[1:]:
+            ledger = network.nodes[name].ledger
+            assert ledger.spent(SUBJECT, DELTA, rows=rest) == pytest.approx(50.0, rel=1e-3)
+            assert ledger.spent(SUBJECT, DELTA, rows=predicted) > 60.0
+            assert {one.event.mechanism for one in ledger.entries()} == {"discrete-gaussian"}
+
+
+def test_terms_without_noise_are_as_they_were_and_noise_is_for_sums_only(tmp_path: Path) -> None:
+    with running(Network(tmp_path, numbers(60, organizations=NAMES))) as network:
+        terms = network.invite("risk", secrecy="sums", **OPTIONS).terms
+        assert b"noise" not in terms.canonical()
+        noisy = network.invite("other", secrecy="sums", **NOISE, **OPTIONS).terms
+        assert noisy.digest != noisy.model_copy(update={"noise": None}).digest
+        with pytest.raises(ValidationError, match="noise is for sums"):
+            type(noisy)(**noisy.model_dump() | {"secrecy": "none"})
