@@ -17,6 +17,7 @@ pytest.importorskip("opendp", reason="opendp is not installed")
 
 from few_values import columns_read
 from gal import Organization, learn, predict
+from gal.assembling import grouped
 from gal.core.state import ensemble_of, plain
 from gal.errors import InvalidOptionError
 from gal.privacy import noise_multiplier
@@ -102,12 +103,12 @@ MODELS = [LinearRegression(), GradientBoostingRegressor(n_estimators=5, random_s
 @pytest.mark.parametrize("model", MODELS, ids=["linear", "boosting"])
 def test_exact_sums_of_few_values_give_every_column_away_and_noisy_ones_do_not(model: Any) -> None:
     made, y, columns = organizations(model)
-    options: Any = {"rounds": 6, "cross_validation": 0, "validation_fraction": 0.0, "fitted": "in-sample"}
+    options = grouped({"rounds": 6, "cross_validation": 0, "validation_fraction": 0.0, "fitted": "in-sample"})
     with sums_of() as exact:
-        learn(y, made, secrecy="sums", **options)
+        learn(y, made, secure_aggregation="sums", **options)
     assert min(columns_read(exact, columns)) > 0.9
     with sums_of() as noisy:
-        ensemble = learn(y, made, secrecy=Sums(noise_multiplier=0.1), **options)
+        ensemble = learn(y, made, secure_aggregation=Sums(noise_multiplier=0.1), **options)
     assert max(columns_read(noisy, columns)) < 0.5
     with sums_of() as predicted:
         first = predict(ensemble, made).output
