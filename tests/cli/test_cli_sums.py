@@ -65,7 +65,7 @@ def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Pa
     assert "No tasks yet" in gal("status", "--home", homes / "lab").output
     introduce(homes, "lab", "shop")
     said = gal("join", path, "--home", homes / "lab", answer="y\n").output
-    assert "Secure aggregation. The label holder gets the sum of the answers of all 3 organizations" in said
+    assert "Secure aggregation. The label holder gets the sum of the values of all 3 organizations" in said
     for name in OTHERS:
         assert f"{name} {load_identity(homes / name, name).fingerprint}" in said.replace("\n", " ")
     assert "secure aggregation" in gal("status", "--home", homes / "lab").output
@@ -83,7 +83,7 @@ def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
         introduce(homes, "lab", name)
     said = " ".join(gal("join", path, "--yes", "--home", homes / "lab").output.split())
     assert "the label holder protects its labels with laplace-labels (epsilon 1, once" in said
-    assert "Secure aggregation. The label holder gets the sum of the answers of all 3 organizations" in said
+    assert "Secure aggregation. The label holder gets the sum of the values of all 3 organizations" in said
 
 
 @pytest.mark.parametrize(
@@ -111,5 +111,5 @@ def test_members_of_a_sum_do_not_change(homes: Path) -> None:
     (homes / "bank").mkdir()
     init_node(homes / "bank", "bank")
     introduce(homes, "clinic", "bank")
-    with pytest.raises(GALError, match="two sums that differ in bank would give its answer away"):
+    with pytest.raises(GALError, match="two sums that differ in bank would reveal its fitted values"):
         gal("invite", "risk", "bank", "--home", homes / "clinic", "--out", homes / "other")
