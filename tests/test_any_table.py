@@ -280,7 +280,7 @@ def check_resumed(one: AnyTable, table: Any) -> None:
 @pytest.mark.parametrize(
     ("examples", "most_rows"),
     [
-        (20, 150),
+        (12, 150),
         pytest.param(3000, 2000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)]),
         pytest.param(200, 30_000, marks=[pytest.mark.slow, pytest.mark.timeout(7200)]),
     ],

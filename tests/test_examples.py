@@ -17,8 +17,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 ROOT = Path(__file__).resolve().parent.parent
 SAID = {
     "own_models_and_losses.py": "without lab  mean error",
-    "save_and_explain.py": "of the patients that nobody learned from",
-    "would_it_help.py": "lab contributes",
+    "save_and_explain.py": "of the patients that were not fitted",
 }
 
 

@@ -78,7 +78,7 @@ def test_gal_simulate_needs_no_extra(tmp_path: Path) -> None:
     rows = "\n".join(f"{row % 7},{row % 5},{row % 7 + 2 * (row % 5)}" for row in range(70))
     (tmp_path / "rows.csv").write_text(f"a,b,y\n{rows}\n")
     (tmp_path / "parts.toml").write_text('[organizations]\nclinic = ["a"]\nlab = ["b"]\n')
-    words = ["--target", "y", "--organizations", "parts.toml", "--folds", "2", "--rounds", "2"]
+    words = ["--target", "y", "--organizations", "parts.toml", "--folds", "1", "--rounds", "2"]
     (tmp_path / "rows.parquet").write_bytes(b"")
     code = "from gal.cli import main\n"
     for table, status in (("rows.csv", 0), ("rows.parquet", 4)):

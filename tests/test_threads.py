@@ -85,7 +85,7 @@ import os, time
 import numpy as np
 from gal import GALClassifier
 def tasks(): return len(os.listdir("/proc/self/task"))
-X = np.random.default_rng(0).normal(size=(6000, 8))
+X = np.random.default_rng(0).normal(size=(3000, 8))
 y = X[:, 0] + X[:, 1] * X[:, 4] > 0
 before, cpu = tasks(), time.process_time()
 model = GALClassifier({"bank": slice(0, 4), "shop": slice(4, 8)}, random_state=0).fit(X, y)

@@ -119,7 +119,7 @@ GAIN = ProbeGain("r2", 0.72, 0.89, 3750, 1250)
 
 
 @pytest.fixture(params=[GAIN, None], ids=["a gain", "no gain"])
-def simulated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Simulation:
+def simulated(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, few_trees: None) -> Simulation:
     monkeypatch.setattr("gal.evaluate.simulation.probe_gain", lambda *_: request.param)
     X = columns(80)
     return simulate(X.assign(y=X["a"] + X["c"]), "y", PARTS, folds=2, rounds=1, local_models=Ridge())

@@ -36,7 +36,7 @@ from hostile import (
 )
 from patience import patient
 
-FEW, MANY, MOST = 2_000, 10_000, 30_000
+FEW, MANY, MOST = 1_000, 10_000, 30_000
 Rng = np.random.Generator
 
 NASTY: tuple[Any, ...] = (

