@@ -37,7 +37,7 @@ ROWS_PER_LEAF, FEW_LEAVES, MORE_ROWS_PER_LEAF = 200, 8, 1000
 
 TREES, TREES_OF_SEVERAL = 5, 1
 RATE, RATE_OF_SEVERAL = 0.15, 0.3
-BEYOND, BEYOND_OF_SEVERAL = (10, 0.1), (2, 0.25)
+BEYOND, BEYOND_OF_SEVERAL = (6, 0.15), (2, 0.25)
 """How many trees, for up to two outputs and for more; how far each is followed; both beyond the rounds. Five
 at .15 go about as far as ten at .1, in less time: docs/results/peers.md. For several outputs:
 research/2026-11-19-several-classes.md. Each interaction probe is fitted once, beyond the rounds: what it
@@ -57,7 +57,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     ----------
     alpha: strength of the ridge, on standardised columns; bends are shrunk a hundred times as much.
     max_iter, learning_rate, max_leaf_nodes: of the trees; ``max_iter=0`` leaves them out. None: 5 and 0.15
-        (beyond the rounds 10 and 0.1), for three or more outputs 1 and 0.3 (beyond the rounds 2 and 0.25).
+        (beyond the rounds 6 and 0.15), for three or more outputs 1 and 0.3 (beyond the rounds 2 and 0.25).
         A tree has at most one leaf for 200 rows, and beyond eight leaves one for 1000 rows.
     min_rows: tables with fewer rows get no trees.
     kinds: by column, of what kind it is, where a guess is wrong: "number", "date", "category" ...
