@@ -21,7 +21,7 @@ from gal.core.rows import all_rows, with_probes
 from gal.learner.organization import fit_locally
 from gal.models import TabularModel, check_local_model
 from gal.models.tabular import TableEncoder, prepared_table, table_encoder
-from gal.models.tabular.column_values import MAX_CATEGORIES
+from gal.models.tabular.columns import MAX_CATEGORIES
 from gal.models.tabular.tabular_model import ridge
 
 Floats = NDArray[np.float64]
@@ -242,7 +242,7 @@ class TestTrees:
         assert len(TabularModel().fit(X, y).trees_) == 1
 
     @pytest.mark.parametrize("wrapped", [False, True], ids=["as it is", "in a pipeline"])
-    @pytest.mark.parametrize(("outputs", "trees"), [(1, 10), (2, 10), (3, 2)])
+    @pytest.mark.parametrize(("outputs", "trees"), [(1, 6), (2, 6), (3, 2)])
     def test_beyond_the_rounds_there_are_more(self, outputs: int, trees: int, *, wrapped: bool) -> None:
         """An interaction probe is fitted once: no later one finds what it misses. A random target asks for
         a coarse function.
@@ -270,7 +270,7 @@ class TestTrees:
         x = np.random.default_rng(0).uniform(-1, 1, (4000, 2))
         y = x[:, 0] * x[:, 1]
         assert TabularModel(max_iter=0).fit(x, y).score(x, y) < 0.1
-        assert TabularModel().fit(x, y).score(x, y) > 0.6
+        assert TabularModel(max_iter=30).fit(x, y).score(x, y) > 0.6
 
 
 @pytest.mark.parametrize("n", [400, 3000], ids=["cross-validated", "held out"])

@@ -139,7 +139,7 @@ ALL = [
         "1 stacker",
         _large,
         {"closing": False},
-        code=("learner/stacking.py", "core/closings.py", "core/blending.py"),
+        code=("learner/stacking.py", "core/closings.py"),
         guards=True,
     ),
     Piece(

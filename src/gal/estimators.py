@@ -45,7 +45,7 @@ from gal.learner.observing import finished_rounds, warn_of
 from gal.learner.options import Options, option_by_name
 from gal.learner.organization import Organization
 from gal.models import PaperLinear, default_model, takes_missing_values
-from gal.models.tabular.frames import is_frame
+from gal.models.tabular.columns import is_frame
 from gal.privacy.mechanisms.contract import statement
 from gal.privacy.protection import check_constant, check_privacy, check_public, true_labels
 from gal.privacy.refit import PrivateRefit

@@ -24,7 +24,7 @@ from gal.learner.options import Options
 from gal.learner.stacking import (
     Closing,
     Features,
-    Network,
+    SmallNetwork,
     StackerInput,
     Stacking,
     closes,
@@ -274,7 +274,7 @@ def three_classes(n: int = 2100, noise: float = 0.0, seed: int = 0) -> tuple[Any
     return X, np.digitize(y + noise * np.random.default_rng(seed).normal(size=n), [-0.5, 0.5])
 
 
-@pytest.mark.parametrize(("noise", "kind"), [(0.0, ExtraTreesClassifier), (2.5, Network)])
+@pytest.mark.parametrize(("noise", "kind"), [(0.0, ExtraTreesClassifier), (2.5, SmallNetwork)])
 def test_a_forest_tells_clear_classes_and_a_network_noisy_ones(noise: float, kind: type) -> None:
     found = GALClassifier(PARTS, random_state=0).fit(*three_classes(4000, noise)).closing_
     assert isinstance(found, Closing)
@@ -328,7 +328,7 @@ def test_a_class_that_no_row_of_the_network_had_is_possible(classes: int) -> Non
 
 def test_a_network_has_bounded_inputs() -> None:
     center, scale = np.zeros(1), np.ones(1)
-    network = Network(center, scale, (np.ones((1, 1)), np.zeros(1)), (np.ones((1, 1)), np.zeros(1)))
+    network = SmallNetwork(center, scale, (np.ones((1, 1)), np.zeros(1)), (np.ones((1, 1)), np.zeros(1)))
     sums = np.array([[2.0], [-2.0], [1e30]], dtype=np.float32)
     assert network.predict(sums)[:, 0].tolist() == [2.0, 0.0, 10.0]
 

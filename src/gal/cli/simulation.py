@@ -15,7 +15,7 @@ from rich.console import Console
 from gal.cli.options import AsJson, Report, Rounds, Seed
 from gal.cli.screen import ProgressLine, Screen, escape, print_facts, print_parts, print_rows
 from gal.errors import InvalidInputError, printable
-from gal.models.tabular.readings import DECLARED
+from gal.models.tabular.columns import DECLARED
 
 if TYPE_CHECKING:
     from gal.evaluate import Simulation

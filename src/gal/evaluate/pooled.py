@@ -40,7 +40,7 @@ from gal.learner.labels import (
 from gal.learner.options import Options
 from gal.models import TabularModel
 from gal.models.tabular import TableEncoder
-from gal.models.tabular.frames import as_table
+from gal.models.tabular.columns import as_table
 from gal.threads import at_most
 
 Floats = NDArray[np.float64]

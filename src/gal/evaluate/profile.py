@@ -15,7 +15,7 @@ from gal.models import TabularModel
 from gal.models.reading.column_reading import ColumnReading, column_readings
 from gal.models.reading.converting import parts_of, reading_of
 from gal.models.reading.deciding import ID_NAME
-from gal.models.tabular.column_values import as_numbers
+from gal.models.tabular.columns import as_numbers
 
 if TYPE_CHECKING:  # pooled models of plain numbers do without
     import pandas as pd

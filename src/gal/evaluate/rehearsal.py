@@ -21,7 +21,7 @@ from gal.errors import InvalidInputError, InvalidLabelsError
 from gal.evaluate.methods import alone, check_label_holder, gal
 from gal.evaluate.metrics import METRICS
 from gal.learner.labels import are_classes, plain_labels
-from gal.models.tabular.frames import as_frame
+from gal.models.tabular.columns import as_frame
 from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_leakage, plant_canaries
 from gal.privacy.leakage.attacks import Membership, membership
 from gal.privacy.mechanisms.contract import LabelMechanism

@@ -49,7 +49,7 @@ from gal.learner.drivers import Traffic
 from gal.learner.labels import plain_labels
 from gal.learner.observing import LearningCurve, curve_of
 from gal.models.reading.converting import reading_of
-from gal.models.tabular.frames import as_frame
+from gal.models.tabular.columns import as_frame
 from gal.warnings import InterruptedWarning
 
 OnStep = Callable[[str, float], None]

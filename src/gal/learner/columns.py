@@ -15,7 +15,7 @@ from sklearn.utils._indexing import _get_column_indices
 from sklearn.utils.validation import validate_data
 
 from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
-from gal.models.tabular.frames import is_frame, is_plain
+from gal.models.tabular.columns import is_frame, is_plain
 from gal.warnings import SharedColumnsWarning
 
 Columns = Iterable[str] | Iterable[int] | str | int | slice | Callable[[Any], Any]

@@ -38,7 +38,7 @@ from gal.models.adapters import (
     threads_of,
 )
 from gal.models.sequences import Sequences
-from gal.models.tabular.frames import is_frame
+from gal.models.tabular.columns import is_frame
 from gal.threads import at_most
 
 Floats = NDArray[np.float64]

@@ -17,11 +17,11 @@ from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
-from gal.core.blending import Blend, blended, shares
 from gal.core.closings import Replies
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
 from gal.core.passes import added_by_name, added_to
@@ -57,6 +57,9 @@ NETWORK_ROWS = 50_000
 
 NETWORK_GAINS, FOREST_GAINS = 1.0, 2.0
 """Standard errors by which a model must lower the loss of validation rows; a forest costs more."""
+
+SPREAD = 1.0
+"""Standard deviation of the weights of a blend about F^T alone, before any row is looked at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +121,7 @@ class StackerInput:
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class SmallNetwork:
     """A network of scikit-learn's with one hidden layer, as far as prediction needs it."""
 
     center: Floats
@@ -139,11 +142,73 @@ def _standardised(sums: Floats32, center: Floats, scale: Floats) -> Floats32:
 
 
 @dataclass(frozen=True)
+class Blend:
+    """How much F^T and each model count, as validation rows choose."""
+
+    weights: Floats
+    """Of F^T first. Classes: each at least 0, in link space; numbers: they add up to 1."""
+    losses: Floats
+    """Of the blend, by row."""
+    counts: Floats
+    """How much each row counts; they add up to 1."""
+
+    @staticmethod
+    def of(loss: Loss, y: Floats, outputs: Sequence[Floats], sample_weight: Floats | None) -> Blend:
+        """The most likely weights, where before any row they are spread about those of F^T alone."""
+        counts = np.full(len(y), 1 / len(y)) if sample_weight is None else shares(sample_weight)
+        base, first = outputs[0], np.eye(len(outputs))[0]
+        before = float(loss.value(y, base) @ counts)
+        if len(outputs) == 1 or not before > 0:
+            return Blend(first, loss.value(y, base), counts)
+        numbers = isinstance(loss, SquaredError)
+        pieces = [one - base for one in outputs[1:]] if numbers else list(outputs)
+        fixed, start = (base, np.zeros(len(pieces))) if numbers else (0.0, first)
+        spread = SPREAD**2 / float(np.square(counts).sum())
+        unit = before if numbers else 1.0
+
+        def objective(weights: Floats) -> tuple[float, Floats]:
+            output = fixed + sum(w * one for w, one in zip(weights, pieces, strict=True))
+            pull = loss.pseudo_residual(y, output) * counts[:, None]
+            slope = np.array([-np.vdot(pull, one) for one in pieces])
+            away = (weights - start) / spread
+            value = float(loss.value(y, output) @ counts) / unit + 0.5 * float(away @ (weights - start))
+            return value, slope / unit + away
+
+        bounds = [(0.0, 1.0 if numbers else None)] * len(pieces)
+        found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+        weights = np.r_[1 - found.sum(), found] if numbers else found
+        return Blend(weights, loss.value(y, blended(weights, outputs)), counts)
+
+    @property
+    def loss(self) -> float:
+        """Mean loss."""
+        return float(self.losses @ self.counts)
+
+    def gain(self, other: Blend) -> tuple[float, float]:
+        """By what share its loss is below another one's, and by how many standard errors."""
+        gains = other.losses - self.losses
+        gain = float(gains @ self.counts)
+        error = float(np.sqrt(np.square((gains - gain) * self.counts).sum()))
+        return (gain / other.loss, gain / error) if error > 0 < other.loss else (0.0, 0.0)
+
+
+def shares(weight: Floats) -> Floats:
+    """Weights of rows that add up to 1."""
+    total = float(weight.sum())
+    return weight / total if total > 0 else np.full(len(weight), 1 / max(len(weight), 1))
+
+
+def blended(weights: Sequence[float] | Floats, outputs: Sequence[Floats]) -> Floats:
+    """The weighted sum of outputs."""
+    return np.asarray(sum(weight * one for weight, one in zip(weights, outputs, strict=True)))
+
+
+@dataclass(frozen=True)
 class Closing:
     """Fitted models and their blend with F^T; a ``gal.core.closings.ClosingModel``."""
 
     models: tuple[Any, ...]
-    """Each a `Network` or a forest of scikit-learn's."""
+    """Each a `SmallNetwork` or a forest of scikit-learn's."""
     weights: tuple[float, ...]
     """Of F^T, then of each model."""
     coefficients: tuple[Mapping[str, float], ...]
@@ -276,7 +341,7 @@ class Stacking:
             task.loss, task.y[validation], outputs, None if weight is None else weight[validation]
         )
 
-    def _network(self, received: StackerInput, rows: Rows) -> Network:
+    def _network(self, received: StackerInput, rows: Rows) -> SmallNetwork:
         """A network on these rows, or so many of them: of classes, or of the numbers that F^T leaves over."""
         task, rows = received.task, _some(rows, NETWORK_ROWS, received.task.seed)
         seen, y = received.features(rows), task.y[rows]
@@ -306,7 +371,7 @@ class Stacking:
             simplefilter("ignore", ConvergenceWarning)
             model.fit(standard, target[:, 0] if numbers and target.shape[1] == 1 else target, weight)
         first, last = zip(model.coefs_, model.intercepts_, strict=True)
-        return Network(center, scale, first, (unit * last[0], unit * last[1]))
+        return SmallNetwork(center, scale, first, (unit * last[0], unit * last[1]))
 
     def _forest(self, received: StackerInput, rows: Rows, leaf: int, trees: int, most: int) -> Any:
         """A forest on these rows, or so many of them; the same for the same rows and seed."""
@@ -351,7 +416,7 @@ def _whose_failure() -> Iterator[None]:
 
 def predicted(model: Any, loss: Loss, features: Features) -> Floats:
     """What a model makes of rows, in link space, shape (n, K)."""
-    if isinstance(model, Network):
+    if isinstance(model, SmallNetwork):
         output = model.predict(features.sums)
         return features.output + output if isinstance(loss, SquaredError) else output
     return forest_output(model, loss, features.table)

@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from gal.core.local_losses import LocalLoss, PowerLoss
 from gal.core.local_losses import local_loss as find_local_loss
 from gal.errors import InvalidOptionError
-from gal.models.tabular.frames import is_plain
+from gal.models.tabular.columns import is_plain
 
 Floats = NDArray[np.float64]
 

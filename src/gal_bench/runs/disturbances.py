@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gal.models import as_local_model, supports_sample_weight
 from gal.models.adapters import fit_weighted, prepared
-from gal.models.tabular.frames import is_frame
+from gal.models.tabular.columns import is_frame
 
 Values = NDArray[Any]
 Kind = Literal["answers", "residual", "columns", "mechanism", "nothing"]

@@ -13,8 +13,7 @@ from gal.models.reading.converting import named_parts, parts_of, reading_of
 from gal.models.reading.deciding import ALONE, ALONE_BY_NAME, ENOUGH, ID_NAME
 from gal.models.reading.texts import MEASURES, Texts, texts_of
 from gal.models.reading.written_numbers import SPACES, stands_for_nothing
-from gal.models.tabular.column_values import as_numbers, is_number
-from gal.models.tabular.readings import DECLARED, LEFT_OUT, HowRead, Kind
+from gal.models.tabular.columns import DECLARED, LEFT_OUT, HowRead, Kind, as_numbers, is_number
 
 if TYPE_CHECKING:
     import pandas as pd

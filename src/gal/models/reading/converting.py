@@ -28,14 +28,21 @@ from gal.models.reading.written_numbers import (
     unit_beside,
     value_of,
 )
-from gal.models.tabular.column_values import MAX_CATEGORIES, TIMES, as_numbers, columns_of, is_number
-from gal.models.tabular.frames import Table
-from gal.models.tabular.readings import LEFT_OUT, HowRead
+from gal.models.tabular.columns import (
+    LEFT_OUT,
+    MAX_CATEGORIES,
+    TIMES,
+    HowRead,
+    Table,
+    as_numbers,
+    columns_of,
+    is_number,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gal.models.tabular.column_values import Column
+    from gal.models.tabular.columns import Column
 
 Floats = NDArray[np.float64]
 

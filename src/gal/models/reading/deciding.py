@@ -31,8 +31,7 @@ from gal.models.reading.written_numbers import (
     taken_apart,
     unit_beside,
 )
-from gal.models.tabular.column_values import MAX_CATEGORIES
-from gal.models.tabular.readings import HowRead
+from gal.models.tabular.columns import MAX_CATEGORIES, HowRead
 
 TRUE = frozenset(
     {

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from gal.models.tabular.frames import Table, is_frame
+from gal.models.tabular.columns import Table, is_frame
 from gal.models.tabular.histogram_trees import BinnedTable
 from gal.models.tabular.table_encoder import Places, TableEncoder
 

@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.models.reading.converting import ReadTable, read_with, readings_of
-from gal.models.tabular.column_values import (
+from gal.models.tabular.columns import (
     MAX_CATEGORIES,
+    Table,
     as_numbers,
     categories_in,
     columns_of,
     is_number,
+    is_plain,
     positions,
 )
-from gal.models.tabular.frames import Table, is_plain
 from gal.models.tabular.histogram_trees import find_bins
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,7 @@ from sklearn.linear_model import Ridge
 from sklearn.utils import get_tags
 from sklearn.utils.validation import _check_sample_weight, check_array, check_is_fitted, validate_data
 
-from gal.models.tabular.frames import Table, as_frame, is_plain
+from gal.models.tabular.columns import Table, as_frame, is_plain
 from gal.models.tabular.histogram_trees import Growth, Trees, grow
 from gal.models.tabular.many_categories import Slopes, add_slopes, effects_of, fit_effects, fit_slopes
 from gal.models.tabular.prepared_table import CodedTable, PreparedColumns, PreparedTable, Rows
@@ -40,7 +40,7 @@ RATE, RATE_OF_SEVERAL = 0.15, 0.3
 BEYOND, BEYOND_OF_SEVERAL = (6, 0.15), (2, 0.25)
 """How many trees, for up to two outputs and for more; how far each is followed; both beyond the rounds. Five
 at .15 go about as far as ten at .1, in less time: docs/results/peers.md. For several outputs:
-research/2026-11-19-several-classes.md. Each interaction probe is fitted once, beyond the rounds: what it
+research/2026-11-20-stacker.md. Each interaction probe is fitted once, beyond the rounds: what it
 misses no later fit finds.
 """
 

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from gal.errors import did_you_mean
-from gal.models.tabular.readings import DECLARED
+from gal.models.tabular.columns import DECLARED
 
 PASSWORD_VARIABLE = "GAL_DATA_PASSWORD"
 """The environment variable with the password of a database."""

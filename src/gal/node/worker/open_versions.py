@@ -13,7 +13,7 @@ from gal.core.requests import Terms
 from gal.errors import LocalModelError
 from gal.learner.organization import Organization
 from gal.models.registry import make_model
-from gal.models.tabular.frames import is_frame
+from gal.models.tabular.columns import is_frame
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.requests import shared_rows
 from gal.node.store.files import map_file, read_whole, write_whole

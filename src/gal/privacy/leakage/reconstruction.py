@@ -24,7 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 from gal.core.losses import Loss
 from gal.models.tabular import TableEncoder
-from gal.models.tabular.frames import as_table
+from gal.models.tabular.columns import as_table
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]

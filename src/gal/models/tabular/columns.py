@@ -1,15 +1,15 @@
-"""What one column of a table holds: numbers, dates as numbers, or categories as text."""
+"""Tables of any kind, as frames or arrays of numbers, and what one of their columns holds."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-
-from gal.models.tabular.frames import Table
 
 if TYPE_CHECKING:  # importing pandas takes long, and a table of plain numbers does without
     import pandas as pd
@@ -17,6 +17,25 @@ if TYPE_CHECKING:  # importing pandas takes long, and a table of plain numbers d
     Column = pd.Series[Any] | NDArray[Any]
 
 Floats = NDArray[np.float64]
+Table: TypeAlias = "pd.DataFrame | NDArray[Any]"
+Kind = Literal[
+    "number",
+    "numbers",
+    "boolean",
+    "date",
+    "time",
+    "duration",
+    "category",
+    "text",
+    "id",
+    "constant",
+    "empty",
+]
+
+LEFT_OUT = frozenset({"id", "constant", "empty"})
+"""Kinds of columns that no model sees."""
+DECLARED: tuple[str, ...] = tuple(one for one in get_args(Kind) if one not in {"constant", "empty"})
+"""Kinds that a user may say a column is of."""
 
 MAX_CATEGORIES = 64
 """Categories kept apart per column; rarer ones are taken together."""
@@ -25,6 +44,49 @@ NUMBERS = {"integer", "floating", "mixed-integer-float", "boolean", "decimal"}
 """What a column of objects may hold to be read as numbers, as ``pandas.api.types.infer_dtype`` says it."""
 
 TIMES = {"datetime64", "datetime", "date"}
+
+
+@dataclass(frozen=True)
+class HowRead:
+    """Of what kind a column is, and what all of it said about how it is written.
+
+    It is stored with a model, so it is plain data, and holds no value of a row but frequent words and units.
+    """
+
+    __module__ = "gal.models.tabular"  # where stored models look for it
+
+    kind: Kind
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+
+def as_frame(X: Any) -> pd.DataFrame:
+    """A pandas frame of any table: pandas, polars, or an array of objects."""
+    if is_frame(X):
+        return X  # type: ignore[no-any-return]
+    import pandas as pd
+
+    if hasattr(X, "columns") and hasattr(X, "get_column"):  # polars, without needing pyarrow
+        return pd.DataFrame({name: X.get_column(name).to_numpy() for name in X.columns})
+    return pd.DataFrame(np.asarray(X)).infer_objects()
+
+
+def as_table(X: Any) -> Table:
+    """What a ``TableEncoder`` takes: numbers in an array as they are, any other table as a pandas frame."""
+    return X if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" else as_frame(X)
+
+
+def is_plain(X: Any) -> bool:
+    """Whether this is an array of finite numbers, of which scikit-learn would say nothing; it looks at a row
+    for a tenth of a millisecond.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
+        return plain and isfinite(X.sum())
+
+
+def is_frame(X: Any) -> bool:
+    """Whether this is a pandas frame, found out without importing pandas."""
+    return all(hasattr(type(X), name) for name in ("iloc", "columns", "dtypes"))
 
 
 def columns_of(table: Table) -> Iterator[Column]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gal.core.blending import Blend
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, SquaredError
+from gal.learner.stacking import Blend
 
 
 def test_a_blend_calibrates_what_is_too_timid() -> None:
