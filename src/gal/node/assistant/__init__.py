@@ -1,1 +1,1 @@
-"""The assisting organization: dials out, checks what it is asked, answers."""
+"""The assisting organization: dials out, checks requests, replies."""

@@ -1,7 +1,7 @@
 """Whether a request may be answered: against the terms, the version that has begun, and the policy.
 
 Requests of the node to itself (``own``) are exempt from its policy. Every request is charged before its reply
-tells anything; a refused or repeated one stays charged.
+reveals anything; a refused or repeated one stays charged.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class RequestChecks:
         if request.own:
             return
         self.disk(request)
-        # Counted before any row is looked up: a refusal tells the same in every case, and has been paid for.
+        # Counted before any row is looked up: every refusal is the same, and is charged.
         if self._count(request, "begin", self._policy.refused_begins_per_day):
             raise self._limits.refusal("setups")
         n_rows = max((len(arrays[name]) for name in IDS if name in arrays), default=0)
@@ -241,7 +241,7 @@ class RequestChecks:
         self._charge_rows(request, n_rows)
 
     def predicted(self, request: IncomingRequest, reply: Message) -> None:
-        """Whether a reply may leave that tells which ids are known here; recorded before it does.
+        """Whether a reply that reveals known ids may leave; recorded before it does.
 
         With the budget for unknown ids spent, every prediction of the day is refused: to refuse only those
         with unknown ids would tell as much as a reply.

@@ -163,7 +163,7 @@ class SumReplies:
     def keep_prediction(
         self, request: IncomingRequest, predicted: Message, charge: Callable[[], None]
     ) -> Encoded:
-        """Add up the rounds and keep the total for its sum; the reply only tells which rows are known."""
+        """Add up the rounds and keep the total for its sum; the reply only names the known rows."""
         message = request.message
         track, rounds, rates = (message.fields[name] for name in ("track", "rounds", "rates"))
         stored = self._state.answers(message.task, message.version, "track = ? AND part = -1", (track,))

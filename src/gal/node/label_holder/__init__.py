@@ -1,1 +1,1 @@
-"""The label holder: gathers organizations, learns round by round, predicts, protects its labels."""
+"""The label holder: quorum, rounds, predictions, and the protection of its labels."""

@@ -1,4 +1,4 @@
-"""What people want to know of a version of a task."""
+"""The facts of a version of a task, for commands and the page."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gal.node.store.stored_versions import OWN_CLOSING, LearnedVersion, Learning
 
 
 def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> dict[str, Any]:
-    """A version in plain data: rounds, losses, contributions, who missed what, what it revealed."""
-    from gal.learner.observing import curve_of  # a node that waits tells nothing of versions
+    """A version in plain data: rounds, losses, contributions, missed rounds, privacy."""
+    from gal.learner.observing import curve_of  # an idle node shows no versions
 
     nested = {"outcome", "refit"}
     facts = {key: value for key, value in vars(version).items() if key not in nested}
@@ -53,7 +53,7 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
 
 
 def validated_loss(outcome: LearningOutcome) -> float | None:
-    """Of what predicts: the stacker, or the rounds that are used; None where nothing validates."""
+    """The validation loss of the stacker, or of the used rounds; None without validation."""
     if outcome.closing is not None and outcome.closing.validation_loss is not None:
         return float(outcome.closing.validation_loss)
     ensemble = ensemble_of(outcome.ensemble)

@@ -100,16 +100,16 @@ def new_task(
             f"{configuration.name} does not listen, and no organization can dial it: add a section [listen] "
             "to node.toml"
         )
-    everybody = invited(configuration.name, cards, organizations)
+    others = invited(configuration.name, cards, organizations)
     hidden = {} if privacy.mechanism == "none" else {"privacy": privacy.to_json()}
-    summed = kept_secrecy(secrecy, drop_outs, everybody, alignment)
+    summed = kept_secrecy(secrecy, drop_outs, others, alignment)
     kept = {"kind": kind, "seed": seed, "options": dict(options), **hidden, **summed}
     check_options(options)
     check_allowed(configuration, privacy, name)
     try:
         if private_options(privacy.made(), Options(**options)) != Options(**options):
             kept["options"] = options | CROSS_VALIDATED
-        names = [*(one.name for one in everybody), configuration.name]
+        names = [*(one.name for one in others), configuration.name]
         rows = read_labelled(configuration)
         labels_of_task(kept, rows.y)  # raises for wrong labels
         task = learning_task(configuration, kept, public_labels(kept, rows), names)
@@ -134,7 +134,7 @@ def new_task(
             label_holder=configuration.name,
             fingerprint=identity.fingerprint,
             purpose=purpose,
-            organizations=everybody,
+            organizations=others,
             outputs=task.loss.n_outputs,
             rounds=task.rounds,
             folds=roles.n_folds,

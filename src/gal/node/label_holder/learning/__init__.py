@@ -1,1 +1,1 @@
-"""Learning over nodes: organizations are gathered, versions begun, rounds carried, replies accepted."""
+"""Learning over nodes: quorum wait, session setup, rounds, and secure aggregation."""

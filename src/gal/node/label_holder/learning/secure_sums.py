@@ -364,19 +364,19 @@ class SummedPredictions:
         encoded = prepare(Message("total", record.id, wanted.version, name, fields, arrays))
         [tokens] = arrays.values()
         found = _found(calls, encoded, members, len(tokens), seconds)
-        everybody = np.logical_and.reduce([one.arrays["known"] == 1 for one in found.values()])
+        known = np.logical_and.reduce([one.arrays["known"] == 1 for one in found.values()])
         unknown = {name: np.zeros(len(ids), dtype=np.bool_) for name in found}
         for name, one in found.items():
             unknown[name][named.positions] = one.arrays["known"] == 0
         total, there = np.zeros((len(ids), ensemble.n_outputs)), np.zeros(len(ids), dtype=np.bool_)
-        if everybody.any():
-            message, shape = encoded.message, (int(everybody.sum()), ensemble.n_outputs)
-            order = row_digest(tokens[everybody], message.fields["kind"], method)
+        if known.any():
+            message, shape = encoded.message, (int(known.sum()), ensemble.n_outputs)
+            order = row_digest(tokens[known], message.fields["kind"], method)
             learned, unit = _learned(found)
             content = prediction_content(message, order, shape, learned)
-            summand = Summand(encoded.digest, content, unit, shape, rows=everybody)
+            summand = Summand(encoded.digest, content, unit, shape, rows=known)
             [(opened, _)] = calls.add_up([summand], members, seconds, everybody=True)
-            chosen = named.positions[everybody]
+            chosen = named.positions[known]
             total[chosen], there[chosen] = opened, True
         return SummedRows(total, there, len(members), unknown, {})
 
