@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from gal.alignment import row_digest
 from gal.node.assistant.service import Service
 from gal.node.config.aggregation_messages import (
+    aggregation_group,
     begin_content,
     fit_sum_content,
-    group_of,
     learning_content,
     message_to_member,
     prediction_content,
@@ -107,7 +107,7 @@ class ByHand:
             secrecy="sums",
             drop_outs=drop_outs,
         )
-        self.circle, self.began = group_of(self.terms), dict[str, str]()
+        self.circle, self.began = aggregation_group(self.terms), dict[str, str]()
         self.houses = {
             name: SumHouse(root / name, name, [one for one in names if one != name], known.get(name, N))
             for name in names

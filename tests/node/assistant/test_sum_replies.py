@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gal.errors import InvalidMessageError, RefusedError
-from gal.node.config.aggregation_messages import check_members, group_of
+from gal.node.config.aggregation_messages import aggregation_group, check_members
 from gal.node.config.invitations import Invited, TaskTerms
 from gal.node.store.state import State
 from gal.protocol import Message, digest, encode
@@ -189,7 +189,7 @@ def test_an_organization_is_in_one_circle_of_a_label_holder(made: Callable[..., 
         update={"task": PLAIN_TASK, "name": "other", "organizations": by.terms.organizations[:3]}
     )
     by.join("lab", TaskTerms.model_validate(fewer.model_dump()))
-    keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": group_of(fewer).digest, "numbers": [8]})
+    keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": aggregation_group(fewer).digest, "numbers": [8]})
     with refused("circle", "has joined another aggregation group of this label holder"):
         by.houses["lab"].answer(keys)
     with refused("circle", "agreed to another aggregation group"):

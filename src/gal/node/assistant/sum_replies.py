@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from gal.alignment import row_digest
 from gal.errors import IdentityError, InvalidMessageError, InvalidReplyError, RefusedError
 from gal.node.config.aggregation_messages import (
+    aggregation_group,
     begin_content,
     box_array,
     check_members,
     fit_sum_content,
-    group_of,
     known_keys,
     learning_content,
     named_in,
@@ -119,7 +119,7 @@ class SumReplies:
         if kind == "begin":
             # Seeds follow from the name: under another one its fitted values alone would differ.
             named = request.message.fields["organization"]
-            agreed = named_in(group_of(task.terms), load_identity(self._home, self._name)).name
+            agreed = named_in(aggregation_group(task.terms), load_identity(self._home, self._name)).name
             if named != agreed:
                 raise RefusedError(
                     "other-terms",
@@ -247,7 +247,7 @@ class SumReplies:
 
     def _member(self, request: IncomingRequest, task: TaskRecord) -> GroupMember:
         """This organization in a task's aggregation group; all members' cards are here. Holds the lock."""
-        group = group_of(task.terms)
+        group = aggregation_group(task.terms)
         if request.message.fields["circle"] != group.digest:
             raise RefusedError(
                 "circle",

@@ -49,7 +49,7 @@ BOX_BYTES = 2 * SHARE_BYTES + 16
 """Two shares, sealed."""
 
 
-def group_of(terms: TaskTerms) -> Group:
+def aggregation_group(terms: TaskTerms) -> Group:
     """The aggregation group of these terms: all invited organizations."""
     members = {one.name: one.fingerprint for one in terms.organizations}
     noise = () if terms.noise is None else (terms.noise.multiplier, terms.noise.clip)
@@ -77,7 +77,7 @@ def own_secret(identity: Identity) -> bytes:
 
 def check_members(terms: TaskTerms, cards: CardFolder, own: str) -> None:
     """An error where values would be added to those of organizations without a card here."""
-    group, known = group_of(terms), known_keys(cards) - {terms.fingerprint}
+    group, known = aggregation_group(terms), known_keys(cards) - {terms.fingerprint}
     unknown = [
         f"{name} ({one})" for name, one in sorted(group.members.items()) if one not in known and one != own
     ]

@@ -30,9 +30,9 @@ from gal.errors import (
     TaskError,
 )
 from gal.node.config.aggregation_messages import (
+    aggregation_group,
     begin_content,
     fit_sum_content,
-    group_of,
     learning_content,
     message_to_member,
     prediction_content,
@@ -98,7 +98,7 @@ class GroupCalls:
     """Requests to the members of one task's aggregation group, for fits and for sums."""
 
     def __init__(self, node: HolderNode, record: TaskRecord, version: int, wait: Wait) -> None:
-        self.group = group_of(record.terms)
+        self.group = aggregation_group(record.terms)
         self._assistants, self._wait = node.assistants, wait
         self._task, self._version = record.id, version
         self._cards = CardFolder(node.configuration.home / "cards")
