@@ -26,7 +26,7 @@ def identity(name: str) -> Identity:
     return make_identity(name)
 
 
-def aggregation_group(names: Sequence[str] = NAMES, drop_outs: int = 0) -> Group:
+def group_of(names: Sequence[str] = NAMES, drop_outs: int = 0) -> Group:
     """A group of these organizations."""
     return Group(HOLDER, {name: identity(name).fingerprint for name in names}, drop_outs)
 
