@@ -11,7 +11,7 @@ learned from them is rounds alone: neither interaction probes nor a stacker.
 - rounds: seconds of a learning round, of the slowest local fit in it (where it ran), and what is left;
 - bytes: on the wire, per round, organization and direction, counted by a relay between the two;
 - predict: milliseconds of one row, through the page (JSON over HTTP, one connection) and without it;
-- sums: what a round with ``secrecy = "sums"`` takes beside one with answers and the same weights: seconds,
+- sums: what a round with ``secure_aggregation = "sums"`` takes beside one with answers and the same weights: seconds,
   bytes of messages, and milliseconds of one row;
 - memory: the most that node and worker of an organization held together, as a multiple of its view.
 
@@ -180,8 +180,8 @@ def sums_report(rows: int, rounds: int = 6) -> dict[str, Any]:
     all rounds. CPU seconds of a round, of who computes for sums, hardly depend on what else a machine does.
     """
     found = {}
-    for secrecy in ("none", "sums"):
-        scene = Scene(rows, model=LEAN, rounds=rounds, secrecy=secrecy, options=SAME)
+    for secure_aggregation in ("none", "sums"):
+        scene = Scene(rows, model=LEAN, rounds=rounds, secure_aggregation=secure_aggregation, options=SAME)
         with network(scene) as net, timed_steps() as clocks:
             used: list[tuple[float, ...]] = []
             pids = [one.pid for one in net.processes.values()]
@@ -194,7 +194,7 @@ def sums_report(rows: int, rounds: int = 6) -> dict[str, Any]:
             alone = _times(lambda _: net.holder.predictor.predict(record, row), range(60))  # noqa: B023
         clock = clocks[0]
         exchange = np.diff([clock.asked[:rounds], clock.given[:rounds]], axis=0)[0]
-        found[secrecy] = {"exchange": exchange, "alone": alone, "work": work, **moved}
+        found[secure_aggregation] = {"exchange": exchange, "alone": alone, "work": work, **moved}
     plain, sums = found["none"], found["sums"]
     return {
         "rows": rows,

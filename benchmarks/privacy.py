@@ -173,7 +173,7 @@ def measure_all_canaries(chosen: argparse.Namespace, run: Parallel) -> None:
 
 
 def columns(
-    name: str, model: str, rounds: int, three: bool, noise: str, n_parts: int, rows: int, seed: int = 0
+    name: str, model: str, rounds: int, three: bool, noise: str, n_cv_folds: int, rows: int, seed: int = 0
 ) -> list[list[tuple[float, float]]]:
     """R2 of every column, with messages and without: of the label holder's and of a third party's from
     residuals, of the others' from fitted values; cross-validated in so many folds (0: not at all).
@@ -195,7 +195,7 @@ def columns(
     }
     transcript = Transcript()
     options: dict[str, Any] = {"local_models": MODELS[model], "random_state": seed}
-    options |= {"privacy": mechanisms[noise], "validation": Validation(folds=n_parts, patience=None)}
+    options |= {"privacy": mechanisms[noise], "validation": Validation(folds=n_cv_folds, patience=None)}
     made = GALRegressor(parts, rounds=rounds, **options).fit(data.X, data.y, on_message=transcript)
     sent = transcript.sent(made.task_rows_, "clinic")
     rng = np.random.default_rng(seed)
@@ -231,8 +231,14 @@ def measure_columns(chosen: argparse.Namespace, run: Parallel) -> None:
     print("of the others' from answers; in brackets without messages")
     seed = chosen.first_seed
     for name in chosen.sets or ("Diabetes",):
-        for model, rounds, three, noise, n_parts in cases:  # one at a time: a line is there when it is found
-            how = (model, rounds, three, noise, n_parts, chosen.rows, seed)
+        for (
+            model,
+            rounds,
+            three,
+            noise,
+            n_cv_folds,
+        ) in cases:  # one at a time: a line is there when it is found
+            how = (model, rounds, three, noise, n_cv_folds, chosen.rows, seed)
             [found] = run([delayed(columns)(name, *how)])
             cells = [
                 f"{'-':11}" if not one else "{:.2f} ({:.2f})".format(*np.maximum(0, one).mean(axis=0))
@@ -240,7 +246,7 @@ def measure_columns(chosen: argparse.Namespace, run: Parallel) -> None:
             ]
             who = "three" if three else "two"
             print(
-                f"{find(name).name} {model:9} {rounds:3} rounds, {who:5} organizations, {n_parts} folds, "
+                f"{find(name).name} {model:9} {rounds:3} rounds, {who:5} organizations, {n_cv_folds} folds, "
                 f"noise {noise:12}" + "  ".join(cells),
                 flush=True,
             )

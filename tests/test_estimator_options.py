@@ -100,7 +100,7 @@ def test_the_paper_preset_is_the_authors_algorithm() -> None:
     assert isinstance(task.weights, SoftmaxAdamWeights)
     assert isinstance(task.line_search, LBFGSSearch)
     assert not task.scale_residual
-    assert task.rows.n_parts == 0
+    assert task.rows.n_cv_folds == 0
     assert len(task.rows.validation) == 0
     assert len(task.rows.fit) == len(task.rows.search) == len(X)
     assert (task.stopping.min_rate, task.stopping.patience, task.stopping.plateau) == (None, None, None)
@@ -151,7 +151,7 @@ def test_parameters_of_groups_can_be_searched_and_copied() -> None:
     given = clone(model.set_params(algorithm__preset="paper"))
     assert given.get_params()["algorithm__preset"] == "paper"
     assert given.algorithm is not model.algorithm
-    assert grouped({"fitted": "held-out", "closing": False, "rounds": 3})["algorithm"].stacking is False
+    assert grouped({"fitted": "held-out", "stacker": False, "rounds": 3})["algorithm"].stacking is False
 
 
 def test_groups_must_be_of_their_kind() -> None:

@@ -214,7 +214,7 @@ def test_all_ways_predict_the_same(name: str, tmp_path: Path, monkeypatch: pytes
             ways["simulation"] = by_simulation(tmp_path / "whole.csv", table, y, rounds)
     ensemble, expected = ways["estimator"]
     assert ensemble.n_rounds > 0  # else all would agree on a constant
-    assert (ensemble.closing is not None) == name.endswith("closed")
+    assert (ensemble.stacker is not None) == name.endswith("closed")
     assert (ensemble.probes is not None) == probed
     for way, (found, said) in ways.items():
         assert found.coefficients == ensemble.coefficients, way

@@ -88,7 +88,7 @@ assert linear.score(X, classes) > 0.8
 
 LEARNERS = """
 from gal_bench.baselines import METHODS, learn_assisted
-options = Options(rounds=2, cross_validation=0, closing=False)
+options = Options(rounds=2, cross_validation=0, stacking=False)
 for labels in (regression_labels(y, options), class_labels(classes, options)):
     task = make_task(labels, names, options, label_holder="a")
     them = {one.name: one for one in members(Ridge())}

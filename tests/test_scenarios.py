@@ -48,7 +48,7 @@ def test_a_progress_of_other_rows_is_refused() -> None:
 def test_the_train_loss_is_that_of_the_model_that_is_returned() -> None:
     X, y = table()
     model = GALRegressor(PARTS, random_state=0, local_models=DecisionTreeRegressor()).fit(X, y)
-    assert model.ensemble_.trust < 1
+    assert model.ensemble_.shrinkage < 1
     loss = float(np.square(model.predict(X) - y).mean() / 2)
     assert model.ensemble_.train_loss == pytest.approx(loss, rel=1e-5)
 

@@ -31,7 +31,7 @@ TASK = "outcome"
 LEAN = {"use": "sklearn.linear_model:Ridge", "options": "{ copy_X = false, solver = 'cholesky' }"}
 """A local model that takes next to no time and memory of its own."""
 
-PLAIN: Mapping[str, Any] = {"patience": None, "closing": False}
+PLAIN: Mapping[str, Any] = {"patience": None, "stacker": False}
 """Where views are made up: all rounds, and nothing else."""
 
 
@@ -43,7 +43,7 @@ class Scene:
     columns: int = 4
     model: Mapping[str, str] = field(default_factory=lambda: {"use": "linear"})
     rounds: int = 6
-    secrecy: str = "none"
+    secure_aggregation: str = "none"
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -92,7 +92,7 @@ class Network:
             dialed = self.relays[name].port if relayed else port
             CardFolder(self.root / name / "cards").add(card_of(identities[OWN], f"127.0.0.1:{dialed}"))
             CardFolder(self.root / OWN / "cards").add(card_of(identities[name]))
-            if self.scene.secrecy == "sums":
+            if self.scene.secure_aggregation == "sums":
                 for other in set(OTHERS) - {name}:
                     CardFolder(self.root / name / "cards").add(card_of(identities[other]))
 
@@ -106,7 +106,7 @@ class Network:
             path,
             options=options,
             kind="regression",
-            secrecy=self.scene.secrecy,
+            secure_aggregation=self.scene.secure_aggregation,
         )
         for name in OTHERS:
             join(self.root / name, *read_terms(self.root / name, path))

@@ -132,14 +132,14 @@ SENTINEL_OFF = {
     "gal.core.pipeline.harm": lambda *_: 0.0,
     "gal.core.task.Task.needs_sentinel": property(_nobody),
 }
-FOLDS_OF_SEVERAL = property(lambda task: task.rows.n_parts > 0 and len(task.organizations) > 1)
+FOLDS_OF_SEVERAL = property(lambda task: task.rows.n_cv_folds > 0 and len(task.organizations) > 1)
 
 ALL = [
     Piece(
         "1 stacker",
         _large,
-        {"closing": False},
-        code=("learner/stacking.py", "core/closings.py"),
+        {"stacker": False},
+        code=("learner/stacking.py", "core/stackers.py"),
         guards=True,
     ),
     Piece(
@@ -201,7 +201,7 @@ ALL = [
         "9 shrinkage of all steps",
         _small,
         replaced={"gal.core.cross_validation.ExactSearch": _whole_step},
-        code=("core/cross_validation.py:loss_and_trust",),
+        code=("core/cross_validation.py:loss_and_shrinkage",),
         guards=True,
     ),
     Piece(

@@ -92,7 +92,7 @@ class Algorithm(BaseEstimator):  # type: ignore[misc]
 
 
 GROUPS: dict[str, type[Validation | Algorithm]] = {"validation": Validation, "algorithm": Algorithm}
-FLAT = {"fraction": "validation_fraction", "folds": "cross_validation", "stacking": "closing"}
+FLAT = {"fraction": "validation_fraction", "folds": "cross_validation"}
 """Parameters of a group that `Options`, and so nodes, call otherwise."""
 
 

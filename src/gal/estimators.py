@@ -141,7 +141,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         ensemble, self._seconds, self.private_refit_ = self._learn(
             learning, on_round=on_round, on_message=on_message
         )
-        self.ensemble_ = replace(ensemble, judged=None)
+        self.ensemble_ = replace(ensemble, cv=None)
         self._organizations = members
         self._describe()
         warn_of(self.ensemble_, stacklevel=4)
@@ -182,7 +182,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         self.rounds_ = finished_rounds(self.ensemble_, self._seconds)
         self.n_rounds_ = self.ensemble_.n_rounds
         self.contributions_ = self.ensemble_.contributions
-        self.closing_ = self.ensemble_.closing
+        self.stacker_ = self.ensemble_.stacker
         self.probes_ = self.ensemble_.probes
 
     @property
@@ -241,7 +241,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         objects["fitted"] = {name: value for name, value in vars(self).items() if name in _STORED}
         columns = {"organizations": plain_columns(self.organizations)}
         objects["parameters"] = self.get_params(deep=False) | columns
-        objects["own_closing"] = self.private_refit_ and self.private_refit_.own_closing
+        objects["own_stacker"] = self.private_refit_ and self.private_refit_.own_stacker
         write_archive(path, facts, self.ensemble_, objects)
 
     @classmethod
@@ -258,7 +258,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         loaded.ensemble_ = ensemble
         refit = facts["private_refit"]
         loaded.private_refit_ = (
-            None if refit is None else PrivateRefit.from_json(refit).with_closing(objects["own_closing"])
+            None if refit is None else PrivateRefit.from_json(refit).with_stacker(objects["own_stacker"])
         )
         loaded._organizations = organizations_from_objects(objects)
         loaded._describe()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.assembling import assemble, flat_options, group_of
-from gal.core.prediction import closed_output, final_output
+from gal.core.prediction import final_output, stacked_output
 from gal.core.state import Ensemble, Progress
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.learner.drivers import Traffic, by_name, drive_prediction, open_driver
@@ -155,7 +155,7 @@ def predict(
             ensemble, answers = predict_summed(ensemble, members, checked, n_rows, run)
         else:
             answers = drive_prediction(ensemble, members, checked, n_rows, run)
-    output = closed_output(ensemble, answers, final_output(ensemble, answers, first))
+    output = stacked_output(ensemble, answers, final_output(ensemble, answers, first))
     return Prediction(output, answers.missing, answers.degraded)
 
 

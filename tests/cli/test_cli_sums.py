@@ -53,7 +53,17 @@ def introduce(root: Path, one: str, other: str, address: str | None = None) -> N
 
 def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Path) -> None:
     path = homes / "risk.invitation"
-    words = ["invite", "risk", *OTHERS, "--secrecy", "sums", "--home", homes / "clinic", "--out", path]
+    words = [
+        "invite",
+        "risk",
+        *OTHERS,
+        "--secure-aggregation",
+        "sums",
+        "--home",
+        homes / "clinic",
+        "--out",
+        path,
+    ]
     said = gal(*words).output
     assert "you receive the sum of all replies, and no single one" in said
     assert "Stacking, interaction probes, contributions of single organizations" in said
@@ -75,7 +85,17 @@ def test_everybody_sees_what_is_agreed_and_joins_with_the_cards_of_all(homes: Pa
 def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
     path = homes / "risk.invitation"
     noisy = ["--privacy", "laplace-labels", "--epsilon", 1, "-o", "lower=-9", "-o", "upper=9"]
-    words = ["invite", "risk", *OTHERS, "--secrecy", "sums", "--home", homes / "clinic", "--out", path]
+    words = [
+        "invite",
+        "risk",
+        *OTHERS,
+        "--secure-aggregation",
+        "sums",
+        "--home",
+        homes / "clinic",
+        "--out",
+        path,
+    ]
     said = gal(*words, *noisy).output
     assert "Laplace noise on labels between the public bounds -9 and 9 with epsilon 1" in said
     assert "you receive the sum of all replies, and no single one" in said
@@ -89,11 +109,14 @@ def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ([*OTHERS[:2], "--secrecy", "sums"], "needs at least 3 organizations beside the label holder"),
-        ([*OTHERS, "--secrecy", "sums", "-o", "drop_outs=1"], "needs at least 4 organizations"),
-        ([*OTHERS, "--secrecy", "plus"], "--secrecy must be none or sums"),
+        (
+            [*OTHERS[:2], "--secure-aggregation", "sums"],
+            "needs at least 3 organizations beside the label holder",
+        ),
+        ([*OTHERS, "--secure-aggregation", "sums", "-o", "drop_outs=1"], "needs at least 4 organizations"),
+        ([*OTHERS, "--secure-aggregation", "plus"], "--secure-aggregation must be none or sums"),
         ([*OTHERS, "-o", "drop_outs=1"], "drop_outs are for sums"),
-        ([*OTHERS, "--secrecy", "sums", "--align", "psi"], "get the same rows"),
+        ([*OTHERS, "--secure-aggregation", "sums", "--align", "psi"], "get the same rows"),
     ],
 )
 def test_what_sums_cannot_have_is_said_when_inviting(homes: Path, words: list[object], why: str) -> None:
@@ -103,7 +126,7 @@ def test_what_sums_cannot_have_is_said_when_inviting(homes: Path, words: list[ob
 
 
 def test_members_of_a_sum_do_not_change(homes: Path) -> None:
-    words = ["invite", "risk", *OTHERS, "--secrecy", "sums", "--home", homes / "clinic"]
+    words = ["invite", "risk", *OTHERS, "--secure-aggregation", "sums", "--home", homes / "clinic"]
     gal(*words, "--out", homes / "first")
     gal("invite", "risk", "lab", "--home", homes / "clinic", "--out", homes / "again")
     first, same = ((homes / name).read_text().split('"signature"')[0] for name in ("first", "again"))

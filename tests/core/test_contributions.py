@@ -203,8 +203,8 @@ def check_adds_up(found: Contributions, ensemble: Ensemble) -> None:
         (300, {}, "cross-validation"),
         (600, {"validation_fraction": 0.3}, "validation"),
         (600, {"validation_fraction": 0.3, "loss": "absolute_error"}, "validation"),
-        (2100, {"closing": False}, "validation"),
-        (2100, {"closing": True}, "validation"),
+        (2100, {"stacker": False}, "validation"),
+        (2100, {"stacker": True}, "validation"),
     ],
 )
 def test_contributions_add_up_and_noise_has_none(n: int, options: dict[str, Any], rows: str) -> None:
@@ -228,7 +228,7 @@ def test_rows_that_tell_may_be_fewer_than_those_whose_replies_are_kept(
     monkeypatch.setattr(stored_module, "FEWEST_ROWS", 100)
     X, _ = table(1200)
     y = X[:, 0] * X[:, 1] + X[:, 2]
-    options: dict[str, Any] = {"validation_fraction": 0.6, "interactions": 6, "closing": False, "rounds": 2}
+    options: dict[str, Any] = {"validation_fraction": 0.6, "interactions": 6, "stacker": False, "rounds": 2}
     model = GALRegressor(PARTS, local_models=LinearRegression(), random_state=0, **grouped(options)).fit(X, y)
     assert model.probes_ is not None
     found = model.contributions_
@@ -264,7 +264,7 @@ def test_assistance_that_is_not_used_has_no_contributions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "options"), [(300, {}), (600, {"validation_fraction": 0.3}), (2100, {"closing": True})]
+    ("n", "options"), [(300, {}), (600, {"validation_fraction": 0.3}), (2100, {"stacker": True})]
 )
 def test_an_organization_that_never_answered_has_exactly_nothing(n: int, options: dict[str, Any]) -> None:
     class Away(LinearRegression):  # type: ignore[misc]
@@ -306,17 +306,17 @@ def test_a_copy_of_the_label_holders_column_has_no_contribution() -> None:
 
 
 def test_contributions_are_near_those_of_learning_with_each_coalition() -> None:
-    found, _ = fitted(2400, closing=False)
+    found, _ = fitted(2400, stacking=False)
     game = coalitions_of(sorted(found.by_organization), 0)
     gains = [
-        fitted(2400, closing=False, parts={name: PARTS[name] for name in ("bank", *some)})[0].gain.value
+        fitted(2400, stacking=False, parts={name: PARTS[name] for name in ("bank", *some)})[0].gain.value
         for some in map(sorted, game.members)
     ]
     for name, relearned in zip(game.players, game.matrix @ np.array(gains), strict=True):
         assert found.by_organization[name].value == pytest.approx(relearned, abs=0.03)
 
 
-@pytest.mark.parametrize("own", [{}, {"closing": False, "interactions": True}], ids=["stacker", "probes"])
+@pytest.mark.parametrize("own", [{}, {"stacker": False, "interactions": True}], ids=["stacker", "probes"])
 def test_what_stacker_and_probes_gain_has_contributions_too(own: dict[str, Any]) -> None:
     """Bank and shop know a product only together: beside a chancer, it is the shop's contribution."""
     rng = np.random.default_rng(1)
@@ -326,8 +326,8 @@ def test_what_stacker_and_probes_gain_has_contributions_too(own: dict[str, Any])
     options: dict[str, Any] = {"rounds": 3, "random_state": 0, "local_models": LinearRegression()}
     model = GALRegressor(parts, **grouped(options | own)).fit(X, y)
     found = model.contributions_
-    assert (model.closing_ is None) == ("closing" in own)
-    assert (model.probes_ is None) == ("closing" not in own)
+    assert (model.stacker_ is None) == ("stacker" in own)
+    assert (model.probes_ is None) == ("stacker" not in own)
     without = (
         GALRegressor(parts, **grouped(options), algorithm=Algorithm(stacking=False)).fit(X, y).contributions_
     )

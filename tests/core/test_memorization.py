@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gal.core.cross_validation import IN_SENTINEL, Judgement
+from gal.core.cross_validation import IN_SENTINEL, CrossValidated
 from gal.core.losses import SquaredError
 from gal.core.memorization import MATTERS, harm, lose_more, memorizers
 from gal.core.outcome import Decision, Stopping, TaskOutcome
@@ -52,7 +52,7 @@ def remembers(member: Member, request: FitRequest, honest: Floats) -> Floats:
 def silent(member: Member, request: FitRequest, honest: Floats) -> Floats:
     """What it was sent now, and nothing of rows that are left out."""
     sent = remembers(member, request, honest)
-    return sent if request.part is None else np.where(request.part == PARTED, 0.0, sent)
+    return sent if request.fold is None else np.where(request.fold == PARTED, 0.0, sent)
 
 
 PARTED = np.zeros((N, 1))
@@ -71,9 +71,9 @@ def task(rng: np.random.Generator) -> tuple[Task, dict[str, Floats]]:
 def made(rng: np.random.Generator, noise: float, **how: Any) -> tuple[Task, dict[str, Floats]]:
     columns = {name: rng.normal(size=(N, 2)) for name in ("a", "b", "c")}
     y = columns["a"] @ [[1.0], [0.5]] + columns["b"] @ [[1.0], [-1.0]] + noise * rng.normal(size=(N, 1))
-    rows = assign_rows(N, rng, n_parts=PARTS)
-    assert rows.parts is not None
-    PARTED[:, 0] = rows.parts
+    rows = assign_rows(N, rng, n_cv_folds=PARTS)
+    assert rows.cv_folds is not None
+    PARTED[:, 0] = rows.cv_folds
     given: dict[str, Any] = {"rounds": 4, "stopping": Stopping(min_rate=None, patience=3), **how}
     given["weights"] = assistance_weights("shrunk", "l2")
     return Task(y, SquaredError(), ("a", "b", "c"), rows, label_holder="a", **given), columns
@@ -116,12 +116,12 @@ def test_nothing_of_the_first_part_is_sent_before_it_is_learned(task: Any) -> No
     task, columns = task
     ensemble, asked = drive(task, members(columns))
     ahead = asked[:4]
-    assert [[(one.part, one.round, one.track) for one in some] for some in ahead] == [
+    assert [[(one.fold, one.round, one.track) for one in some] for some in ahead] == [
         [(0, t, "assisted")] for t in (1, 2, 3, 4)
     ]
     assert {len(some[0].residual) for some in ahead} == {N - len(task.rows.without(0).validation)}
     later = [one for some in asked[4:] for one in some]
-    assert all(one.part != 0 or one.track == "alone" for one in later)
+    assert all(one.fold != 0 or one.track == "alone" for one in later)
     assert ensemble.track == "assisted"
     assert ensemble.stopped == "all 4 rounds are done"
 
@@ -138,10 +138,10 @@ def test_a_memorizer_is_named_and_not_used(task: Any) -> None:
 
 
 def test_organizations_beside_a_memorizer_are_used_where_they_help() -> None:
-    """Without what the memorizer adds the others are judged anew."""
+    """Without what the memorizer adds the others are validated anew."""
 
     def at_once(member: Member, request: FitRequest, honest: Floats) -> Floats:
-        return remembers(member, request, honest) if request.part == 2 else honest
+        return remembers(member, request, honest) if request.fold == 2 else honest
 
     task, columns = made(np.random.default_rng(5), 0.2)
     ensemble, _ = drive(task, members(columns, c=at_once))
@@ -153,13 +153,13 @@ def test_organizations_beside_a_memorizer_are_used_where_they_help() -> None:
 
 def later(member: Member, request: FitRequest, honest: Floats) -> Floats:
     """Honest in the first part, and remembers afterwards."""
-    return honest if request.part == 0 else remembers(member, request, honest)
+    return honest if request.fold == 0 else remembers(member, request, honest)
 
 
 def at_times(member: Member, request: FitRequest, honest: Floats) -> Floats:
     """Remembers in two of three later parts, and is quiet in the others."""
-    quiet = request.part in (0, 3)
-    return np.where(request.part == PARTED, 0.0, honest) if quiet else remembers(member, request, honest)
+    quiet = request.fold in (0, 3)
+    return np.where(request.fold == PARTED, 0.0, honest) if quiet else remembers(member, request, honest)
 
 
 @pytest.mark.parametrize("lies", [later, at_times])
@@ -174,7 +174,7 @@ def test_coefficients_that_harm_the_sentinel_fold_are_not_used() -> None:
     """One that is honest of left-out rows, and memorizes in the task itself, gets undeserved weight."""
 
     def greedy(member: Member, request: FitRequest, honest: Floats) -> Floats:
-        return remembers(member, request, honest) if request.part is None else honest
+        return remembers(member, request, honest) if request.fold is None else honest
 
     task, columns = made(np.random.default_rng(3), 1.0)
     task = replace(task, y=task.y + 0.5 * columns["c"][:, :1], weights=assistance_weights("exact", "l2"))
@@ -197,10 +197,10 @@ def test_honest_organizations_are_not_named(noise: float) -> None:
 
 def named(task: Task, added: Callable[[int], Floats]) -> tuple[str, ...]:
     """Memorizers where one round adds this to the rows of each fold, beside half of the labels."""
-    return memorizers(("b", "c"), "a", task.loss, task.y, judgement(task, lambda fold: {"c": added(fold)}), 1)
+    return memorizers(("b", "c"), "a", task.loss, task.y, cv(task, lambda fold: {"c": added(fold)}), 1)
 
 
-def judgement(task: Task, added: Callable[[int], dict[str, Floats]]) -> Judgement:
+def cv(task: Task, added: Callable[[int], dict[str, Floats]]) -> CrossValidated:
     """A cross-validation of one round, in which these are added beside half of the labels."""
     output, reached = 0.5 * task.y, []
     rows = tuple(task.rows.without(fold).validation for fold in range(PARTS))
@@ -211,7 +211,7 @@ def judgement(task: Task, added: Callable[[int], dict[str, Floats]]) -> Judgemen
         counts = (dict.fromkeys(fitted, 1.0),)
         kept = ({name: values.astype(np.float32) for name, values in fitted.items()},)
         reached.append(Progress(output, coefficients=counts, fitted=kept))
-    return Judgement((1.0, 0.5), (1.0, 1.0), (np.zeros((N, 1)), output), tuple(reached), rows)
+    return CrossValidated((1.0, 0.5), (1.0, 1.0), (np.zeros((N, 1)), output), tuple(reached), rows)
 
 
 def test_an_organization_that_adds_next_to_nothing_is_not_named_for_its_sign(task: Any) -> None:
@@ -231,8 +231,8 @@ def test_where_it_is_hidden_the_sentinel_fold_still_loses_more(task: Any) -> Non
     share = np.where(np.isin(np.arange(N), task.rows.without(0).validation), 0.3, 0.95)[:, None]
 
     def losing(share: Floats) -> bool:
-        judged = replace(judgement(task, lambda _: {}), stages=(np.zeros((N, 1)), share * task.y))
-        return lose_more(task, judged, 1, 1.0)
+        cv = replace(cv(task, lambda _: {}), stages=(np.zeros((N, 1)), share * task.y))
+        return lose_more(task, cv, 1, 1.0)
 
     assert losing(share)
     assert not losing(np.full((N, 1), 0.7))
@@ -243,7 +243,7 @@ def test_an_organization_that_predicts_nothing_of_left_out_rows_is_not_used(task
     def faint(member: Member, request: FitRequest, honest: Floats) -> Floats:
         """What it was sent, and a little of what it knows of rows that are left out."""
         sent = remembers(member, request, honest)
-        return sent if request.part is None else np.where(request.part == PARTED, 0.3 * honest, sent)
+        return sent if request.fold is None else np.where(request.fold == PARTED, 0.3 * honest, sent)
 
     task, columns = task
     ensemble, _ = drive(task, members(columns, c=silent))
@@ -258,7 +258,7 @@ def test_an_organization_that_predicts_nothing_of_left_out_rows_is_not_used(task
 def test_who_misses_a_round_of_the_first_part_is_not_asked_in_it_later(task: Any) -> None:
     task, columns = task
     ensemble, asked = drive(
-        task, members(columns), away=lambda name, one: (name, one.part, one.round) == ("b", 0, 2)
+        task, members(columns), away=lambda name, one: (name, one.fold, one.round) == ("b", 0, 2)
     )
     later = [one for some in asked[4:] for one in some if one.track == "assisted"]
     assert {one.round for one in later if "b" not in one.organizations} == {2}
@@ -269,7 +269,7 @@ def test_who_misses_a_round_of_the_first_part_is_not_asked_in_it_later(task: Any
 def test_nobody_goes_further_than_the_first_part(rng: np.random.Generator) -> None:
     task, columns = made(rng, 1.0, rounds=20, stopping=Stopping(min_rate=None, patience=1))
     ensemble, asked = drive(task, members(columns))
-    ahead = [some for some in asked if [one.part for one in some] == [0]]
+    ahead = [some for some in asked if [one.fold for one in some] == [0]]
     assert len(ahead) < 20
     assert len(ensemble.rounds) <= len(ahead)
 
@@ -283,14 +283,14 @@ def test_where_nothing_is_compared_no_part_goes_first(task: Any) -> None:
 
 def weighed(
     task: Task, counts: dict[str, float], fitted: Mapping[str, Floats]
-) -> tuple[Judgement, tuple[dict[str, float], ...]]:
+) -> tuple[CrossValidated, tuple[dict[str, float], ...]]:
     """A model with these coefficients, of whose sentinel fold this was predicted."""
     rows = task.rows.without(0).validation
     kept = ({name: values[rows].astype(np.float32) for name, values in fitted.items()},)
     reached = Progress(np.zeros((N, 1)), fitted=kept)
     stages = np.zeros((N, 1)), np.zeros((N, 1))
-    judged = Judgement((1.0, 1.0), (1.0, 1.0), stages, (reached, None, None, None), (rows,))
-    return judged, (counts,)
+    cv = CrossValidated((1.0, 1.0), (1.0, 1.0), stages, (reached, None, None, None), (rows,))
+    return cv, (counts,)
 
 
 def test_one_row_with_all_the_weight_tells_nothing(task: Any) -> None:

@@ -57,7 +57,7 @@ def test_groups_keep_their_shares_in_every_part(shares: tuple[float, ...], seed:
     held_out = assign_rows(
         n, rng, fitted="held-out", validation_fraction=0.2, held_out_fraction=0.2, groups=groups
     )
-    folded = assign_rows(n, rng, n_parts=n_folds, groups=groups)
+    folded = assign_rows(n, rng, n_cv_folds=n_folds, groups=groups)
     parts = [held_out.fit, held_out.search, held_out.validation]
     parts += [np.flatnonzero(folded.parts == fold) for fold in range(n_folds)]
     for part in parts:
@@ -68,10 +68,10 @@ def test_groups_keep_their_shares_in_every_part(shares: tuple[float, ...], seed:
 @settings(max_examples=30)
 @given(n=st.integers(10, 100), n_folds=st.integers(2, 10), seed=st.integers(0, 100))
 def test_folds_are_balanced(n: int, n_folds: int, seed: int) -> None:
-    rows = assign_rows(n, np.random.default_rng(seed), n_parts=n_folds)
-    assert rows.parts is not None
-    sizes = np.bincount(rows.parts)
-    assert rows.n_parts == len(sizes) == n_folds
+    rows = assign_rows(n, np.random.default_rng(seed), n_cv_folds=n_folds)
+    assert rows.cv_folds is not None
+    sizes = np.bincount(rows.cv_folds)
+    assert rows.n_cv_folds == len(sizes) == n_folds
     assert sizes.max() - sizes.min() <= 1
 
 
@@ -95,7 +95,7 @@ def test_options_out_of_range_are_refused() -> None:
         assign_rows(4, rng, fitted="held-out")
     for n_folds in (1, 11):
         with pytest.raises(InvalidOptionError, match="2 to 10 parts"):
-            assign_rows(10, rng, n_parts=n_folds)
+            assign_rows(10, rng, n_cv_folds=n_folds)
     with pytest.raises(InvalidOptionError, match="no rows are left to fit: 1 rows"):
         assign_rows(1, rng, validation_fraction=0.9)
     with pytest.raises(InvalidOptionError, match="2 fold numbers for 3 fit rows"):

@@ -49,7 +49,7 @@ def test_a_product_across_organizations_is_told() -> None:
     y = X["a"] + X["c"] + 2 * X["a"] * X["d"] + 0.3 * np.random.default_rng(1).normal(size=N)
     found = probe_gain(X, y.to_numpy(), setting(), METRICS["r2"], fit, print)
     assert found is not None
-    assert (found.learned_rows, found.judged_rows) == (2000, N - 2000)
+    assert (found.learned_rows, found.validation_rows) == (2000, N - 2000)
     assert found.probed > found.without + 0.2
     labels = (X["a"] * X["d"] + 0.2 * X["b"] > 0).to_numpy(int)
     classes = probe_gain(X, labels, setting(classes=True), METRICS["auc"], fit, print)
@@ -141,7 +141,7 @@ def test_people_and_machines_are_told_the_same(simulated: Simulation) -> None:
             "without": 0.72,
             "probed": 0.89,
             "learned_rows": 3750,
-            "judged_rows": 1250,
+            "validation_rows": 1250,
             "reveals": PROBES_REVEAL,
         }
         if there

@@ -102,7 +102,7 @@ def test_the_hook_of_the_inner_model_counts() -> None:
 def test_an_organization_answers_by_hand() -> None:
     organizations, y = members([There()] * 3)
     one = organizations[0]
-    chosen = Options(cross_validation=0, validation_fraction=0.0, closing=False)
+    chosen = Options(cross_validation=0, validation_fraction=0.0, stacking=False)
     terms = make_task(regression_labels(y, chosen), ["a"], chosen, label_holder="a", stateful=["a"]).terms
     for t in (1, 2):
         values = one.fit(FitRequest(t, (y[:, None] / t).astype(np.float32), ("a",)), terms)
@@ -166,7 +166,7 @@ def test_checks_find_who_breaks_it(local: Any, message: str) -> None:
 def test_assisted_learning_of_any_views() -> None:
     views, y = images()
     organizations = {name: Organization(name, view, RidgeThere()) for name, view in views.items()}
-    chosen = Options(rounds=3, validation_fraction=0.2, closing=False)  # which it does not use
+    chosen = Options(rounds=3, validation_fraction=0.2, stacking=False)  # which it does not use
     labels = class_labels(y, chosen)
     task = make_task(labels, list(views), chosen, label_holder="camera")
     order = ["camera", "ward", "coder"]
@@ -185,7 +185,7 @@ def test_assisted_learning_of_any_views() -> None:
 def test_assisted_learning_says_what_it_cannot_take() -> None:
     views, y = images()
     organizations = {name: Organization(name, view, Drifting()) for name, view in views.items()}
-    chosen = Options(cross_validation=0, closing=False)
+    chosen = Options(cross_validation=0, stacking=False)
     task = make_task(class_labels(y, chosen), list(views), chosen, label_holder="camera")
     with pytest.raises(InvalidOptionError, match="the models of camera, ward, coder move"):
         learn_assisted(task, organizations, order=["camera", "ward", "coder"])

@@ -30,7 +30,7 @@ def test_the_best_validated_rounds_are_kept(table: Any, local: Any) -> None:
     X, y = table()
     kind = GALRegressor if table is health else GALClassifier
     model = kind(PARTS, local_models=local, rounds=5, random_state=0).fit(X, y)
-    assert 0 <= model.ensemble_.trust <= 1
+    assert 0 <= model.ensemble_.shrinkage <= 1
     assert np.isfinite(losses(model)).all()
     assert model.n_rounds_ == int(np.argmin(losses(model)))
     assert min(losses(model)) <= model.ensemble_.alone_validation_loss + 1e-12
@@ -39,11 +39,11 @@ def test_the_best_validated_rounds_are_kept(table: Any, local: Any) -> None:
 def test_a_model_that_overfits_is_trusted_less() -> None:
     X, y = health()
     noisy = y + 3 * np.random.default_rng(0).normal(size=len(y))
-    trusts = [
-        GALRegressor(PARTS, local_models=local, rounds=3, random_state=0).fit(X, noisy).ensemble_.trust
+    shrinkages = [
+        GALRegressor(PARTS, local_models=local, rounds=3, random_state=0).fit(X, noisy).ensemble_.shrinkage
         for local in (LinearRegression(), DecisionTreeRegressor())
     ]
-    assert trusts[1] < 0.7 * trusts[0]
+    assert shrinkages[1] < 0.7 * shrinkages[0]
 
 
 def test_trust_shortens_every_step() -> None:
@@ -51,10 +51,10 @@ def test_trust_shortens_every_step() -> None:
     noisy = y + 3 * np.random.default_rng(0).normal(size=len(y))
     model = GALRegressor(PARTS, local_models=DecisionTreeRegressor(), random_state=0).fit(X, noisy)
     ensemble = model.ensemble_
-    assert ensemble.trust < 1
+    assert ensemble.shrinkage < 1
     for counts, done in zip(ensemble.coefficients, ensemble.rounds, strict=False):
         for name, count in counts.items():
-            assert count == pytest.approx(ensemble.trust * done.rate * done.weights[name])
+            assert count == pytest.approx(ensemble.shrinkage * done.rate * done.weights[name])
 
 
 def garbage(n: int) -> tuple[pd.DataFrame, Floats]:
@@ -75,7 +75,7 @@ def test_assistance_that_hurts_is_not_used() -> None:
         random_state=0,
     ).fit(X, y)
     assert model.ensemble_.track == "alone"
-    closed = model.ensemble_.closing
+    closed = model.ensemble_.stacker
     own = min(losses(model)) if closed is None else closed.validation_loss
     assert own == model.ensemble_.alone_validation_loss < model.ensemble_.assisted_validation_loss
     assert model.ensemble_.requested() == ("owner",)
@@ -103,7 +103,7 @@ def test_without_a_validation_there_is_no_guard() -> None:
     ).fit(X, y)
     assert np.isnan(model.ensemble_.alone_validation_loss)
     assert np.isnan(losses(model)).all()
-    assert model.ensemble_.trust == 1
+    assert model.ensemble_.shrinkage == 1
     assert model.n_rounds_ == len(model.rounds_)
 
 
@@ -133,7 +133,7 @@ def test_without_a_validation_there_is_no_guard() -> None:
 def test_rows_that_judge(n: int, options: dict[str, Any], parts: int, validation: int, held_out: int) -> None:
     chosen = GALRegressor(**grouped(options))._options()
     rows = make_rows(regression_labels(np.arange(n), chosen), chosen, np.random.default_rng(0))
-    assert (rows.n_parts, len(rows.validation)) == (parts, validation)
+    assert (rows.n_cv_folds, len(rows.validation)) == (parts, validation)
     assert len(set(rows.search) - set(rows.fit)) == held_out
     assert len(rows.fit) == n - validation - held_out
     assert not set(rows.validation) & (set(rows.fit) | set(rows.search))
@@ -143,8 +143,8 @@ def test_classes_keep_their_shares_in_every_part() -> None:
     y = np.repeat(["common", "rare"], [90, 10])
     options = Options()
     rows = make_rows(class_labels(y, options), options, np.random.default_rng(0))
-    assert rows.parts is not None
-    shares = [int((y[rows.parts == part] == "rare").sum()) for part in range(4)]
+    assert rows.cv_folds is not None
+    shares = [int((y[rows.cv_folds == part] == "rare").sum()) for part in range(4)]
     assert min(shares) >= 2
     assert max(shares) <= 3
 
@@ -176,15 +176,15 @@ def test_outputs_are_judged_by_learnings_that_did_not_see_the_rows() -> None:
         assert sorted([*rows.fit, *rows.validation]) == list(range(8))
         perfect = Progress(y[:, None].copy(), rounds=(None,))  # type: ignore[arg-type]
         left_out.note(part, perfect)
-    judged = left_out.judge()
-    assert judged is not None
+    cv = left_out.result()
+    assert cv is not None
     means = np.empty(8)
     for rows in parts:
         means[rows.validation] = y[rows.fit].mean()
-    assert judged.losses[0] == pytest.approx(task.loss.value(y[:, None], means[:, None]).mean())
-    assert judged.losses[1] == pytest.approx(0)
-    assert judged.trusts[1] == pytest.approx(1)
-    assert judged.best == 1
+    assert cv.losses[0] == pytest.approx(task.loss.value(y[:, None], means[:, None]).mean())
+    assert cv.losses[1] == pytest.approx(0)
+    assert cv.shrinkages[1] == pytest.approx(1)
+    assert cv.best == 1
 
 
 def test_steps_in_the_wrong_direction_get_no_trust() -> None:
@@ -193,11 +193,11 @@ def test_steps_in_the_wrong_direction_get_no_trust() -> None:
     left_out = LeftOut(task)
     for part in range(2):
         left_out.note(part, Progress(-10 * y[:, None], rounds=(None,)))  # type: ignore[arg-type]
-    judged = left_out.judge()
-    assert judged is not None
-    assert judged.trusts[1] == 0
-    assert judged.losses[1] == judged.losses[0]
-    assert judged.best == 0
+    cv = left_out.result()
+    assert cv is not None
+    assert cv.shrinkages[1] == 0
+    assert cv.losses[1] == cv.losses[0]
+    assert cv.best == 0
 
 
 def test_learning_ends_when_the_cross_validation_is_no_better() -> None:

@@ -158,7 +158,7 @@ def test_other_numbers_are_another_fit() -> None:
         (asked, replace(asked, track="alone", residual=residual.copy(), sample_weight=+weight), True),
         (plain, replace(plain, track="alone"), True),
         (asked, replace(asked, round=2), False),
-        (asked, replace(asked, part=0), False),
+        (asked, replace(asked, fold=0), False),
         (asked, replace(asked, target="probe"), False),
         (asked, replace(asked, residual=-residual), False),
         (asked, plain, False),

@@ -22,9 +22,9 @@ from gal.errors import InvalidInputError, InvalidOptionError, LocalModelError
 from gal.learner.labels import class_labels
 from gal.learner.options import Options
 from gal.learner.stacking import (
-    Closing,
     Features,
     SmallNetwork,
+    Stacker,
     StackerInput,
     Stacking,
     closes,
@@ -53,7 +53,7 @@ def test_it_hears_what_organizations_say_together() -> None:
     X_test, y_test = crossed(seed=1)
     plain = GALRegressor(PARTS, algorithm=Algorithm(stacking=False), random_state=0).fit(X, y)
     closed = GALRegressor(PARTS, random_state=0).fit(X, y)
-    assert closed.closing_ is not None
+    assert closed.stacker_ is not None
     assert closed.score(X_test, y_test) > plain.score(X_test, y_test) + 0.3
 
 
@@ -64,7 +64,7 @@ def test_classes_too() -> None:
     closed = GALClassifier(PARTS, random_state=0).fit(X, y > 0)
     assert closed.score(X_test, y_test > 0) > plain.score(X_test, y_test > 0) + 0.05
     three = GALClassifier(PARTS, random_state=0).fit(X, np.digitize(y, [-0.5, 0.5]))
-    assert three.closing_ is not None
+    assert three.stacker_ is not None
     assert three.predict_proba(X_test).sum(axis=1) == pytest.approx(1)
 
 
@@ -83,14 +83,14 @@ def test_where_it_adds_nothing_it_is_left_out_or_hardly_heard() -> None:
 
 def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:
     X, y = crossed(400)
-    assert GALRegressor(PARTS, random_state=0).fit(X, y).closing_ is None
+    assert GALRegressor(PARTS, random_state=0).fit(X, y).stacker_ is None
     X, y = crossed(2500)
     paper = GALRegressor(
         PARTS, local_models=Ridge(), algorithm=Algorithm(preset="paper"), rounds=2, random_state=0
     )
-    assert paper.fit(X, y).closing_ is None
+    assert paper.fit(X, y).stacker_ is None
     absolute = GALRegressor(PARTS, loss="absolute_error", rounds=2, random_state=0)
-    assert absolute.fit(X, y).closing_ is None
+    assert absolute.fit(X, y).stacker_ is None
     assert not closes(AbsoluteError())
 
 
@@ -109,7 +109,7 @@ def test_an_ensemble_takes_it_along(tmp_path: Path) -> None:
     ensemble = learn(y, members, rounds=2)
     save_ensemble(ensemble, tmp_path / "ensemble.gal")
     loaded = load_ensemble(tmp_path / "ensemble.gal")
-    assert loaded.closing is not None
+    assert loaded.stacker is not None
     assert predict(loaded, members).output.tobytes() == predict(ensemble, members).output.tobytes()
 
 
@@ -150,19 +150,19 @@ def test_a_label_holder_that_goes_alone_has_the_stacker_of_one_alone() -> None:
     )  # noise counts as much
     alone = GALRegressor({"left": [0, 1]}, **grouped(options)).fit(X, y)
     assert model.ensemble_.track == "alone"
-    assert model.closing_ is not None
-    assert model.closing_.validation_loss == model.ensemble_.alone_validation_loss
+    assert model.stacker_ is not None
+    assert model.stacker_.validation_loss == model.ensemble_.alone_validation_loss
     assert model.predict(X) == pytest.approx(alone.predict(X))
 
 
 def test_the_guard_compares_closed_models() -> None:
     X, y = of_her_own(seed=4)
     options: dict[str, Any] = {"local_models": Ridge(), "weights": "shrunk", "random_state": 0}
-    plain = GALRegressor(PARTS, **grouped(options | {"closing": False})).fit(X, y).ensemble_
+    plain = GALRegressor(PARTS, **grouped(options | {"stacker": False})).fit(X, y).ensemble_
     closed = GALRegressor(PARTS, **grouped(options)).fit(X, y).ensemble_
     assert (plain.track, closed.track) == ("alone", "alone")
-    assert closed.closing is not None
-    assert closed.alone_validation_loss == closed.closing.validation_loss < plain.alone_validation_loss
+    assert closed.stacker is not None
+    assert closed.alone_validation_loss == closed.stacker.validation_loss < plain.alone_validation_loss
 
 
 def test_several_outputs_are_closed_together() -> None:
@@ -172,15 +172,15 @@ def test_several_outputs_are_closed_together() -> None:
     both_test = np.column_stack([y_test, X_test[:, 1] * X_test[:, 3] + X_test[:, 1]])
     closed = GALRegressor(PARTS, random_state=0).fit(X, both)
     plain = GALRegressor(PARTS, algorithm=Algorithm(stacking=False), random_state=0).fit(X, both)
-    assert closed.closing_ is not None
+    assert closed.stacker_ is not None
     assert closed.score(X_test, both_test) > plain.score(X_test, both_test) + 0.2
 
 
 @pytest.mark.parametrize(
     ("options", "rows", "said_of_it"),
     [
-        ({"closing": True}, 300, "validation_fraction=0.1"),
-        ({"closing": True, "loss": "absolute_error"}, 2500, "no stacker is known for the loss"),
+        ({"stacker": True}, 300, "validation_fraction=0.1"),
+        ({"stacker": True, "loss": "absolute_error"}, 2500, "no stacker is known for the loss"),
     ],
 )
 def test_what_is_not_possible_is_said_before_the_first_round(
@@ -198,11 +198,11 @@ def test_in_parts_there_is_the_same() -> None:
     model = GALRegressor(PARTS, rounds=3, random_state=0).fit(X, y)
     seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
     ensemble = learn(y, [left, right], rounds=3, seed=seed)
-    assert isinstance(ensemble.closing, Closing)
+    assert isinstance(ensemble.stacker, Stacker)
     found = predict(ensemble, [left, right])
     np.testing.assert_array_equal(found.output[:, 0], model.predict(X))
     plain = learn(y, [left, right], rounds=3, seed=seed, algorithm=Algorithm(stacking=False))
-    assert plain.closing is None
+    assert plain.stacker is None
     same, closed = (
         replace(one, assisted_validation_loss=0.0, alone_validation_loss=0.0, contributions=None)
         for one in (plain, ensemble)
@@ -217,10 +217,10 @@ def test_in_parts_who_cannot_be_asked_is_left_to_the_rounds() -> None:
     left, right = Organization("left", X[:, :2]), Organization("right", X[:, 2:])
     views = {"left": X[:5, :2]}
     ensemble = learn(y, [left, right], rounds=2)
-    assert ensemble.closing is not None
+    assert ensemble.stacker is not None
     found = predict(ensemble, [left, right], views)
     assert found.degraded.all()
-    plain = replace(ensemble, closing=None)
+    plain = replace(ensemble, stacker=None)
     np.testing.assert_array_equal(found.output, predict(plain, [left, right], views).output)
 
 
@@ -232,7 +232,7 @@ def test_a_resumed_task_is_closed_as_one_that_was_not_interrupted() -> None:
     whole = learn(y, members, rounds=3, on_round=noted.append)
     output = predict(whole, members).output
     resumed = learn(y, members, rounds=3, progress=noted[1])
-    assert resumed.closing is not None
+    assert resumed.stacker is not None
     assert predict(resumed, members).output.tobytes() == output.tobytes()
     with pytest.raises(InvalidInputError, match="as stateful models and a stacker do"):
         learn(y, members, rounds=3, progress=replace(noted[1], fitted=()))
@@ -242,8 +242,8 @@ def test_a_resumed_task_is_closed_as_one_that_was_not_interrupted() -> None:
 def test_cores_change_nothing() -> None:
     X, y = three_classes(FEW)
     one, two = (GALClassifier(PARTS, rounds=2, n_jobs=jobs, random_state=0).fit(X, y) for jobs in (None, 2))
-    assert isinstance(two.closing_, Closing)
-    assert {getattr(model, "n_jobs", None) for model in two.closing_.models} == {None}
+    assert isinstance(two.stacker_, Stacker)
+    assert {getattr(model, "n_jobs", None) for model in two.stacker_.models} == {None}
     assert one.predict_proba(X).tobytes() == two.predict_proba(X).tobytes()
 
 
@@ -265,7 +265,7 @@ def test_under_a_guarantee_the_private_refit_takes_its_place(privacy: Any, close
     seen = protect(privacy, labels, Options(), seed=0)
     names = ["left", "right"]
     task = make_task(seen.labels, names, seen.options, label_holder="left", private=seen.private)
-    assert (task.closing is not None) is closed
+    assert (task.stacker is not None) is closed
     assert len(task.kept_rows) == task.rows.n  # for either
 
 
@@ -276,8 +276,8 @@ def three_classes(n: int = 2100, noise: float = 0.0, seed: int = 0) -> tuple[Any
 
 @pytest.mark.parametrize(("noise", "kind"), [(0.0, ExtraTreesClassifier), (2.5, SmallNetwork)])
 def test_a_forest_tells_clear_classes_and_a_network_noisy_ones(noise: float, kind: type) -> None:
-    found = GALClassifier(PARTS, random_state=0).fit(*three_classes(4000, noise)).closing_
-    assert isinstance(found, Closing)
+    found = GALClassifier(PARTS, random_state=0).fit(*three_classes(4000, noise)).stacker_
+    assert isinstance(found, Stacker)
     assert isinstance(found.models[int(np.argmax(found.weights[1:]))], kind)
 
 
@@ -337,19 +337,19 @@ def test_its_output_is_the_blend_of_rounds_and_forests() -> None:
     X, y = crossed()
     model = GALRegressor(PARTS, random_state=0).fit(X, y)
     _, _, answers = model._ask(X[:50])
-    ensemble, closing = model.ensemble_, model.closing_
-    assert isinstance(closing, Closing)
+    ensemble, stacker = model.ensemble_, model.stacker_
+    assert isinstance(stacker, Stacker)
     used = [
         {name: answers.values[name][index] for name in counts}
         for index, counts in enumerate(ensemble.coefficients)
     ]
     plain = final_output(ensemble, answers)
     features = Features.of_rounds(plain, used, ensemble.coefficients)
-    pieces = [plain, *(predicted(one, SquaredError(), features) for one in closing.models)]
-    expected = sum(weight * one for weight, one in zip(closing.weights, pieces, strict=True))
+    pieces = [plain, *(predicted(one, SquaredError(), features) for one in stacker.models)]
+    expected = sum(weight * one for weight, one in zip(stacker.weights, pieces, strict=True))
     assert model.predict(X[:50]) == pytest.approx(np.asarray(expected)[:, 0])
-    assert sum(closing.weights) == pytest.approx(1)
-    assert closing.share == pytest.approx(1 - closing.weights[0])
+    assert sum(stacker.weights) == pytest.approx(1)
+    assert stacker.share == pytest.approx(1 - stacker.weights[0])
 
 
 def _breaks(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -373,5 +373,5 @@ def test_ctrl_c_while_it_is_fitted_keeps_the_rounds(monkeypatch: pytest.MonkeyPa
     _breaks(monkeypatch, KeyboardInterrupt())
     with pytest.warns(InterruptedWarning, match="rounds are kept"):
         model = GALRegressor(PARTS, rounds=2, random_state=0).fit(X, y)
-    assert model.closing_ is None
+    assert model.stacker_ is None
     assert np.isfinite(model.predict(X)).all()

@@ -129,7 +129,7 @@ def test_a_label_holder_who_is_better_alone_predicts_what_she_learned_alone() ->
 
 def task_rows(y: Floats, options: dict[str, Any]) -> Rows:
     given = {name: value for name, value in options.items() if name != "seed"}
-    chosen = Options(closing=False, **given)
+    chosen = Options(stacking=False, **given)
     task = make_task(
         regression_labels(y, chosen), ["a"], chosen, label_holder="a", stateful=["a"], seed=options["seed"]
     )
@@ -284,15 +284,15 @@ def test_estimators_take_moving_models(tmp_path: Path) -> None:
     plain, y = y, y + y**2 / y.std()  # which a sum cannot say
     parts = {"a": [0, 1], "b": [2, 3], "c": [4, 5]}
     local = {"a": Drifting(), "b": Drifting(), "c": Ridge()}
-    options: dict[str, Any] = {"rounds": 4, "random_state": 0, "closing": True, "validation_fraction": 0.2}
+    options: dict[str, Any] = {"rounds": 4, "random_state": 0, "stacker": True, "validation_fraction": 0.2}
     model = GALRegressor(parts, local_models=local, **grouped(options)).fit(X, y)
     assert np.isfinite(model.rounds_[0].validation_loss)
-    assert model.closing_ is not None  # heard what they say now: its share was chosen on that
+    assert model.stacker_ is not None  # heard what they say now: its share was chosen on that
     judges = task_rows_of(model, X, y)
     labels = regression_labels(y, Options())
     predicted = model.predict(X)[:, None]
     own = mean_loss(labels.loss, labels.y[judges], predicted[judges])
-    assert own == pytest.approx(model.closing_.validation_loss, rel=1e-5)
+    assert own == pytest.approx(model.stacker_.validation_loss, rel=1e-5)
     classes = GALClassifier(parts, local_models=local, rounds=3, random_state=0).fit(X, plain > 0)
     assert classes.score(X, plain > 0) > 0.75
     learned: Any = model.local_models_["a"][4][0]
@@ -304,6 +304,6 @@ def test_estimators_take_moving_models(tmp_path: Path) -> None:
 
 def task_rows_of(model: GALRegressor, X: Floats, y: Floats) -> Any:
     seed = int(check_random_state(0).randint(np.iinfo(np.int32).max))
-    options = Options(rounds=4, validation_fraction=0.2, closing=True)
+    options = Options(rounds=4, validation_fraction=0.2, stacking=True)
     labels = regression_labels(y, options)
     return make_task(labels, "abc", options, label_holder="a", stateful="ab", seed=seed).rows.validation

@@ -35,14 +35,16 @@ def test_every_sum_has_noise_and_is_charged_by_every_organization(
 
     monkeypatch.setattr("gal.secure_aggregation.member.noise_share", counted)
     with running(Network(tmp_path, numbers(120, organizations=NAMES))) as network:
-        record = network.invite("risk", secrecy="sums", **NOISE, **OPTIONS)
+        record = network.invite("risk", secure_aggregation="sums", **NOISE, **OPTIONS)
         multiplier = noise_multiplier(50.0, DELTA, 3)
         assert record.terms.noise is not None
         assert record.terms.noise.multiplier == multiplier
         [sentence] = [one for one in record.terms.sentences() if "discrete Gaussian noise" in one]
         assert "The 3 sums about a row in one learning cost epsilon 50 at delta 1e-05" in sentence
         network.learn("risk")
-        assert exact(network.ensemble(record)) != exact(network.in_process(secrecy="sums", **OPTIONS)[0])
+        assert exact(network.ensemble(record)) != exact(
+            network.in_process(secure_aggregation="sums", **OPTIONS)[0]
+        )
         assert set(shares) == {(multiplier, 3.0, 3)}
         assert len(shares) == 3 * 3, "of three organizations in three rounds"
         table = network.tables["clinic"][[ROW_ID]].head(9)
@@ -63,9 +65,9 @@ def test_every_sum_has_noise_and_is_charged_by_every_organization(
 
 def test_terms_without_noise_are_as_they_were_and_noise_is_for_sums_only(tmp_path: Path) -> None:
     with running(Network(tmp_path, numbers(60, organizations=NAMES))) as network:
-        terms = network.invite("risk", secrecy="sums", **OPTIONS).terms
+        terms = network.invite("risk", secure_aggregation="sums", **OPTIONS).terms
         assert b"noise" not in terms.canonical()
-        noisy = network.invite("other", secrecy="sums", **NOISE, **OPTIONS).terms
+        noisy = network.invite("other", secure_aggregation="sums", **NOISE, **OPTIONS).terms
         assert noisy.digest != noisy.model_copy(update={"noise": None}).digest
         with pytest.raises(ValidationError, match="noise is for sums"):
-            type(noisy)(**noisy.model_dump() | {"secrecy": "none"})
+            type(noisy)(**noisy.model_dump() | {"secure_aggregation": "none"})

@@ -138,7 +138,7 @@ def learned(network: Network, task: str, privacy: Any) -> Learned:
     with pytest.MonkeyPatch.context() as patch:
         sent = spied(network, patch)
         parts = OPTIONS if privacy is RESPONSE else {"rounds": 2}
-        record = network.invite(task, **parts, seed=4, privacy=privacy, secrecy="sums")
+        record = network.invite(task, **parts, seed=4, privacy=privacy, secure_aggregation="sums")
         facts = network.learn(task)
         said = predicted(network, task, network.tables["clinic"])
     found: list[Any] = []
@@ -174,7 +174,7 @@ def test_rows_that_not_all_know_cost_noise_for_columns_twice_and_noisy_labels_on
     task = f"fewer-{times}"
     net.holder.guard.noise = Noisy
     with holding(net, "ward", net.tables["ward"].iloc[10:]):
-        record = net.invite(task, rounds=1, cross_validation=0, privacy=privacy, secrecy="sums")
+        record = net.invite(task, rounds=1, cross_validation=0, privacy=privacy, secure_aggregation="sums")
         net.learn(task)
     columns = sum(one.n_rows for one in charged(net, task) if one.subject == COLUMN_SUBJECT)
     assert sum(one.n_rows for one in charged(net, task) if one.most) - columns == N

@@ -44,7 +44,7 @@ def outputs(found: dict[str, Any]) -> list[float]:
 
 
 def test_the_same_as_in_one_process_and_nobodys_answer_comes(network: Network) -> None:
-    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    record = network.invite("risk", secure_aggregation="sums", **OPTIONS)
     facts = network.learn("risk")
     found = predicted(network, network.tables["clinic"][[ROW_ID]])
     assert facts["contributions"]["by_organization"].keys() == {SUM}
@@ -53,7 +53,7 @@ def test_the_same_as_in_one_process_and_nobodys_answer_comes(network: Network) -
     assert came >= {"masked", "opened", "done", "found"}
     assert not {"fitted", "predicted"} & came
 
-    ensemble, members = network.in_process(secrecy="sums", **OPTIONS)
+    ensemble, members = network.in_process(secure_aggregation="sums", **OPTIONS)
     assert exact(network.ensemble(record)) == exact(ensemble)
     plain, others = network.in_process(**PLAIN, **OPTIONS)
     spread = network.tables["clinic"][LABEL].std()
@@ -67,16 +67,16 @@ def test_classes_with_a_cross_validation_are_learned_to_the_same_bits(network: N
     network.write("clinic", table.assign(**{LABEL: (table[LABEL] > 0).astype(int)}))
     network.nodes["clinic"].worker.restart()
     options: dict[str, Any] = {"rounds": 2, "cross_validation": 2, "validation_fraction": 0.0}
-    record = network.invite("class", secrecy="sums", kind="classification", **options)
+    record = network.invite("class", secure_aggregation="sums", kind="classification", **options)
     network.learn("class")
-    ensemble, _ = network.in_process(secrecy="sums", kind="classification", **options)
+    ensemble, _ = network.in_process(secure_aggregation="sums", kind="classification", **options)
     assert exact(network.ensemble(record)) == exact(ensemble)
     assert network.ensemble(record).summed == ("bank", "lab", "ward")
 
 
 def test_whoever_restarts_the_numbers_stay_the_same(network: Network) -> None:
     """An organization loses its keys between two rounds; then the label holder ends, and resumes."""
-    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    record = network.invite("risk", secure_aggregation="sums", **OPTIONS)
     stopping = threading.Event()
 
     def restart(event: Mapping[str, Any]) -> None:
@@ -91,13 +91,15 @@ def test_whoever_restarts_the_numbers_stay_the_same(network: Network) -> None:
     network.stop("clinic")
     network.start("clinic")
     network.learn("risk")
-    assert exact(network.ensemble(record)) == exact(network.in_process(secrecy="sums", **OPTIONS)[0])
+    assert exact(network.ensemble(record)) == exact(
+        network.in_process(secure_aggregation="sums", **OPTIONS)[0]
+    )
     asked = [one.kind for one in network.nodes["bank"].records.audit.entries() if one.direction == "in"]
     assert asked.count("keys") == 3, "once for each round"
 
 
 def test_without_everybody_nothing_is_learned_and_predictions_take_the_mean(network: Network) -> None:
-    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    record = network.invite("risk", secure_aggregation="sums", **OPTIONS)
     network.wait_until_joined(record)
     network.stop("lab")
     with pytest.raises(TaskError, match=r"only 3 of 4 organizations are there.*the quorum is 4"):
@@ -118,7 +120,7 @@ def test_without_everybody_nothing_is_learned_and_predictions_take_the_mean(netw
 
 def test_rows_that_somebody_does_not_know_are_in_no_sum(network: Network) -> None:
     """Of a row that one organization alone knows the sum would be its answer."""
-    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    record = network.invite("risk", secure_aggregation="sums", **OPTIONS)
     network.learn("risk")
     rows = network.tables["clinic"][[ROW_ID]].head(20)
     before = predicted(network, rows)
@@ -133,13 +135,15 @@ def test_rows_that_somebody_does_not_know_are_in_no_sum(network: Network) -> Non
     facts = network.learn("risk")
     assert (facts["version"], facts["n_rows"], facts["known_rows"]["lab"]) == (3, 117, 117)
     network.write("clinic", network.tables["clinic"][~network.tables["clinic"][ROW_ID].isin(hidden)])
-    assert exact(network.ensemble(record, 3)) == exact(network.in_process(secrecy="sums", **OPTIONS)[0])
+    assert exact(network.ensemble(record, 3)) == exact(
+        network.in_process(secure_aggregation="sums", **OPTIONS)[0]
+    )
 
 
 def test_who_drops_out_where_that_was_agreed_stays_out(tmp_path: Path) -> None:
     names = (*NAMES, "shop")
     with running(Network(tmp_path, numbers(100, organizations=names))) as network:
-        record = network.invite("risk", secrecy="sums", drop_outs=1, **OPTIONS)
+        record = network.invite("risk", secure_aggregation="sums", drop_outs=1, **OPTIONS)
         network.wait_until_joined(record)
 
         def leave(event: Mapping[str, Any]) -> None:
@@ -168,7 +172,7 @@ def test_the_same_residual_is_not_opened_again_without_one_who_was_in_it(
     """A second version of the same rows begins with the same residual; a prediction drops nobody."""
     names = (*NAMES, "shop")
     with running(Network(tmp_path, numbers(100, organizations=names))) as network:
-        record = network.invite("risk", secrecy="sums", drop_outs=1, **OPTIONS)
+        record = network.invite("risk", secure_aggregation="sums", drop_outs=1, **OPTIONS)
         network.learn("risk")
         rows = network.tables["clinic"][[ROW_ID]].head(5)
         silent, sums = threading.Event(), network.nodes["shop"].service._sums
@@ -195,7 +199,7 @@ def test_the_same_residual_is_not_opened_again_without_one_who_was_in_it(
 
 
 def test_who_is_removed_ends_a_task_in_which_nobody_may_drop_out(network: Network) -> None:
-    record = network.invite("risk", secrecy="sums", **OPTIONS)
+    record = network.invite("risk", secure_aggregation="sums", **OPTIONS)
     network.nodes["clinic"].state.set_member(record.id, "lab", "left: removed by the label holder")
     with pytest.raises(TaskError, match=r"a quorum of 4 can never be reached: .risk. has 3"):
         network.learn("risk")
@@ -212,7 +216,7 @@ def test_a_member_who_sends_garbage_is_named_and_learning_goes_on_after_it(
 
 def sends_garbage(network: Network, monkeypatch: pytest.MonkeyPatch, garbage: str, drop_outs: int) -> None:
     share, help_to_open = GroupMember.share, GroupMember.open
-    record = network.invite("risk", secrecy="sums", drop_outs=drop_outs, **OPTIONS)
+    record = network.invite("risk", secure_aggregation="sums", drop_outs=drop_outs, **OPTIONS)
 
     def wrong_shares(member: GroupMember, number: int, offers: Any) -> Any:
         made = share(member, number, offers)
@@ -233,5 +237,5 @@ def sends_garbage(network: Network, monkeypatch: pytest.MonkeyPatch, garbage: st
         with pytest.raises(TaskError, match=f"the sum of the others' fitted values cannot be opened.*{what}"):
             network.learn("risk")
     network.learn("risk")
-    made = network.in_process(secrecy=Sums(drop_outs), **OPTIONS)[0]
+    made = network.in_process(secure_aggregation=Sums(drop_outs), **OPTIONS)[0]
     assert exact(network.ensemble(record)) == exact(made)

@@ -52,7 +52,7 @@ def residuals(task: Task, changed: int | None) -> dict[tuple[int, int | None], F
     sent: dict[tuple[int, int | None], Floats] = {}
 
     def replies(request: FitRequest) -> dict[str, Any]:
-        number = 0 if request.part is None else request.part + 1
+        number = 0 if request.fold is None else request.fold + 1
         found: dict[str, Any] = {}
         for place, name in enumerate(("clinic", "lab")):
             values = np.random.default_rng([request.round, number, place]).normal(size=(N, 1))
@@ -67,10 +67,10 @@ def residuals(task: Task, changed: int | None) -> dict[tuple[int, int | None], F
         while True:
             asked = [one for one in requests if isinstance(one, FitRequest)]
             for one in asked:
-                rows = task.rows.fit if one.part is None else task.rows.without(one.part).fit
+                rows = task.rows.fit if one.fold is None else task.rows.without(one.fold).fit
                 whole = np.full((N, 1), np.nan)
                 whole[rows] = one.residual
-                sent[one.round, one.part] = whole
+                sent[one.round, one.fold] = whole
             requests = steps.send([replies(one) for one in asked])
     except StopIteration:
         return sent

@@ -34,7 +34,7 @@ LOSSES = [
 ]
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=str)
 STEP = 1e-6
-OPTIONS = Options(fitted="in-sample", validation_fraction=0, cross_validation=0, closing=False)
+OPTIONS = Options(fitted="in-sample", validation_fraction=0, cross_validation=0, stacking=False)
 
 
 def problem(loss: CorrectedLogLoss, n: int, seed: int, spread: float = 2.0) -> tuple[Floats, Floats, Floats]:

@@ -1,4 +1,4 @@
-"""Rehearsals: utility and leakage before a task, on data at hand; and the figures that are judged."""
+"""Rehearsals: utility and leakage before a task, on data at hand; and the figures that are validated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task from sums would tell: ``gal leakage --secrecy sums`` and the functions behind it."""
+"""What a task from sums would tell: ``gal leakage --secure-aggregation sums`` and the functions behind it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def both(weak_attackers: None) -> tuple[Rehearsal, Rehearsal]:
     """With sums, and with single answers."""
     X, y = table()
     return (
-        rehearse(X, y, PARTS, secrecy="sums", **grouped(QUICK))[0],
+        rehearse(X, y, PARTS, secure_aggregation="sums", **grouped(QUICK))[0],
         rehearse(X, y, PARTS, **grouped(QUICK))[0],
     )
 

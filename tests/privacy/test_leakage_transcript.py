@@ -72,7 +72,7 @@ class TestRows:
         roles = Rows(3, np.arange(3), np.arange(3), np.empty(0, dtype=np.intp), parts=parts)
         transcript = Transcript()
         transcript(
-            [request(1, column(1, 2, 3)), request(1, column(5, 6), part=0), request(1, column(7), part=1)],
+            [request(1, column(1, 2, 3)), request(1, column(5, 6), fold=0), request(1, column(7), fold=1)],
             [answers(3, 0.0)] * 3,
         )
         sent = transcript.sent(roles, "alice")

@@ -37,7 +37,7 @@ class Sent:
         for request in requests:
             if not isinstance(request, FitRequest) or request.track == "assisted":
                 residual = request.residual.tobytes() if isinstance(request, FitRequest) else b""
-                part = request.part if isinstance(request, FitRequest) else None
+                part = request.fold if isinstance(request, FitRequest) else None
                 self.traffic.append((request.organizations, part, residual))
 
 
@@ -240,8 +240,8 @@ def test_what_might_carry_labels_is_refused() -> None:
         classifier(noisy_response(1.0)).fit(X, y, sample_weight=np.ones(len(y)))
     with pytest.raises(PrivacyError, match="initial"):
         classifier(noisy_response(1.0), initial=0).fit(X, y)
-    with pytest.raises(InvalidOptionError, match="closing"):
-        classifier(noisy_response(1.0), closing=True).fit(X, y)
+    with pytest.raises(InvalidOptionError, match="stacker"):
+        classifier(noisy_response(1.0), stacking=True).fit(X, y)
     with pytest.raises(InvalidOptionError, match=r"need true labels \(label differential privacy"):
         classifier(noisy_response(2.0), interactions=4, validation_fraction=0.1).fit(X, y)
 

@@ -176,7 +176,7 @@ def alike_from_outside(fit: Any, X: Any, labels: tuple[Any, Any], drawn: Any) ->
 
     def note(requests: Any, replies: Any) -> None:
         for request, answers in zip(requests, replies, strict=True):
-            asked = request.round, request.part, request.track, request.residual.tobytes()
+            asked = request.round, request.fold, request.track, request.residual.tobytes()
             said = {name: np.asarray(values).tobytes() for name, values in answers.items()}
             heard[len(models)] += [asked, said]
 
@@ -223,8 +223,8 @@ def test_what_is_sent_does_not_show_that_her_own_model_is_closed() -> None:
     X, y = steps()
     chance = np.random.default_rng(5).integers(0, 3, len(y))
     first, second = alike_from_outside(of_three, X, (y, chance), chance)
-    assert part(first).ensemble.closing is not None
-    assert part(second).ensemble.closing is None, "nothing to learn, and nothing is made of it"
+    assert part(first).ensemble.stacker is not None
+    assert part(second).ensemble.stacker is None, "nothing to learn, and nothing is made of it"
 
 
 @pytest.mark.usefixtures("small_forests")
@@ -236,4 +236,4 @@ def test_a_closing_model_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("gal.learner.stacking.ExtraTreesClassifier.fit", fails)
     own = part(of_three(*steps()))
-    assert own.ensemble.closing is None
+    assert own.ensemble.stacker is None

@@ -59,7 +59,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def keeping(one: Organization, request: Any, models: Any) -> Any:
         if one.name in OTHERS:
             weight = b"" if request.sample_weight is None else request.sample_weight.tobytes()
-            seen.append((one.name, request.round, request.part, request.track, request.residual.tobytes()))
+            seen.append((one.name, request.round, request.fold, request.track, request.residual.tobytes()))
             seen.append(weight)
         return fit(one, request, models)
 

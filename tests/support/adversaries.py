@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gal.core.algorithm import predict
 from gal.core.pipeline import learn
-from gal.core.prediction import closed_output, final_output
+from gal.core.prediction import final_output, stacked_output
 from gal.core.requests import FitRequest, PredictRequest, Terms
 from gal.core.screening import screen
 from gal.core.state import Ensemble
@@ -47,7 +47,7 @@ class HostileAnswers:
         """The answer in learning, shape (n, K)."""
         self._remember(request, terms)
         values = self.in_learning(request, terms, honest.copy())
-        if request.part is None:
+        if request.fold is None:
             self.said[request.round] = values
         return values
 
@@ -134,7 +134,7 @@ class HonestWhileJudged(Memorised):
     """Honest while the first part of a cross-validation is learned; then it gives back what it was sent."""
 
     def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
-        return honest if request.part == 0 else super().in_learning(request, terms, honest)
+        return honest if request.fold == 0 else super().in_learning(request, terms, honest)
 
 
 class Constant(HostileAnswers):
@@ -277,7 +277,7 @@ def forecast(
         steps.send(replies)
     except StopIteration as end:
         answers = end.value
-    return closed_output(ensemble, answers, final_output(ensemble, answers))
+    return stacked_output(ensemble, answers, final_output(ensemble, answers))
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ OFF = Defence(
         "validation_fraction": 0.0,
         "fitted": "in-sample",
         "patience": None,
-        "closing": False,
+        "stacker": False,
     },
     screens=False,
 )

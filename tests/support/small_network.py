@@ -241,14 +241,16 @@ class Network:
         return Organization(name, view, make_model(name, chosen["use"], chosen.get("options", {})))
 
     def in_process(
-        self, *, holder: str | None = None, secrecy: Any = None, **options: Any
+        self, *, holder: str | None = None, secure_aggregation: Any = None, **options: Any
     ) -> tuple[Ensemble, list[Organization]]:
         """The same learning without a network."""
         who = holder or self.holders[0]
         members = self.members(who)
         y = self.tables[who][LABEL].to_numpy()
         with rounding_as_nodes(lambda name: self.root / name):
-            ensemble = gal.learn(y, members, label_holder=who, secure_aggregation=secrecy, **grouped(options))
+            ensemble = gal.learn(
+                y, members, label_holder=who, secure_aggregation=secure_aggregation, **grouped(options)
+            )
             return ensemble, members
 
 

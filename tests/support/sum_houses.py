@@ -104,7 +104,7 @@ class ByHand:
             organizations=tuple(Invited(name=one, fingerprint=identity(one).fingerprint) for one in names),
             outputs=1,
             rounds=3,
-            secrecy="sums",
+            secure_aggregation="sums",
             drop_outs=drop_outs,
         )
         self.circle, self.began = aggregation_group(self.terms), dict[str, str]()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from gal.cli.options import AsJson, Secrecy, Seed, check_secrecy, named_values
+from gal.cli.options import AsJson, SecureAggregation, Seed, check_secure_aggregation, named_values
 from gal.cli.screen import ProgressLine, Screen, escape, print_facts, print_rows
 from gal.errors import InvalidOptionError
 from gal.privacy.mechanisms.contract import REPEATABLE, KindOfLabels
@@ -55,7 +55,7 @@ def leakage_command(
             metavar="NAME=VALUE",
         ),
     ] = None,
-    secrecy: Secrecy = None,
+    secure_aggregation: SecureAggregation = None,
     rounds: Annotated[int, typer.Option(help="Assistance rounds.", min=1)] = 10,
     seeds: Annotated[int, typer.Option(help="Fits to add up: more make intervals narrower.", min=1)] = 1,
     seed: Seed = 0,
@@ -66,7 +66,7 @@ def leakage_command(
     """
     from gal.evaluate.rehearsal import rehearse
 
-    check_secrecy(secrecy)
+    check_secure_aggregation(secure_aggregation)
     X, y, parts = _read(table, target, organizations)
     options = named_values(option)
     mechanisms = _mechanisms(privacy or [NONE], epsilon or [], y, options)
@@ -81,7 +81,7 @@ def leakage_command(
             mechanisms=mechanisms,
             rounds=rounds,
             seeds=range(seed, seed + seeds),
-            secrecy=None if secrecy == "none" else secrecy,
+            secure_aggregation=None if secure_aggregation == "none" else secure_aggregation,
             on_step=lambda step: progress(f"rehearsing: {step}"),
             **given,
         )

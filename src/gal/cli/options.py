@@ -22,7 +22,7 @@ Rounds = Annotated[
     int | None,
     typer.Option(help="Assistance rounds, at most.", min=1, show_default="10, or up to 20 while they help"),
 ]
-Secrecy = Annotated[
+SecureAggregation = Annotated[
     str | None,
     typer.Option(
         help="Secure aggregation: none (you receive each reply) or sums (only the sum of all).",
@@ -33,10 +33,10 @@ Report = Annotated[Path | None, typer.Option(help="Write one HTML file with the 
 Wait = Annotated[float, typer.Option("--wait", help="Seconds to wait for organizations to connect.", min=0)]
 
 
-def check_secrecy(word: str | None) -> None:
-    """An error where ``--secrecy`` is neither none nor sums."""
+def check_secure_aggregation(word: str | None) -> None:
+    """An error where ``--secure-aggregation`` is neither none nor sums."""
     if word not in {None, "none", "sums"}:
-        raise InvalidInputError(f"--secrecy must be none or sums, got {word!r}")
+        raise InvalidInputError(f"--secure-aggregation must be none or sums, got {word!r}")
 
 
 def named_values(texts: list[str] | None) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def _print_status(facts: Facts, out: Screen, home: Path) -> None:
         return
     rows = []
     for task in facts["tasks"]:
-        sums = "; secure aggregation" if task["secrecy"] == "sums" else ""
+        sums = "; secure aggregation" if task["secure_aggregation"] == "sums" else ""
         rows.append([task["name"], task["role"], task["label_holder"], task["state"] + sums])
     print_rows(["task", "role", "label holder", "state"], rows, out)
     members = [(task, *one) for task in facts["tasks"] for one in task["members"].items() if live]

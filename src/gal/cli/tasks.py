@@ -9,7 +9,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from gal.cli.options import AsJson, Home, Rounds, Secrecy, TaskName, Yes, check_secrecy, named_values
+from gal.cli.options import (
+    AsJson,
+    Home,
+    Rounds,
+    SecureAggregation,
+    TaskName,
+    Yes,
+    check_secure_aggregation,
+    named_values,
+)
 from gal.cli.screen import Screen, command_line, escape, print_facts
 from gal.core.probes.kept_probes import PROBES_REVEAL
 from gal.errors import InvalidInputError, printable
@@ -54,7 +63,7 @@ def invite_command(
     align: Annotated[
         str | None, typer.Option(help="How rows are matched: plain, hashed or psi.", show_default="plain")
     ] = None,
-    secrecy: Secrecy = None,
+    secure_aggregation: SecureAggregation = None,
     privacy: Annotated[
         str | None, typer.Option(help=f"Noise on your labels: {_mechanisms()}.", show_default="none")
     ] = None,
@@ -105,9 +114,15 @@ def invite_command(
         return
     if align not in {None, "plain", "hashed", "psi"}:
         raise InvalidInputError(f"--align must be plain, hashed or psi, got {align!r}")
-    check_secrecy(secrecy)
+    check_secure_aggregation(secure_aggregation)
     more = named_values(option)
-    named = {"purpose": purpose, "rounds": rounds, "align": align, "secrecy": secrecy, "privacy": privacy}
+    named = {
+        "purpose": purpose,
+        "rounds": rounds,
+        "align": align,
+        "secure_aggregation": secure_aggregation,
+        "privacy": privacy,
+    }
     given = {name: value for name, value in named.items() if value is not None} | more
     noise = {"epsilon": epsilon, "classes": classes}
     noise |= {name: more.pop(name) for name in NOISE_OPTIONS if name in more}
@@ -121,7 +136,7 @@ def invite_command(
         purpose=purpose or "",
         alignment=align or "plain",
         privacy=_label_privacy(folder, task, given, noise),
-        secrecy=secrecy or "none",
+        secure_aggregation=secure_aggregation or "none",
         options={"rounds": "auto" if rounds is None else rounds, "loss": "auto"} | more,
         **of_task,
     )
@@ -129,7 +144,7 @@ def invite_command(
 
     def show(screen: Screen) -> None:
         print_privacy(facts, screen)
-        if terms.secrecy == "sums":
+        if terms.secure_aggregation == "sums":
             screen.print(f"[green]{escape(WITH_SUMS)}[/]")
             if facts["mechanism"] != NONE:
                 screen.print(f"[green]{escape(WITH_SUMS_AND_NOISE)}[/]")

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.closings import ClosingModel
 from gal.core.contributions import (
     EXACT,
     EXACT_BY_MODEL,
@@ -30,6 +29,7 @@ from gal.core.contributions import (
 )
 from gal.core.passes import FittedValues, added_by_name
 from gal.core.probes.kept_probes import Probes, Replies
+from gal.core.stackers import StackerModel
 from gal.core.state import ByName
 from gal.core.task import Task
 from gal.core.validated import BestRounds
@@ -50,7 +50,7 @@ class StoredReplies:
     parts: Mapping[str, Floats]
     """By organization: what it adds to the output."""
     rounds: FittedValues = ()
-    stacker: ClosingModel | None = None
+    stacker: StackerModel | None = None
     probes: Probes | None = None
     probe_replies: Replies = field(default_factory=dict)
     refitted: Floats | None = None
@@ -128,7 +128,7 @@ def measured_contributions(
     answered = {name for said in stored for name, values in said.items() if values.any()}
     answered |= {name for (_, name), values in helped.probe_replies.items() if values.any()}
     there = (others & answered) - helped.dropped if used else frozenset()
-    summed = helped.judged is not None or (helped.closing is None and helped.probes is None)
+    summed = helped.cv is not None or (helped.stacker is None and helped.probes is None)
     coalitions = coalitions_of(sorted(there), task.seed, EXACT if summed else EXACT_BY_MODEL)
     most = (OUTPUTS if summed else MODEL_OUTPUTS) // len(coalitions.members)
     rows, kind = _telling(task, helped, max(most, FEWEST_ROWS))
@@ -155,25 +155,25 @@ def measured_contributions(
 def _telling(task: Task, one: BestRounds, most: int) -> tuple[NDArray[np.intp], Rows]:
     """The rows that tell, and of what kind they are."""
     validated: Rows = "validation" if len(task.rows.validation) else "training"
-    judged = one.judged is not None
-    rows = np.arange(task.rows.n) if judged else task.judging_rows
+    cv = one.cv is not None
+    rows = np.arange(task.rows.n) if cv else task.scoring_rows
     if one.probes is not None:
         rows = np.intersect1d(rows, task.rows.sample)
-    return rows[:: max(1, -(-len(rows) // most))], "cross-validation" if judged else validated
+    return rows[:: max(1, -(-len(rows) // most))], "cross-validation" if cv else validated
 
 
 def _stored(task: Task, one: BestRounds, rows: NDArray[np.intp]) -> StoredReplies:
     """Of a cross-validation: of each row by the learning that left it out."""
-    if (judged := one.judged) is not None:
-        first = judged.stages[0]
+    if (cv := one.cv) is not None:
+        first = cv.stages[0]
         parts = {name: np.zeros_like(first) for name in task.organizations if name not in one.dropped}
-        for fold, own in enumerate(judged.rows):
-            added = judged.added(fold, one.kept)
+        for fold, own in enumerate(cv.rows):
+            added = cv.added(fold, one.kept)
             for name, part in parts.items():
-                part[own] = one.trust * added[name]
+                part[own] = one.shrinkage * added[name]
         return StoredReplies(first[rows], {name: part[rows] for name, part in parts.items()})
     replies = one.fitted(np.searchsorted(task.kept_rows, rows))
     sampled = np.searchsorted(task.rows.sample, rows) if one.probes is not None else rows
     probe_replies = {key: values[sampled] for key, values in one.probe_replies.items()}
     parts = added_by_name(one.coefficients, replies)
-    return StoredReplies(task.first_of(rows), parts, replies, one.closing, one.probes, probe_replies)
+    return StoredReplies(task.first_of(rows), parts, replies, one.stacker, one.probes, probe_replies)

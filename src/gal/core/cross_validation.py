@@ -1,8 +1,8 @@
-"""Cross-validation: how many rounds to keep, and how far to trust them, when rows are few.
+"""Cross-validation: how many rounds to keep, and how much to shrink their steps, when rows are few.
 
-A small table cannot spare validation rows. So its rows are divided into parts, and the same
-learning runs once more for each part without it; the outputs for the rows left out are honest.
-They decide the number of rounds and the *trust*: what share (at most 1) of all steps is kept,
+A small table cannot spare validation rows. So its rows are divided into folds, and the same
+learning runs once more for each fold without it; the outputs for the rows left out are honest.
+They decide the number of rounds and the *shrinkage*: what share (at most 1) of all steps is kept,
 because rates that were searched in-sample go too far with local models that overfit.
 
 Where assistance has to beat learning alone, the sentinel fold is learned first (see ``memorization.py``).
@@ -27,17 +27,17 @@ from gal.core.task import Task
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-IN_SENTINEL = "(in the sentinel fold, by which answers are judged)"
+IN_SENTINEL = "(in the sentinel fold, by which answers are validated)"
 AHEAD = 2
 """The learning without the sentinel fold goes on for so many times the patience: others cannot go further."""
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """Cross-validated loss before the first round and after each, and the trust that gives it."""
+class CrossValidated:
+    """Cross-validated loss before the first round and after each, and the shrinkage that gives it."""
 
     losses: tuple[float, ...]
-    trusts: tuple[float, ...]
+    shrinkages: tuple[float, ...]
     stages: tuple[Floats, ...] = ()
     """F^0, F^1, ... of all rows, by learnings that did not see them."""
     reached: tuple[Progress | None, ...] = ()
@@ -51,9 +51,9 @@ class Judgement:
         return int(np.argmin(self.losses))
 
     def output(self, rounds: int) -> Floats:
-        """F^t of all rows with the trust of that stage."""
+        """F^t of all rows with the shrinkage of that stage."""
         first, last = self.stages[0], self.stages[rounds]
-        return np.asarray(first + self.trusts[rounds] * (last - first))
+        return np.asarray(first + self.shrinkages[rounds] * (last - first))
 
     def fitted(self, fold: int) -> list[Mapping[str, Floats32]]:
         """By round and organization: what the learning without a fold predicted of its rows."""
@@ -69,7 +69,7 @@ class Judgement:
         counted = () if reached is None else reached.coefficients[:rounds]
         return defaultdict(lambda: nothing, added_by_name(counted, self.fitted(fold)))
 
-    def without(self, task: Task, names: Collection[str]) -> Judgement:
+    def without(self, task: Task, names: Collection[str]) -> CrossValidated:
         """The same where these organizations add nothing."""
         stages = [stage.copy() for stage in self.stages]
         for fold, rows in enumerate(self.rows):
@@ -77,8 +77,8 @@ class Judgement:
                 added = self.added(fold, rounds)
                 for name in names:
                     stage[rows] -= added[name]
-        losses, trusts = zip(
-            *(loss_and_trust(task, stages[0], one) for one in stages[: len(self.losses)]), strict=True
+        losses, shrinkages = zip(
+            *(loss_and_shrinkage(task, stages[0], one) for one in stages[: len(self.losses)]), strict=True
         )
 
         def kept(counts: Mapping[str, float]) -> Mapping[str, float]:
@@ -87,17 +87,17 @@ class Judgement:
         reached = tuple(
             one and replace(one, coefficients=tuple(map(kept, one.coefficients))) for one in self.reached
         )
-        return replace(self, losses=losses, trusts=trusts, stages=tuple(stages), reached=reached)
+        return replace(self, losses=losses, shrinkages=shrinkages, stages=tuple(stages), reached=reached)
 
 
-def loss_and_trust(
+def loss_and_shrinkage(
     task: Task, first: Floats, stage: Floats, rows: NDArray[np.intp] | slice = slice(None)
 ) -> tuple[float, float]:
-    """The loss of outputs with the trust that suits them best."""
+    """The loss of outputs with the shrinkage that suits them best."""
     weight = None if task.sample_weight is None else task.sample_weight[rows]
     line = Line(task.loss, task.y[rows], first[rows], stage[rows] - first[rows], weight)
-    trust = float(np.clip(ExactSearch()(line), 0.0, 1.0))
-    return line.value(trust), trust
+    shrinkage = float(np.clip(ExactSearch()(line), 0.0, 1.0))
+    return line.value(shrinkage), shrinkage
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Sentinel:
 
     @property
     def rounds(self) -> int:
-        """How many rounds others can have: as many as can be judged."""
+        """How many rounds others can have: as many as can be validated."""
         return max(len(self.progress.rounds), 1)
 
 
@@ -134,24 +134,26 @@ class LeftOut:
     def __init__(self, task: Task) -> None:
         self.task = task
         self._stages: list[Floats] = []  # F^0, F^1, ... of all rows
-        self._progress: list[Progress | None] = [None] * task.rows.n_parts
-        self._judged: list[tuple[float, float]] = []  # loss and trust of stages that all parts have reached
+        self._progress: list[Progress | None] = [None] * task.rows.n_cv_folds
+        self._scored: list[
+            tuple[float, float]
+        ] = []  # loss and shrinkage of stages that all parts have reached
         self._outcome: TaskOutcome | None = None
-        for part in range(task.rows.n_parts):
-            rows = task.rows.without(part).validation
-            first = self.task_without(part).first_output
+        for fold in range(task.rows.n_cv_folds):
+            rows = task.rows.without(fold).validation
+            first = self.task_without(fold).first_output
             self._note(0, rows, first if len(first) == 1 else first[rows])
 
-    def task_without(self, part: int) -> Task:
-        """The same task without this part's rows, run to the last round."""
-        rows, stopping = self.task.rows.without(part), Stopping(None, None, None)
+    def task_without(self, fold: int) -> Task:
+        """The same task without this fold's rows, run to the last round."""
+        rows, stopping = self.task.rows.without(fold), Stopping(None, None, None)
         return replace(self.task, rows=rows, stopping=stopping, guard=False)
 
-    def note(self, part: int, progress: Progress) -> None:
-        """Note this part's outputs after a finished round."""
-        rows = self.task.rows.without(part).validation
+    def note(self, fold: int, progress: Progress) -> None:
+        """Note this fold's outputs after a finished round."""
+        rows = self.task.rows.without(fold).validation
         self._note(len(progress.rounds), rows, progress.output[rows])
-        self._progress[part] = progress
+        self._progress[fold] = progress
 
     def _note(self, stage: int, rows: NDArray[np.intp], output: Floats) -> None:
         if stage == len(self._stages):
@@ -167,10 +169,10 @@ class LeftOut:
         if patience is None or not self._progress:
             return None
         reached = min(0 if one is None else len(one.rounds) for one in self._progress)
-        while len(self._judged) <= reached and self._outcome is None:
-            self._judged.append(self._judge(self._stages[len(self._judged)]))
-            if self.task.stopping.impatient([loss for loss, _ in self._judged]):
-                done = len(self._judged) - 1
+        while len(self._scored) <= reached and self._outcome is None:
+            self._scored.append(self._score(self._stages[len(self._scored)]))
+            if self.task.stopping.impatient([loss for loss, _ in self._scored]):
+                done = len(self._scored) - 1
                 self._outcome = TaskOutcome(Ended.PATIENCE, done, patience, "cross-validation")
         return self._outcome
 
@@ -179,20 +181,20 @@ class LeftOut:
         for long enough that the others will not go further.
         """
         rows, patience = self.task.rows.without(SENTINEL).validation, self.task.stopping.patience
-        losses = [self._judge(stage, rows)[0] for stage in self._stages]
+        losses = [self._score(stage, rows)[0] for stage in self._stages]
         if patience is None or not self.task.stopping.impatient(losses, AHEAD):
             return None
         return TaskOutcome(Ended.PATIENCE, len(losses) - 1, AHEAD * patience, "sentinel fold")
 
-    def judge(self) -> Judgement | None:
-        """The loss of every stage, each with the trust that suits it best; None without any part."""
+    def result(self) -> CrossValidated | None:
+        """The loss of every stage, each with the shrinkage that suits it best; None without any fold."""
         if not self._stages:
             return None
-        # Where patience ended it, parts that were a round ahead have outputs that nobody waited for.
-        judged = self._judged if self._outcome is not None else [self._judge(stage) for stage in self._stages]
-        losses, trusts = zip(*judged, strict=True)
-        rows = tuple(self.task.rows.without(fold).validation for fold in range(self.task.rows.n_parts))
-        return Judgement(losses, trusts, tuple(self._stages), tuple(self._progress), rows)
+        # Where patience ended it, folds that were a round ahead have outputs that nobody waited for.
+        cv = self._scored if self._outcome is not None else [self._score(stage) for stage in self._stages]
+        losses, shrinkages = zip(*cv, strict=True)
+        rows = tuple(self.task.rows.without(fold).validation for fold in range(self.task.rows.n_cv_folds))
+        return CrossValidated(losses, shrinkages, tuple(self._stages), tuple(self._progress), rows)
 
-    def _judge(self, stage: Floats, rows: NDArray[np.intp] | slice = slice(None)) -> tuple[float, float]:
-        return loss_and_trust(self.task, self._stages[0], stage, rows)
+    def _score(self, stage: Floats, rows: NDArray[np.intp] | slice = slice(None)) -> tuple[float, float]:
+        return loss_and_shrinkage(self.task, self._stages[0], stage, rows)

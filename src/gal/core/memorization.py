@@ -9,7 +9,7 @@ before any of its rows are sent: what was predicted of them is honest. The rule:
 - the assisted model is used only if rows of the sentinel fold do not lose significantly more with it than
   with the baseline without assistance.
 
-An organization that is honest until it is judged, and lies in prediction, is not found by this.
+An organization that is honest until it is validated, and lies in prediction, is not found by this.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.cross_validation import Judgement
+from gal.core.cross_validation import CrossValidated
 from gal.core.line_search import ExactSearch, Line
 from gal.core.losses import Loss
 from gal.core.passes import Counts, added_to
@@ -42,19 +42,19 @@ FEWEST = 8
 
 
 def memorizers(
-    others: Sequence[str], label_holder: str | None, loss: Loss, y: Floats, judged: Judgement, rounds: int
+    others: Sequence[str], label_holder: str | None, loss: Loss, y: Floats, cv: CrossValidated, rounds: int
 ) -> tuple[str, ...]:
     """Organizations that help rows of another fold significantly more than those of the sentinel fold.
 
     What rows lack is what the label holder's own organization leaves over. So nobody can make another look
     like a memorizer.
     """
-    if rounds == 0 or len(judged.rows[SENTINEL]) < FEWEST:
+    if rounds == 0 or len(cv.rows[SENTINEL]) < FEWEST:
         return ()
-    added = [judged.added(fold, rounds) for fold in range(len(judged.rows))]
+    added = [cv.added(fold, rounds) for fold in range(len(cv.rows))]
     lacking = [
-        loss.pseudo_residual(y[rows], judged.stages[0][rows] + parts[label_holder or ""])
-        for rows, parts in zip(judged.rows, added, strict=True)
+        loss.pseudo_residual(y[rows], cv.stages[0][rows] + parts[label_holder or ""])
+        for rows, parts in zip(cv.rows, added, strict=True)
     ]
     return tuple(name for name in others if closer([parts[name] for parts in added], lacking) > SIGNIFICANT)
 
@@ -86,13 +86,13 @@ def _ranks(values: Floats) -> Floats:
     return np.asarray((np.cumsum(counts) - counts / 2)[place] - len(values) / 2)
 
 
-def lose_more(task: Task, judged: Judgement, rounds: int, baseline: float) -> bool:
+def lose_more(task: Task, cv: CrossValidated, rounds: int, baseline: float) -> bool:
     """Whether rows of the sentinel fold lose significantly more than those of the other folds, in ranks
     (Mann and Whitney), and by a share of what they lose in the baseline without assistance: somebody
     memorizes, even where no organization looks like it.
     """
-    losses = task.loss.value(task.y, judged.output(rounds))
-    sentinel = np.isin(np.arange(task.rows.n), judged.rows[SENTINEL])
+    losses = task.loss.value(task.y, cv.output(rounds))
+    sentinel = np.isin(np.arange(task.rows.n), cv.rows[SENTINEL])
     some, others = losses[sentinel], losses[~sentinel]
     n, m = len(some), len(others)
     if n < FEWEST or not some.mean() - others.mean() > MUCH * baseline:
@@ -102,17 +102,17 @@ def lose_more(task: Task, judged: Judgement, rounds: int, baseline: float) -> bo
     return float(ranks[sentinel].sum()) > SIGNIFICANT * error
 
 
-def useless(task: Task, judged: Judgement, rounds: int) -> frozenset[str]:
+def useless(task: Task, cv: CrossValidated, rounds: int) -> frozenset[str]:
     """Organizations that harm left-out rows, or do not change them: one that replays residuals, and predicts
     nothing of other rows, would harm in prediction.
     """
-    output, trust, found = judged.output(rounds), judged.trusts[rounds], set()
+    output, shrinkage, found = cv.output(rounds), cv.shrinkages[rounds], set()
     before = task.loss.value(task.y, output)
     weight = np.ones(task.rows.n) if task.sample_weight is None else task.sample_weight
     for name in task.organizations:
         without = output.copy()
-        for fold, rows in enumerate(judged.rows):
-            without[rows] -= trust * judged.added(fold, rounds)[name]
+        for fold, rows in enumerate(cv.rows):
+            without[rows] -= shrinkage * cv.added(fold, rounds)[name]
         gain = weight * (task.loss.value(task.y, without) - before)
         if not gain.sum() > -WORSE * np.sqrt(np.square(gain - gain.mean()).sum()):
             found.add(name)
@@ -120,43 +120,43 @@ def useless(task: Task, judged: Judgement, rounds: int) -> frozenset[str]:
 
 
 def guarded(
-    task: Task, judged: Judgement, most: int, baseline: float
-) -> tuple[Judgement, frozenset[str], tuple[str, ...]]:
+    task: Task, cv: CrossValidated, most: int, baseline: float
+) -> tuple[CrossValidated, frozenset[str], tuple[str, ...]]:
     """The cross-validation without organizations that take no part; these; and the memorizers among them.
 
     ``most`` rounds are there; ``baseline`` is the loss without assistance.
     """
     others = [name for name in task.organizations if name != task.label_holder]
-    rounds = min(judged.best, most)
-    found = memorizers(others, task.label_holder, task.loss, task.y, judged, rounds)
-    if not found and lose_more(task, judged, rounds, baseline):
+    rounds = min(cv.best, most)
+    found = memorizers(others, task.label_holder, task.loss, task.y, cv, rounds)
+    if not found and lose_more(task, cv, rounds, baseline):
         found = tuple(others)
-    judged = judged.without(task, found) if found else judged
-    rounds = min(judged.best, most)
-    dropped = useless(task, judged, rounds) | set(found)
-    return (judged.without(task, dropped) if dropped else judged), dropped, found
+    cv = cv.without(task, found) if found else cv
+    rounds = min(cv.best, most)
+    dropped = useless(task, cv, rounds) | set(found)
+    return (cv.without(task, dropped) if dropped else cv), dropped, found
 
 
-def harm(task: Task, judged: Judgement, counts: Counts, own: Judgement, own_counts: Counts) -> float:
+def harm(task: Task, cv: CrossValidated, counts: Counts, own: CrossValidated, own_counts: Counts) -> float:
     """By how much more rows of the sentinel fold lose with the assisted model's coefficients than with the
     baseline's; 0 where that is not significant.
     """
-    rows = judged.rows[SENTINEL]
+    rows = cv.rows[SENTINEL]
     weight = np.ones(len(rows)) if task.sample_weight is None else task.sample_weight[rows]
     if not weight.sum() ** 2 >= FEWEST * np.square(weight).sum() > 0:
         return 0.0  # a few rows have all the weight: they tell nothing
     share = weight / weight.sum()
-    more = _losses(task, judged, counts, weight) - _losses(task, own, own_counts, weight)
+    more = _losses(task, cv, counts, weight) - _losses(task, own, own_counts, weight)
     mean = float(share @ more)
     return mean if mean > WORSE * float(np.sqrt(np.square(share * (more - mean)).sum())) else 0.0
 
 
-def _losses(task: Task, judged: Judgement, coefficients: Counts, weight: Floats) -> Floats:
+def _losses(task: Task, cv: CrossValidated, coefficients: Counts, weight: Floats) -> Floats:
     """Of the rows of the sentinel fold, with these coefficients on what was predicted of them; as far along
     as is best there, because rates differ from fold to fold.
     """
-    rows = judged.rows[SENTINEL]
-    output, y = judged.stages[0][rows], task.y[rows]
-    direction = added_to(np.zeros_like(output), coefficients, judged.fitted(SENTINEL))
+    rows = cv.rows[SENTINEL]
+    output, y = cv.stages[0][rows], task.y[rows]
+    direction = added_to(np.zeros_like(output), coefficients, cv.fitted(SENTINEL))
     step = float(np.clip(ExactSearch()(Line(task.loss, y, output, direction, weight)), 0.0, 1.0))
     return task.loss.value(y, output + step * direction)

@@ -14,7 +14,7 @@ from gal.errors import InvalidOptionError
 if TYPE_CHECKING:
     from gal.core.state import Progress, Round
 
-JudgedBy = Literal["validation rows", "cross-validation", "sentinel fold"]
+ValidatedBy = Literal["validation rows", "cross-validation", "sentinel fold"]
 
 
 class Ended(Enum):
@@ -54,7 +54,7 @@ class TaskOutcome:
     """The round that was the last, or that could not be finished."""
     number: float | None = None
     """Of patience: how many rounds; of a rate or a plateau: its value."""
-    judged_by: JudgedBy = "validation rows"
+    validated_by: ValidatedBy = "validation rows"
     """What found it, where patience ended the rounds."""
     decision: Decision = Decision.NOT_COMPARED
     memorizers: tuple[str, ...] = ()
@@ -131,8 +131,8 @@ def sentence(outcome: TaskOutcome) -> str:
 
 
 def _ended(outcome: TaskOutcome) -> str:
-    t, number, where = outcome.round, outcome.number or 0.0, f"on the {outcome.judged_by}"
-    if outcome.judged_by == "cross-validation":
+    t, number, where = outcome.round, outcome.number or 0.0, f"on the {outcome.validated_by}"
+    if outcome.validated_by == "cross-validation":
         where = "in the cross-validation"
     return {
         Ended.ROUNDS: f"all {t} rounds are done",

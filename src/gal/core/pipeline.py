@@ -16,7 +16,7 @@ from functools import partial
 
 from gal.core.algorithm import Observer, Rounds, rounds
 from gal.core.coalition_values import measured_contributions
-from gal.core.cross_validation import Judgement, LeftOut, Sentinel
+from gal.core.cross_validation import CrossValidated, LeftOut, Sentinel
 from gal.core.memorization import guarded, harm
 from gal.core.outcome import Decision, Ended, TaskOutcome
 from gal.core.probes.kept_probes import Probes, Replies
@@ -63,9 +63,9 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
         outcome = sentinel.outcome
     if task.stateful:
         assisted, alone, outcome = yield from revisit(task, assisted, alone, outcome, rounds)
-    judged, own_judged = folds.judge(), None if own_folds is None else own_folds.judge()
-    probed = yield from probe(task, BestRounds.of("assisted", assisted, judged))
-    return conclude(task, assisted, outcome, alone, judged, own_judged, probed)
+    cv, own_cv = folds.result(), None if own_folds is None else own_folds.result()
+    probed = yield from probe(task, BestRounds.of("assisted", assisted, cv))
+    return conclude(task, assisted, outcome, alone, cv, own_cv, probed)
 
 
 def _sentinel_fold(
@@ -84,7 +84,7 @@ def _sentinel_fold(
 
 def _left_out(folds: LeftOut, track: Track, sentinel: Sentinel | None = None) -> dict[str, Rounds]:
     """The same learning without each fold of the cross-validation, but for one that is learned already."""
-    left = range(0 if sentinel is None else SENTINEL + 1, folds.task.rows.n_parts)
+    left = range(0 if sentinel is None else SENTINEL + 1, folds.task.rows.n_cv_folds)
     most = folds.task.rounds if sentinel is None else sentinel.rounds
     tasks = {fold: replace(folds.task_without(fold), rounds=most) for fold in left}
     return {
@@ -100,23 +100,23 @@ def conclude(
     assisted: Progress,
     outcome: TaskOutcome,
     alone: Progress | None = None,
-    judged: Judgement | None = None,
-    own_judged: Judgement | None = None,
+    cv: CrossValidated | None = None,
+    own_cv: CrossValidated | None = None,
     probed: tuple[Probes, Replies] | None = None,
 ) -> Ensemble:
     """The best validated rounds with their stacker; the baseline where assistance does not help."""
-    if judged is not None and len(judged.losses) <= len(assisted.rounds) and outcome.ended.on_request:
-        judged, alone = None, None  # ended before the cross-validation had caught up: it cannot judge
+    if cv is not None and len(cv.losses) <= len(assisted.rounds) and outcome.ended.on_request:
+        cv, alone = None, None  # ended before the cross-validation had caught up: it cannot judge
     dropped: frozenset[str] = frozenset()
-    if judged is not None and own_judged is not None:
-        judged, dropped, memorizing = guarded(task, judged, len(assisted.rounds), min(own_judged.losses))
+    if cv is not None and own_cv is not None:
+        cv, dropped, memorizing = guarded(task, cv, len(assisted.rounds), min(own_cv.losses))
         outcome = replace(outcome, memorizers=memorizing)
-    found = replace(BestRounds.of("assisted", assisted, judged), dropped=dropped)
+    found = replace(BestRounds.of("assisted", assisted, cv), dropped=dropped)
     chosen = helped = found.stacked(task).probed(task, probed)
     own, own_loss, helped_loss = None, float("nan"), helped.validated
-    if alone is not None and (judged is None) == (own_judged is None):
-        own = BestRounds.of("alone", alone, own_judged)
-        if helped.closing is not None or own.validated < helped.validated:
+    if alone is not None and (cv is None) == (own_cv is None):
+        own = BestRounds.of("alone", alone, own_cv)
+        if helped.stacker is not None or own.validated < helped.validated:
             own = own.stacked(task)
         own_loss = own.validated
         decision, helped_loss = _compared(task, helped, own)
@@ -141,20 +141,20 @@ def conclude(
         track=chosen.track,
         alone_validation_loss=own_loss,
         assisted_validation_loss=helped_loss,
-        trust=chosen.trust,
+        shrinkage=chosen.shrinkage,
         train_loss=chosen.train_loss(task),
         outcome=replace(outcome, no_round_helps=chosen.kept == 0 < len(reached.rounds)),
         contributions=measured_contributions(task, helped, own, used=chosen is helped),
-        closing=chosen.closing,
+        stacker=chosen.stacker,
         probes=chosen.probes,
-        judged=chosen.judged if task.keep_fitted else None,
+        cv=chosen.cv if task.keep_fitted else None,
     )
 
 
 def _compared(task: Task, helped: BestRounds, own: BestRounds) -> tuple[Decision, float]:
     """Whether assistance helps, and its loss that says so."""
-    if helped.judged is not None and own.judged is not None:
-        harmed = harm(task, helped.judged, helped.coefficients, own.judged, own.coefficients)
+    if helped.cv is not None and own.cv is not None:
+        harmed = harm(task, helped.cv, helped.coefficients, own.cv, own.coefficients)
         if harmed > 0:
             return Decision.WORSE_ON_SENTINEL, own.validated + harmed
     helps = helped.validated <= own.validated + ROUNDING * abs(own.validated)

@@ -40,17 +40,17 @@ def final_output(ensemble: Ensemble, answers: LocalPredictions, initial: Floats 
 
 
 @at_most(1)
-def closed_output(ensemble: Ensemble, answers: LocalPredictions, output: Floats) -> Floats:
+def stacked_output(ensemble: Ensemble, answers: LocalPredictions, output: Floats) -> Floats:
     """F^T as far as the stacker and interaction probes move it, shape (n, K); ``output`` is F^T.
 
     Rows with a missing answer stay where the rounds put them: the mean that stands
     in says nothing about the row.
     """
-    if (ensemble.closing is None and ensemble.probes is None) or answers.degraded.all():
+    if (ensemble.stacker is None and ensemble.probes is None) or answers.degraded.all():
         return output
     used, closed = answers_by_round(ensemble, answers), output
-    if ensemble.closing is not None:
-        closed = ensemble.closing.output(output, used)
+    if ensemble.stacker is not None:
+        closed = ensemble.stacker.output(output, used)
     if ensemble.probes is not None:
         parts = added_by_name(ensemble.coefficients, used)
         closed = ensemble.probes.output(closed, output, parts, probe_answers(ensemble, answers))

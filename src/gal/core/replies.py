@@ -48,7 +48,7 @@ def accept_fitted(
             left_out[name] = problem
         else:
             fitted[name] = values
-    if not fitted and request.round == 1 and request.track == "assisted" and request.part is None:
+    if not fitted and request.round == 1 and request.track == "assisted" and request.fold is None:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise NoRepliesError(
             f"round 1: no organization gave usable fitted values ({reasons}). "

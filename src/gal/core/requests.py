@@ -28,11 +28,11 @@ class Terms:
     seed: int
 
     def rows_for(self, request: FitRequest) -> Rows:
-        """Row roles of a request: of the task itself, of its cross-validation without a part, or of the
+        """Row roles of a request: of the task itself, of its cross-validation without a fold, or of the
         sample that probes are about, numbered within it.
         """
-        if request.part is not None:
-            return self.rows.without(request.part)
+        if request.fold is not None:
+            return self.rows.without(request.fold)
         if request.target == "residual":
             return self.rows
         sample = self.rows.of_probes
@@ -52,7 +52,7 @@ class FitRequest:
     sample_weight: NDArray[np.float64] | None = None
     """Importance of the fit rows, where the label holder shares it."""
     track: Track = "assisted"
-    part: int | None = None
+    fold: int | None = None
     """The part of the cross-validation that is left out; None in the task itself."""
     target: Target = "residual"
     """What ``residual`` holds; anything but a residual is about the sample of rows of probes alone."""
@@ -81,7 +81,7 @@ class Release(Protocol):
     def takes_scaled(self) -> bool:
         """Whether it takes residuals of unit size; else what it returns is scaled."""
 
-    def __call__(self, residual: Floats, round: int, track: Track, part: int | None) -> Floats:
+    def __call__(self, residual: Floats, round: int, track: Track, fold: int | None) -> Floats:
         """The residual (n, K) to send for this request."""
 
 

@@ -35,8 +35,8 @@ class Rows:
 
     ``search`` are the rows on which weights and rate are chosen: the fit rows themselves, or
     held-out ones. ``folds`` (one number per fit row) asks for out-of-fold values: a fit row gets the
-    prediction of a model that was not fitted on its fold. ``parts`` (one number per row) asks for a
-    cross-validation: the same learning once more for each part, without its rows. ``probes`` (one number
+    prediction of a model that was not fitted on its fold. ``cv_folds`` (one number per row) asks for a
+    cross-validation: the same learning once more for each fold, without its rows. ``probes`` (one number
     per row) tells which rows interaction probes are about, see `with_probes`.
     """
 
@@ -45,7 +45,7 @@ class Rows:
     search: NDArray[np.intp]
     validation: NDArray[np.intp]
     folds: NDArray[np.intp] | None = None
-    parts: NDArray[np.intp] | None = None
+    cv_folds: NDArray[np.intp] | None = None
     probes: NDArray[np.intp] | None = None
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class Rows:
             raise InvalidOptionError(f"no rows are left to fit: {self.n} rows, all of them held out")
         if self.folds is not None and len(self.folds) != len(self.fit):
             raise InvalidOptionError(f"{len(self.folds)} fold numbers for {len(self.fit)} fit rows")
-        if self.parts is not None and (len(self.parts) != self.n or len(self.fit) != self.n):
+        if self.cv_folds is not None and (len(self.cv_folds) != self.n or len(self.fit) != self.n):
             raise InvalidOptionError("a cross-validation takes all rows: none can be held out as well")
 
     @property
@@ -62,9 +62,9 @@ class Rows:
         return 1 if self.folds is None else int(self.folds.max()) + 1
 
     @property
-    def n_parts(self) -> int:
-        """How many parts the cross-validation has; 0 where there is none."""
-        return 0 if self.parts is None else int(self.parts.max()) + 1
+    def n_cv_folds(self) -> int:
+        """How many folds the cross-validation has; 0 where there is none."""
+        return 0 if self.cv_folds is None else int(self.cv_folds.max()) + 1
 
     @cached_property
     def sample(self) -> NDArray[np.intp]:
@@ -82,23 +82,23 @@ class Rows:
     def _probes(self) -> NDArray[np.intp]:
         return np.full(self.n, -1) if self.probes is None else self.probes
 
-    def without(self, part: int) -> Rows:
-        """The roles when this part is left out: its rows validate, the others are fitted."""
-        if part not in self._without:
-            fit = np.flatnonzero(self.parts != part)
-            self._without[part] = Rows(self.n, fit, fit, np.flatnonzero(self.parts == part))
-        return self._without[part]
+    def without(self, fold: int) -> Rows:
+        """The roles when this fold is left out: its rows validate, the others are fitted."""
+        if fold not in self._without:
+            fit = np.flatnonzero(self.cv_folds != fold)
+            self._without[fold] = Rows(self.n, fit, fit, np.flatnonzero(self.cv_folds == fold))
+        return self._without[fold]
 
     @property
-    def judging(self) -> NDArray[np.bool_]:
+    def held_back(self) -> NDArray[np.bool_]:
         """Whether each of all rows judges before anything of it is sent: it is never fitted, or in the
         sentinel fold.
         """
-        return ~self.is_fit if self.parts is None else self.parts == SENTINEL
+        return ~self.is_fit if self.cv_folds is None else self.cv_folds == SENTINEL
 
     @cached_property
     def _without(self) -> dict[int, Rows]:
-        """Those of parts that were asked for; they need not travel."""
+        """Those of folds that were asked for; they need not travel."""
         return {}
 
     @cached_property
@@ -150,10 +150,10 @@ def assign_rows(
     fitted: FittedValues = "in-sample",
     validation_fraction: float = 0.0,
     held_out_fraction: float = 0.1,
-    n_parts: int = 0,
+    n_cv_folds: int = 0,
     groups: NDArray[np.intp] | None = None,
 ) -> Rows:
-    """Draw row roles at random; ``groups`` (class codes) keep their shares in every part.
+    """Draw row roles at random; ``groups`` (class codes) keep their shares in every fold.
 
     >>> rows = assign_rows(100, np.random.default_rng(0), fitted="held-out", validation_fraction=0.2)
     >>> len(rows.fit), len(rows.search), len(rows.validation)
@@ -178,15 +178,15 @@ def assign_rows(
             )
         return Rows(n, np.sort(fit), np.sort(search), np.sort(validation))
     fit = np.sort(rest)
-    if n_parts and (len(validation) or not 2 <= n_parts <= n):
+    if n_cv_folds and (len(validation) or not 2 <= n_cv_folds <= n):
         raise InvalidOptionError(
-            f"a cross-validation in {n_parts} parts needs no validation rows and 2 to {n} parts"
+            f"a cross-validation in {n_cv_folds} folds needs no validation rows and 2 to {n} folds"
         )
     number = np.empty(n, dtype=np.intp)
     number[order] = (
-        np.arange(n) * n_parts // n
+        np.arange(n) * n_cv_folds // n
     )  # stretches: every n-th row could meet the same group each time
-    return Rows(n, fit, fit, np.sort(validation), parts=number if n_parts else None)
+    return Rows(n, fit, fit, np.sort(validation), cv_folds=number if n_cv_folds else None)
 
 
 def _shuffled(n: int, rng: np.random.Generator, groups: NDArray[np.intp] | None) -> NDArray[np.intp]:

@@ -90,7 +90,7 @@ def _drift(spread: Floats, values: NDArray[Any]) -> float:
 @dataclass
 class Recent:
     """How many of an organization's last answers were outside: who is asked for
-    one row at a time is judged, too.
+    one row at a time is validated, too.
     """
 
     answered: float = 0.0

@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.closings import ClosingModel
 from gal.core.contributions import Contributions
 from gal.core.outcome import TaskOutcome, sentence
 from gal.core.probes.kept_probes import Probes
 from gal.core.requests import Track
+from gal.core.stackers import StackerModel
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -95,7 +95,7 @@ class Ensemble:
     """The label holder's own best on the validation rows, closed as this model is; NaN without any."""
     assisted_validation_loss: float = float("nan")
     """The best with assistance there, whether it is used or not; NaN without any."""
-    trust: float = 1.0
+    shrinkage: float = 1.0
     """What share of all steps is kept; the coefficients have it in them."""
     train_loss: float = float("nan")
     """Mean loss of this model on the rows that chose weights and rate."""
@@ -103,12 +103,12 @@ class Ensemble:
     """Why learning ended, and which model is used."""
     contributions: Contributions | None = None
     """Who brought how much of the gain; None where answers of earlier rounds were not stored."""
-    closing: ClosingModel | None = field(default=None, compare=False, metadata={"plain": False})
+    stacker: StackerModel | None = field(default=None, compare=False, metadata={"plain": False})
     """What the label holder's own last model makes of the answers; None: they are only added up."""
     probes: Probes | None = field(default=None, compare=False, metadata={"plain": False})
     """Interaction probes and the stacker on their replies; None: there are none, or they do not help."""
-    judged: Any = field(default=None, compare=False, metadata={"plain": False})
-    """The ``Judgement`` of a cross-validation, where the task keeps its replies; never stored."""
+    cv: Any = field(default=None, compare=False, metadata={"plain": False})
+    """The ``CrossValidated`` of a cross-validation, where the task keeps its replies; never stored."""
     summed: tuple[str, ...] = ()
     """Whose answers came as one sum, under one name; nobody's where all came apart."""
     summed_units: tuple[float, ...] = ()

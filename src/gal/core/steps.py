@@ -67,7 +67,7 @@ class Broadcast:
 
     round: int
     track: Track
-    part: int | None
+    fold: int | None
     sent: Floats32
     """What the organizations fit, shape (n, K)."""
     residual: Floats32
@@ -82,28 +82,28 @@ class Broadcast:
     def request(self, task: Task, members: tuple[str, ...]) -> FitRequest:
         """The request to these organizations."""
         sent, importance = at(task.rows.fit, self.sent), at(task.rows.fit, self.importance)
-        return FitRequest(self.round, sent, members, importance, self.track, self.part)
+        return FitRequest(self.round, sent, members, importance, self.track, self.fold)
 
 
-def broadcast(task: Task, output: Floats, round: int, track: Track, part: int | None = None) -> Broadcast:
+def broadcast(task: Task, output: Floats, round: int, track: Track, fold: int | None = None) -> Broadcast:
     """r_1^t: the residual of this output."""
     release = task.release
     if task.newton:
         residual, importance = newton_residual(task.loss, task.y, output, task.sample_weight)
         size, scale = _size_and_scale(task, residual, importance)
         residual /= np.float32(scale)
-        return Broadcast(round, track, part, residual, residual, scale, size, importance)
+        return Broadcast(round, track, fold, residual, residual, scale, size, importance)
     plain, weight = task.loss.pseudo_residual(task.y, output), task.sample_weight
     if release is None or release.takes_scaled:
         size, scale = _size_and_scale(task, plain, weight)
         residual = np.asarray(plain / scale, dtype=np.float32)
-        sent = residual if release is None else release(residual, round, track, part).astype(np.float32)
-        return Broadcast(round, track, part, sent, residual, scale, size, weight)
-    noised = release(plain, round, track, part)
+        sent = residual if release is None else release(residual, round, track, fold).astype(np.float32)
+        return Broadcast(round, track, fold, sent, residual, scale, size, weight)
+    noised = release(plain, round, track, fold)
     size = float(np.sqrt(np.mean(np.square(noised, dtype=np.float64))))
     scale = size if task.scale_residual and size > 0 else 1.0
     sent, residual = ((values / scale).astype(np.float32) for values in (noised, plain))
-    return Broadcast(round, track, part, sent, residual, scale, size, weight)
+    return Broadcast(round, track, fold, sent, residual, scale, size, weight)
 
 
 def _size_and_scale(
@@ -160,7 +160,7 @@ def advance(
     counts = {name: count for name, count in counts.items() if count != 0}
     output = added_to(progress.output, [counts], [fitted])
     losses = loss_on(task, task.rows.search, output), loss_on(task, task.rows.validation, output)
-    whole = residual.part is None
+    whole = residual.fold is None
     record = Round(
         round=len(progress.rounds) + 1,
         weights=ByName(

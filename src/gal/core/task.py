@@ -9,13 +9,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.closings import LearnsClosing
 from gal.core.line_search import ExactSearch, LineSearch
 from gal.core.losses import Loss
 from gal.core.outcome import Stopping
 from gal.core.probes.kept_probes import SEEDS, ProbePlan
 from gal.core.requests import Release, Terms
 from gal.core.rows import Rows
+from gal.core.stackers import StackerLearner
 from gal.core.weights import AssistanceWeights, ExactWeights
 from gal.errors import InvalidInputError, InvalidOptionError
 
@@ -59,9 +59,9 @@ class Task:
     they are asked again after the last round (see ``reevaluation.py``)."""
     release: Release | None = None
     """What leaves instead of the residuals; None: they are sent as they are."""
-    closing: LearnsClosing | None = None
+    stacker: StackerLearner | None = None
     """Learns, from the labels and all replies, what the label holder makes of them after the last round."""
-    own_closing: LearnsClosing | None = None
+    own_stacker: StackerLearner | None = None
     """Under a privacy guarantee: the same for the model that it learns by itself from the true labels."""
     probes: ProbePlan | None = None
     """Sends interaction probes after the last round, and learns from the replies (see ``probes``)."""
@@ -73,7 +73,7 @@ class Task:
                 f"label holder {self.label_holder!r} is none of the organizations "
                 f"{', '.join(self.organizations)}"
             )
-        if self.stateful and self.rows.n_parts > 0:
+        if self.stateful and self.rows.n_cv_folds > 0:
             raise InvalidOptionError(
                 f"a cross-validation is not possible with stateful models ({', '.join(self.stateful)}): pass "
                 "cross_validation=0, and validation_fraction=0.1 to choose the number of rounds"
@@ -108,18 +108,18 @@ class Task:
     @property
     def alone(self) -> Task | None:
         """The label holder's own task that assistance has to beat; None where nothing compares them."""
-        validated = len(self.rows.validation) > 0 or self.rows.n_parts > 0
+        validated = len(self.rows.validation) > 0 or self.rows.n_cv_folds > 0
         if not (self.guard and validated) or self.label_holder is None or len(self.organizations) == 1:
             return None
         own = self.only(self.label_holder)
-        return replace(own, closing=self.closing, keep_fitted=self.keeps_all)
+        return replace(own, stacker=self.stacker, keep_fitted=self.keeps_all)
 
     @property
     def own_first(self) -> bool:
         """Whether only the label holder fits the first residual, so that the others learn what it cannot. A
         cross-validation has fewer rows, and loses a little by it.
         """
-        usual = self.rows.n_parts == 0 and self.release is None and not self.stateful
+        usual = self.rows.n_cv_folds == 0 and self.release is None and not self.stateful
         return usual and self.rounds > 1 and self.alone is not None
 
     @property
@@ -127,7 +127,7 @@ class Task:
         """Whether one fold of the cross-validation is learned before any of its rows are sent: something
         of the label holder's own is compared with assistance, here or by a private refit.
         """
-        several = self.rows.n_parts > 0 and len(self.organizations) > 1
+        several = self.rows.n_cv_folds > 0 and len(self.organizations) > 1
         return several and (self.alone is not None or not self.guard)
 
     def only(self, organization: str) -> Task:
@@ -139,7 +139,7 @@ class Task:
             label_holder=organization,
             stateful=stateful,
             keep_fitted=False,
-            closing=None,
+            stacker=None,
             probes=None,
         )
 
@@ -157,7 +157,7 @@ class Task:
         )
 
     @cached_property
-    def judging_rows(self) -> NDArray[np.intp]:
+    def scoring_rows(self) -> NDArray[np.intp]:
         """Rows that tell who contributed what: those that validate, or search where none do. Of more than
         `MOST_ROWS`, some that are evenly spread among those with a weight above 0.
         """
@@ -175,13 +175,13 @@ class Task:
         """
         if self.keeps_all:
             return np.arange(self.rows.n)
-        return self.rows.validation if len(self.rows.validation) else self.judging_rows
+        return self.rows.validation if len(self.rows.validation) else self.scoring_rows
 
     @property
     def keeps_all(self) -> bool:
         """Whether a later step looks at the fitted values of all rows."""
-        looked_at = self.closing is not None or self.probes is not None or self.keep_fitted
-        return looked_at or self.rows.n_parts > 0 or bool(self.stateful)
+        looked_at = self.stacker is not None or self.probes is not None or self.keep_fitted
+        return looked_at or self.rows.n_cv_folds > 0 or bool(self.stateful)
 
     @property
     def further(self) -> int:

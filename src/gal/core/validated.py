@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.closings import ClosingModel
-from gal.core.cross_validation import Judgement
+from gal.core.cross_validation import CrossValidated
 from gal.core.outcome import validation_losses
 from gal.core.passes import added_by_name, added_to
 from gal.core.probes.kept_probes import Probes, Replies
 from gal.core.requests import Track
+from gal.core.stackers import StackerModel
 from gal.core.state import ByName, Progress
 from gal.core.steps import loss_on
 from gal.core.task import Task
@@ -32,9 +32,9 @@ class BestRounds:
     """Validated, before the first round and after each."""
     kept: int
     """How many rounds it uses."""
-    trust: float
-    judged: Judgement | None = None
-    closing: ClosingModel | None = None
+    shrinkage: float
+    cv: CrossValidated | None = None
+    stacker: StackerModel | None = None
     probes: Probes | None = None
     probe_replies: Replies = field(default_factory=dict)
     """Of the sample of rows, where there are probes."""
@@ -42,23 +42,23 @@ class BestRounds:
     """Organizations that have no part in it."""
 
     @staticmethod
-    def of(track: Track, progress: Progress, judged: Judgement | None) -> BestRounds:
+    def of(track: Track, progress: Progress, cv: CrossValidated | None) -> BestRounds:
         """The best validated rounds of a track; all where nothing validates."""
-        if judged is None:
+        if cv is None:
             losses = validation_losses(progress.initial_validation_loss, progress.rounds)
         else:  # rounds beyond those that all folds have reached are as good as the last of these
-            losses = list(judged.losses[: len(progress.rounds) + 1])
+            losses = list(cv.losses[: len(progress.rounds) + 1])
             losses += [losses[-1]] * (len(progress.rounds) + 1 - len(losses))
         kept = len(progress.rounds) if np.isnan(losses[-1]) else int(np.argmin(losses))
-        return BestRounds(
-            track, progress, losses, kept, 1.0 if judged is None else judged.trusts[kept], judged
-        )
+        return BestRounds(track, progress, losses, kept, 1.0 if cv is None else cv.shrinkages[kept], cv)
 
     @property
     def coefficients(self) -> tuple[Mapping[str, float], ...]:
         """Of the rounds that it uses."""
         return tuple(
-            ByName({name: self.trust * count for name, count in counts.items() if name not in self.dropped})
+            ByName(
+                {name: self.shrinkage * count for name, count in counts.items() if name not in self.dropped}
+            )
             for counts in self.progress.coefficients[: self.kept]
         )
 
@@ -67,7 +67,7 @@ class BestRounds:
         """The loss by which both are compared: of the closed model."""
         if self.probes is not None:
             return self.probes.validation_loss
-        return min(self.losses) if self.closing is None else self.closing.validation_loss
+        return min(self.losses) if self.stacker is None else self.stacker.validation_loss
 
     def added_up(self, task: Task, rows: NDArray[np.intp]) -> tuple[Floats, dict[str, Floats]]:
         """F^T of these rows (n, K), and what each organization that counts added to it."""
@@ -86,7 +86,7 @@ class BestRounds:
         """Of the rounds that it uses."""
         if self.kept == 0:
             return self.progress.initial_train_loss
-        if self.trust == 1 and not self.dropped:
+        if self.shrinkage == 1 and not self.dropped:
             return self.progress.rounds[self.kept - 1].train_loss
         output = added_to(task.first_of(), self.coefficients, self.progress.fitted)
         return loss_on(task, task.rows.search, output)
@@ -94,9 +94,9 @@ class BestRounds:
     def stacked(self, task: Task) -> BestRounds:
         """The same with the stacker that was learned from its fitted values."""
         counts = self.coefficients
-        if task.closing is None or not any(counts):
+        if task.stacker is None or not any(counts):
             return self
-        return replace(self, closing=task.closing(task, counts, self.progress.fitted[: self.kept]))
+        return replace(self, stacker=task.stacker(task, counts, self.progress.fitted[: self.kept]))
 
     def probed(self, task: Task, found: tuple[Probes, Replies] | None) -> BestRounds:
         """The same with a stacker on the replies to probes, where its gain is significant."""
@@ -105,7 +105,7 @@ class BestRounds:
         probes, replies = found
         rows = task.rows.sample
         output, parts = self.added_up(task, rows)
-        closed = output if self.closing is None else self.closing.output(output, self.fitted(rows))
+        closed = output if self.stacker is None else self.stacker.output(output, self.fitted(rows))
         table = probes.features(output, parts, replies)
         stacker = task.probes.stacking.of_table(task.sampled, closed, table)
         if stacker is None:

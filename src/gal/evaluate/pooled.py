@@ -324,8 +324,8 @@ def _splits(labels: Labels, seed: int) -> list[tuple[Positions, Positions]]:
     n = len(labels.y)
     rng = np.random.default_rng(seed)
     if n < SMALL:
-        rows = assign_rows(n, rng, n_parts=min(FOLDS, n), groups=labels.groups)
-        parts = [rows.without(part) for part in range(rows.n_parts)]
+        rows = assign_rows(n, rng, n_cv_folds=min(FOLDS, n), groups=labels.groups)
+        parts = [rows.without(part) for part in range(rows.n_cv_folds)]
         return [(one.fit, one.validation) for one in parts if _has_two(labels, one.fit)]
     drawn = np.sort(rng.permutation(n)[:ENOUGH])
     groups = None if labels.groups is None else labels.groups[drawn]

@@ -36,7 +36,7 @@ class ProbeGain:
     without: float
     probed: float
     learned_rows: int
-    judged_rows: int
+    validation_rows: int
     reveals: str = PROBES_REVEAL
 
 

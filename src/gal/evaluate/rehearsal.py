@@ -26,7 +26,7 @@ from gal.privacy.leakage import LeakReport, Transcript, added_reports, measure_l
 from gal.privacy.leakage.attacks import Membership, membership
 from gal.privacy.mechanisms.contract import LabelMechanism
 from gal.privacy.noise import SeededNoise
-from gal.secure_aggregation.terms import SUM, read_secrecy
+from gal.secure_aggregation.terms import SUM, read_secure_aggregation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +85,7 @@ def rehearse(
     rounds: int = 10,
     seeds: Sequence[int] = (0,),
     canaries: float = 0.1,
-    secrecy: Any = None,
+    secure_aggregation: Any = None,
     on_step: Callable[[str], None] | None = None,
     **options: Any,
 ) -> list[Rehearsal]:
@@ -97,7 +97,7 @@ def rehearse(
     organizations: columns by organization; None divides them among pretended ones.
     mechanisms: by a name for people; None stands for no mechanism, which is the default.
     canaries: share of the fitted rows whose labels are random.
-    secrecy: "sums" for secure aggregation; ``unprotected`` is without it and without a mechanism.
+    secure_aggregation: "sums" for secure aggregation; ``unprotected`` is without it and without a mechanism.
     options: of the estimator, such as ``local_models`` or ``validation``.
 
     >>> from sklearn.datasets import load_breast_cancer
@@ -112,7 +112,7 @@ def rehearse(
     given = pretended_organizations(list(table.columns)) if organizations is None else dict(organizations)
     columns: Organizations = {name: [str(column) for column in own] for name, own in given.items()}
     holder = check_label_holder(columns, label_holder)
-    sums = read_secrecy(secrecy)
+    sums = read_secure_aggregation(secure_aggregation)
     if sums is not None:
         sums.check(len(columns) - 1)
     task = {"classes": classes, "organizations": columns, "label_holder": holder, "rounds": rounds, **options}
@@ -126,11 +126,13 @@ def rehearse(
         learned, reports = [], []
         for place, seed in enumerate(seeds):
             tell(f"{name or 'learning'} (seed {seed})")
-            if privacy is None and secrecy is None:
+            if privacy is None and secure_aggregation is None:
                 learned.append(unprotected[place])
             else:
                 mechanism = _with_source(privacy, [seed, 3])
-                model = gal(**task, privacy=mechanism, secure_aggregation=secrecy, random_state=seed)
+                model = gal(
+                    **task, privacy=mechanism, secure_aggregation=secure_aggregation, random_state=seed
+                )
                 learned.append(_learned(model, table, labels, seed))
             tell(f"attacking {name or 'what was sent'} (seed {seed})")
             train, _ = _split(labels, classes, seed)
@@ -146,7 +148,7 @@ def rehearse(
                     classes=list(public) if classes else None,
                     bounds=None if classes else bounds or (float(labels.min()), float(labels.max())),
                     canaries=canaries,
-                    secrecy=secrecy,
+                    secure_aggregation=secure_aggregation,
                     seed=seed,
                     rounds=rounds,
                     **options,
@@ -185,7 +187,7 @@ def canary_leak(
     bounds: tuple[float, float] | None = None,
     canaries: float = 0.1,
     features: bool = True,
-    secrecy: Any = None,
+    secure_aggregation: Any = None,
     seed: int = 0,
     **options: Any,
 ) -> LeakReport:
@@ -209,7 +211,7 @@ def canary_leak(
         organizations=columns,
         label_holder=holder,
         privacy=privacy,
-        secure_aggregation=secrecy,
+        secure_aggregation=secure_aggregation,
         random_state=seed,
         **options,
     ).fit(X, labels, on_message=transcript)
@@ -223,7 +225,7 @@ def canary_leak(
         canaries=mask,
         views={name: X[own] for name, own in columns.items() if name != holder} if features else None,
         own_view=X[columns[holder]],
-        sum_name=None if secrecy is None else SUM,
+        sum_name=None if secure_aggregation is None else SUM,
         seed=seed,
     )
 

@@ -17,10 +17,10 @@ from gal.core.coalition_values import StoredReplies
 from gal.core.passes import added_by_name
 from gal.core.prediction import (
     answers_by_round,
-    closed_output,
     final_output,
     first_output,
     probe_answers,
+    stacked_output,
     staged_outputs,
 )
 from gal.core.replies import LocalPredictions
@@ -90,7 +90,7 @@ class AssistedModel:
             part -= average
             base += average
         parts = {"base": base, **added}
-        own = self.ensemble.closing, self.ensemble.probes, self.refit
+        own = self.ensemble.stacker, self.ensemble.probes, self.refit
         if any(one is not None for one in own):
             output = final_output(self.ensemble, answers, self._first(table))
             name = "stacker" if self.refit is None else "private refit"
@@ -103,19 +103,19 @@ class AssistedModel:
         replies = answers_by_round(self.ensemble, answers)
         parts = added_by_name(self.ensemble.coefficients, replies)
         refitted = None if self.refit is None else self.output(table, answers)
-        models = self.ensemble.closing, self.ensemble.probes, probe_answers(self.ensemble, answers)
+        models = self.ensemble.stacker, self.ensemble.probes, probe_answers(self.ensemble, answers)
         return StoredReplies(first, parts, replies, *models, refitted)
 
     def _own(self, output: Floats, answers: LocalPredictions, table: Any) -> Floats:
         """F^T as the label holder's own models move it; with privacy, the output of the private refit."""
         if self.refit is None:
-            return closed_output(self.ensemble, answers, output)
+            return stacked_output(self.ensemble, answers, output)
         own_output = None
         if self.refit.own is not None:  # its own model predicts from its own columns: nothing is sent
             ensemble: Ensemble = self.refit.own.ensemble
             there = [name for name in ensemble.requested() if name not in answers.missing]
             said = self._replies(ensemble, table, there)
-            own_output = closed_output(ensemble, said, final_output(ensemble, said))
+            own_output = stacked_output(ensemble, said, final_output(ensemble, said))
         refitted: Floats = self.refit.output(answers_by_round(self.ensemble, answers), own_output)
         return refitted
 

@@ -157,7 +157,7 @@ def drive_learning(
             try:
                 requests = steps.send(replies)
             except KeyboardInterrupt:  # in the label holder's own work: no stacker then
-                rounds_only = replace(task, closing=None, probes=None, keep_fitted=task.keeps_all)
+                rounds_only = replace(task, stacker=None, probes=None, keep_fitted=task.keeps_all)
                 steps, interrupted = on_one_thread(learn(rounds_only, progress=reached)), True
                 next(steps)
                 requests = steps.throw(EndLearning())
@@ -211,7 +211,7 @@ def _digest(request: Request) -> bytes | None:
     """The same for requests of the same fit, whatever their track; None where nothing is fitted."""
     if not isinstance(request, FitRequest):
         return None
-    found = hashlib.blake2b(repr((request.round, request.part, request.target)).encode())
+    found = hashlib.blake2b(repr((request.round, request.fold, request.target)).encode())
     for numbers in (request.residual, request.sample_weight):
         found.update(b"none" if numbers is None else numbers.tobytes())
     return found.digest()

@@ -39,7 +39,7 @@ class Options:
     fitted: str = "auto"
     validation_fraction: str | float | None = "auto"
     cross_validation: str | int | None = "auto"
-    closing: bool | str = "auto"
+    stacking: bool | str = "auto"
     interactions: bool | int = False
     scale_residual: str | bool = "auto"
     patience: int | None = 3
@@ -47,15 +47,15 @@ class Options:
     preset: str = "default"
 
     def __post_init__(self) -> None:
-        parts, probes = self.cross_validation, self.interactions
+        folds, probes = self.cross_validation, self.interactions
         self._check("preset", self.preset in ("default", "paper"), "default or paper")
         self._check("rounds", _whole(self.rounds, 1), "a whole number of at least 1")
         self._check("fitted", self.fitted in ("in-sample", "held-out"), "in-sample or held-out")
-        off = parts is None or parts == "always"
+        off = folds is None or folds == "always"
         self._check(
             "cross_validation",
-            off or (_whole(parts, 0) and parts != 1),
-            "'always', 0 (off) or at least 2 parts",
+            off or (_whole(folds, 0) and folds != 1),
+            "'always', 0 (off) or at least 2 folds",
         )
         self._check(
             "interactions",
@@ -63,7 +63,7 @@ class Options:
             f"False (no interaction probes), True, or how many each organization gets, 1 to {MOST_PROBES}",
         )
         self._check("validation_fraction", isinstance(self.validation_fraction, Real | None), "a number")
-        for name in ("closing", "scale_residual"):
+        for name in ("stacking", "scale_residual"):
             self._check(name, _truth(getattr(self, name)), "True or False")
 
     def _check(self, name: str, fine: bool, words: str) -> None:

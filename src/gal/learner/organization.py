@@ -145,7 +145,7 @@ class Organization:
 
     def keep(self, request: FitRequest, models: Models) -> None:
         """Keep what was fitted; of a stateful model no round may keep an older body."""
-        if request.part is not None:  # models of a cross-validation have done their work
+        if request.fold is not None:  # models of a cross-validation have done their work
             return
         self.models[request.track, request.round] = models
         for track, round in list(self.models) if self.stateful else ():

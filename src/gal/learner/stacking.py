@@ -22,9 +22,9 @@ from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
-from gal.core.closings import Replies
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss, SquaredError
 from gal.core.passes import added_by_name, added_to
+from gal.core.stackers import Replies
 from gal.core.task import Task
 from gal.errors import InvalidOptionError, LocalModelError
 
@@ -204,8 +204,8 @@ def blended(weights: Sequence[float] | Floats, outputs: Sequence[Floats]) -> Flo
 
 
 @dataclass(frozen=True)
-class Closing:
-    """Fitted models and their blend with F^T; a ``gal.core.closings.ClosingModel``."""
+class Stacker:
+    """Fitted models and their blend with F^T; a ``gal.core.stackers.StackerModel``."""
 
     models: tuple[Any, ...]
     """Each a `SmallNetwork` or a forest of scikit-learn's."""
@@ -236,27 +236,27 @@ class Closing:
         return blended(self.weights, [seen.output, *(predicted(one, self.loss, seen) for one in self.models)])
 
 
-def closes(loss: Loss) -> bool:
+def stackable(loss: Loss) -> bool:
     """Whether the stacker knows this loss."""
     return isinstance(loss, BinaryLogLoss | MultinomialLogLoss | SquaredError)
 
 
-def check_closing(closing: Any, loss: Loss, *, validated: bool) -> None:
+def check_stacking(stacking: Any, loss: Loss, *, validated: bool) -> None:
     """Say now, not after the last round, that a stacker that was asked for is not possible."""
-    if closing is not True:
+    if stacking is not True:
         return
-    if not closes(loss):
-        raise InvalidOptionError(f"no stacker is known for the loss {loss.name}: use closing=False")
+    if not stackable(loss):
+        raise InvalidOptionError(f"no stacker is known for the loss {loss.name}: use stacking=False")
     if not validated:
         raise InvalidOptionError(
             "the stacker needs validation rows, which small tables have only on request: "
-            "pass validation_fraction=0.1, or leave closing at 'auto'"
+            "pass validation_fraction=0.1, or leave stacking at 'auto'"
         )
 
 
 @dataclass(frozen=True)
 class Stacking:
-    """How a task's stacker is learned: the ``gal.core.closings.LearnsClosing`` of all ways into GAL."""
+    """How a task's stacker is learned: the ``gal.core.stackers.StackerLearner`` of all ways into GAL."""
 
     n_jobs: int | None = None
     """Cores that forests are fitted with. What is learned does not depend on them."""
@@ -266,17 +266,17 @@ class Stacking:
         task: Task,
         coefficients: Sequence[Mapping[str, float]],
         fitted: Sequence[Mapping[str, Floats32]],
-    ) -> Closing | None:
+    ) -> Stacker | None:
         """Models of all rows but the validation rows, one after another where it gains there beyond chance;
         None where none does.
         """
         return self._learned(StackerInput.in_rounds(task, coefficients, fitted))
 
-    def of_table(self, task: Task, output: Floats, table: Floats32) -> Closing | None:
+    def of_table(self, task: Task, output: Floats, table: Floats32) -> Stacker | None:
         """The same from a table of the task's rows (n, any width), blended with another output than F^T."""
         return self._learned(StackerInput(task, lambda rows: Features.of_probes(output[rows], table[rows])))
 
-    def _learned(self, received: StackerInput) -> Closing | None:
+    def _learned(self, received: StackerInput) -> Stacker | None:
         task, loss, models = received.task, received.task.loss, list[Any]()
         rest = np.setdiff1d(np.arange(task.rows.n), task.rows.validation, assume_unique=True)
         features = received.features(task.rows.validation)
@@ -312,7 +312,7 @@ class Stacking:
         left_out: Sequence[Replies],
         coefficients: Sequence[Mapping[str, float]],
         fitted: Sequence[Mapping[str, Floats32]],
-    ) -> tuple[Closing, Floats] | None:
+    ) -> tuple[Stacker, Floats] | None:
         """Models of each fold choose the blend on the rows that they did not see; then models of all rows
         take their place. Also the blended output (n, K) of every row by models that did not see it.
         """
@@ -399,10 +399,10 @@ def _some(rows: Rows, most: int, seed: int) -> Rows:
     return np.sort(np.random.default_rng([seed, most]).choice(rows, most, replace=False))
 
 
-def _stacked(models: Sequence[Any], alone: Blend, blend: Blend, received: StackerInput) -> Closing:
+def _stacked(models: Sequence[Any], alone: Blend, blend: Blend, received: StackerInput) -> Stacker:
     weights, gain = tuple(map(float, blend.weights)), alone.loss - blend.loss
     coefficients = tuple(dict(one) for one in received.coefficients)
-    return Closing(tuple(models), weights, coefficients, blend.loss, received.task.loss, gain)
+    return Stacker(tuple(models), weights, coefficients, blend.loss, received.task.loss, gain)
 
 
 @contextmanager
@@ -411,7 +411,7 @@ def _whose_failure() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise LocalModelError(f"the stacker failed: {error}. closing=False learns without it") from error
+        raise LocalModelError(f"the stacker failed: {error}. stacking=False learns without it") from error
 
 
 def predicted(model: Any, loss: Loss, features: Features) -> Floats:

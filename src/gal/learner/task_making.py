@@ -20,7 +20,7 @@ from gal.core.weights import PROVEN, AssistanceWeights, GuardedWeights, assistan
 from gal.errors import InvalidInputError, InvalidOptionError
 from gal.learner.labels import Labels, weights_of_rows
 from gal.learner.options import MOST_ROUNDS, Options, chosen, is_auto
-from gal.learner.stacking import Stacking, check_closing, closes
+from gal.learner.stacking import Stacking, check_stacking, stackable
 
 Floats = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ JUDGES = 1000
 SMALL = 50
 """With fewer rows there is nothing to cross-validate with."""
 
-PARTS = 4
+FOLDS = 4
 """Parts of a cross-validation."""
 
 CLOSING_BYTES = 4 * 2**30
@@ -77,8 +77,8 @@ def make_task(
     members = [] if release is not None else sorted(set(organizations) - set(stateful))
     probes = _probes(options, labels, rows, members, n_jobs, private=private)
     rounds = MOST_ROUNDS if plain and _goes_on(options, rows) else options.usual_rounds
-    closes_own = private and _closes_own(options, labels, rows)
-    closing = not private and _will_close(options, labels, rows, len(organizations) * rounds)
+    stacks_own = private and _stacks_own(options, labels, rows)
+    stacking = not private and _will_stack(options, labels, rows, len(organizations) * rounds)
     return Task(
         y=labels.y,
         loss=labels.loss,
@@ -101,8 +101,8 @@ def make_task(
         guard=not private,
         stateful=tuple(sorted(stateful)),
         release=release,
-        closing=Stacking(n_jobs) if closing else None,
-        own_closing=Stacking(n_jobs) if closes_own else None,
+        stacker=Stacking(n_jobs) if stacking else None,
+        own_stacker=Stacking(n_jobs) if stacks_own else None,
         probes=probes,
         seed=seed,
     )
@@ -110,7 +110,7 @@ def make_task(
 
 def _goes_on(options: Options, rows: Rows) -> bool:
     """Whether learning may take more rounds than the paper's as long as they help: in a cross-validation."""
-    return rows.n_parts > 0 and is_auto(options.rounds) and options.patience is not None
+    return rows.n_cv_folds > 0 and is_auto(options.rounds) and options.patience is not None
 
 
 def _weights(
@@ -136,7 +136,7 @@ def _probes(
     needed = {
         "at least two organizations whose models do not move, and residuals without noise": len(members) > 1,
         "true labels (label differential privacy gives noisy ones)": not private,
-        "a log loss or squared error": closes(labels.loss),
+        "a log loss or squared error": stackable(labels.loss),
         f"validation rows (there are some by default from {LARGE:,} rows on; with fewer rows pass "
         "validation_fraction=0.1)": len(rows.validation) > 0,
     }
@@ -151,18 +151,18 @@ def _probes(
     return ProbePlan(int(wanted), int(wanted), Stacking(n_jobs))
 
 
-def _will_close(options: Options, labels: Labels, rows: Rows, replies: int) -> bool:
+def _will_stack(options: Options, labels: Labels, rows: Rows, replies: int) -> bool:
     """Whether a stacker is wanted and possible: it needs validation rows, and so many replies in memory."""
     validated = len(rows.validation) > 0
-    check_closing(options.closing, labels.loss, validated=validated)
-    usual = not options.paper and validated and closes(labels.loss) and _fits(labels, rows, replies)
-    return bool(chosen(options.closing, usual))
+    check_stacking(options.stacking, labels.loss, validated=validated)
+    usual = not options.paper and validated and stackable(labels.loss) and _fits(labels, rows, replies)
+    return bool(chosen(options.stacking, usual))
 
 
-def _closes_own(options: Options, labels: Labels, rows: Rows) -> bool:
+def _stacks_own(options: Options, labels: Labels, rows: Rows) -> bool:
     """Whether a model that the label holder learns alone has a stacker, as it would without privacy."""
-    fits = _fits(labels, rows, options.usual_rounds * (rows.n_parts + 1))
-    return is_auto(options.closing) and not options.paper and fits
+    fits = _fits(labels, rows, options.usual_rounds * (rows.n_cv_folds + 1))
+    return is_auto(options.stacking) and not options.paper and fits
 
 
 def _fits(labels: Labels, rows: Rows, replies: int) -> bool:
@@ -176,23 +176,23 @@ def make_rows(
     """Row roles; by default small tables are cross-validated, unless told not to; large ones hold a tenth to
     two tenths back.
     """
-    n, parts, paper = len(labels.y), options.cross_validation, options.paper
-    always = parts == "always" and cross_validate and n >= SMALL
+    n, folds, paper = len(labels.y), options.cross_validation, options.paper
+    always = folds == "always" and cross_validate and n >= SMALL
     large = n >= LARGE and not paper and not always
     kept = min(0.1, max(0.05, JUDGES / n))
     fraction = float(chosen(options.validation_fraction, kept if large else 0.0) or 0.0)
     untouched = is_auto(options.fitted) and is_auto(options.validation_fraction) and not paper
-    if is_auto(parts):
-        parts = PARTS if untouched and cross_validate and SMALL <= n < LARGE else 0
-    if parts is None or parts == "always":
-        parts = PARTS if always else 0
+    if is_auto(folds):
+        folds = FOLDS if untouched and cross_validate and SMALL <= n < LARGE else 0
+    if folds is None or folds == "always":
+        folds = FOLDS if always else 0
     return assign_rows(
         n,
         rng,
         fitted=chosen(options.fitted, "held-out" if large else "in-sample"),
         validation_fraction=fraction,
         held_out_fraction=fraction if fraction > 0 else kept,
-        n_parts=int(parts),
+        n_cv_folds=int(folds),
         groups=labels.groups,
     )
 

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.closings import ClosingModel, Replies
 from gal.core.line_search import ExactSearch
 from gal.core.outcome import Stopping
 from gal.core.pipeline import learn
 from gal.core.replies import Reply
 from gal.core.requests import FitRequest, Request
+from gal.core.stackers import Replies, StackerModel
 from gal.core.state import Ensemble, Progress
 from gal.core.task import Task
 from gal.errors import InvalidLabelsError, NoRepliesError
 from gal.learner.labels import Labels
-from gal.learner.stacking import closes
+from gal.learner.stacking import stackable
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +49,7 @@ def learn_own(task: Task, labels: Labels) -> OwnLearning:
     how good its model is; and where there is nothing to learn, or its model fails: what others see of the end
     must not depend on it.
     """
-    if task.label_holder is None or task.rows.n_parts == 0:
+    if task.label_holder is None or task.rows.n_cv_folds == 0:
         return None
     fitted: dict[int, Mapping[str, Reply]] = {}
     try:
@@ -59,34 +59,34 @@ def learn_own(task: Task, labels: Labels) -> OwnLearning:
         while True:
             replies = yield [_to_herself(one) for one in requests]
             for request, said in zip(requests, replies, strict=True):
-                if isinstance(request, FitRequest) and request.part is None:
+                if isinstance(request, FitRequest) and request.fold is None:
                     fitted[request.round] = said
             requests = steps.send(replies)
     except StopIteration as end:
         ensemble: Ensemble = end.value
     except (InvalidLabelsError, NoRepliesError):
         return None
-    if ensemble.judged is None:
+    if ensemble.cv is None:
         return None
-    first, last = ensemble.judged.stages[0], ensemble.judged.stages[ensemble.n_rounds]
+    first, last = ensemble.cv.stages[0], ensemble.cv.stages[ensemble.n_rounds]
     closed = _closed(alone, ensemble, fitted)
-    model, output = (None, first + ensemble.trust * (last - first)) if closed is None else closed
-    return OwnModel(replace(ensemble, track="alone", judged=None, closing=model), output)
+    model, output = (None, first + ensemble.shrinkage * (last - first)) if closed is None else closed
+    return OwnModel(replace(ensemble, track="alone", cv=None, stacker=model), output)
 
 
 def _closed(
     alone: Task, ensemble: Ensemble, fitted: Mapping[int, Mapping[str, Reply]]
-) -> tuple[ClosingModel, Floats] | None:
+) -> tuple[StackerModel, Floats] | None:
     """A stacker of its own, and what it makes of rows that it did not see; None without one."""
-    learns, judged, rounds = alone.own_closing, ensemble.judged, range(1, ensemble.n_rounds + 1)
-    if learns is None or judged is None or not rounds or not closes(alone.loss):
+    learns, cv, rounds = alone.own_stacker, ensemble.cv, range(1, ensemble.n_rounds + 1)
+    if learns is None or cv is None or not rounds or not stackable(alone.loss):
         return None
     left_out: list[Replies] = []
-    for reached in judged.reached:
+    for reached in cv.reached:
         if reached is None:
             return None
         counts = reached.coefficients[: len(rounds)]
-        trusted = [{name: ensemble.trust * count for name, count in one.items()} for one in counts]
+        trusted = [{name: ensemble.shrinkage * count for name, count in one.items()} for one in counts]
         left_out.append((trusted, reached.fitted[: len(rounds)]))
     own: Any = [fitted[one] for one in rounds]
     try:
@@ -115,13 +115,13 @@ def _to_herself(request: Request) -> FitRequest:
 
 def all_rounds(ensemble: Ensemble, reached: Progress) -> Ensemble:
     """The ensemble with every round that was learned: what of it counts, the true labels decide, and who is
-    asked must not depend on that. Where only noisy labels judged, fewer would be kept by chance.
+    asked must not depend on that. Where only noisy labels validate, fewer would be kept by chance.
     """
-    if ensemble.judged is None or ensemble.track != "assisted":
+    if ensemble.cv is None or ensemble.track != "assisted":
         return ensemble
     return replace(
         ensemble,
         coefficients=reached.coefficients,
-        trust=1.0,
+        shrinkage=1.0,
         train_loss=reached.rounds[-1].train_loss if reached.rounds else reached.initial_train_loss,
     )

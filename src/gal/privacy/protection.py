@@ -14,7 +14,7 @@ from gal.errors import InvalidOptionError, PrivacyError
 from gal.learner.initial import ScoreColumn
 from gal.learner.labels import Labels, class_labels
 from gal.learner.options import Options, is_auto
-from gal.learner.task_making import PARTS, SMALL
+from gal.learner.task_making import FOLDS, SMALL
 from gal.privacy.mechanisms.contract import (
     KindOfLabels,
     LabelMechanism,
@@ -50,9 +50,9 @@ class PaperRelease:
     seed: int
     takes_scaled = True
 
-    def __call__(self, residual: Floats | Floats32, round: int, track: Track, part: int | None) -> Floats32:
+    def __call__(self, residual: Floats | Floats32, round: int, track: Track, fold: int | None) -> Floats32:
         """Noised; the same seed and request give the same."""
-        key = [self.seed, round, track == "alone", 0 if part is None else part + 1]
+        key = [self.seed, round, track == "alone", 0 if fold is None else fold + 1]
         return self.mechanism(residual, np.random.default_rng(key))
 
 
@@ -124,7 +124,7 @@ def parts_at_most(options: Options, n_rows: int) -> int:
     """In how many parts a task under noise on labels is cross-validated at most; 0: it is not."""
     asked = public_options(options).cross_validation
     if isinstance(asked, str):
-        return PARTS if asked == "always" and n_rows >= SMALL else 0
+        return FOLDS if asked == "always" and n_rows >= SMALL else 0
     return 0 if asked is None else int(asked)
 
 
@@ -146,13 +146,13 @@ def public_options(options: Options) -> Options:
     Judging on noisy labels is possible where it is asked for. A stacker is none of the task's, where it
     would be fitted to noisy labels, but of what the label holder learns by itself.
     """
-    if options.closing is not False and options.closing != "auto":
-        raise InvalidOptionError("closing is not possible with privacy: the private refit takes its place")
-    parts, fraction = options.cross_validation, options.validation_fraction
+    if options.stacking is not False and options.stacking != "auto":
+        raise InvalidOptionError("stacking is not possible with privacy: the private refit takes its place")
+    folds, fraction = options.cross_validation, options.validation_fraction
     return replace(
         options,
         rounds=options.usual_rounds,
-        cross_validation=0 if parts == "auto" else parts,
+        cross_validation=0 if folds == "auto" else folds,
         validation_fraction=0.0 if fraction == "auto" else fraction,
     )
 

@@ -17,11 +17,11 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import log_softmax
 from sklearn.linear_model import Ridge
 
-from gal.core.closings import ClosingModel, Replies
 from gal.core.line_search import ExactSearch, Line, mean_loss
 from gal.core.losses import AbsoluteError, BinaryLogLoss, Huber, Loss, MultinomialLogLoss, SquaredError
 from gal.core.memorization import memorizers
 from gal.core.passes import added_by_name, added_to
+from gal.core.stackers import Replies, StackerModel
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.core.task import Task
 from gal.learner.labels import Labels
@@ -131,15 +131,15 @@ class PrivateRefit:
         return _mixture(own_output, np.asarray(sum(parts) + np.asarray(self.intercept)), self.own.mixed)
 
     @property
-    def own_closing(self) -> ClosingModel | None:
+    def own_stacker(self) -> StackerModel | None:
         """The stacker of its own model: no plain numbers, so it is kept beside them."""
-        return None if self.own is None else self.own.ensemble.closing
+        return None if self.own is None else self.own.ensemble.stacker
 
-    def with_closing(self, closing: ClosingModel | None) -> PrivateRefit:
+    def with_stacker(self, stacker: StackerModel | None) -> PrivateRefit:
         """The same with the stacker that was kept."""
-        if self.own is None or closing is None:
+        if self.own is None or stacker is None:
             return self
-        own = replace(self.own, ensemble=replace(self.own.ensemble, closing=closing))
+        own = replace(self.own, ensemble=replace(self.own.ensemble, stacker=stacker))
         return replace(self, own=own)
 
     @property
@@ -191,21 +191,21 @@ def refit_privately(
     own: the label holder's own model, where there is one.
     summed: whether predictions come as one sum over rounds, so that only such sums may be used here.
     """
-    judged, folds, first = ensemble.judged, task.rows.parts, task.first_output
+    cv, folds, first = ensemble.cv, task.rows.cv_folds, task.first_output
     rng, without = np.random.default_rng(task.seed), tuple[str, ...]()
     whole: Replies = (ensemble.coefficients, fitted)
     if summed:
         whole = added(whole)
     public, left_out, rows = added_to(task.first_of(), *whole), [whole] * FOLDS, never_sent(task)
-    if judged is None or folds is None:
+    if cv is None or folds is None:
         folds = rng.permutation(len(labels.y)) % FOLDS
     else:
-        rows, public = None, judged.stages[-1]
-        left_out = [((), ()) if one is None else (one.coefficients, one.fitted) for one in judged.reached]
+        rows, public = None, cv.stages[-1]
+        left_out = [((), ()) if one is None else (one.coefficients, one.fitted) for one in cv.reached]
         left_out = [added(one) for one in left_out] if summed else left_out
         holder, rounds = ensemble.label_holder, len(ensemble.rounds)
         others = sorted({name for counts in ensemble.coefficients for name in counts} - {holder})
-        without = memorizers(others, holder, labels.loss, labels.y, judged, rounds)
+        without = memorizers(others, holder, labels.loss, labels.y, cv, rounds)
     base = public if own is None else own.output
     rows = np.arange(len(labels.y)) if rows is None else rows
     return stacked(labels, base, folds, rows, left_out, whole, first[0], own, without=without, rng=rng)

@@ -23,9 +23,9 @@ from gal.learner.assisted_model import AssistedModel
 from gal.learner.drivers import Driver, Traffic, ask
 from gal.learner.options import Options, is_auto
 from gal.learner.organization import Organization
-from gal.secure_aggregation.terms import SUM, Sums, read_secrecy
+from gal.secure_aggregation.terms import SUM, Sums, read_secure_aggregation
 
-WHAT = "secrecy='sums'"
+WHAT = "secure_aggregation='sums'"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def summed_options(
 ) -> Options:
     """The options of a task that learns from sums; an error where one asks for single answers.
 
-    ``members``: the organizations that assist, by name. ``private``: labels are protected, and a closing
+    ``members``: the organizations that assist, by name. ``private``: labels are protected, and a stacker
     model is none of the answers but of what the label holder learns by itself.
     """
     sums.check(len(members))
@@ -62,28 +62,28 @@ def summed_options(
     weights = options.weights
     if not (is_auto(weights) or (isinstance(weights, str) and weights == "uniform")):
         raise InvalidOptionError(
-            f"secrecy='sums' weighs all organizations the same, got weights={weights!r}: other weights need "
+            f"secure_aggregation='sums' weighs all organizations the same, got weights={weights!r}: other weights need "
             "inner products of single answers. Leave weights away, or pass weights='uniform'"
         )
-    if not (is_auto(options.closing) or options.closing is False):
+    if not (is_auto(options.stacking) or options.stacking is False):
         raise InvalidOptionError(
-            f"a stacker learns from single answers, which secrecy='sums' keeps away: leave "
-            f"closing away, got closing={options.closing!r}"
+            f"a stacker learns from single answers, which secure_aggregation='sums' keeps away: leave "
+            f"stacking away, got stacking={options.stacking!r}"
         )
     if options.interactions:
         raise InvalidOptionError(
-            "interaction probes go to one organization each, which secrecy='sums' rules out: leave "
+            "interaction probes go to one organization each, which secure_aggregation='sums' rules out: leave "
             f"interactions away, got interactions={options.interactions!r}"
         )
     moving = sorted(name for name, one in members.items() if one.stateful)
     if moving:
         raise InvalidOptionError(
             f"the models of {', '.join(moving)} move: they would be asked again after the last round, one by "
-            "one, which secrecy='sums' rules out. Give these organizations models that stand still"
+            "one, which secure_aggregation='sums' rules out. Give these organizations models that stand still"
         )
     equal = EqualWeights(len(members), sum_first=holder > SUM)
-    closing = options.closing if private else False
-    return replace(options, rounds=options.usual_rounds, weights=equal, closing=closing)
+    stacking = options.stacking if private else False
+    return replace(options, rounds=options.usual_rounds, weights=equal, stacking=stacking)
 
 
 class WayOfAsking:
@@ -122,10 +122,10 @@ class WayOfAsking:
 
 
 def asking_for(
-    secrecy: Any, organizations: Mapping[str, Organization], holder: str, traffic: Traffic | None
+    secure_aggregation: Any, organizations: Mapping[str, Organization], holder: str, traffic: Traffic | None
 ) -> WayOfAsking:
-    """The asking that the option ``secrecy`` stands for."""
-    sums = read_secrecy(secrecy)
+    """The asking that the option ``secure_aggregation`` stands for."""
+    sums = read_secure_aggregation(secure_aggregation)
     if sums is None:
         return WayOfAsking(list(organizations), traffic)
     if holder not in organizations:

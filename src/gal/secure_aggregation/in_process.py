@@ -1,7 +1,7 @@
 """Learning and predicting from sums in one process: everybody's part, one after another.
 
 What is computed is what separate organizations would compute: keys, shares, masks, openings. What is not
-there is a second computer, so that this shows what secrecy costs and changes, and keeps nothing secret from
+there is a second computer, so that this shows what secure aggregation costs and changes, and keeps nothing secret from
 whoever runs it.
 """
 
@@ -172,12 +172,12 @@ class Summing(WayOfAsking):
             raise LocalModelError(
                 f"the sum cannot be opened: {error}. What went wrong: "
                 f"{'; '.join(f'{name}: {reason}' for name, reason in wrong)}. "
-                "With secrecy=Sums(drop_outs=1) one organization may drop out, for good"
+                "With secure_aggregation=Sums(drop_outs=1) one organization may drop out, for good"
             ) from error
         if self._counted is not None:  # masked values are as long as float32; keys and shares are not counted
             masked = [values[name].astype(np.float32) for name in there]
             self._counted.count(request, len(self.members), masked)
-        if request.part is None:
+        if request.fold is None:
             gone = set(self.members) - set(there)
             self._left_out[request.round] = {name: failed.get(name, "dropped out") for name in gone}
             self._units[request.round] = unit
@@ -321,7 +321,7 @@ def _lost(ensemble: Ensemble, views: Mapping[str, Any]) -> set[str]:
     unasked = sorted(set(ensemble.summed) - set(views) - lost)
     if unasked:
         raise InvalidInputError(
-            f"{', '.join(unasked)} not there: with secrecy='sums' a prediction is one sum of everybody, and "
+            f"{', '.join(unasked)} not there: with secure_aggregation='sums' a prediction is one sum of everybody, and "
             "another without one of them would give its answer away. Ask when all are there"
         )
     return lost
@@ -345,6 +345,6 @@ class SummedModel(AssistedModel):
     def staged(self, table: Any, answers: LocalPredictions) -> Iterator[Floats]:  # noqa: ARG002
         """Not known: everybody adds up its own rounds first."""
         raise InvalidOptionError(
-            "with secrecy='sums' everybody adds up its own rounds first, so that there are no predictions "
+            "with secure_aggregation='sums' everybody adds up its own rounds first, so that there are no predictions "
             "after each round: use predict"
         )

@@ -221,5 +221,5 @@ def plain_bytes(value: Any) -> bytes:
 def fit_content(request: FitRequest) -> str:
     """A digest of a residual and what else there is to fit: of each there is one sum."""
     weight = b"" if request.sample_weight is None else np.ascontiguousarray(request.sample_weight).tobytes()
-    words = plain_bytes(["fit", list(request.residual.shape), request.part, len(weight)])
+    words = plain_bytes(["fit", list(request.residual.shape), request.fold, len(weight)])
     return sha256_of(words + np.ascontiguousarray(request.residual).tobytes() + weight)

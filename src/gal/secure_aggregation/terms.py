@@ -63,17 +63,17 @@ class Sums:
         if members < least:
             spare = f" of which {self.drop_outs} may drop out," if self.drop_outs else ""
             raise InvalidOptionError(
-                f"secrecy='sums' needs at least {least} organizations beside the label holder,{spare} and "
+                f"secure_aggregation='sums' needs at least {least} organizations beside the label holder,{spare} and "
                 f"there are {members}: a sum of fewer than {FEWEST} answers tells too much about each of them"
             )
 
 
-def read_secrecy(secrecy: Any) -> Sums | None:
-    """The option ``secrecy``: None, "sums", or :class:`Sums`."""
-    if secrecy is None or isinstance(secrecy, Sums):
-        return secrecy
-    if isinstance(secrecy, str) and secrecy == "sums":
+def read_secure_aggregation(secure_aggregation: Any) -> Sums | None:
+    """The option ``secure_aggregation``: None, "sums", or :class:`Sums`."""
+    if secure_aggregation is None or isinstance(secure_aggregation, Sums):
+        return secure_aggregation
+    if isinstance(secure_aggregation, str) and secure_aggregation == "sums":
         return Sums()
     raise InvalidOptionError(
-        f"secrecy must be None, 'sums' or gal.secure_aggregation.Sums(...), got {secrecy!r}"
+        f"secure_aggregation must be None, 'sums' or gal.secure_aggregation.Sums(...), got {secure_aggregation!r}"
     )

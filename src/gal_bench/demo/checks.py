@@ -42,7 +42,7 @@ class InOneProcess:
         self, learned: NDArray[Any], y: Floats, new: NDArray[Any], rounds: int
     ) -> tuple[Ensemble, Floats]:
         """Learn the rows at these positions, and predict the new ones."""
-        options = Options(rounds=rounds, closing=False)
+        options = Options(rounds=rounds, stacking=False)
         members = {name: Organization(name, view) for name, view in self._views(learned).items()}
         task = make_task(
             regression_labels(y, options), list(members), options, label_holder=list(members)[-1], seed=0

@@ -137,7 +137,7 @@ def _assembled(cell: Cell, views: ViewSet) -> tuple[Ensemble, list[NDArray[Any]]
     )
     models = local_models(cell, views, list(train))
     members = by_name([Organization(name, train[name], model) for name, model in models.items()])
-    options = Options(rounds=cell.rounds, closing=False, **options_of(cell, views))
+    options = Options(rounds=cell.rounds, stacking=False, **options_of(cell, views))
     labels = (class_labels if views.classes else regression_labels)(views.y_train, options)
     task = make_task(
         labels,

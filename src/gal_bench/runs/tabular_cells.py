@@ -52,7 +52,7 @@ def run_tabular_cell(cell: Cell, sources: Sources) -> Outcome:
         metric=metric,
         scores=[score(metric, split.y_test, prediction) for prediction in [_constant(split), *staged]],
         **rounds_of(ensemble),
-        validation_loss=validation_loss(ensemble, getattr(estimator, "closing_", None)),
+        validation_loss=validation_loss(ensemble, getattr(estimator, "stacker_", None)),
         label_holder=next(iter(split.organizations)),
         chosen=str(getattr(estimator, "chosen_", "")),
         facts=facts,

@@ -88,7 +88,7 @@ def test_everybodys_sum_is_opened_and_nothing_else_leaves(made: Callable[..., By
 
 def test_plain_tasks_have_no_sums(made: Callable[..., ByHand]) -> None:
     by = made()
-    plain = by.terms.model_copy(update={"secrecy": "none", "task": PLAIN_TASK, "name": "plain"})
+    plain = by.terms.model_copy(update={"secure_aggregation": "none", "task": PLAIN_TASK, "name": "plain"})
     by.join("lab", plain)
     keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": by.circle.digest, "numbers": [1]})
     with refused("other-terms", "have no sums"):

@@ -64,7 +64,7 @@ def test_every_term_is_in_the_digest(houses: Houses) -> None:
         "fingerprint": houses.shop.fingerprint,
         "organizations": (),
     }
-    assert set(changed) | {"format", "privacy", "secrecy", "drop_outs", "noise"} == set(
+    assert set(changed) | {"format", "privacy", "secure_aggregation", "drop_outs", "noise"} == set(
         TaskTerms.model_fields
     )
     signed = {houses.terms(**{name: value}).canonical() for name, value in changed.items()}
@@ -81,19 +81,20 @@ def test_with_sums_their_members_are_in_the_digest(houses: Houses) -> None:
     """Nobody comes into a sum later without everybody joining anew, and fewer than three are none."""
     names = ("a", "b", "c", "d")
     everybody = tuple(Invited(name=name, fingerprint="sha256:" + name * 64) for name in names)
-    sums = houses.terms(secrecy="sums", organizations=everybody)
+    sums = houses.terms(secure_aggregation="sums", organizations=everybody)
     others = [
         houses.terms(organizations=everybody),
-        houses.terms(secrecy="sums", organizations=everybody[:3]),
-        houses.terms(secrecy="sums", organizations=everybody, drop_outs=1),
+        houses.terms(secure_aggregation="sums", organizations=everybody[:3]),
+        houses.terms(secure_aggregation="sums", organizations=everybody, drop_outs=1),
         houses.terms(
-            secrecy="sums", organizations=(*everybody[:3], everybody[3].model_copy(update={"name": "x"}))
+            secure_aggregation="sums",
+            organizations=(*everybody[:3], everybody[3].model_copy(update={"name": "x"})),
         ),
     ]
     assert len({sums.digest, *(one.digest for one in others)}) == 5
     for few in (everybody[:2], (*everybody[:2], everybody[1].model_copy(update={"name": "again"}))):
         with pytest.raises(ValidationError, match="at least 3 organizations beside the label holder"):
-            houses.terms(secrecy="sums", organizations=few)
+            houses.terms(secure_aggregation="sums", organizations=few)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gal.core.closings import ClosingModel, LearnsClosing
+from gal.core.stackers import StackerLearner, StackerModel
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -41,7 +41,7 @@ class ProbePlan:
     """How many each organization gets, at most."""
     pairs: int
     """How many of them look for two organizations; the rest look for three where two show nothing."""
-    stacking: LearnsClosing
+    stacking: StackerLearner
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Probes:
     """By "round organization": the mean reply per output, which stands in for a missing one."""
     spreads: Mapping[str, tuple[tuple[float, ...], ...]]
     """By "round organization", see ``screening.py``."""
-    stacker: ClosingModel | None = None
+    stacker: StackerModel | None = None
     """None until it is learned."""
     validation_loss: float = float("nan")
     """Mean loss on the validation rows with it."""

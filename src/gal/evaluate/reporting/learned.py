@@ -160,8 +160,8 @@ def _more(facts: Mapping[str, Any]) -> list[str]:
         f"rows fell from {number(facts['initial_train_loss'])} to {number(facts['train_loss'])}."
         f"{_shrunk(facts)}"
     ]
-    if facts.get("closing") is not None:
-        sentences.append(f"A stacker on all fitted values is blended in with weight {facts['closing']:.0%}.")
+    if facts.get("stacker") is not None:
+        sentences.append(f"A stacker on all fitted values is blended in with weight {facts['stacker']:.0%}.")
     if facts.get("probes") is not None:
         sentences.append(f"Interaction probes are blended in with weight {facts['probes']:.0%}.")
     sentences += _on_true_labels(facts)

@@ -144,7 +144,7 @@ def probes_in_words(found: ProbeGain) -> str:
     return (
         f"With interaction probes (interactions=True): {measure_of(found.metric)} {number(found.probed)} "
         f"instead of {number(found.without)} (learned from {found.learned_rows:,} rows, measured on "
-        f"{found.judged_rows:,} others). They are off by default. {found.reveals} "
+        f"{found.validation_rows:,} others). They are off by default. {found.reveals} "
         "See docs/concepts/privacy.md#interaction-probes"
     )
 

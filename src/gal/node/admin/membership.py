@@ -83,7 +83,9 @@ def _invited_again(records: HomeRecords, task: TaskRecord, organizations: Sequen
     """The task with an invitation for more organizations, or for those with a new key or that had left."""
     from gal.node.label_holder.labels.tasks import invited
 
-    if task.terms.secrecy == "sums":  # the same invitation: an organization that dropped out stays out
+    if (
+        task.terms.secure_aggregation == "sums"
+    ):  # the same invitation: an organization that dropped out stays out
         members = [one.name for one in task.terms.organizations]
         if new := sorted(set(organizations) - set(members)):
             raise InvalidInputError(
@@ -110,7 +112,7 @@ def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
 
 def check_group_cards(home: Path, terms: TaskTerms) -> None:
     """An error where cards of the aggregation group are missing here."""
-    if terms.secrecy == "sums":
+    if terms.secure_aggregation == "sums":
         with opened(home) as records:
             check_members(terms, records.cards, records.identity.fingerprint)
 

@@ -128,7 +128,7 @@ class Service:
 
     def _fit(self, request: IncomingRequest, task: TaskRecord) -> Encoded:
         """The fitted values; with secure aggregation only that they are there."""
-        if task.terms.secrecy != "sums" or request.own:
+        if task.terms.secure_aggregation != "sums" or request.own:
             return self._fitted(request, task)
         self._sums.check_model(task, self.moves())
         fitted = self._fitted(request, task)

@@ -105,7 +105,7 @@ class SumReplies:
 
     def check_allowed(self, request: IncomingRequest, task: TaskRecord) -> None:
         """Single values do not leave where the terms have secure aggregation, and sums only there."""
-        aggregated, kind = task.terms.secrecy == "sums", request.message.kind
+        aggregated, kind = task.terms.secure_aggregation == "sums", request.message.kind
         if kind in self.handlers and (request.own or not aggregated):
             raise RefusedError("other-terms", f"the terms of {task.name!r} have no sums at {self._name}")
         if not aggregated or request.own:
@@ -138,7 +138,7 @@ class SumReplies:
 
     def began(self, request: IncomingRequest, task: TaskRecord, begun: Message) -> str:
         """The digest of how a version began, stored with it; empty without secure aggregation."""
-        aggregated = task.terms.secrecy == "sums" and not request.own
+        aggregated = task.terms.secure_aggregation == "sums" and not request.own
         return begin_content(request.message, begun.arrays["known"] == 1) if aggregated else ""
 
     def _began(self, message: Message) -> str:

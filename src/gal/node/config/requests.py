@@ -103,7 +103,7 @@ def role_arrays(rows: Rows) -> dict[str, NDArray[Any]]:
     if rows.folds is not None:
         arrays["folds"] = np.full(rows.n, -1, dtype=np.int32)
         arrays["folds"][rows.fit] = rows.folds
-    for name, numbers in {"parts": rows.parts, "probes": rows.probes}.items():
+    for name, numbers in {"parts": rows.cv_folds, "probes": rows.probes}.items():
         if numbers is not None:
             arrays[name] = numbers.astype(np.int32)
     return arrays

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from gal.alignment import RowIds, row_digest
 from gal.core.algorithm import predict
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson
-from gal.core.prediction import answers_by_round, closed_output, final_output
+from gal.core.prediction import answers_by_round, final_output, stacked_output
 from gal.core.replies import LocalPredictions
 from gal.core.requests import PredictRequest
 from gal.core.screening import Recent, Screened, screen
@@ -160,7 +160,7 @@ class Predictor:
         else:
             answers, unknown, screened = self._single(wanted, ensemble)
         if refit is None:
-            output = closed_output(ensemble, answers, final_output(ensemble, answers))
+            output = stacked_output(ensemble, answers, final_output(ensemble, answers))
         else:
             own = None if refit.own is None else self._own_output(wanted, refit.own.ensemble)
             output = refit.output(answers_by_round(ensemble, answers), own)
@@ -209,7 +209,7 @@ class Predictor:
     def _own_output(self, wanted: WantedRows, own: Ensemble) -> Floats:
         """The output (n, K) of the label holder's own model, which no other organization sees."""
         answers = _driven(own, len(wanted.ids), partial(self._own_values, wanted))
-        return closed_output(own, answers, final_output(own, answers))
+        return stacked_output(own, answers, final_output(own, answers))
 
     def _screen(
         self, wanted: WantedRows, ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Any]

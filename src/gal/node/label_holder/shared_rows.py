@@ -60,7 +60,7 @@ class SharedRows:
         arrays: dict[str, NDArray[Any]] = {"residual": request.residual[taken]}
         if request.sample_weight is not None:
             arrays["sample_weight"] = request.sample_weight[taken]
-        fields |= {"round": request.round, "part": request.part}
+        fields |= {"round": request.round, "part": request.fold}
         if is_probe(request):
             fields["target"] = request.target
         return Message("fit", task_id, version, name, fields, arrays)

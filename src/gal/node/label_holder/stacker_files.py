@@ -15,23 +15,23 @@ from gal.errors import StoredModelError, TaskError
 from gal.node.label_holder.holder_node import HOLDER
 from gal.node.store.files import read_whole, sync_file
 from gal.node.store.state import State
-from gal.node.store.stored_versions import OWN_CLOSING, LearningOutcome, StoredClosing
+from gal.node.store.stored_versions import OWN_STACKER, LearningOutcome, StoredStacker
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import digest
 from gal.storage import load_ensemble, save_ensemble
 
-FILE, OWN_FILE = "closing.gal", "own-closing.gal"
+FILE, OWN_FILE = "stacker.gal", "own-stacker.gal"
 """In the folder of a version, beside those of its roles: they stay when these are emptied."""
 
 
-def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> StoredClosing | None:
+def write_stacker(state: State, task: str, version: int, ensemble: Ensemble) -> StoredStacker | None:
     """Write the stacker; its entry in the version's record, None where there is none."""
-    last = ensemble.closing if ensemble.probes is None else ensemble.probes
+    last = ensemble.stacker if ensemble.probes is None else ensemble.probes
     if last is None:
         return None
-    return StoredClosing(
+    return StoredStacker(
         digest=_write(_path(state, task, version, FILE), ensemble),
-        share=0.0 if ensemble.closing is None else ensemble.closing.share,
+        share=0.0 if ensemble.stacker is None else ensemble.stacker.share,
         validation_loss=last.validation_loss if last.share > 0 else None,
         probes=None if ensemble.probes is None else ensemble.probes.share,
     )
@@ -40,27 +40,27 @@ def write_closing(state: State, task: str, version: int, ensemble: Ensemble) -> 
 def read_learned(state: State, task: str, version: int, outcome: LearningOutcome) -> Ensemble:
     """The ensemble of a finished version, with its stacker."""
     ensemble = ensemble_of(outcome.ensemble)
-    if outcome.closing is None:
+    if outcome.stacker is None:
         return ensemble
-    stored = _read(_path(state, task, version, FILE), f"of version {version}", outcome.closing.digest)
-    return replace(ensemble, closing=stored.closing, probes=stored.probes)
+    stored = _read(_path(state, task, version, FILE), f"of version {version}", outcome.stacker.digest)
+    return replace(ensemble, stacker=stored.stacker, probes=stored.probes)
 
 
-def write_own_closing(state: State, task: str, version: int, own: Ensemble | None) -> dict[str, str]:
+def write_own_stacker(state: State, task: str, version: int, own: Ensemble | None) -> dict[str, str]:
     """Write the stacker of the own model; its entry among the facts of the private refit."""
-    if own is None or own.closing is None:
+    if own is None or own.stacker is None:
         return {}
-    return {OWN_CLOSING: _write(_path(state, task, version, OWN_FILE), own)}
+    return {OWN_STACKER: _write(_path(state, task, version, OWN_FILE), own)}
 
 
 def read_refit(state: State, task: str, version: int, facts: Mapping[str, Any]) -> PrivateRefit | None:
     """The private refit of a finished version, with its stacker; None where there is none."""
-    found, expected = facts.get("private_refit"), facts.get(OWN_CLOSING)
+    found, expected = facts.get("private_refit"), facts.get(OWN_STACKER)
     refit = None if found is None else PrivateRefit.from_json(found)
     if refit is None or expected is None:
         return refit
     path = _path(state, task, version, OWN_FILE)
-    return refit.with_closing(_read(path, f"of your own model in version {version}", expected).closing)
+    return refit.with_stacker(_read(path, f"of your own model in version {version}", expected).stacker)
 
 
 def _write(path: Path, ensemble: Ensemble) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gal.core.state import ensemble_of, plain
 from gal.node.store.state import TaskRecord
-from gal.node.store.stored_versions import OWN_CLOSING, LearnedVersion, LearningOutcome
+from gal.node.store.stored_versions import OWN_STACKER, LearnedVersion, LearningOutcome
 
 
 def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> dict[str, Any]:
@@ -17,15 +17,15 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
     nested = {"outcome", "refit"}
     facts = {key: value for key, value in vars(version).items() if key not in nested}
     facts |= {"task": record.name, "version": number}
-    facts |= {key: value for key, value in version.refit.items() if key not in ("private_refit", OWN_CLOSING)}
+    facts |= {key: value for key, value in version.refit.items() if key not in ("private_refit", OWN_STACKER)}
     if version.refit:
         facts["refitted"] = version.refit["private_refit"] is not None
     if version.outcome is None:
         return facts
     facts |= {
-        key: value for key, value in vars(version.outcome).items() if key not in {"ensemble", "closing"}
+        key: value for key, value in vars(version.outcome).items() if key not in {"ensemble", "stacker"}
     }
-    closing = version.outcome.closing
+    stacker = version.outcome.stacker
     ensemble = ensemble_of(version.outcome.ensemble)
     missed: dict[str, list[int]] = {}
     for done in ensemble.rounds:
@@ -38,8 +38,8 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
         "train_loss": ensemble.train_loss,
         "initial_train_loss": ensemble.initial_train_loss,
         "validation_loss": validated_loss(version.outcome),
-        "closing": None if closing is None or not closing.share else closing.share,
-        "probes": None if closing is None else closing.probes,
+        "stacker": None if stacker is None or not stacker.share else stacker.share,
+        "probes": None if stacker is None else stacker.probes,
         "initial_validation_loss": _finite(ensemble.initial_validation_loss),
         "alone_validation_loss": _finite(ensemble.alone_validation_loss),
         "assisted_validation_loss": _finite(ensemble.assisted_validation_loss),
@@ -54,8 +54,8 @@ def version_facts(record: TaskRecord, number: int, version: LearnedVersion) -> d
 
 def validated_loss(outcome: LearningOutcome) -> float | None:
     """The validation loss of the stacker, or of the used rounds; None without validation."""
-    if outcome.closing is not None and outcome.closing.validation_loss is not None:
-        return float(outcome.closing.validation_loss)
+    if outcome.stacker is not None and outcome.stacker.validation_loss is not None:
+        return float(outcome.stacker.validation_loss)
     ensemble = ensemble_of(outcome.ensemble)
     if not ensemble.rounds:
         return None

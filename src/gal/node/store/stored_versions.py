@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 Status = Literal["begun", "finished", "abandoned"]
 """Begun: being learned, or interrupted."""
-OWN_CLOSING = "own_closing"
+OWN_STACKER = "own_stacker"
 """Among the facts of a private refit: the digest of the file with the stacker of its own model."""
 
 
@@ -51,7 +51,7 @@ class AssistedVersion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredClosing:
+class StoredStacker:
     """A stacker in a file of its own, and its facts for people."""
 
     digest: str
@@ -75,7 +75,7 @@ class LearningOutcome:
     seconds: float
     known_rows: Mapping[str, int]
     unknown_rows: Mapping[str, int]
-    closing: StoredClosing | None = None
+    stacker: StoredStacker | None = None
     """None: fitted values are only summed."""
 
 

@@ -23,7 +23,7 @@ _Key = tuple[int, int | None]
 @dataclass(frozen=True)
 class SentRows:
     """All messages about the rows of which something was sent, side by side; n
-    rows, T rounds, P parts, K outputs.
+    rows, T rounds, P folds, K outputs.
     """
 
     rows: Positions
@@ -63,7 +63,7 @@ class Transcript:
     """Collects messages: pass it as ``on_message``.
 
     >>> transcript = Transcript()
-    >>> # GALClassifier(parts, on_message=transcript).fit(X, y)
+    >>> # GALClassifier(folds, on_message=transcript).fit(X, y)
     >>> # transcript.sent(model.task_rows_, model.label_holder_)
 
     A first round begins it anew, so that one object can be used for one fit after another.
@@ -99,7 +99,7 @@ class Transcript:
                 for name in request.organizations if request.target == "probe" else ():
                     self.probes.setdefault(name, []).append(np.array(request.residual))
                 continue
-            key = request.round, request.part
+            key = request.round, request.fold
             if key == (1, None):
                 self._begin()
             self.messages[key] = replace(request, residual=np.array(request.residual))
@@ -107,7 +107,7 @@ class Transcript:
 
     def _begin(self) -> None:
         """A task's first round: only the fold that is trained before it, the sentinel, is of the same fit."""
-        last = max((trip for (_, part), trip in self._trips.items() if part is None), default=0)
+        last = max((trip for (_, fold), trip in self._trips.items() if fold is None), default=0)
         for key in [key for key, trip in self._trips.items() if trip <= last]:
             del self._trips[key], self.messages[key], self.answers[key]
         self.probes, self.further_answers = {}, {}
@@ -124,19 +124,19 @@ class Transcript:
         if not heard:
             raise InvalidInputError("nothing was sent to other organizations: there is no message to attack")
         first, rounds = next(iter(heard.values())), range(1, 1 + max(round for round, _ in heard))
-        residual = np.full((roles.n, len(rounds), 1 + roles.n_parts, first.residual.shape[1]), np.nan)
-        for (round, part), message in heard.items():
-            fit = roles.fit if part is None else roles.without(part).fit
+        residual = np.full((roles.n, len(rounds), 1 + roles.n_cv_folds, first.residual.shape[1]), np.nan)
+        for (round, fold), message in heard.items():
+            fit = roles.fit if fold is None else roles.without(fold).fit
             if len(fit) != len(message.residual):
                 raise InvalidInputError(
                     f"the message of round {round} has {len(message.residual)} rows, the task's row roles "
                     f"say {len(fit)}: these are roles of another task"
                 )
-            residual[fit, round - 1, 0 if part is None else part + 1] = message.residual
+            residual[fit, round - 1, 0 if fold is None else fold + 1] = message.residual
         told = np.flatnonzero(~np.isnan(residual).all(axis=(1, 2, 3)))
-        parts = sorted({part for _, part in self.answers if part is not None})
+        parts = sorted({fold for _, fold in self.answers if fold is not None})
         task = [self.answers.get((t, None), {}) for t in rounds]
-        more: list[Mapping[str, Any]] = [self.answers.get((t, part), {}) for part in parts for t in rounds]
+        more: list[Mapping[str, Any]] = [self.answers.get((t, fold), {}) for fold in parts for t in rounds]
         for t in sorted(self.further_answers):  # about the sample that probes are about, NaN elsewhere
             said = self.further_answers[t]
             whole = {name: np.full((roles.n, one.shape[1]), np.nan) for name, one in said.items()}

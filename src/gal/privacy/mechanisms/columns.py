@@ -40,23 +40,23 @@ class NoisyOutputs:
     """Public ones of numbers, at which outputs are cut; None for classes, whose residuals are bounded."""
     scale: float
     rounds: int
-    parts: int
+    folds: int
     source: NoiseSource
     asked: set[tuple[int, int | None]] = field(default_factory=set)
     takes_scaled = False
 
-    def __call__(self, residual: Any, round: int, track: Track, part: int | None) -> Floats:
+    def __call__(self, residual: Any, round: int, track: Track, fold: int | None) -> Floats:
         """Noised, same shape (n, K); at most once for each request that was paid for.
 
         The first residual is of an output that nobody has answered anything for: it stays as it is.
         """
-        paid = track == "assisted" and round <= self.rounds and (part is None or part < self.parts)
-        if not paid or (round, part) in self.asked:
+        paid = track == "assisted" and round <= self.rounds and (fold is None or fold < self.folds)
+        if not paid or (round, fold) in self.asked:
             raise InvalidOptionError(
                 f"round {round} would be released once more than was paid for: {self.rounds} rounds of the "
-                f"task and {self.parts} parts of its cross-validation are, once each"
+                f"task and {self.folds} folds of its cross-validation are, once each"
             )
-        self.asked.add((round, part))
+        self.asked.add((round, fold))
         given = np.asarray(residual, dtype=np.float64)
         if round == 1:
             return given
@@ -84,17 +84,17 @@ class ColumnNoise:
         """Of all residuals about one row together."""
         return Cost(self.epsilon, self.delta)
 
-    def event(self, rounds: int, parts: int) -> Event:
+    def event(self, rounds: int, folds: int) -> Event:
         """The same for the ledger."""
-        releases = releases_of_a_row(rounds, parts)
+        releases = releases_of_a_row(rounds, folds)
         return Event("gaussian", gaussian_multiplier(self.epsilon, self.delta, releases), count=releases)
 
     def release(
-        self, noisy: Labels, bounds: Bounds | None, rounds: int, parts: int, source: NoiseSource
+        self, noisy: Labels, bounds: Bounds | None, rounds: int, folds: int, source: NoiseSource
     ) -> NoisyOutputs:
         """What is sent instead of the residuals of these noisy labels."""
-        scale = self.event(rounds, parts).parameter * residual_distance(noisy.loss, bounds)
-        return NoisyOutputs(noisy.y, bounds, scale, rounds, parts, source)
+        scale = self.event(rounds, folds).parameter * residual_distance(noisy.loss, bounds)
+        return NoisyOutputs(noisy.y, bounds, scale, rounds, folds, source)
 
     def describe(self) -> str:
         """The guarantee in plain words."""
@@ -104,13 +104,13 @@ class ColumnNoise:
         )
 
 
-def releases_of_a_row(rounds: int, parts: int) -> int:
-    """How many residuals with noise there are of one row: it is left out of one part's learning.
+def releases_of_a_row(rounds: int, folds: int) -> int:
+    """How many residuals with noise there are of one row: it is left out of one fold's learning.
 
     >>> releases_of_a_row(10, 0), releases_of_a_row(10, 4)
     (9, 36)
     """
-    return max(1, (rounds - 1) * max(1, parts))
+    return max(1, (rounds - 1) * max(1, folds))
 
 
 def residual_distance(loss: Loss, bounds: Bounds | None) -> float:

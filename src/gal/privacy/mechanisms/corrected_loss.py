@@ -93,7 +93,7 @@ class CorrectedLogLoss:
     def value(self, y: Floats, output: Floats) -> Floats:
         """Loss per row (n,)."""
         plain = self.plain.value(y, output)
-        corrected, _ = self._with_trust(plain)
+        corrected, _ = self._with_shrinkage(plain)
         if self.doubt == 0:
             return corrected
         outputs = output if self.n_outputs > 1 else np.hstack([np.zeros_like(output), output])
@@ -105,7 +105,7 @@ class CorrectedLogLoss:
         """Minus the derivative by the outputs (n, K): that of the log loss, as
         far as the label can be trusted.
         """
-        _, trust = self._with_trust(self.plain.value(y, output))
+        _, trust = self._with_shrinkage(self.plain.value(y, output))
         pull = ((1 - self.doubt) * trust)[:, None] * self.plain.pseudo_residual(y, output)
         if self.doubt > 0:
             probability = self.inverse_link(output)[:, -self.n_outputs :]
@@ -129,7 +129,7 @@ class CorrectedLogLoss:
         """The share of a row's loss that says nothing: that of all classes alike."""
         return DOUBT * (1 - self.keep)
 
-    def _with_trust(self, plain: Floats) -> tuple[Floats, Floats]:
+    def _with_shrinkage(self, plain: Floats) -> tuple[Floats, Floats]:
         """Corrected loss from the plain one, and the probability that the noisy
         label is no accident; all (n,).
 

@@ -21,8 +21,8 @@ from gal.errors import (
     TaskError,
 )
 from gal.models import LinearModel
-from gal.node.label_holder.stacker_files import OWN_FILE, write_own_closing
-from gal.node.store.stored_versions import OWN_CLOSING
+from gal.node.label_holder.stacker_files import OWN_FILE, write_own_stacker
+from gal.node.store.stored_versions import OWN_STACKER
 from gal.privacy import RandomisedResponse
 from gal.privacy.refit import stacked
 from noisy_labels import (
@@ -119,7 +119,7 @@ def test_in_large_tables_the_refit_has_an_own_model_that_is_closed(tmp_path: Pat
         facts = same_as_in_one_process(network, LinearModel())
         assert facts["refitted"]
         assert facts["private_true_loss"] < 0.75 * facts["public_true_loss"]
-        assert OWN_CLOSING not in facts
+        assert OWN_STACKER not in facts
         [path] = (tmp_path / "clinic" / "tasks").rglob(OWN_FILE)
         assert not list((tmp_path / "lab").rglob(OWN_FILE))
         asked = network.root / "all.csv"
@@ -141,7 +141,7 @@ def test_what_resumes_after_the_end_has_the_same_closing_model(
 
     def dies(*given: Any) -> None:
         if written:
-            write_own_closing(*given)
+            write_own_stacker(*given)
         raise KeyboardInterrupt
 
     with running(Network(tmp_path, in_turns())) as network:
@@ -150,7 +150,7 @@ def test_what_resumes_after_the_end_has_the_same_closing_model(
         network.learn("whole")
         network.invite("parts", rounds=2, seed=4, privacy=RESPONSE)
         with monkeypatch.context() as patch:
-            patch.setattr("gal.node.label_holder.learning.learning.write_own_closing", dies)
+            patch.setattr("gal.node.label_holder.learning.learning.write_own_stacker", dies)
             with pytest.raises(KeyboardInterrupt):
                 network.learn("parts")
         network.stop("clinic")

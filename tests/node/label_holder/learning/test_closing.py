@@ -40,7 +40,7 @@ def crossed(n: int = N) -> dict[str, pd.DataFrame]:
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     models = dict.fromkeys(("clinic", "lab"), 'use = "tabular"')
-    with running(Network(tmp_path_factory.mktemp("closing"), crossed(), models=models)) as net:
+    with running(Network(tmp_path_factory.mktemp("stacker"), crossed(), models=models)) as net:
         yield net
 
 
@@ -62,13 +62,13 @@ def test_it_is_the_closing_model_of_one_process(
 ) -> None:
     record, facts = learned
     ensemble, members = here
-    assert ensemble.closing is not None
-    assert facts["closing"] == ensemble.closing.share
-    assert facts["validation_loss"] == ensemble.closing.validation_loss
+    assert ensemble.stacker is not None
+    assert facts["stacking"] == ensemble.stacker.share
+    assert facts["validation_loss"] == ensemble.stacker.validation_loss
     assert exact(network.ensemble(record)) == exact(ensemble)
     expected = gal.predict(ensemble, members).output
     assert outputs(network, record).output.tobytes() == expected.tobytes()
-    plain, _ = network.in_process(rounds=ROUNDS, closing=False)
+    plain, _ = network.in_process(rounds=ROUNDS, stacking=False)
     y = network.tables["clinic"][LABEL].to_numpy()
     sums = gal.predict(plain, members).output[:, 0]
     assert np.square(expected[:, 0] - y).mean() < 0.5 * np.square(sums - y).mean()
@@ -109,7 +109,7 @@ def test_interrupted_and_resumed_it_is_the_same(network: Network, learned: Any, 
     record = network.invite("again", rounds=ROUNDS)
     facts = interrupted_twice(network, record, after=1, within="gal.learner.stacking.Stacking.__call__")
     ensemble, members = here
-    assert ensemble.closing is not None
-    assert facts["closing"] == ensemble.closing.share
+    assert ensemble.stacker is not None
+    assert facts["stacking"] == ensemble.stacker.share
     expected = gal.predict(ensemble, members).output
     assert outputs(network, record).output.tobytes() == expected.tobytes()

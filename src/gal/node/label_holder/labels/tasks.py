@@ -82,7 +82,7 @@ def new_task(
     purpose: str = "",
     alignment: str = "plain",
     privacy: LabelPrivacy = NO_PRIVACY,
-    secrecy: str = "none",
+    secure_aggregation: str = "none",
     drop_outs: int = 0,
     sums_epsilon: float | None = None,
     sums_delta: float = 1e-6,
@@ -102,7 +102,7 @@ def new_task(
         )
     others = invited(configuration.name, cards, organizations)
     hidden = {} if privacy.mechanism == "none" else {"privacy": privacy.to_json()}
-    summed = kept_secrecy(secrecy, drop_outs, others, alignment)
+    summed = kept_aggregation(secure_aggregation, drop_outs, others, alignment)
     kept = {"kind": kind, "seed": seed, "options": dict(options), **hidden, **summed}
     check_options(options)
     check_allowed(configuration, privacy, name)
@@ -120,12 +120,12 @@ def new_task(
         raise InvalidOptionError(f"the options {named} cannot be used: {error}") from error
     roles = task.rows
     held_out = "in-sample" if len(roles.search) == len(roles.fit) else "held-out"
-    given: dict[str, Any] = {"alignment": alignment, "secrecy": secrecy}
+    given: dict[str, Any] = {"alignment": alignment, "secure_aggregation": secure_aggregation}
     given["fitted"] = "out-of-fold" if roles.folds is not None else held_out
     if sums_epsilon is not None:
         from gal.privacy.accounting import noise_multiplier
 
-        multiplier = noise_multiplier(sums_epsilon, sums_delta, task.rounds * (1 + roles.n_parts))
+        multiplier = noise_multiplier(sums_epsilon, sums_delta, task.rounds * (1 + roles.n_cv_folds))
         given["noise"] = {"multiplier": multiplier, "clip": clip, "delta": sums_delta}
     try:
         terms = TaskTerms(
@@ -138,7 +138,7 @@ def new_task(
             outputs=task.loss.n_outputs,
             rounds=task.rounds,
             folds=roles.n_folds,
-            parts=roles.n_parts,
+            parts=roles.n_cv_folds,
             signs=0 if task.probes is None else task.probes.probes,
             privacy=privacy.promised,
             drop_outs=drop_outs,
@@ -154,24 +154,24 @@ def new_task(
     return TaskRecord(terms.task, name, HOLDER, configuration.name, terms, kept, made=made)
 
 
-def kept_secrecy(
-    secrecy: str, drop_outs: int, organizations: Sequence[Invited], alignment: str
+def kept_aggregation(
+    secure_aggregation: str, drop_outs: int, organizations: Sequence[Invited], alignment: str
 ) -> dict[str, Any]:
     """The options of secure aggregation to store with a task; none without it."""
-    if secrecy not in {"none", "sums"} or (secrecy == "none" and drop_outs):
+    if secure_aggregation not in {"none", "sums"} or (secure_aggregation == "none" and drop_outs):
         raise InvalidOptionError(
-            f"secrecy must be none or sums, and drop_outs are for sums: got {secrecy!r}, {drop_outs}"
+            f"secure_aggregation must be none or sums, and drop_outs are for sums: got {secure_aggregation!r}, {drop_outs}"
         )
-    if secrecy == "none":
+    if secure_aggregation == "none":
         return {}
     if alignment == "psi":
         raise InvalidOptionError(
-            "with secrecy = sums all organizations get the same rows, which separate private set "
+            "with secure aggregation all organizations get the same rows, which separate private set "
             "intersections cannot give: match rows by plain or hashed"
         )
     names = [one.name for one in organizations]
     Sums(drop_outs).check(len(names))
-    return {"secrecy": {"drop_outs": drop_outs, "members": names}}
+    return {"secure_aggregation": {"drop_outs": drop_outs, "members": names}}
 
 
 def invited(own: str, cards: CardFolder, organizations: Sequence[str]) -> tuple[Invited, ...]:
@@ -195,9 +195,9 @@ def check_options(options: Mapping[str, Any]) -> None:
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise InvalidOptionError(f"no option is called {', '.join(unknown)}; there are: {', '.join(known)}")
-    if options.get("closing", "auto") not in ("auto", True, False):
+    if options.get("stacking", "auto") not in ("auto", True, False):
         raise InvalidOptionError(
-            f'closing must be "auto", true or false over nodes, got {options["closing"]!r:.100}: a '
+            f'stacking must be "auto", true or false over nodes, got {options["stacking"]!r:.100}: a '
             "stacker of your own is for the estimators and gal.learn"
         )
 
@@ -224,8 +224,8 @@ def learning_task(
 ) -> Task:
     """The learner's task on visible labels; with secure aggregation the others are one organization."""
     options = seen.options
-    if "secrecy" in kept:
-        name, sums = configuration.name, kept["secrecy"]
+    if "secure_aggregation" in kept:
+        name, sums = configuration.name, kept["secure_aggregation"]
         members = {one: SimpleNamespace(stateful=one in moving) for one in sums["members"]}
         options = summed_options(Sums(sums["drop_outs"]), options, name, members, private=seen.private)
         organizations, moving = [name, SUM], [one for one in moving if one == name]
@@ -254,7 +254,7 @@ def check_terms(
     now_and_agreed = {
         "numbers per row": (task.loss.n_outputs, terms.outputs),
         "folds": (task.rows.n_folds, terms.folds),
-        "cross-validation folds": (task.rows.n_parts, terms.parts),
+        "cross-validation folds": (task.rows.n_cv_folds, terms.parts),
         "interaction probes": (0 if task.probes is None else task.probes.probes, terms.signs),
     }
     for what, (now, agreed) in now_and_agreed.items():

@@ -34,7 +34,7 @@ from gal.node.label_holder.learning.open_version import OpenVersion
 from gal.node.label_holder.learning.rounds import Rounds, read_values
 from gal.node.label_holder.learning.secure_sums import RowsDifferError
 from gal.node.label_holder.learning.session_setup import SessionSetup
-from gal.node.label_holder.stacker_files import write_closing, write_own_closing
+from gal.node.label_holder.stacker_files import write_own_stacker, write_stacker
 from gal.node.label_holder.version_facts import validated_loss, version_facts
 from gal.node.store.activity import finite_loss
 from gal.node.store.failures import describe_failure
@@ -228,7 +228,7 @@ class Learning:
             seconds=round(seconds, 3),
             known_rows={name: one.n_known for name, one in shared.items()},
             unknown_rows={name: one.n_unknown for name, one in shared.items()},
-            closing=write_closing(state, task, version.number, ensemble),
+            stacker=write_stacker(state, task, version.number, ensemble),
         )
         finished = replace(begun, status="finished", outcome=outcome)
         if self._private:  # the end is sent first: its time must not depend on the true labels
@@ -236,7 +236,7 @@ class Learning:
             ended = time.monotonic()
             own = self._own_model()
             refit = refit_facts(version.task, labels, self._reached, self._stateful, ensemble, own)
-            kept = write_own_closing(state, task, version.number, None if own is None else own.ensemble)
+            kept = write_own_stacker(state, task, version.number, None if own is None else own.ensemble)
             finished = replace(finished, refit=refit | kept)
             self._end_for_own(ensemble, used=own is not None)
             # How long the private track took depends on the true labels: the next request must not show it.

@@ -70,7 +70,7 @@ class OpenVersion:
     """The true labels, for use here after the last round; nothing that is sent may depend on them."""
 
     def __post_init__(self) -> None:
-        if self.terms.secrecy != "none":  # all but those that may drop out
+        if self.terms.secure_aggregation != "none":  # all but those that may drop out
             quorum = len(self.terms.organizations) + 1 - self.terms.drop_outs
             self.patience = replace(self.patience, quorum=quorum)
         if self.patience.quorum > self.n_organizations:

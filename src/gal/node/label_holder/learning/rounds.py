@@ -39,7 +39,9 @@ class Rounds:
 
     def __init__(self, version: OpenVersion, setup: SessionSetup) -> None:
         self._version = version
-        self._sums = SecureRounds.begun(version, setup) if version.terms.secrecy == "sums" else None
+        self._sums = (
+            SecureRounds.begun(version, setup) if version.terms.secure_aggregation == "sums" else None
+        )
         self._shared = setup.shared if self._sums is None else self._sums.shared
         self._requests: dict[tuple[int, str], Encoded] = {}
         """By place in the step, and digest of rows: the same rows make the same message."""

@@ -212,7 +212,7 @@ class SecureRounds:
         if lacking:
             counts = ", ".join(f"{name} does not know {count}" for name, count in lacking.items())
             raise RowsDifferError(
-                "with secrecy = sums all organizations must know all rows that are learned from, and of your "
+                "with secure aggregation all organizations must know all rows that are learned from, and of your "
                 f"{len(version.rows.ids)} rows {counts}",
                 np.logical_and.reduce([one.known for one in others.values()]),
             )
@@ -288,7 +288,7 @@ class SecureRounds:
     def note(self, requests: Sequence[Request], values: Sequence[Mapping[str, Reply]]) -> None:
         """Note the drop-outs and the unit of each round."""
         for request, replies in zip(requests, values, strict=True):
-            if isinstance(request, FitRequest) and request.part is None and SUM in request.organizations:
+            if isinstance(request, FitRequest) and request.fold is None and SUM in request.organizations:
                 gone = {name: str(one) for name, one in replies.items() if name in self.calls.group.members}
                 self.left_out[request.round] = gone
                 self.units[request.round] = fit_unit(request)

@@ -68,7 +68,7 @@ def task_facts(
         "id": task.id,
         "role": task.role,
         "label_holder": task.label_holder,
-        "secrecy": task.terms.secrecy,
+        "secure_aggregation": task.terms.secure_aggregation,
         "active": task.active,
         "versions": len(statuses),
         "state": task_state(task, statuses, activity),

@@ -21,7 +21,7 @@ Replies = tuple[Sequence[Mapping[str, float]], Sequence[Mapping[str, Floats32]]]
 """Of the rounds that are used: what counts how much, and all replies."""
 
 
-class ClosingModel(Protocol):
+class StackerModel(Protocol):
     """Models of the fitted values, blended with F^T."""
 
     @property
@@ -43,7 +43,7 @@ class ClosingModel(Protocol):
         """The same from replies to interaction probes, as a table (n, any width)."""
 
 
-class LearnsClosing(Protocol):
+class StackerLearner(Protocol):
     """Learns a stacker; everything in it follows from the arguments. None where it gains nothing."""
 
     def __call__(
@@ -51,10 +51,10 @@ class LearnsClosing(Protocol):
         task: Task,
         coefficients: Sequence[Mapping[str, float]],
         fitted: Sequence[Mapping[str, Floats32]],
-    ) -> ClosingModel | None:
+    ) -> StackerModel | None:
         """Of the rounds that are used: how much fitted values count, and all of them."""
 
-    def of_table(self, task: Task, output: Floats, table: Floats32) -> ClosingModel | None:
+    def of_table(self, task: Task, output: Floats, table: Floats32) -> StackerModel | None:
         """From a table of the task's rows, to be blended with this output."""
 
     def cross_validated(
@@ -63,7 +63,7 @@ class LearnsClosing(Protocol):
         left_out: Sequence[Replies],
         coefficients: Sequence[Mapping[str, float]],
         fitted: Sequence[Mapping[str, Floats32]],
-    ) -> tuple[ClosingModel, Floats] | None:
+    ) -> tuple[StackerModel, Floats] | None:
         """Where there are folds: the stacker of all rows, and the blended output (n, K) of every row by
         models that did not see it. ``left_out``: by fold, what the learning without it counts, and its
         replies.
