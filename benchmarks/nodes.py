@@ -11,8 +11,8 @@ learned from them is rounds alone: neither interaction probes nor a stacker.
 - rounds: seconds of a learning round, of the slowest local fit in it (where it ran), and what is left;
 - bytes: on the wire, per round, organization and direction, counted by a relay between the two;
 - predict: milliseconds of one row, through the page (JSON over HTTP, one connection) and without it;
-- sums: what a round with ``secure_aggregation = "sums"`` takes beside one with answers and the same weights: seconds,
-  bytes of messages, and milliseconds of one row;
+- sums: what a round with secure aggregation takes beside one without and the same weights: seconds, bytes of
+  messages, and milliseconds of one row;
 - memory: the most that node and worker of an organization held together, as a multiple of its view.
 
 With fewer cores than organizations the fits share them: each takes longer, and so does all else.

@@ -46,7 +46,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 """Kinds of columns that a local model takes; the paper's takes those of a linear one."""
 LOCALS = {"default": None, "linear": Ridge(), "tree": DecisionTreeRegressor(max_depth=3)}
 OPTIONS: Mapping[str, tuple[Any, ...]] = {
-    "stacker": (False, True),
+    "stacking": (False, True),
     "cross_validation": (0, 2, 3, "always"),
     "validation_fraction": (0.0, 0.3),
     "fitted": ("in-sample", "held-out"),

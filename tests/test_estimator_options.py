@@ -151,7 +151,7 @@ def test_parameters_of_groups_can_be_searched_and_copied() -> None:
     given = clone(model.set_params(algorithm__preset="paper"))
     assert given.get_params()["algorithm__preset"] == "paper"
     assert given.algorithm is not model.algorithm
-    assert grouped({"fitted": "held-out", "stacker": False, "rounds": 3})["algorithm"].stacking is False
+    assert grouped({"fitted": "held-out", "stacking": False, "rounds": 3})["algorithm"].stacking is False
 
 
 def test_groups_must_be_of_their_kind() -> None:

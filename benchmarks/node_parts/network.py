@@ -31,7 +31,7 @@ TASK = "outcome"
 LEAN = {"use": "sklearn.linear_model:Ridge", "options": "{ copy_X = false, solver = 'cholesky' }"}
 """A local model that takes next to no time and memory of its own."""
 
-PLAIN: Mapping[str, Any] = {"patience": None, "stacker": False}
+PLAIN: Mapping[str, Any] = {"patience": None, "stacking": False}
 """Where views are made up: all rounds, and nothing else."""
 
 

@@ -138,7 +138,7 @@ ALL = [
     Piece(
         "1 stacker",
         _large,
-        {"stacker": False},
+        {"stacking": False},
         code=("learner/stacking.py", "core/stackers.py"),
         guards=True,
     ),

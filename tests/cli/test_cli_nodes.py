@@ -270,7 +270,7 @@ def test_audit(town: Town) -> None:
         (["other", "lab", "-o", "surprise=1"], 2, "surprise"),
         (["other", "lab", "-o", "rounds"], 2, "name=value"),
         (["other", "lab", "-o", "validation_fraction=5"], 2, "validation_fraction"),
-        (["other", "lab", "-o", "stacker=true"], 2, "stacker"),
+        (["other", "lab", "-o", "stacking=true"], 2, "stack"),
         (["other"], 2, "ORGANIZATIONS"),
     ],
 )

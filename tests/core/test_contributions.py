@@ -203,8 +203,8 @@ def check_adds_up(found: Contributions, ensemble: Ensemble) -> None:
         (300, {}, "cross-validation"),
         (600, {"validation_fraction": 0.3}, "validation"),
         (600, {"validation_fraction": 0.3, "loss": "absolute_error"}, "validation"),
-        (2100, {"stacker": False}, "validation"),
-        (2100, {"stacker": True}, "validation"),
+        (2100, {"stacking": False}, "validation"),
+        (2100, {"stacking": True}, "validation"),
     ],
 )
 def test_contributions_add_up_and_noise_has_none(n: int, options: dict[str, Any], rows: str) -> None:
@@ -228,7 +228,7 @@ def test_rows_that_tell_may_be_fewer_than_those_whose_replies_are_kept(
     monkeypatch.setattr(stored_module, "FEWEST_ROWS", 100)
     X, _ = table(1200)
     y = X[:, 0] * X[:, 1] + X[:, 2]
-    options: dict[str, Any] = {"validation_fraction": 0.6, "interactions": 6, "stacker": False, "rounds": 2}
+    options: dict[str, Any] = {"validation_fraction": 0.6, "interactions": 6, "stacking": False, "rounds": 2}
     model = GALRegressor(PARTS, local_models=LinearRegression(), random_state=0, **grouped(options)).fit(X, y)
     assert model.probes_ is not None
     found = model.contributions_
@@ -264,7 +264,7 @@ def test_assistance_that_is_not_used_has_no_contributions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "options"), [(300, {}), (600, {"validation_fraction": 0.3}), (2100, {"stacker": True})]
+    ("n", "options"), [(300, {}), (600, {"validation_fraction": 0.3}), (2100, {"stacking": True})]
 )
 def test_an_organization_that_never_answered_has_exactly_nothing(n: int, options: dict[str, Any]) -> None:
     class Away(LinearRegression):  # type: ignore[misc]
@@ -316,7 +316,7 @@ def test_contributions_are_near_those_of_learning_with_each_coalition() -> None:
         assert found.by_organization[name].value == pytest.approx(relearned, abs=0.03)
 
 
-@pytest.mark.parametrize("own", [{}, {"stacker": False, "interactions": True}], ids=["stacker", "probes"])
+@pytest.mark.parametrize("own", [{}, {"stacking": False, "interactions": True}], ids=["stacker", "probes"])
 def test_what_stacker_and_probes_gain_has_contributions_too(own: dict[str, Any]) -> None:
     """Bank and shop know a product only together: beside a chancer, it is the shop's contribution."""
     rng = np.random.default_rng(1)
@@ -326,8 +326,8 @@ def test_what_stacker_and_probes_gain_has_contributions_too(own: dict[str, Any])
     options: dict[str, Any] = {"rounds": 3, "random_state": 0, "local_models": LinearRegression()}
     model = GALRegressor(parts, **grouped(options | own)).fit(X, y)
     found = model.contributions_
-    assert (model.stacker_ is None) == ("stacker" in own)
-    assert (model.probes_ is None) == ("stacker" not in own)
+    assert (model.stacker_ is None) == ("stacking" in own)
+    assert (model.probes_ is None) == ("stacking" not in own)
     without = (
         GALRegressor(parts, **grouped(options), algorithm=Algorithm(stacking=False)).fit(X, y).contributions_
     )

@@ -197,10 +197,10 @@ def test_honest_organizations_are_not_named(noise: float) -> None:
 
 def named(task: Task, added: Callable[[int], Floats]) -> tuple[str, ...]:
     """Memorizers where one round adds this to the rows of each fold, beside half of the labels."""
-    return memorizers(("b", "c"), "a", task.loss, task.y, cv(task, lambda fold: {"c": added(fold)}), 1)
+    return memorizers(("b", "c"), "a", task.loss, task.y, validated(task, lambda fold: {"c": added(fold)}), 1)
 
 
-def cv(task: Task, added: Callable[[int], dict[str, Floats]]) -> CrossValidated:
+def validated(task: Task, added: Callable[[int], dict[str, Floats]]) -> CrossValidated:
     """A cross-validation of one round, in which these are added beside half of the labels."""
     output, reached = 0.5 * task.y, []
     rows = tuple(task.rows.without(fold).validation for fold in range(PARTS))
@@ -231,7 +231,7 @@ def test_where_it_is_hidden_the_sentinel_fold_still_loses_more(task: Any) -> Non
     share = np.where(np.isin(np.arange(N), task.rows.without(0).validation), 0.3, 0.95)[:, None]
 
     def losing(share: Floats) -> bool:
-        cv = replace(cv(task, lambda _: {}), stages=(np.zeros((N, 1)), share * task.y))
+        cv = replace(validated(task, lambda _: {}), stages=(np.zeros((N, 1)), share * task.y))
         return lose_more(task, cv, 1, 1.0)
 
     assert losing(share)

@@ -59,7 +59,7 @@ def test_groups_keep_their_shares_in_every_part(shares: tuple[float, ...], seed:
     )
     folded = assign_rows(n, rng, n_cv_folds=n_folds, groups=groups)
     parts = [held_out.fit, held_out.search, held_out.validation]
-    parts += [np.flatnonzero(folded.parts == fold) for fold in range(n_folds)]
+    parts += [np.flatnonzero(folded.cv_folds == fold) for fold in range(n_folds)]
     for part in parts:
         counts = np.bincount(groups[part], minlength=len(shares))
         np.testing.assert_allclose(counts, len(part) * np.array(shares), atol=2)
@@ -94,7 +94,7 @@ def test_options_out_of_range_are_refused() -> None:
     with pytest.raises(InvalidOptionError, match="not one whole row"):
         assign_rows(4, rng, fitted="held-out")
     for n_folds in (1, 11):
-        with pytest.raises(InvalidOptionError, match="2 to 10 parts"):
+        with pytest.raises(InvalidOptionError, match="2 to 10 folds"):
             assign_rows(10, rng, n_cv_folds=n_folds)
     with pytest.raises(InvalidOptionError, match="no rows are left to fit: 1 rows"):
         assign_rows(1, rng, validation_fraction=0.9)

@@ -27,9 +27,9 @@ from gal.learner.stacking import (
     Stacker,
     StackerInput,
     Stacking,
-    closes,
     forest_output,
     predicted,
+    stackable,
 )
 from gal.learner.task_making import make_task
 from gal.privacy import RandomisedResponse
@@ -91,7 +91,7 @@ def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:
     assert paper.fit(X, y).stacker_ is None
     absolute = GALRegressor(PARTS, loss="absolute_error", rounds=2, random_state=0)
     assert absolute.fit(X, y).stacker_ is None
-    assert not closes(AbsoluteError())
+    assert not stackable(AbsoluteError())
 
 
 def test_explanations_still_add_up() -> None:
@@ -158,7 +158,7 @@ def test_a_label_holder_that_goes_alone_has_the_stacker_of_one_alone() -> None:
 def test_the_guard_compares_closed_models() -> None:
     X, y = of_her_own(seed=4)
     options: dict[str, Any] = {"local_models": Ridge(), "weights": "shrunk", "random_state": 0}
-    plain = GALRegressor(PARTS, **grouped(options | {"stacker": False})).fit(X, y).ensemble_
+    plain = GALRegressor(PARTS, **grouped(options | {"stacking": False})).fit(X, y).ensemble_
     closed = GALRegressor(PARTS, **grouped(options)).fit(X, y).ensemble_
     assert (plain.track, closed.track) == ("alone", "alone")
     assert closed.stacker is not None
@@ -179,8 +179,8 @@ def test_several_outputs_are_closed_together() -> None:
 @pytest.mark.parametrize(
     ("options", "rows", "said_of_it"),
     [
-        ({"stacker": True}, 300, "validation_fraction=0.1"),
-        ({"stacker": True, "loss": "absolute_error"}, 2500, "no stacker is known for the loss"),
+        ({"stacking": True}, 300, "validation_fraction=0.1"),
+        ({"stacking": True, "loss": "absolute_error"}, 2500, "no stacker is known for the loss"),
     ],
 )
 def test_what_is_not_possible_is_said_before_the_first_round(

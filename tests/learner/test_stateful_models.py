@@ -284,7 +284,7 @@ def test_estimators_take_moving_models(tmp_path: Path) -> None:
     plain, y = y, y + y**2 / y.std()  # which a sum cannot say
     parts = {"a": [0, 1], "b": [2, 3], "c": [4, 5]}
     local = {"a": Drifting(), "b": Drifting(), "c": Ridge()}
-    options: dict[str, Any] = {"rounds": 4, "random_state": 0, "stacker": True, "validation_fraction": 0.2}
+    options: dict[str, Any] = {"rounds": 4, "random_state": 0, "stacking": True, "validation_fraction": 0.2}
     model = GALRegressor(parts, local_models=local, **grouped(options)).fit(X, y)
     assert np.isfinite(model.rounds_[0].validation_loss)
     assert model.stacker_ is not None  # heard what they say now: its share was chosen on that

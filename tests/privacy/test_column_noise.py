@@ -165,7 +165,7 @@ def released(rounds: int = 2, parts: int = 2) -> Any:
     [(3, "assisted", None), (2, "assisted", 2), (2, "alone", None), (1, "alone", 0)],
 )
 def test_what_was_not_paid_for_is_not_released(round: int, track: Any, part: int | None) -> None:
-    with pytest.raises(InvalidOptionError, match="more than was paid for: 2 rounds of the task and 2 parts"):
+    with pytest.raises(InvalidOptionError, match="more than was paid for: 2 rounds of the task and 2 folds"):
         released()(np.zeros((3, 1)), round, track, part)
 
 

@@ -153,7 +153,7 @@ class TestInteractionProbes:
         y = (X["age"] * X["usage"] > 0).astype(int).to_numpy()
         parts = {"bank": ["age", "town"], "telecom": ["usage", "calls"]}
         models = HistGradientBoostingRegressor(max_iter=5)
-        options: dict[str, Any] = {"rounds": 2, "stacker": False, "local_models": {"telecom": models}}
+        options: dict[str, Any] = {"rounds": 2, "stacking": False, "local_models": {"telecom": models}}
         crossed, plain = (
             canary_leak(X, y, parts, classes=[0, 1], interactions=probes, **grouped(options))
             for probes in (4, False)

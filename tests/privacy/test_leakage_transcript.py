@@ -69,7 +69,7 @@ class TestRows:
 
     def test_parts_of_a_cross_validation_count_as_sent(self) -> None:
         parts = np.array([0, 1, 1])
-        roles = Rows(3, np.arange(3), np.arange(3), np.empty(0, dtype=np.intp), parts=parts)
+        roles = Rows(3, np.arange(3), np.arange(3), np.empty(0, dtype=np.intp), cv_folds=parts)
         transcript = Transcript()
         transcript(
             [request(1, column(1, 2, 3)), request(1, column(5, 6), fold=0), request(1, column(7), fold=1)],

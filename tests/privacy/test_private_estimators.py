@@ -240,7 +240,7 @@ def test_what_might_carry_labels_is_refused() -> None:
         classifier(noisy_response(1.0)).fit(X, y, sample_weight=np.ones(len(y)))
     with pytest.raises(PrivacyError, match="initial"):
         classifier(noisy_response(1.0), initial=0).fit(X, y)
-    with pytest.raises(InvalidOptionError, match="stacker"):
+    with pytest.raises(InvalidOptionError, match="stacking"):
         classifier(noisy_response(1.0), stacking=True).fit(X, y)
     with pytest.raises(InvalidOptionError, match=r"need true labels \(label differential privacy"):
         classifier(noisy_response(2.0), interactions=4, validation_fraction=0.1).fit(X, y)

@@ -29,7 +29,7 @@ from gal.secure_aggregation.masking import Ring, from_ring, to_ring
 from gal.secure_aggregation.terms import SUM
 
 NAMES = ("bank", "a", "b", "c", "d")
-PLAIN: dict[str, Any] = {"weights": "uniform", "stacker": False}
+PLAIN: dict[str, Any] = {"weights": "uniform", "stacking": False}
 COLUMNS = {name: [2 * m, 2 * m + 1] for m, name in enumerate(NAMES)}
 EQUAL = 5e-4
 """Of the label's spread: what rounding on one grid may change."""
@@ -103,7 +103,7 @@ def test_an_estimator_for_classes(tmp_path: Path) -> None:
     assert (loaded.decision_function(X) == model.decision_function(X)).all()
     assert loaded.ensemble_.summed == ("a", "b", "c", "d")
     with pytest.raises(
-        InvalidInputError, match="b not there: with secure_aggregation='sums' a prediction is one sum"
+        InvalidInputError, match="b not there: with secure aggregation a prediction is one sum"
     ):
         model.predict(X, missing=["b"])
     with pytest.raises(InvalidOptionError, match="no predictions after each round"):
@@ -251,8 +251,8 @@ def test_nobody_drops_out_by_default() -> None:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"weights": "exact"}, "weighs all organizations the same"),
-        ({"stacker": True}, "a stacker learns from single answers"),
+        ({"weights": "exact"}, "equal weights"),
+        ({"stacking": True}, "a stacker learns from single answers"),
         ({"interactions": 3}, "interaction probes go to one organization each"),
         ({"secure_aggregation": "plus"}, "secure_aggregation must be None, 'sums' or"),
         (

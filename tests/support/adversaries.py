@@ -295,7 +295,7 @@ OFF = Defence(
         "validation_fraction": 0.0,
         "fitted": "in-sample",
         "patience": None,
-        "stacker": False,
+        "stacking": False,
     },
     screens=False,
 )

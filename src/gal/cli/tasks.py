@@ -148,7 +148,7 @@ def invite_command(
             screen.print(f"[green]{escape(WITH_SUMS)}[/]")
             if facts["mechanism"] != NONE:
                 screen.print(f"[green]{escape(WITH_SUMS_AND_NOISE)}[/]")
-        if terms.signs:
+        if terms.probes:
             screen.print(f"[yellow]{escape(PROBES_REVEAL)} {escape(CONSENT)}[/]")
         learn = escape(command_line("gal", "learn", task, home=folder))
         screen.print(

@@ -135,9 +135,7 @@ class LeftOut:
         self.task = task
         self._stages: list[Floats] = []  # F^0, F^1, ... of all rows
         self._progress: list[Progress | None] = [None] * task.rows.n_cv_folds
-        self._scored: list[
-            tuple[float, float]
-        ] = []  # loss and shrinkage of stages that all parts have reached
+        self._scored: list[tuple[float, float]] = []  # loss and shrinkage of finished stages
         self._outcome: TaskOutcome | None = None
         for fold in range(task.rows.n_cv_folds):
             rows = task.rows.without(fold).validation

@@ -72,7 +72,7 @@ def _sentinel_fold(
     folds: LeftOut,
 ) -> Generator[list[FitRequest], list[Mapping[str, Reply]], Sentinel | None]:
     """The learning without the sentinel fold, before anything of its rows is sent; None where no
-    cross-validation judges assistance, and where nobody answers.
+    cross-validation validates assistance, and without any reply.
     """
     if not folds.task.needs_sentinel:
         return None
@@ -106,7 +106,7 @@ def conclude(
 ) -> Ensemble:
     """The best validated rounds with their stacker; the baseline where assistance does not help."""
     if cv is not None and len(cv.losses) <= len(assisted.rounds) and outcome.ended.on_request:
-        cv, alone = None, None  # ended before the cross-validation had caught up: it cannot judge
+        cv, alone = None, None  # ended before the cross-validation had caught up: it says nothing
     dropped: frozenset[str] = frozenset()
     if cv is not None and own_cv is not None:
         cv, dropped, memorizing = guarded(task, cv, len(assisted.rounds), min(own_cv.losses))

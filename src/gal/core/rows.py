@@ -91,7 +91,7 @@ class Rows:
 
     @property
     def held_back(self) -> NDArray[np.bool_]:
-        """Whether each of all rows judges before anything of it is sent: it is never fitted, or in the
+        """Whether each of all rows validates before anything of it is sent: it is never fitted, or in the
         sentinel fold.
         """
         return ~self.is_fit if self.cv_folds is None else self.cv_folds == SENTINEL

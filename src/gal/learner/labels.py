@@ -30,7 +30,7 @@ class Labels:
 
     @property
     def groups(self) -> NDArray[np.intp] | None:
-        """Class codes, to keep shares of classes alike in all parts; None for regression."""
+        """Class codes, to keep shares of classes alike in all folds; None for regression."""
         return None if self.classes is None else self.y[:, 0].astype(np.intp)
 
 

@@ -25,10 +25,10 @@ from gal.learner.stacking import Stacking, check_stacking, stackable
 Floats = NDArray[np.float64]
 
 LARGE = 2000
-"""From this many rows on a tenth of them is worth more as judges than as examples."""
+"""From this many rows on a tenth of them is worth more for validation than for fits."""
 
 JUDGES = 1000
-"""Rows that are enough to judge, or to search, on: more are worth more as examples, up to a twentieth."""
+"""Rows that are enough to validate, or to search, on: more are worth more in fits, up to a twentieth."""
 
 SMALL = 50
 """With fewer rows there is nothing to cross-validate with."""
@@ -67,7 +67,7 @@ def make_task(
     """The task that these options describe; ``stateful`` names the organizations whose models move.
 
     ``tables``: whether all views are such, not images or series. ``private``: its labels are noisy ones, or
-    ``release`` protects them; then all replies are kept, for a private refit that judges them on the true
+    ``release`` protects them; then all replies are kept, for a private refit that validates them on the true
     labels. ``n_jobs``: cores for the stacker.
     """
     n, paper, protected = len(labels.y), options.paper, private or release is not None

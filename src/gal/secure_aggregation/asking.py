@@ -62,8 +62,8 @@ def summed_options(
     weights = options.weights
     if not (is_auto(weights) or (isinstance(weights, str) and weights == "uniform")):
         raise InvalidOptionError(
-            f"secure_aggregation='sums' weighs all organizations the same, got weights={weights!r}: other weights need "
-            "inner products of single answers. Leave weights away, or pass weights='uniform'"
+            f"secure aggregation gives all organizations equal weights, got weights={weights!r}: other "
+            "weights need inner products of single replies. Leave weights away, or pass weights='uniform'"
         )
     if not (is_auto(options.stacking) or options.stacking is False):
         raise InvalidOptionError(
@@ -72,7 +72,7 @@ def summed_options(
         )
     if options.interactions:
         raise InvalidOptionError(
-            "interaction probes go to one organization each, which secure_aggregation='sums' rules out: leave "
+            "interaction probes go to one organization each, which secure aggregation rules out: leave "
             f"interactions away, got interactions={options.interactions!r}"
         )
     moving = sorted(name for name, one in members.items() if one.stateful)

@@ -1,8 +1,8 @@
 """Learning and predicting from sums in one process: everybody's part, one after another.
 
 What is computed is what separate organizations would compute: keys, shares, masks, openings. What is not
-there is a second computer, so that this shows what secure aggregation costs and changes, and keeps nothing secret from
-whoever runs it.
+there is a second computer: this shows what secure aggregation costs and changes, and protects nothing from
+the process that runs it.
 """
 
 from __future__ import annotations
@@ -321,8 +321,8 @@ def _lost(ensemble: Ensemble, views: Mapping[str, Any]) -> set[str]:
     unasked = sorted(set(ensemble.summed) - set(views) - lost)
     if unasked:
         raise InvalidInputError(
-            f"{', '.join(unasked)} not there: with secure_aggregation='sums' a prediction is one sum of everybody, and "
-            "another without one of them would give its answer away. Ask when all are there"
+            f"{', '.join(unasked)} not there: with secure aggregation a prediction is one sum of all. "
+            "A second sum without one of them would reveal its reply. Predict when all are there"
         )
     return lost
 
@@ -345,6 +345,6 @@ class SummedModel(AssistedModel):
     def staged(self, table: Any, answers: LocalPredictions) -> Iterator[Floats]:  # noqa: ARG002
         """Not known: everybody adds up its own rounds first."""
         raise InvalidOptionError(
-            "with secure_aggregation='sums' everybody adds up its own rounds first, so that there are no predictions "
-            "after each round: use predict"
+            "with secure aggregation each member adds up its own rounds first, so that there are no "
+            "predictions after each round: use predict"
         )

@@ -63,8 +63,8 @@ class Sums:
         if members < least:
             spare = f" of which {self.drop_outs} may drop out," if self.drop_outs else ""
             raise InvalidOptionError(
-                f"secure_aggregation='sums' needs at least {least} organizations beside the label holder,{spare} and "
-                f"there are {members}: a sum of fewer than {FEWEST} answers tells too much about each of them"
+                f"secure_aggregation='sums' needs at least {least} organizations beside the label holder,"
+                f"{spare} and there are {members}: fewer than {FEWEST} replies reveal too much of each"
             )
 
 
@@ -75,5 +75,6 @@ def read_secure_aggregation(secure_aggregation: Any) -> Sums | None:
     if isinstance(secure_aggregation, str) and secure_aggregation == "sums":
         return Sums()
     raise InvalidOptionError(
-        f"secure_aggregation must be None, 'sums' or gal.secure_aggregation.Sums(...), got {secure_aggregation!r}"
+        "secure_aggregation must be None, 'sums' or gal.secure_aggregation.Sums(...), got "
+        f"{secure_aggregation!r}"
     )

@@ -33,7 +33,7 @@ TERMS = TaskTerms(
     organizations=(Invited(name="lab", fingerprint=FINGERPRINT),),
     outputs=1,
     rounds=3,
-    parts=2,
+    cv_folds=2,
     folds=1,
 )
 X = np.random.default_rng(0).normal(size=(N, 2))

@@ -106,7 +106,7 @@ def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
         if records.configuration.data is None:
             raise InvalidInputError("this node has no data: add a section [data] to node.toml")
         limits = PolicyLimits(records.configuration.name, records.configuration.policy)
-        limits.check_invitation(peer, terms.rounds, terms.signs)
+        limits.check_invitation(peer, terms.rounds, terms.probes)
         return terms, peer
 
 

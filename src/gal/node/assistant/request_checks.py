@@ -100,14 +100,14 @@ class RequestChecks:
         largest = {
             name: int(arrays[name].max(initial=-1)) for name in ("parts", "folds", "probes") if name in arrays
         }
-        further, probe_folds = (SEEDS + terms.signs, PROBE_FOLDS) if terms.signs else (0, 0)
+        further, probe_folds = (SEEDS + terms.probes, PROBE_FOLDS) if terms.probes else (0, 0)
         agreements: tuple[tuple[str, Any, Any, bool], ...] = (
             ("terms", terms.digest, fields["terms"], False),
             ("outputs", terms.outputs, fields["n_outputs"], False),
             ("alignment", terms.alignment, fields["method"], False),
             ("rounds", terms.rounds, fields["rounds"], True),
             ("folds", terms.folds, largest.get("folds", 0) + 1, True),
-            ("cross-validation folds", terms.parts, largest.get("parts", -1) + 1, True),
+            ("cross-validation folds", terms.cv_folds, largest.get("parts", -1) + 1, True),
             ("further rounds", further, fields.get("further", 0), True),
             ("folds of interaction probes", probe_folds, largest.get("probes", 0), True),
         )

@@ -154,7 +154,7 @@ class SumReplies:
         engine = fit_request(request.message, self._name)
         residual, unit = residual_content(request.message.fields["rows"], engine), fit_unit(engine)
         learned = learning_content(self._began(request.message), [request.digest])
-        if engine.part is None:
+        if engine.fold is None:
             self.record.settle([Claim(UNITS, request.digest, repr(unit))])
         content = fit_sum_content(residual, learned)
         self._keep(request, Computed(fitted, unit, content, residual, round=engine.round, charge=charge))

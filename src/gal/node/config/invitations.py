@@ -109,7 +109,7 @@ class SumNoise(BaseModel):
 class TaskTerms(BaseModel):
     """What an organization knows of a task before it joins; all numbers are upper limits."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True)
     format: Literal[1] = 1
     task: TaskId
     name: Name
@@ -122,14 +122,14 @@ class TaskTerms(BaseModel):
     rounds: Positive
     fitted: Literal["in-sample", "held-out", "out-of-fold"] = "in-sample"
     folds: Annotated[int, Field(ge=1, le=1000)] = 1
-    parts: Annotated[int, Field(ge=0, le=1000)] = 0
+    cv_folds: Annotated[int, Field(ge=0, le=1000, alias="parts")] = 0
     """Cross-validation folds: so many more fits a round."""
-    signs: Annotated[int, Field(ge=0, le=MOST_PROBES)] = 0
+    probes: Annotated[int, Field(ge=0, le=MOST_PROBES, alias="signs")] = 0
     """Interaction probes after the rounds."""
     alignment: Literal["plain", "hashed", "psi"] = "plain"
     privacy: Literal["none"] | PromisedPrivacy = "none"
     """Of the labels in residuals."""
-    secrecy: Literal["none", "sums"] = "none"
+    secure_aggregation: Annotated[Literal["none", "sums"], Field(alias="secrecy")] = "none"
     """Whether fitted values leave as they are, or by secure aggregation."""
     drop_outs: Annotated[int, Field(ge=0, le=1000)] = 0
     """With secure aggregation: organizations that may drop out, for good."""
@@ -139,9 +139,9 @@ class TaskTerms(BaseModel):
 
     @model_validator(mode="after")
     def _sums_can_be(self) -> Self:
-        if self.noise is not None and self.secrecy != "sums":
+        if self.noise is not None and self.secure_aggregation != "sums":
             raise ValueError("noise is for sums")
-        if self.secrecy == "sums":
+        if self.secure_aggregation == "sums":
             try:
                 Sums(self.drop_outs).check(len({one.fingerprint for one in self.organizations}))
             except InvalidOptionError as error:
@@ -155,18 +155,20 @@ class TaskTerms(BaseModel):
         The label holder's key and, without secure aggregation, the invited organizations may change later: no
         organization has to join anew.
         """
-        later = {"fingerprint", "made"} | (set() if self.secrecy == "sums" else {"organizations"})
+        later = {"fingerprint", "made"} | (set() if self.secure_aggregation == "sums" else {"organizations"})
         later |= set() if self.noise else {"noise"}  # terms without it read as before
-        terms = self.model_dump(mode="json", exclude=later)
+        terms = self.model_dump(mode="json", exclude=later, by_alias=True)
         return "sha256:" + hashlib.sha256(_canonical(terms)).hexdigest()
 
     def canonical(self) -> bytes:
         """The terms as bytes, which are signed."""
-        return _canonical(self.model_dump(mode="json", exclude=set() if self.noise else {"noise"}))
+        return _canonical(
+            self.model_dump(mode="json", exclude=set() if self.noise else {"noise"}, by_alias=True)
+        )
 
     def sentences(self) -> list[str]:
         """The terms in plain words, for the operator of an organization."""
-        fits = 1 + self.parts
+        fits = 1 + self.cv_folds
         held = {
             "in-sample": "",
             "held-out": " Some rows are predicted, not fitted.",
@@ -181,7 +183,7 @@ class TaskTerms(BaseModel):
             "same and how many it has",
         }[self.alignment]
         others = ", ".join(one.name for one in self.organizations)
-        how = "as they are" if self.secrecy == "none" else "under masks, as they are otherwise"
+        how = "as they are" if self.secure_aggregation == "none" else "under masks, as they are otherwise"
         promise = "none is promised for the residuals that you receive"
         if self.privacy != "none":
             promise = f"{self.privacy.sentence()}. {self.privacy.about_columns()}"
@@ -200,25 +202,25 @@ class TaskTerms(BaseModel):
         ]
 
     def _probes(self) -> list[str]:
-        if not self.signs:
+        if not self.probes:
             return []
         from gal.core.probes.kept_probes import PROBES_REVEAL
 
         return [
             f"After the rounds come interaction probes: you would fit {SEEDS} random targets, and up to "
-            f"{self.signs} residuals times sign bits, in folds. The sign bits are those of the others' "
+            f"{self.probes} residuals times sign bits, in folds. The sign bits are those of the others' "
             "fitted values, and yours multiply what the others fit. Predictions may use these fits. "
             f"{PROBES_REVEAL} Every organization has to consent: policy.interactions = true in your "
             "node.toml (default: false)."
         ]
 
     def _circle(self) -> list[str]:
-        if self.secrecy == "none":
+        if self.secure_aggregation == "none":
             return []
         lost = f"{self.drop_outs} of them may drop out, for good" if self.drop_outs else "none may drop out"
         noise = "Sums have no noise: few-valued columns can be read from them"
         if self.noise is not None:
-            noise = self.noise.sentence(self.rounds * (1 + self.parts))
+            noise = self.noise.sentence(self.rounds * (1 + self.cv_folds))
         return [
             "Secure aggregation. The label holder gets the sum of the values of all "
             f"{len(self.organizations)} organizations, and of no single one; {lost}. The members never "

@@ -185,7 +185,7 @@ class State:
     def add_task(self, task: TaskRecord, members: Mapping[str, str] | None = None) -> None:
         """Add an own task with its members, or a joined one; joining again renews its terms."""
         with self.transaction() as db:
-            terms = json.dumps(task.terms.model_dump(mode="json"), sort_keys=True)
+            terms = json.dumps(task.terms.model_dump(mode="json", by_alias=True), sort_keys=True)
             about = (terms, json.dumps(dict(task.options), sort_keys=True), task.status, task.made)
             db.execute(ADD_TASK, (task.id, task.name, task.role, task.label_holder, *about))
             for organization, status in (members or {}).items():

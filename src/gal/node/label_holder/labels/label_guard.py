@@ -117,7 +117,7 @@ class KeptRelease:
 
     folder: Path
     made: Release
-    parts: int
+    folds: int
     """Cross-validation folds, whose outputs are charged, too."""
 
     @property
@@ -125,14 +125,14 @@ class KeptRelease:
         """Whether residuals are scaled before the noise."""
         return self.made.takes_scaled
 
-    def __call__(self, residual: Any, round: int, track: Track, part: int | None) -> Any:
+    def __call__(self, residual: Any, round: int, track: Track, fold: int | None) -> Any:
         """The output of this round (n, K): the stored one, if there is one."""
-        if track != "assisted" or (part is not None and part >= self.parts):
+        if track != "assisted" or (fold is not None and fold >= self.folds):
             raise PrivacyError(
                 "a mechanism output was requested that is not charged: charged are the rounds of the task, "
-                f"and {self.parts} cross-validation folds"
+                f"and {self.folds} cross-validation folds"
             )
-        path = self.folder / (f"release-{round}.f8" if part is None else f"release-{round}-{part}.f8")
+        path = self.folder / (f"release-{round}.f8" if fold is None else f"release-{round}-{fold}.f8")
         if path.exists():
             kept, shape = np.fromfile(path, dtype="<f8"), np.shape(residual)
             if kept.size != math.prod(shape):
@@ -141,7 +141,7 @@ class KeptRelease:
                     "again: learn a new version (--anew)"
                 )
             return kept.reshape(shape)
-        noised = np.ascontiguousarray(self.made(residual, round, track, part), dtype="<f8")
+        noised = np.ascontiguousarray(self.made(residual, round, track, fold), dtype="<f8")
         write_whole(path, noised.data, durably=True)
         return noised
 

@@ -138,8 +138,8 @@ def new_task(
             outputs=task.loss.n_outputs,
             rounds=task.rounds,
             folds=roles.n_folds,
-            parts=roles.n_cv_folds,
-            signs=0 if task.probes is None else task.probes.probes,
+            cv_folds=roles.n_cv_folds,
+            probes=0 if task.probes is None else task.probes.probes,
             privacy=privacy.promised,
             drop_outs=drop_outs,
             made=made,
@@ -160,7 +160,8 @@ def kept_aggregation(
     """The options of secure aggregation to store with a task; none without it."""
     if secure_aggregation not in {"none", "sums"} or (secure_aggregation == "none" and drop_outs):
         raise InvalidOptionError(
-            f"secure_aggregation must be none or sums, and drop_outs are for sums: got {secure_aggregation!r}, {drop_outs}"
+            "secure_aggregation must be none or sums, and drop_outs need sums: got "
+            f"{secure_aggregation!r}, {drop_outs}"
         )
     if secure_aggregation == "none":
         return {}
@@ -254,8 +255,8 @@ def check_terms(
     now_and_agreed = {
         "numbers per row": (task.loss.n_outputs, terms.outputs),
         "folds": (task.rows.n_folds, terms.folds),
-        "cross-validation folds": (task.rows.n_cv_folds, terms.parts),
-        "interaction probes": (0 if task.probes is None else task.probes.probes, terms.signs),
+        "cross-validation folds": (task.rows.n_cv_folds, terms.cv_folds),
+        "interaction probes": (0 if task.probes is None else task.probes.probes, terms.probes),
     }
     for what, (now, agreed) in now_and_agreed.items():
         if now > agreed or (now < agreed and what == "numbers per row"):

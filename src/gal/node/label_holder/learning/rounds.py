@@ -275,4 +275,4 @@ def _name_of(requests: Sequence[Request]) -> str:
         return "for all rounds of stateful models"
     if is_probe(first):
         return "for interaction probes"
-    return f"for round {first.round}" + ("" if first.part is None else " of the sentinel fold")
+    return f"for round {first.round}" + ("" if first.fold is None else " of the sentinel fold")

@@ -212,7 +212,7 @@ class SecureRounds:
         if lacking:
             counts = ", ".join(f"{name} does not know {count}" for name, count in lacking.items())
             raise RowsDifferError(
-                "with secure aggregation all organizations must know all rows that are learned from, and of your "
+                "with secure aggregation all organizations must know all learned rows, and of your "
                 f"{len(version.rows.ids)} rows {counts}",
                 np.logical_and.reduce([one.known for one in others.values()]),
             )
