@@ -115,7 +115,7 @@ def test_noisy_labels_and_sums_are_both_among_the_terms(homes: Path) -> None:
         ),
         ([*OTHERS, "--secure-aggregation", "sums", "-o", "drop_outs=1"], "needs at least 4 organizations"),
         ([*OTHERS, "--secure-aggregation", "plus"], "--secure-aggregation must be none or sums"),
-        ([*OTHERS, "-o", "drop_outs=1"], "drop_outs are for sums"),
+        ([*OTHERS, "-o", "drop_outs=1"], "drop_outs need sums"),
         ([*OTHERS, "--secure-aggregation", "sums", "--align", "psi"], "get the same rows"),
     ],
 )

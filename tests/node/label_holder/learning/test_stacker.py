@@ -63,7 +63,7 @@ def test_it_is_the_closing_model_of_one_process(
     record, facts = learned
     ensemble, members = here
     assert ensemble.stacker is not None
-    assert facts["stacking"] == ensemble.stacker.share
+    assert facts["stacker"] == ensemble.stacker.share
     assert facts["validation_loss"] == ensemble.stacker.validation_loss
     assert exact(network.ensemble(record)) == exact(ensemble)
     expected = gal.predict(ensemble, members).output
@@ -110,6 +110,6 @@ def test_interrupted_and_resumed_it_is_the_same(network: Network, learned: Any, 
     facts = interrupted_twice(network, record, after=1, within="gal.learner.stacking.Stacking.__call__")
     ensemble, members = here
     assert ensemble.stacker is not None
-    assert facts["stacking"] == ensemble.stacker.share
+    assert facts["stacker"] == ensemble.stacker.share
     expected = gal.predict(ensemble, members).output
     assert outputs(network, record).output.tobytes() == expected.tobytes()
