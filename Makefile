@@ -8,7 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS ?= node
-# Modules are compiled after the installation, on all cores: a process that is shut in cannot keep what it compiles.
+# Modules are compiled after the installation, on all cores: a sandboxed process cannot keep what it compiles.
 # (A few files in packages are no Python of this version, and stay as they are.)
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 PIP := $(INSTALL) -c constraints.txt
@@ -72,7 +72,7 @@ test-cluster: $(STAMP)
 	$(PYTEST) tests/cluster -m cluster $(NO_SKIPS)
 
 # NVFlare's own server and sites as processes on loopback, in an environment of their own: it brings Flask,
-# SQLAlchemy and others that nobody else here needs.
+# SQLAlchemy and others that nothing else here needs.
 test-nvflare: $(STAMP)
 	test -x $(VENV)-nvflare/bin/python || $(PYTHON) -m venv $(VENV)-nvflare
 	$(VENV)-nvflare/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,nvflare]"

@@ -6,7 +6,7 @@
 
 The earlier commit is checked out into a folder of its own. Each learning is a fresh process with one thread
 and all defaults, without interaction probes unless asked for. Log loss for classes and 1 - R2 for numbers, on
-rows that nobody learned from; positive is better than before. Tables are those of ``pieces.py``.
+rows that were not learned from; positive is better than before. Tables are those of ``pieces.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which pieces of the learner pay: what each brings on rows that nobody learned from, and what it costs.
+"""Which pieces of the learner pay: what each brings on rows that were not learned from, and what it costs.
 
     GAL_DATA=... OMP_NUM_THREADS=1 python benchmarks/pieces.py run --results FILE [--tables NAME ...]
         [--pieces NAME ...] [--splits N] [--rows N]
@@ -95,7 +95,7 @@ def cpu_seconds() -> float:
 
 
 def measured(job: Job, table: Table) -> dict[str, Any]:
-    """What the learning gives on rows that nobody learned from: a loss, or 1 - R2, and CPU seconds."""
+    """What the learning gives on rows that were not learned from: a loss, or 1 - R2, and CPU seconds."""
     source, piece = TABLES[job.table], job.piece
     options = dict(job.base) | ({} if piece is None else dict(piece.options))
     learn = _attacked if source.attack else _learned

@@ -69,7 +69,7 @@ ROUNDS = 10
 
 
 def find(name: str) -> Dataset:
-    """A set by name; digits comes with scikit-learn, friedman (curved numbers) is made up."""
+    """A set by name; digits comes with scikit-learn, friedman (not linear) is made up."""
     if name == "friedman":
         X, y = make_friedman1(800, 10, noise=1.0, random_state=0)
         return Dataset(name, pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])]), y, False)
@@ -206,8 +206,8 @@ def columns(
     own = numbers_of(views["lab"])
     read = columns_from_residuals(sent.residual, own, targets, known, rng, by="lab")
     others = {name: view for name, view in views.items() if name != "clinic"}
-    hers = np.hstack([numbers_of(views["clinic"]), data.y[sent.rows, None]])
-    answered = columns_from_answers(sent.answers, others, hers, known, rng, more=sent.more_answers)
+    held = np.hstack([numbers_of(views["clinic"]), data.y[sent.rows, None]])
+    answered = columns_from_answers(sent.answers, others, held, known, rng, more=sent.more_answers)
     of = [[one for one in read if one.organization == name] for name in ("clinic", "shop")]
     return [[(one.with_messages.value, one.without.value) for one in found] for found in (*of, answered)]
 

@@ -56,7 +56,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def same_draws() -> None:
     """Models without a seed draw the same in every run, whatever ran before."""
-    import numpy as np  # here: who hands out tests needs none
+    import numpy as np  # here: the process that hands out tests needs none
 
     np.random.seed(0)  # noqa: NPY002 -- the generator that scikit-learn takes where none is named
 
@@ -133,7 +133,7 @@ def small_forests() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def coarse_pictures() -> Iterator[None]:
-    """Pictures of few pixels, where nobody looks at them."""
+    """Pictures of few pixels, where no test looks at them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gal_bench.pictures.DPI", 30)
         yield
@@ -240,4 +240,4 @@ def pytest_configure(config: pytest.Config) -> None:
     _no_skips = bool(config.getoption("--no-skips"))
     hands_out = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if hands_out and all(map(is_installed, EXTRAS["node"])):
-        os.environ[WHERE] = nursery()  # one for all who are handed tests: each of their own imports the same
+        os.environ[WHERE] = nursery()  # one for all workers: each of their own imports the same

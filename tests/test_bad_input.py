@@ -31,7 +31,7 @@ class _Unknown:
         return "<something unknown>"
 
 
-NOBODY_KNOWS = _Unknown()
+UNKNOWN = _Unknown()
 
 
 def regressor(organizations: Any = PARTS, **options: Any) -> GALRegressor:
@@ -203,7 +203,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"initial": "guess"}, r"initial must be auto, best, zero, mean, median.* got 'guess'"),
     ({"initial": 17}, r"initial: no columns \[17\].*4 columns"),
     ({"initial": ["debt", "cash"]}, r"initial: no columns \['debt', 'cash'\]"),
-    ({"initial": NOBODY_KNOWS}, r"a word or a column of the table, got _Unknown"),
+    ({"initial": UNKNOWN}, r"a word or a column of the table, got _Unknown"),
     ({"label_holder": "shop"}, r"label_holder 'shop' is none of the organizations bank, lab"),
     ({"local_models": {"shop": Ridge()}}, r"local_models names 'shop', but the organizations are bank, lab"),
     ({"local_losses": {"shop": "l1"}}, r"local_losses names 'shop', but the organizations are bank, lab"),
@@ -302,7 +302,7 @@ def test_failures_are_survived_with_a_validation_too() -> None:
         assert model.ensemble_.requested() == ("bank",)
 
 
-def test_nobody_answers() -> None:
+def test_no_organization_replies() -> None:
     X, y = health()
     local = {"bank": Raising(RuntimeError("no power"), Counter(1)), "lab": Spoiled(with_nan)}
     with pytest.raises(NoRepliesError, match=r"round 1.*bank: failed: .*no power.*lab: answered with NaN"):

@@ -46,7 +46,7 @@ def mixed_table(n: int = 600, seed: int = 0) -> tuple[pd.DataFrame, Floats]:
             "visits": pd.Series(rng.integers(0, 9, n), dtype="Int64").mask(rng.random(n) < 0.2),
             "constant": 7.1,
             "nothing": np.nan,
-            "nobody": pd.Series([None] * n, dtype=object),
+            "none": pd.Series([None] * n, dtype=object),
             "name": [f"customer {i}" for i in range(n)],
         }
     )
@@ -55,7 +55,7 @@ def mixed_table(n: int = 600, seed: int = 0) -> tuple[pd.DataFrame, Floats]:
 
 PARTS = {
     "bank": ["age", "constant", "nothing", "visits", "name"],
-    "shop": ["city", "segment", "nobody"],
+    "shop": ["city", "segment", "none"],
     "club": ["member", "maybe", "joined"],
 }
 
@@ -113,7 +113,7 @@ class TestColumns:
 
 def test_table_without_a_column_of_numbers_or_categories_is_no_problem() -> None:
     X, y = mixed_table(1200)
-    nothing = X[["constant", "nothing", "nobody"]]
+    nothing = X[["constant", "nothing", "none"]]
     np.testing.assert_allclose(TabularModel().fit(nothing, y).predict(nothing), y.mean())
 
 
@@ -228,7 +228,7 @@ class TestRidge:
         tracemalloc.stop()
         assert peak < 8 * n * MAX_CATEGORIES / 2
 
-    def test_lines_may_bend(self) -> None:
+    def test_curves_are_fitted(self) -> None:
         x = np.random.default_rng(0).uniform(-1, 1, (300, 1))
         y = np.abs(x[:, 0])
         assert TabularModel().fit(x, y).trees_ == []

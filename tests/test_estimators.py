@@ -322,8 +322,8 @@ def test_an_organization_that_fails_in_prediction_is_never_replaced_silently(fit
 
 def test_observers_hear_of_each_round_once_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     X, y = health()
-    heard: list[int] = []
-    model = regressor(rounds=4).fit(X, y, on_round=lambda progress: heard.append(len(progress.rounds)))
-    assert heard == list(range(1, len(heard) + 1))
-    assert len(heard) == len(model.rounds_)
+    seen: list[int] = []
+    model = regressor(rounds=4).fit(X, y, on_round=lambda progress: seen.append(len(progress.rounds)))
+    assert seen == list(range(1, len(seen) + 1))
+    assert len(seen) == len(model.rounds_)
     assert capsys.readouterr() == ("", "")

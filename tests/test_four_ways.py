@@ -1,8 +1,8 @@
 """One table, four ways: the estimator, ``gal.learn``, ``gal simulate`` and nodes learn the
 same and predict the same bits.
 
-Nobody says more than who has which columns: what the labels are, which rows validate, whether there is a
-stacker, and what dates and text become, all follow from the same facts everywhere.
+Nothing is given but the columns of each organization: the kind of the labels, validation rows, whether there
+is a stacker, and what dates and text become, all follow from the same facts everywhere.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def three(signal: Any) -> Any:
 
 TABLES: dict[str, tuple[Callable[..., Columns], Callable[[Any], Any], int]] = {
     "numbers": (numbers, number, 150),
-    "numbers, too few to judge": (numbers, number, 40),
+    "numbers, too few to validate": (numbers, number, 40),
     "numbers, two classes": (numbers, two, 150),
     "categories, three classes": (categories, three, 200),
     "missing values, yes and no": (gaps, yes_no, 150),
@@ -183,7 +183,7 @@ def by_nodes(
 
 
 def typed(table: pd.DataFrame) -> pd.DataFrame:
-    """What somebody has in memory who knows what her columns are."""
+    """The view of an organization that knows the kinds of its columns."""
     known = table.drop(columns=ROW_ID)
     for name in known:
         first = str(known[name].dropna().iloc[0]) if known[name].notna().any() else ""

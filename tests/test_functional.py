@@ -52,8 +52,8 @@ def test_who_did_not_learn_does_not_answer_with_zeros() -> None:
     X, y = health()
     organizations = members(X, Ridge())
     ensemble = gal.learn(y, organizations, rounds=3)
-    stranger = [organizations[0], Organization("lab", X[PARTS["lab"]])]
-    predicted = gal.predict(ensemble, stranger)
+    unfitted = [organizations[0], Organization("lab", X[PARTS["lab"]])]
+    predicted = gal.predict(ensemble, unfitted)
     assert "organization 'lab' has no fitted models" in predicted.missing["lab"]
     expected = gal.predict(ensemble, organizations[:1]).output
     np.testing.assert_array_equal(predicted.output, expected)

@@ -1,7 +1,7 @@
 """The habits of the house: short functions and classes, small folders, one definition per public name.
 
-What does not keep to them yet is listed by name. The lists only shrink: who mends one
-takes it off, nobody adds one.
+What does not keep to them yet is listed by name. The lists only shrink: a repair
+takes it off, and none is added.
 """
 
 from __future__ import annotations

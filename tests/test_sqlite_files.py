@@ -51,7 +51,7 @@ def test_all_of_a_transaction_is_kept_or_nothing(tmp_path: Path) -> None:
         assert connection.execute("SELECT number FROM numbers").fetchall() == [(2,)]
 
 
-def test_who_reads_sees_one_state_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_reader_sees_one_state_and_keeps_no_writer_waiting(tmp_path: Path) -> None:
     with (
         closing(connect(tmp_path / "x.sqlite", timeout=0)) as reader,
         closing(connect(tmp_path / "x.sqlite", timeout=0)) as writer,

@@ -100,7 +100,7 @@ def _ours(source: Source) -> bool:
 # --- what stands in place of a piece
 
 
-def _nobody(*_: Any, **__: Any) -> bool:
+def _never(*_: Any, **__: Any) -> bool:
     return False
 
 
@@ -128,9 +128,9 @@ def _asks_nothing(*_: Any) -> Iterator[Any]:
 
 TABULAR = "gal.models.tabular.tabular_model."
 SENTINEL_OFF = {
-    "gal.core.pipeline.guarded": lambda _, judged, *__: (judged, frozenset(), ()),
+    "gal.core.pipeline.guarded": lambda _, validated, *__: (validated, frozenset(), ()),
     "gal.core.pipeline.harm": lambda *_: 0.0,
-    "gal.core.task.Task.needs_sentinel": property(_nobody),
+    "gal.core.task.Task.needs_sentinel": property(_never),
 }
 FOLDS_OF_SEVERAL = property(lambda task: task.rows.n_cv_folds > 0 and len(task.organizations) > 1)
 

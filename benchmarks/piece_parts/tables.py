@@ -23,7 +23,7 @@ Kind = Literal["numbers", "two", "several"]
 FIRST_SPLIT = 3600
 """Splits are drawn with numbers that no choice of the defaults was made with."""
 TEST_ROWS = 10_000
-"""Rows, at most, that judge."""
+"""Test rows, at most."""
 NAMES = ("alice", "bob", "carol", "dave")
 WIDTH = 4
 """Columns of each organization in made-up tables."""
@@ -34,7 +34,7 @@ ORGANIZATIONS = 4
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows to learn from, rows that judge, and who holds which columns; the label holder is the first."""
+    """Rows to learn from, test rows, and who holds which columns; the label holder is the first."""
 
     X: pd.DataFrame
     y: NDArray[Any]
@@ -96,8 +96,8 @@ def _signals(form: str, views: list[Floats]) -> Floats:
     fixed = np.random.default_rng(7)
     whole = np.hstack([view[:, :3] for view in views])
     lines = whole @ fixed.normal(size=(whole.shape[1], CLASSES))
-    bent = (whole @ fixed.normal(size=(whole.shape[1], CLASSES))) ** 2
-    return np.asarray(0.6 * lines + 0.15 * bent)
+    squares = (whole @ fixed.normal(size=(whole.shape[1], CLASSES))) ** 2
+    return np.asarray(0.6 * lines + 0.15 * squares)
 
 
 def made(form: str, rows: int, split: int) -> Table:

@@ -115,7 +115,7 @@ class TableSpec(BaseModel):
     most_seeds: int | None = None
     """A limit on those of all rows and sets."""
     first_seed: int = 0
-    """Where they begin: other seeds judge the same figures anew."""
+    """Where they begin: other seeds give the same figures anew."""
     facts: list[str] = []
     """What is told of every run, see ``cells.Outcome``; without any the table shows scores."""
     note: str = ""

@@ -62,7 +62,7 @@ def test_what_is_tried_is_there_with_its_tests(script: Any) -> None:
 
 
 def test_what_is_said_to_be_equivalent_is_still_there(script: Any) -> None:
-    """A reason that outlives its line would excuse nobody knows what."""
+    """A reason that outlives its line would excuse an unknown line."""
     for module, known in script.EQUIVALENT.items():
         source = (script.ROOT / "src" / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
         assert set(known) <= {one.changed for one in script.mutants(source)}

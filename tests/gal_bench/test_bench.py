@@ -206,8 +206,8 @@ def test_what_is_kept_belongs_to_cells_of_the_tables() -> None:
         for cell in table.cells(row)
     }
     lines = [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
-    strangers = [one for one in lines if repr(Cell.from_json(one["cell"] | {"seed": 0})) not in cells]
-    assert not strangers, "a row was changed: its outcomes no longer belong to it"
+    unknown = [one for one in lines if repr(Cell.from_json(one["cell"] | {"seed": 0})) not in cells]
+    assert not unknown, "a row was changed: its outcomes no longer belong to it"
     assert all(one["outcome"]["commit"] and one["outcome"]["device"] for one in lines)
 
 

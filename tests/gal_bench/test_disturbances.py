@@ -37,15 +37,15 @@ def correlation(a: Floats, b: Floats) -> float:
     return float(np.corrcoef(np.ravel(a), np.ravel(b))[0, 1])
 
 
-class Remembers:
+class Recording:
     """A model that keeps what it was fitted to; all copies of a list are that list."""
 
     class Log(list[Any]):
-        def __deepcopy__(self, memo: dict[int, Any]) -> Remembers.Log:
+        def __deepcopy__(self, memo: dict[int, Any]) -> Recording.Log:
             return self
 
     def __init__(self) -> None:
-        self.seen = Remembers.Log()
+        self.seen = Recording.Log()
 
     def fit(self, X: Any, y: Any) -> None:
         self.seen.append((X, np.array(y)))
@@ -78,7 +78,7 @@ def test_answers_have_noise_of_this_size_drawn_anew_in_every_call(sigma: float) 
 
 def test_the_model_inside_is_fitted_to_a_noisy_residual() -> None:
     X, residual = signal(n=4000, n_outputs=1)
-    inside = Remembers()
+    inside = Recording()
     for seed in (0, 1):
         disturbed(inside, "residual", 5.0, seed).fit(X, residual)
     noise = [received - residual[:, 0] for _, received in inside.seen]
@@ -94,7 +94,7 @@ def test_columns_are_standard_normal_and_keep_their_names(frame: bool) -> None:
     X, residual = signal(n=4000, n_outputs=1)
     index = np.arange(4000)[::-1]
     given: Any = pd.DataFrame(100 * X + 7, columns=list("abcd"), index=index) if frame else X
-    inside = Remembers()
+    inside = Recording()
     disturbed(inside, "columns").fit(given, residual)
     [(columns, received)] = inside.seen
     assert isinstance(columns, type(given))
@@ -109,7 +109,7 @@ def test_columns_are_standard_normal_and_keep_their_names(frame: bool) -> None:
 
 def received(residual: Floats, seed: int = 0) -> Floats:
     """What two organizations get that a mechanism with this seed protects."""
-    inside = Remembers()
+    inside = Recording()
     for random_state in (1, 2):
         model = DisturbedModel(
             inside, "mechanism", mechanism=PaperLaplace(), seed=seed, random_state=random_state
@@ -166,7 +166,9 @@ def test_weights_are_less_for_the_disturbed(
         model = make(ORGANIZATIONS, local_models=models, rounds=1, random_state=seed, **grouped(options))
         model.fit(X, y)
         draws.append(model.rounds_[0].weights)
-    draws = [weights for weights in draws if len(weights) > 1]  # where the noise harms, nobody is used
+    draws = [
+        weights for weights in draws if len(weights) > 1
+    ]  # where the noise harms, no organization is used
     assert len(draws) >= 4
     on_noisy, on_good = (
         np.mean([weights[name] for weights in draws for name in ORGANIZATIONS if (name in noisy) == asked])

@@ -45,7 +45,7 @@ class HostileAnswers:
 
     def fit(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
         """The answer in learning, shape (n, K)."""
-        self._remember(request, terms)
+        self._record(request, terms)
         values = self.in_learning(request, terms, honest.copy())
         if request.fold is None:
             self.said[request.round] = values
@@ -67,7 +67,7 @@ class HostileAnswers:
         """What it really has of these rows."""
         return view
 
-    def _remember(self, request: FitRequest, terms: Terms) -> None:
+    def _record(self, request: FitRequest, terms: Terms) -> None:
         asked = terms.rows_for(request)
         known = self.seen.setdefault(request.round, np.full((asked.n, terms.n_outputs), np.nan))
         rows = asked.fit
@@ -130,7 +130,7 @@ class HonestFirst(Memorised):
         return np.where(later, super().predict(request, honest, view), honest)
 
 
-class HonestWhileJudged(Memorised):
+class HonestWhileValidated(Memorised):
     """Honest while the first part of a cross-validation is learned; then it gives back what it was sent."""
 
     def in_learning(self, request: FitRequest, terms: Terms, honest: Values) -> Values:
@@ -208,7 +208,7 @@ ATTACKS: Mapping[str, Makers] = {
     "memorised": lambda rng: [Memorised(rng)],
     "copies fitted rows": lambda rng: [CopiesFitted(rng)],
     "honest first": lambda rng: [HonestFirst(rng)],
-    "honest while judged": lambda rng: [HonestWhileJudged(rng)],
+    "honest while validated": lambda rng: [HonestWhileValidated(rng)],
     "two together": lambda rng: [Colluding(rng, sign=1.0), Colluding(rng, sign=-1.0)],
     "constant": lambda rng: [Constant(rng)],
     "noise columns": lambda rng: [OnlyNoise(rng)],

@@ -1,4 +1,4 @@
-"""Nodes of this process that a carrier connects: no port, nobody is dialed."""
+"""Nodes of this process that a carrier connects: without a port or a dialer."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class MemoryCarrier:
             self._answers[name] = answer
 
     def disconnect(self, name: str) -> None:
-        """An organization is gone: whoever waits for its answer waits in vain."""
+        """An organization is gone: its replies never come."""
         with self._lock:
             self._answers.pop(name, None)
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Send no more requests."""
         with self._lock:
             self._answers.clear()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -81,7 +81,7 @@ def site(carrier: MemoryCarrier, home: Path, name: str) -> Iterator[Node]:
 
 @dataclass
 class Holder:
-    """A label holder over a carrier, and what she was told."""
+    """A label holder over a carrier, and the events that it saw."""
 
     node: Node
     work: LabelHolder
@@ -111,7 +111,7 @@ class Holder:
 
 @contextmanager
 def label_holder(carrier: MemoryCarrier, home: Path) -> Iterator[Holder]:
-    """The label holder's node; she asks over this carrier."""
+    """The label holder's node, which asks over this carrier."""
     with Node(home, carrier=carrier, pace=QUICK, dials=False, log=open_log(home, "error")) as node:
         work = LabelHolder(node)
         try:

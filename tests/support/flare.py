@@ -97,7 +97,7 @@ class Flare:
             process.wait(LONGEST)
 
     def folder(self, name: str) -> Path:
-        """The startup kit of somebody."""
+        """The startup kit of one participant."""
         return self.root / "poc" / "gal" / "prod_00" / name
 
     def local(self, name: str) -> Path:

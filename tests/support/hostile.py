@@ -271,7 +271,7 @@ def _honest(request: Message, digest: str, blind: Callable[[Message], bytes]) ->
     return Message("done", *about, fields) if request.kind == "end" else None
 
 
-# A label holder who writes her requests by hand
+# A label holder that writes its requests by hand
 
 
 @dataclass(frozen=True)

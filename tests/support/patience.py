@@ -2,7 +2,7 @@
 
     GAL_TEST_PATIENCE=5 make test
 
-Deadlines that a test wants to pass are stretched too: whoever is on time needs longer there as well.
+Deadlines that a test wants to pass are stretched too: a process in time needs longer there as well.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ COUNTER = Path(tempfile.gettempdir()) / f"gal-test-ports-{os.getuid()}"
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that no other test is given soon."""
+    """A free port that no other test is given soon."""
     while True:
         port = FIRST + _next_number() % (LAST - FIRST)
         with socket.socket() as one:
             try:
                 one.bind(("127.0.0.1", port))
-            except OSError:  # somebody's
+            except OSError:  # taken
                 continue
             return port
 

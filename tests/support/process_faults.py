@@ -5,7 +5,7 @@ Processes of ``forked.py`` call ``install``; their environment says what goes wr
 - ``GAL_DOOM=node.commit-before:3`` kills the node's process (``worker.``: the one that computes) with signal
   9 at the third
   time that it comes to this point. ``GAL_DOOM_MARK`` is a file that is made just before;
-  while it is there nobody dies.
+  while it is there no process dies.
 - ``GAL_FULL_DISK`` names a file: while it is there, no file can be written; while it has content, no row of
   the database.
 """
@@ -53,7 +53,7 @@ class Doom:
 
 
 def die() -> None:
-    """End like a process that somebody kills."""
+    """End like a killed process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -136,7 +136,7 @@ def before_rename(doom: Doom, role: str) -> None:
 
 
 def after_rename(doom: Doom, role: str) -> None:
-    """A file has its name, and nobody has been told."""
+    """A file has its name, and no message about it was sent."""
     around(Path, "replace", None, lambda *_, **__: doom.strike())
 
 

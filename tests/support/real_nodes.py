@@ -140,7 +140,7 @@ class Network:
         return [HOLDER, *self.organizations]
 
     def home(self, name: str) -> Path:
-        """Somebody's folder."""
+        """The folder of an organization."""
         return self.root / name
 
     @cached_property
@@ -159,7 +159,7 @@ class Network:
         return made
 
     def view(self, name: str) -> NDArray[np.float64]:
-        """Somebody's columns, shape (n, 2)."""
+        """The columns of an organization, shape (n, 2)."""
         return self.tables[name][["a", "b"]].to_numpy()
 
     def _found(self, name: str) -> None:
@@ -205,7 +205,7 @@ class Network:
     # Processes
 
     def start(self, name: str, *command: str, doom: str = "", **environment: str) -> Running:
-        """Run gal in somebody's home; ``doom`` and the environment are those of process_faults.py."""
+        """Run gal in an organization's home; ``doom`` and the environment are those of process_faults.py."""
         number = len(self.started)
         output, mark = self.root / f"{number}-{name}.log", self.home(name) / f"{number}.dead"
         told = {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
@@ -233,14 +233,14 @@ class Network:
             until(lambda name=name: self.serves(name), f"the node of {name} to start")  # type: ignore[misc]
 
     def serves(self, name: str) -> bool:
-        """Whether somebody's node takes commands (or has ended meanwhile)."""
+        """Whether an organization's node takes commands (or has ended meanwhile)."""
         if self.running[name].process.poll() is not None:
             return True
         with running_node(self.home(name)) as connection:
             return connection is not None
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> int:
-        """Send a signal to somebody's node, and wait for its end; the exit status."""
+        """Send a signal to an organization's node, and wait for its end; the exit status."""
         one = self.running[name]
         one.process.send_signal(number)
         return one.end()
@@ -272,7 +272,7 @@ class Network:
 
     @cached_property
     def events(self) -> list[Mapping[str, Any]]:
-        """What the label holder was told while her node learned."""
+        """The events that the label holder saw while its node learned."""
         return []
 
     def learn(self, *, anew: bool = False, **patience: float) -> dict[str, Any]:
@@ -294,7 +294,7 @@ class Network:
         return Beside(work)
 
     def state(self, name: str) -> State:
-        """Somebody's memory, from outside; opened once, however often one looks."""
+        """The memory of a node, from outside; opened once, however often one looks."""
         if name not in self._states:
             self._states[name] = State(self.home(name))
         return self._states[name]
@@ -332,7 +332,7 @@ class Network:
         return ensemble, gal.predict(ensemble, members).output[:, 0]
 
     def predictions(self, **more: Any) -> dict[str, Any]:
-        """The label holder's predictions for her own rows."""
+        """The label holder's predictions for its own rows."""
         chosen = {"out": None, "version": None, "seconds": patient(20.0), "join": patient(20.0)} | more
         found: dict[str, Any] = self.ask("predict", rows=str(self.root / f"{HOLDER}.csv"), **chosen)
         return found
@@ -350,7 +350,7 @@ class Network:
         self.check_audits()
 
     def check_audits(self) -> None:
-        """Nobody's audit log has a gap; every answer that counted is in it on both sides."""
+        """No audit log has a gap; every reply that counted is in it on both sides."""
         logs = {}
         for name in self.names:
             with AuditLog(self.home(name) / "state.sqlite") as audit:

@@ -1,4 +1,4 @@
-"""Groups for tests: members with keys of their own, and a label holder who does what she should."""
+"""Groups for tests: members with keys of their own, and a label holder that follows the protocol."""
 
 from __future__ import annotations
 

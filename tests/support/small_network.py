@@ -78,7 +78,7 @@ class WorkerHere:
     rests = False
 
     def forget(self) -> None:
-        """Let go of what is remembered of files in a folder."""
+        """Let go of what is cached of files in a folder."""
         self("forget")
 
     def restart(self) -> None:

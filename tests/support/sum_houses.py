@@ -238,7 +238,7 @@ class ByHand:
         return opening
 
     def fitted(self, name: str, round: int = 1) -> NDArray[Any]:
-        """What a member has computed, and nobody but it knows."""
+        """What a member has computed, and only it knows."""
         house = self.houses[name]
         known = house.state.answer(TASK, 1, "assisted", round, -1)
         assert known is not None

@@ -102,7 +102,7 @@ def _baseline(kind: type[_GAL], used: Collection[str] | None = None, **fixed: An
 
 
 def _used(options: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
-    """Those of the engine's options that a method uses; an option that nobody knows is an error."""
+    """Those of the engine's options that a method uses; an unknown option is an error."""
     unknown = sorted(set(options) - set(used) - set(GALRegressor().get_params(deep=False)))
     if unknown:
         raise InvalidOptionError(f"unknown options {', '.join(unknown)}: see docs/reference/python.md")

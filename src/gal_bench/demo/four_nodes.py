@@ -36,7 +36,7 @@ PARTS = {
     "lab": ["s1", "s2", "s3", "s4"],
     "hospital": ["s5", "s6"],
 }
-"""Who holds which columns; the first wants to predict."""
+"""The columns of each organization; the first wants to predict."""
 HOLDER, TASK, LABEL, ROW_ID = "clinic", "progression", "progression", "patient"
 OTHERS = [name for name in PARTS if name != HOLDER]
 VICTIM = "lab"
@@ -143,7 +143,7 @@ def run_demo(
         processes.end(list(serving.values()))
         printed = processes.together({name: [["audit", "--json"]] for name in PARTS})
     found = DemoFacts(
-        **_judge(patients, homes[HOLDER]),
+        **_scored(patients, homes[HOLDER]),
         learned_rows=learned["n_rows"],
         predicted_rows=len(patients.new),
         rounds=learned["rounds"],
@@ -316,7 +316,7 @@ def described(round: int, share: float) -> str:
 # After learning
 
 
-def _judge(patients: Patients, home: Path) -> dict[str, Any]:
+def _scored(patients: Patients, home: Path) -> dict[str, Any]:
     """Scores on the new patients, whether one process computes the same, and what attacks find."""
     from threadpoolctl import threadpool_limits
 

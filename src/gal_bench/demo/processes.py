@@ -31,7 +31,7 @@ class Processes:
         self._program, self.homes = list(program), dict(homes)
         self._lock, self._ending = threading.Lock(), False
         self._started: list[subprocess.Popen[str]] = []
-        # All read this pipe and nobody writes: it ends when this process does, however that ends.
+        # Processes read this pipe, which ends with this process, however that ends.
         self._lifeline, self._held = os.pipe()
 
     def __enter__(self) -> Self:

@@ -157,7 +157,7 @@ NOISY_LABELS = "noisy-labels"
 OF_CLASSES, OF_NUMBERS = "randomised-response", "laplace-labels"
 """What noisy labels are."""
 BOUNDS = {"Diabetes": (0.0, 400.0), "BostonHousing": (0.0, 60.0)}
-"""Public bounds of labels that are numbers: round figures that nobody needs the labels for. The score of the
+"""Public bounds of labels that are numbers: round figures that need no look at the labels. The score of the
 progression of diabetes; median prices in thousands of dollars, which the census cut at 50."""
 
 
