@@ -73,6 +73,17 @@ class TestRehearsals:
         with pytest.raises(InvalidInputError, match="at least two columns"):
             pretended_organizations(["a"])
 
+    def test_every_organization_reads_the_columns_of_every_other_one(self) -> None:
+        """Also with fewer columns than the others have, and also those of third parties."""
+        rng = np.random.default_rng(0)
+        X = pd.DataFrame(rng.normal(size=(160, 7)), columns=list("abcdefg"))
+        parts = {"clinic": ["a"], "lab": ["b", "c"], "shop": ["d", "e", "f"], "bank": ["g"]}
+        options = grouped(QUICK | {"label_holder": "clinic"})
+        (found,) = rehearse(X, (X.sum(axis=1) > 0).astype(int).to_numpy(), parts, **options)
+        read = {(one.by, one.organization) for one in found.leak.received}
+        assert read == {(by, whose) for by in ("lab", "shop", "bank") for whose in parts if whose != by}
+        assert {one.organization for one in found.leak.reconstructions} == {"lab", "shop", "bank"}
+
     def test_bad_input(self) -> None:
         X, score = table()
         with pytest.raises(InvalidInputError, match="at least 10 rows"):

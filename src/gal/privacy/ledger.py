@@ -1,8 +1,7 @@
-"""The ledger: what every row has already cost, kept on disk and charged before anything is sent.
+"""The ledger: the privacy cost of every row, on disk before anything is sent.
 
-An account is a row of a **subject**, such as the labels of one column. Every task on it adds up, and so
-does what different organizations receive, for they may pool it; the same release to several of them, or
-sent again after a crash, costs once.
+An account is a row of a **subject**, such as the labels of one column. Tasks and receivers add up; the same
+release to several receivers, or again after a crash, costs once.
 """
 
 from __future__ import annotations

@@ -45,7 +45,6 @@ class SystemNoise:
         self._dp = _opendp()
 
     def randomised_response(self, codes: Codes, n_classes: int, keep: float) -> Codes:
-        """Each class code (n,) with probability ``keep``, else one of the others, all alike."""
         changed = self._bits(len(codes), 1 - keep) if keep >= 0.5 else ~self._bits(len(codes), keep)
         moved = codes.astype(np.intp, copy=True)
         moved[changed] = (moved[changed] + 1 + _below(n_classes - 1, int(changed.sum()))) % n_classes
@@ -63,11 +62,9 @@ class SystemNoise:
         return bits[:count].astype(np.bool_)
 
     def laplace(self, values: Floats, scale: float) -> Floats:
-        """Values plus Laplace noise, same shape."""
         return self._added(self._dp.m.make_laplace, self._dp.l1_distance(T=float), values, scale)
 
     def gaussian(self, values: Floats, scale: float) -> Floats:
-        """Values plus Gaussian noise of this standard deviation, same shape."""
         return self._added(self._dp.m.make_gaussian, self._dp.l2_distance(T=float), values, scale)
 
     def _added(self, make: Any, metric: Any, values: Floats, scale: float) -> Floats:
@@ -91,17 +88,14 @@ class SeededNoise:
         self._rng = np.random.default_rng(seed)
 
     def randomised_response(self, codes: Codes, n_classes: int, keep: float) -> Codes:
-        """Each class code (n,) with probability ``keep``, else one of the others, all alike."""
         changed = self._rng.random(len(codes)) >= keep
         others = (codes + self._rng.integers(1, n_classes, len(codes))) % n_classes
         return np.where(changed, others, codes)
 
     def laplace(self, values: Floats, scale: float) -> Floats:
-        """Values plus Laplace noise, same shape."""
         return values + self._rng.laplace(scale=scale, size=values.shape)
 
     def gaussian(self, values: Floats, scale: float) -> Floats:
-        """Values plus Gaussian noise of this standard deviation, same shape."""
         return values + self._rng.normal(scale=scale, size=values.shape)
 
 

@@ -1,8 +1,7 @@
-"""The label holder's own model under a privacy guarantee: on its columns and true labels. It never leaves.
+"""The label holder's own model under a privacy guarantee: on its columns and true labels.
 
-It is learned after the last round, by its organization alone (``track="alone"``), cross-validated in the same
-parts as the task: what it says of a row comes from a learning that did not see the row. In large tables it is
-closed, as it would be without privacy. The private stack adds to it what the others' answers are worth.
+It is learned after the last round, with the folds of the task, so that its output of a row comes from a
+learning without that row. In large tables it has a stacker. It never leaves.
 """
 
 from __future__ import annotations
@@ -114,8 +113,8 @@ def _to_herself(request: Request) -> FitRequest:
 
 
 def all_rounds(ensemble: Ensemble, reached: Progress) -> Ensemble:
-    """The ensemble with every round that was learned: what of it counts, the true labels decide, and who is
-    asked must not depend on that. Where only noisy labels validate, fewer would be kept by chance.
+    """The ensemble with every round that was learned: the true labels decide what counts, and requests for
+    predictions must not depend on them.
     """
     if ensemble.cv is None or ensemble.track != "assisted":
         return ensemble

@@ -129,10 +129,9 @@ def parts_at_most(options: Options, n_rows: int) -> int:
 
 
 def private_options(privacy: Any, options: Options) -> Options:
-    """Under noise on labels a task is cross-validated, unless something else is asked for: the private stack
-    needs values that have not seen a row's noisy label. What is sent for it follows from the noisy labels.
+    """Under noise on labels a task is cross-validated by default: private stacking needs held-out values.
 
-    Fixed where a task is made: what was agreed with others does not change with a later release.
+    Fixed where a task is made: agreed terms do not change with a later version of gal-learn.
     """
     free = all(map(is_auto, (options.fitted, options.validation_fraction, options.cross_validation)))
     if not isinstance(privacy, LabelMechanism) or options.paper or not free:
@@ -141,10 +140,9 @@ def private_options(privacy: Any, options: Options) -> Options:
 
 
 def public_options(options: Options) -> Options:
-    """For learning on noisy labels: every round is used, and the private refit judges them on the true ones.
+    """Options for learning on noisy labels: every round is used, and the private refit weighs them.
 
-    Judging on noisy labels is possible where it is asked for. A stacker is none of the task's, where it
-    would be fitted to noisy labels, but of what the label holder learns by itself.
+    Validation on noisy labels is possible. A stacker is only of what the label holder learns by itself.
     """
     if options.stacking is not False and options.stacking != "auto":
         raise InvalidOptionError("stacking is not possible with privacy: the private refit takes its place")

@@ -1,7 +1,6 @@
-"""How a learning in one process asks: every organization for its answer, or all others for their sum.
+"""Requests of a learning in one process: to each organization, or to all others for their sum.
 
-Algorithm 1 does not know the difference. To it the others are one organization, whose fitted values are the
-mean of theirs and whose weight is theirs together.
+To Algorithm 1 the others are then one organization, with the mean of their fitted values and their weights.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ WHAT = "secure_aggregation='sums'"
 
 @dataclass(frozen=True)
 class EqualWeights:
-    """Everybody counts the same, where the answers of ``members`` organizations come as their mean."""
+    """Equal weights, where the fitted values of ``members`` organizations come as their mean."""
 
     members: int
     sum_first: bool
-    """Whether the sum comes before the label holder's own answer, as their names do."""
+    """Whether the sum comes before the label holder's own fitted values, as their names do."""
 
     def __call__(
         self,
@@ -51,10 +50,10 @@ class EqualWeights:
 def summed_options(
     sums: Sums, options: Options, holder: str, members: Mapping[str, Any], *, private: bool = False
 ) -> Options:
-    """The options of a task that learns from sums; an error where one asks for single answers.
+    """The options of a task with secure aggregation; an error where one needs single fitted values.
 
-    ``members``: the organizations that assist, by name. ``private``: labels are protected, and a stacker
-    model is none of the answers but of what the label holder learns by itself.
+    ``members``: the assisting organizations, by name. ``private``: labels are protected, so that a stacker is
+    only of what the label holder learns by itself.
     """
     sums.check(len(members))
     if SUM in members or holder == SUM:
@@ -87,7 +86,7 @@ def summed_options(
 
 
 class WayOfAsking:
-    """Who is asked, and how; here every organization answers by itself."""
+    """How requests reach organizations; here each one by itself."""
 
     def __init__(self, names: Sequence[str], traffic: Traffic | None) -> None:
         self.names = list(names)
@@ -96,7 +95,7 @@ class WayOfAsking:
         """What the driver counts; None where this counts by itself."""
 
     def options(self, options: Options, *, private: bool = False) -> Options:  # noqa: ARG002
-        """The task's options, as far as this asking leaves them; ``private``: labels are protected."""
+        """The options that are possible here; ``private``: labels are protected."""
         return options
 
     def __call__(
@@ -110,21 +109,21 @@ class WayOfAsking:
         return ask(task, organizations, driver, requests)
 
     def resumes(self, progress: Progress) -> None:
-        """Take up what ``noted`` has added to a progress."""
+        """Resume from a progress that ``noted`` has extended."""
 
     def noted(self, progress: Progress) -> Progress:
-        """A finished round, with what only this asking knows of it."""
+        """A finished round, with what is known here only."""
         return progress
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
-        """What was learned, with what only this asking knows of it."""
+        """What was learned, with what is known here only."""
         return ensemble
 
 
 def asking_for(
     secure_aggregation: Any, organizations: Mapping[str, Organization], holder: str, traffic: Traffic | None
 ) -> WayOfAsking:
-    """The asking that the option ``secure_aggregation`` stands for."""
+    """The way of requesting for the option ``secure_aggregation``."""
     sums = read_secure_aggregation(secure_aggregation)
     if sums is None:
         return WayOfAsking(list(organizations), traffic)
@@ -140,7 +139,7 @@ def asking_for(
 
 
 def predicting_model(ensemble: Ensemble, *rest: Any) -> AssistedModel:
-    """What predicts, with what :class:`AssistedModel` takes: from a sum where it was learned from sums."""
+    """The model that predicts, with the arguments of :class:`AssistedModel`."""
     if SUM not in ensemble.requested():
         return AssistedModel(ensemble, *rest)
     require("node", WHAT)
@@ -156,7 +155,7 @@ def predict_summed(
     n_rows: int,
     run: Driver,
 ) -> tuple[Ensemble, LocalPredictions]:
-    """The model with each organization's rounds added up, and what is answered to that."""
+    """The model with each organization's rounds added up, and the sum of its predictions."""
     require("node", WHAT)
     from gal.secure_aggregation.in_process import added_up, predict_sums
 

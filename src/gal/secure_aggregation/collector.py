@@ -1,7 +1,7 @@
-"""What the label holder does in a sum, without input or output: it carries messages, and adds up.
+"""The label holder's side of a sum, without input or output: it carries messages, and adds up.
 
-It never has a single answer: masked ones are added as they come, and what the members open for it takes
-away the masks of the sum, not those of one answer.
+Masked values are added as they come. What the members open takes away the masks of the sum, not those of
+one member's values.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ from gal.secure_aggregation.messages import (
 Trips = Generator[
     Mapping[str, SumRequest], Mapping[str, SumReply], tuple[NDArray[np.float64], tuple[str, ...]]
 ]
-"""Round trips of one sum: yields what each member is asked, receives the replies that came by member; returns
-the sum, and whose answers are in it.
-"""
+"""Round trips of one sum: yields requests and receives replies by member; returns the sum and its members."""
 
 
 class Collector:
-    """One sum of a group. Who has not delivered when it goes on is left out, if so many may be."""
+    """One sum of a group; late members are left out, if so many may drop out."""
 
     def __init__(self, group: Group, number: int) -> None:
         self.group, self.number = group, number
@@ -60,9 +58,9 @@ class Collector:
         *,
         everybody: bool = False,
     ) -> Trips:
-        """The whole sum of these members' answers; whoever drives it carries the messages.
+        """The whole sum of these members' values; its driver carries the messages.
 
-        ``everybody``: nobody is to drop out of it, also where that was agreed.
+        ``everybody``: no member may drop out of it, also where that was agreed.
         """
         check_present(self.group, tuple(members))
         self._take((yield dict.fromkeys(members, KeysAsked(self.number))))
@@ -72,7 +70,7 @@ class Collector:
         self._take((yield {name: AnswerAsked(ask, self.boxes_for(name)) for name in ask.members}))
         there = self.survivors()
         if everybody and there != tuple(sorted(members)):
-            raise RefusedError("too-few", "not everybody has answered in time")
+            raise RefusedError("too-few", "not all members have replied in time")
         self._take((yield dict.fromkeys(there, OpeningAsked(self.number, there, self.dropped()))))
         return self.total(), there
 
@@ -96,7 +94,7 @@ class Collector:
         self._offers[offer.name] = offer
 
     def offers(self) -> tuple[Offer, ...]:
-        """All keys, for all who sent theirs."""
+        """All keys that were sent."""
         check_present(self.group, tuple(self._offers))
         return tuple(self._offers[name] for name in sorted(self._offers))
 
@@ -106,10 +104,10 @@ class Collector:
             raise RefusedError("order", f"shares of {shares.name!r}, sum {shares.number}, were not expected")
         self._shares[shares.name] = shares
 
-    # --- 3: answers
+    # --- 3: masked values
 
     def ask(self, content: str, shape: tuple[int, ...], unit: float) -> Ask:
-        """Fix who is in the sum: all who gave shares. From here on nobody comes in."""
+        """Fix the members of the sum: all that gave shares."""
         if self._ask is None:
             members = tuple(sorted(self._shares))
             check_present(self.group, members)
@@ -118,13 +116,13 @@ class Collector:
         return self._ask
 
     def boxes_for(self, name: str) -> dict[str, bytes]:
-        """The others' shares for a member; none where nobody may drop out."""
+        """The others' shares for a member; none without drop-outs."""
         if not self.group.shares:
             return {}
         return {one: shares.boxes[name] for one, shares in self._shares.items() if one != name}
 
     def take_masked(self, masked: Masked) -> None:
-        """A member's answer under its masks: added, and not kept."""
+        """A member's masked values: added, and not kept."""
         ask = self._asked()
         if self._closed or masked.name not in ask.members or masked.name in self._answered:
             raise RefusedError("order", f"an answer of {masked.name!r} was not expected in sum {self.number}")
@@ -137,14 +135,14 @@ class Collector:
         self._answered.add(masked.name)
 
     def survivors(self) -> tuple[str, ...]:
-        """Who is in the sum: all who have answered. Later answers are not taken."""
+        """The members in the sum: all whose values came until now."""
         there = tuple(sorted(self._answered))
         check_present(self.group, there)
         self._closed = True
         return there
 
     def dropped(self) -> tuple[str, ...]:
-        """Who was to be in the sum, and is not: members whose answers did not come."""
+        """Members whose values did not come."""
         return tuple(sorted(set(self._asked().members) - set(self.survivors())))
 
     # --- 4: opening
@@ -159,7 +157,7 @@ class Collector:
         self._openings[opening.name] = opening
 
     def total(self) -> NDArray[np.float64]:
-        """The sum of the answers; an error where too few have helped, or one with wrong shares."""
+        """The sum; an error where too few members have helped, or one with wrong shares."""
         ask, there = self._asked(), self.survivors()
         if len(self._openings) < self.group.threshold or self._total is None:
             raise RefusedError(
@@ -180,7 +178,7 @@ class Collector:
             key = self._joined(gone, {one: held.keys[gone] for one, held in self._openings.items()})
             if public_key(key) != self._offers[gone].mask_key:
                 raise InvalidMessageError(_wrong(self.number, gone))
-            for name in there:  # what they added for who dropped out has nothing to cancel it
+            for name in there:  # their masks with a dropped member have nothing to cancel them
                 pair = pair_mask(key, self._offers[name].mask_key, ask, gone, name)
                 total = add_pair(total, gone, name, pair)
         return from_ring(total, ask.unit)

@@ -1,8 +1,7 @@
-"""Learning and predicting from sums in one process: everybody's part, one after another.
+"""Learning and predicting with secure aggregation in one process.
 
-What is computed is what separate organizations would compute: keys, shares, masks, openings. What is not
-there is a second computer: this shows what secure aggregation costs and changes, and protects nothing from
-the process that runs it.
+It computes the same keys, shares, masks and openings as separate organizations would. So it shows what secure
+aggregation costs and changes, and keeps nothing secret from the process.
 """
 
 from __future__ import annotations
@@ -48,23 +47,21 @@ Values = Mapping[str, NDArray[np.floating]]
 
 
 def simulated_secret(name: str) -> bytes:
-    """From which an organization of this process rounds: always the same, so that learning again gives the
-    same numbers. A node has one that nobody else knows.
-    """
+    """The secret from which an organization of this process rounds: constant, so that results repeat."""
     return f"of {name} in one process".encode()
 
 
 @dataclass
 class LocalGroup:
-    """A group whose members are all here; every sum has the next number."""
+    """A group whose members are all in this process."""
 
     group: Group
     members: Mapping[str, GroupMember]
     number: int = 0
     lost: frozenset[str] = frozenset()
-    """Who has dropped out of a sum so far."""
+    """Members that have dropped out."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Whose answers could not be written on the ring, and why: nothing was sent."""
+    """Members whose values could not be written on the ring, and why: they sent nothing."""
 
     @staticmethod
     def of(names: Sequence[str], sums: Sums) -> LocalGroup:
@@ -83,7 +80,7 @@ class LocalGroup:
     def add_up(
         self, values: Values, content: str, unit: float, rows: Sequence[str] = ()
     ) -> tuple[Floats, tuple[str, ...]]:
-        """The sum of these members' values, and whose are in it; the others have dropped out."""
+        """The sum of these members' values, and the members in it; the others have dropped out."""
         self.number += 1
         present = [name for name in self.members if name not in self.lost]
         shape = next(iter(values.values())).shape if values else (0,)
@@ -120,7 +117,7 @@ class LocalGroup:
 
 
 class Summing(WayOfAsking):
-    """Asks all but the label holder's own organization for the sum of their answers."""
+    """Requests the sum of the fitted values of all but the label holder's own organization."""
 
     def __init__(
         self, sums: Sums, organizations: Mapping[str, Organization], holder: str, traffic: Traffic | None
@@ -133,7 +130,7 @@ class Summing(WayOfAsking):
         self._units: dict[int, float] = {}
 
     def options(self, options: Options, *, private: bool = False) -> Options:
-        """Equal weights, and nothing that needs single answers."""
+        """Equal weights, and nothing that needs single fitted values."""
         return summed_options(self._sums, options, self._holder, self.members, private=private)
 
     def __call__(
@@ -143,7 +140,7 @@ class Summing(WayOfAsking):
         driver: Driver,
         requests: Sequence[Request],
     ) -> list[Mapping[str, Any]]:
-        """One round trip; the label holder's own organization answers at home."""
+        """One round trip; the label holder's own fitted values are not in the sum."""
         spread = [replace(request, organizations=self._asked(request)) for request in requests]
         replies = ask(task, organizations, driver, spread)
         found = [
@@ -161,7 +158,7 @@ class Summing(WayOfAsking):
         return tuple(sorted((set(request.organizations) - {SUM}) | others))
 
     def _added(self, request: Request, replies: Mapping[str, Any]) -> dict[str, Any]:
-        assert isinstance(request, FitRequest)  # no model moves, so that nobody is asked again
+        assert isinstance(request, FitRequest)  # no model is stateful
         values = {name: said for name, said in replies.items() if name in self.members and _is_numbers(said)}
         failed = {name: str(replies.get(name, "dropped out")) for name in set(self.members) - set(values)}
         unit = fit_unit(request)
@@ -185,19 +182,19 @@ class Summing(WayOfAsking):
         return own | {SUM: total / len(self.members)}
 
     def resumes(self, progress: Progress) -> None:
-        """Take up who dropped out when, and the units of the rounds until then."""
+        """Resume with the dropped members and the units of the rounds until then."""
         self._units = dict(enumerate(progress.summed_units, start=1))
         self._left_out = {done.round: dict(done.left_out) for done in progress.rounds}
         last = max(self._left_out, default=0)
         self._group.lost = frozenset(self.members) & set(self._left_out.get(last, {}))
 
     def noted(self, progress: Progress) -> Progress:
-        """A finished round, with who dropped out when, and the units; 1.0 where nothing was added up."""
+        """A finished round, with dropped members, and units (1.0 where nothing was added up)."""
         units = tuple(self._units.get(done.round, 1.0) for done in progress.rounds)
         return replace(progress, rounds=_with_lost(progress.rounds, self._left_out), summed_units=units)
 
     def concluded(self, ensemble: Ensemble) -> Ensemble:
-        """The same with the names of those in the sum, and who dropped out when."""
+        """The same with the members of the sum, the dropped ones and the noise."""
         made = concluded(ensemble, sorted(self.members), self._left_out, self._units)
         return replace(made, summed_noise=self._sums.noise)
 
@@ -208,9 +205,7 @@ def concluded(
     left_out: Mapping[int, Mapping[str, str]],
     units: Mapping[int, float],
 ) -> Ensemble:
-    """What was learned from sums, with who is in them and, by round, who dropped out and why, and in what
-    units answers were written.
-    """
+    """The ensemble with the members of its sums and, by round, the dropped ones and the units."""
     rounds = ensemble.rounds
     if ensemble.track == "assisted":
         rounds = _with_lost(rounds, left_out)
@@ -219,7 +214,7 @@ def concluded(
 
 
 def _with_lost(rounds: Sequence[Round], left_out: Mapping[int, Mapping[str, str]]) -> tuple[Round, ...]:
-    """Rounds with who dropped out of the sum, and why."""
+    """Rounds with the members that dropped out, and why."""
     return tuple(
         replace(done, left_out=ByName({**done.left_out, **left_out.get(done.round, {})})) for done in rounds
     )
@@ -230,7 +225,7 @@ def _is_numbers(said: Any) -> bool:
 
 
 def added_up(ensemble: Ensemble) -> Ensemble:
-    """The same model as one round, in which everybody has added up its own rounds already."""
+    """The same model as one round, for which each organization has added up its own rounds."""
     asked = ensemble.requested()
     means = {name: tuple(mean_added(ensemble, name)) for name in asked}
     rounds = tuple(replace(done, mean_fitted=ByName(means)) for done in ensemble.rounds[:1])
@@ -240,11 +235,10 @@ def added_up(ensemble: Ensemble) -> Ensemble:
 def accept_sum(
     ensemble: Ensemble, own: NDArray[Any] | None, total: Floats, there: Bools, n_members: int
 ) -> LocalPredictions:
-    """What everybody adds to F^T, for the model that ``added_up`` makes of this one.
+    """The predictions of the model that ``added_up`` makes of this one.
 
-    ``own`` are the answers (rounds, n, K) of the label holder's own organization, with NaN where it does not
-    know a row; ``total`` (n, K) is the sum of ``n_members`` in the rows that are ``there``. The mean of what
-    was added in learning stands in for what is not known.
+    ``own``: predictions (rounds, n, K) of the label holder's own organization, NaN in unknown rows; ``total``
+    (n, K): the sum of ``n_members`` in the rows that are ``there``. The mean in learning stands in elsewhere.
     """
     among, added = len(ensemble.summed), added_up(ensemble)
     together = total / among + (among - n_members) * mean_added(ensemble, SUM) / among
@@ -262,9 +256,7 @@ def accept_sum(
 
 
 def own_rounds(ensemble: Ensemble, name: str, values: NDArray[Any]) -> Floats:
-    """What an organization makes of its answers (rounds, n, K): their sum as the rounds count, 0 where it
-    knows nothing.
-    """
+    """An organization's predictions (rounds, n, K), added up with the coefficients; 0 in unknown rows."""
     counted = SUM if name in ensemble.summed else name
     return added_rounds([counts.get(counted, 0.0) for counts in ensemble.coefficients], values)
 
@@ -277,9 +269,9 @@ def predict_sums(
     driver: Driver,
     unknown: Mapping[str, Bools] | None = None,
 ) -> LocalPredictions:
-    """The same with everybody in one process.
+    """The same with all organizations in one process.
 
-    Of a row that one of the members does not know nobody's answer is added up: the mean of all stands in.
+    A row that a member does not know is in no sum: the mean in learning stands in.
     """
     unknown = unknown or {}
     lost = _lost(ensemble, views)
@@ -293,7 +285,7 @@ def predict_sums(
     there = np.ones(n_rows, dtype=np.bool_)
     for name in together:
         there &= ~unknown.get(name, np.zeros(n_rows, dtype=np.bool_))
-    for part in together.values():  # of a row that one alone knows, the sum would be its answer
+    for part in together.values():  # if one member alone knows a row, the sum is its value
         part[~there] = 0.0
     total = _total(ensemble, Sums(len(lost), *ensemble.summed_noise), together, (n_rows, ensemble.n_outputs))
     return accept_sum(ensemble, said.get(ensemble.label_holder or ""), total, there, len(together))
@@ -316,7 +308,7 @@ def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape
 
 
 def _lost(ensemble: Ensemble, views: Mapping[str, Any]) -> set[str]:
-    """Who dropped out of the sum in learning; an error where somebody else is not there."""
+    """Members that dropped out in learning; an error where another one is missing."""
     lost = {name for done in ensemble.rounds for name in done.left_out if name in ensemble.summed}
     unasked = sorted(set(ensemble.summed) - set(views) - lost)
     if unasked:
@@ -329,12 +321,12 @@ def _lost(ensemble: Ensemble, views: Mapping[str, Any]) -> set[str]:
 
 @dataclass(frozen=True)
 class SummedModel(AssistedModel):
-    """A model that was learned from sums; ``ensemble`` is what ``added_up`` makes of ``learned``."""
+    """A model learned with secure aggregation; ``ensemble`` is ``added_up(learned)``."""
 
     learned: Ensemble = field(kw_only=True)
 
     def ask(self, table: Any, unasked: Unasked) -> LocalPredictions:
-        """What the label holder's own organization adds for these rows, and what all others do together."""
+        """The predictions of the label holder's own organization, and the sum of all others."""
         asked = [name for name in self.organizations if name not in unasked.organizations]
         views = {name: self.columns.view(table, name) for name in asked}
         with open_driver(self.n_jobs) as run:
@@ -343,7 +335,7 @@ class SummedModel(AssistedModel):
             )
 
     def staged(self, table: Any, answers: LocalPredictions) -> Iterator[Floats]:  # noqa: ARG002
-        """Not known: everybody adds up its own rounds first."""
+        """Not known: each organization adds up its rounds first."""
         raise InvalidOptionError(
             "with secure aggregation each member adds up its own rounds first, so that there are no "
             "predictions after each round: use predict"

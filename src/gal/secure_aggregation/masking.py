@@ -1,10 +1,7 @@
-"""What hides an answer: fixed point, masks on it, and secrets in shares.
+"""Fixed point, noise, masks, and secrets in shares.
 
-All members write on one grid, which follows from the question alone. A float32 has 24 bits from its own first
-one on, so that the low bits of an exact sum are those of its smallest number alone. On one grid nobody has a
-bit to itself, and whether a number is written up or down is drawn. Numbers of steps are added modulo 2^32,
-where masks cancel exactly: they come from a key that two organizations agree on, or a seed of one's own.
-Secrets are shared after Shamir (1979): so many shares give one back, one less says nothing of it.
+The low bits of an exact sum of float32 are those of its smallest number. So all members round at random to
+one grid, which follows from the request. Numbers of steps are added modulo 2^32, where masks cancel exactly.
 """
 
 from __future__ import annotations
@@ -60,10 +57,10 @@ def unit_of(size: float) -> float:
 
 
 def fit_unit(request: FitRequest) -> float:
-    """What answers to a residual are written in: its size, which is about 1 where it is scaled.
+    """The unit of fitted values: the size of the residual, which is about 1 where it is scaled.
 
-    Whoever sends a smaller residual to get a finer grid gets smaller answers. Where few entries are far
-    larger than the others, answers can be, too: they must be written, and not finer than float32 has them.
+    A smaller residual gives a finer grid, and smaller fitted values. Where few entries are far larger than
+    the others, fitted values can be too, and have to fit on the ring.
     """
     residual = request.residual.astype(np.float64)
     size = math.sqrt(float(np.mean(np.square(residual)))) if residual.size else 0.0
@@ -71,10 +68,9 @@ def fit_unit(request: FitRequest) -> float:
 
 
 def prediction_unit(rates: Sequence[float], units: Sequence[float]) -> float:
-    """What rounds are written in that are added up with these rates, of residuals in these units.
+    """The unit of a sum over rounds with these rates, of residuals in these units.
 
-    The label holder chooses the rates: all of them larger or smaller give the same bits of each answer, and
-    one alone gives those of its round.
+    The label holder chooses the rates. All of them larger or smaller give the same bits of each value.
     """
     return unit_of(sum(abs(rate) * unit for rate, unit in zip(rates, units, strict=True)))
 
@@ -94,8 +90,8 @@ def to_ring(values: NDArray[np.floating], unit: float, members: int, draw: Draw)
         steps = np.floor(exact + width * (draw(exact) - 0.5) + 0.5)
     if not (np.abs(steps) < limit).all():
         raise InvalidReplyError(
-            f"answers must be finite and smaller than {limit / STEPS * unit:.3g} to be added up: nothing was "
-            "sent. Check the local model"
+            f"fitted values must be finite and smaller than {limit / STEPS * unit:.3g} to be added up. "
+            "Nothing was sent. Check the local model"
         )
     return steps.astype(np.int64).astype(np.uint32)
 
@@ -129,9 +125,7 @@ def from_ring(total: Ring, unit: float) -> Floats:
 
 
 def added_rounds(rates: Sequence[float], values: NDArray[np.floating[Any]]) -> Floats:
-    """Answers (rounds, n, K) added up, each round times its rate; 0 where there are none, and not finite
-    where one is not.
-    """
+    """Predictions (rounds, n, K) added up, each round times its rate; 0 where there are none."""
     known = np.where(np.isnan(values), 0.0, values.astype(np.float64))
     total = np.zeros(values.shape[1:])
     with np.errstate(invalid="ignore"):  # infinity less infinity is refused like each of both
@@ -151,8 +145,8 @@ def agreed(private: bytes, public: bytes, purpose: bytes) -> bytes:
         shared = X25519PrivateKey.from_private_bytes(private).exchange(
             X25519PublicKey.from_public_bytes(public)
         )
-    except ValueError as error:  # a key with which everybody would agree on the same
-        raise InvalidMessageError(f"a public key that nobody can agree with: {error}") from error
+    except ValueError as error:  # a key with which all agree on the same
+        raise InvalidMessageError(f"a public key of low order: {error}") from error
     return derived(shared, purpose)
 
 
@@ -162,18 +156,17 @@ def derived(secret: bytes, purpose: bytes) -> bytes:
 
 
 def mask(seed: bytes, shape: tuple[int, ...]) -> Ring:
-    """As many numbers as the shape has, uniform on the ring to everybody without the seed."""
+    """Numbers of this shape, uniform on the ring without knowledge of the seed."""
     stream = Cipher(algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor()
     numbers = np.frombuffer(stream.update(bytes(4 * math.prod(shape))), dtype="<u4")
     return numbers.astype(np.uint32).reshape(shape)
 
 
 def draws(secret: bytes, rows: NDArray[np.uint64], values: Floats) -> Floats:
-    """Numbers of [0, 1) for values (n, K) of these rows: drawn at random to everybody without the secret.
+    """Numbers of [0, 1) for values (n, K) of these rows, random without knowledge of the secret.
 
-    They follow from the secret, the row and the value (a block of AES each). So a member that is asked again,
-    in another sum, version or batch, or after a restart, says the same again: what is drawn anew would come
-    out in the mean. And two values of one row, such as those of two rates, are drawn apart.
+    They follow from the secret, the row and the value (a block of AES each). So a repeated request, also in
+    another version or after a restart, has the same rounding: fresh draws would average out.
     """
     blocks = np.empty((*values.shape, 2), dtype="<u8")
     blocks[..., 0] = rows[:, None] + (np.arange(values.shape[1], dtype=np.uint64) << np.uint64(40))
@@ -184,7 +177,7 @@ def draws(secret: bytes, rows: NDArray[np.uint64], values: Floats) -> Floats:
 
 
 def seal(key: bytes, data: bytes) -> bytes:
-    """Data that only who has the key can read, and nobody can alter."""
+    """Encrypted and authenticated data."""
     return ChaCha20Poly1305(key).encrypt(NONCE, data, None)
 
 

@@ -1,17 +1,16 @@
-"""What an organization does in sums, without input or output: it offers, shares, answers, and opens once.
+"""An organization's side of sums, without input or output.
 
 The label holder carries all messages and may lie in each of them. What protects a member:
 
 - keys count only if they are signed by fingerprints that its operator has checked with the others;
-- members are fixed before it answers, and its masks follow from everything that all were told, and from both
-  names: a mask that it shares with one is not that with another, whose keys may be a copy;
-- where nobody may drop out its mask key never leaves in any form, and its seed only to open a sum of all;
-- else it gives, of each other member, one share of one secret: of the seed of who is in the sum, or of the
-  mask key of who dropped out, never both; and it claims that on its record before the shares leave;
+- members are fixed before it sends values, and its masks follow from all that was sent, and from both names:
+  a copied key gives another mask;
+- without drop-outs its mask key never leaves in any form, and its seed only to open a sum of all;
+- else it gives one share of one secret of each other member: of the seed of a member in the sum, or of the
+  mask key of a dropped one, never both; that is on record before the shares leave;
 - of one residual, and of one row to predict, it helps to open one sum, never a second with other members;
-- who dropped out once stays out, and no more may drop out than was agreed;
-- its values are rounded on the grid of all members by what it draws itself, before any mask: low bits of the
-  sum are nobody's.
+- a dropped member stays out, and no more may drop out than was agreed;
+- its values are rounded on a common grid, by its own draws, and have its share of the noise, before any mask.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from gal.secure_aggregation.terms import FEWEST, Sums
 from gal.transport.identity import Identity, fingerprint_of
 
 PENDING = 512
-"""So many sums have keys at once: who asks for more without end fills no memory."""
+"""Sums that have keys at once, at most: endless requests fill no memory."""
 _NO_SECRETS = Secrets(b"", b"", b"")
 
 
@@ -76,7 +75,7 @@ class _Sum:
 
 
 class GroupMember:
-    """An organization in a group."""
+    """An organization in an aggregation group."""
 
     def __init__(
         self,
@@ -90,9 +89,8 @@ class GroupMember:
     ) -> None:
         """Join a group; ``known`` are the fingerprints that the operator has checked with their owners.
 
-        How it rounds follows from ``secret``, which is the same after a restart, and never leaves it.
-        ``holder`` is under what the record knows the label holder, who may get a new key one day; default:
-        its fingerprint.
+        Rounding follows from ``secret``, which is the same after a restart, and never leaves. ``holder``: the
+        label holder's name in the record, also after it gets a new key; default: its fingerprint.
         """
         self.name, self.group = identity.name, group
         self._identity, self._record, self._secret = identity, record, secret
@@ -110,20 +108,20 @@ class GroupMember:
     # --- 1 and 2: keys and shares
 
     def offer(self, number: int) -> Offer:
-        """Fresh keys for a sum; asked again before it answers, the same ones."""
+        """Fresh keys for a sum; the same ones until its values are sent."""
         if self._record.value(self._scope("number"), str(number)) is not None:
             raise RefusedError("number", f"{self.name} has answered in sum {number}: take a new number")
         if number not in self._pending:
-            while len(self._pending) >= PENDING:  # the oldest: nobody came back to it
+            while len(self._pending) >= PENDING:  # the oldest
                 self._pending.pop(next(iter(self._pending)))
             self._pending[number] = _Sum(Secrets())
         one = self._pending[number]
         return one.secrets.offer(self.group, number, self._identity)
 
     def share(self, number: int, offers: Collection[Offer]) -> SealedShares:
-        """Shares of both secrets for each of the others, sealed; none where nobody may drop out.
+        """Sealed shares of both secrets for each of the others; none without drop-outs.
 
-        Then all answers are in the sum, so that no mask key is ever needed, and each gives its own seed.
+        Then all members are in the sum: no mask key is ever needed, and each gives its own seed.
         """
         one = self._sum(number)
         if one.offers:
@@ -140,7 +138,7 @@ class GroupMember:
         return SealedShares(self.name, number, boxes)
 
     def _boxes(self, one: _Sum, number: int, by_name: Mapping[str, Offer]) -> dict[str, bytes]:
-        """Both secrets divided, and each part sealed for who gets it."""
+        """Both secrets divided, and each share sealed for its receiver."""
         n = len(self.group.members)
         keys = split_secret(one.secrets.mask_key, self.group.threshold, n)
         seeds = split_secret(one.secrets.seed, self.group.threshold, n)
@@ -158,7 +156,7 @@ class GroupMember:
         purpose = f"box {self.group.digest} {number} {way}".encode()
         return agreed(one.secrets.box_key, peer.box_key, purpose)
 
-    # --- 3: the answer
+    # --- 3: masked values
 
     def answer(
         self,
@@ -172,13 +170,16 @@ class GroupMember:
         rows: Sequence[str] = (),
         also: Sequence[Claim] = (),
     ) -> Masked:
-        """Its values under its masks; ``boxes`` are the others' shares for it.
+        """Its masked values.
 
-        ``content`` is the digest of what it has itself seen of the question, ``unit`` follows from the same:
-        in a smaller one large answers could not be written, and that it does not answer would tell how large
-        they are. ``once`` is of what there is one sum, where that is less than all of it: a residual, however
-        it is to be fitted. ``rows`` are digests of the rows, where they are rows to predict; those of a
-        residual go by their places. ``also`` is claimed before anything leaves.
+        Parameters
+        ----------
+        boxes: the others' shares for it.
+        content, unit: the digest of the request as this member received it, and the unit that follows.
+            In a smaller unit large values could not be written, and the refusal would reveal their size.
+        once: the digest of what has one sum, where that is less than the content: a residual.
+        rows: digests of rows to predict; rows of a residual go by their places.
+        also: further claims, on record before anything leaves.
         """
         one = self._sum(ask.number)
         if one.ask is not None or not one.offers:
@@ -201,9 +202,9 @@ class GroupMember:
         claim = Claim(self._scope("number"), str(ask.number), ask.digest)
         self._settle("number", [claim, *also], f"it has answered in sum {ask.number} before")
         one.ask, one.once = ask, once or content
-        one.rows = tuple(rows) if self.group.shares else ()  # else there is no sum without one of them
+        one.rows = tuple(rows) if self.group.shares else ()  # else every sum is of all members
         masked = Masked(self.name, ask.number, encoded + self._masks(one, ask))
-        one.secrets = replace(one.secrets, mask_key=b"", box_key=b"")  # who steals a memory finds none
+        one.secrets = replace(one.secrets, mask_key=b"", box_key=b"")  # a stolen memory has none
         return masked
 
     def _noised(self, values: NDArray[np.floating], unit: float, draw: Draw) -> Ring:
@@ -238,7 +239,7 @@ class GroupMember:
     # --- 4: help to open
 
     def open(self, number: int, survivors: Sequence[str]) -> Opening:
-        """Shares that open the sum of these members' answers; once, and on record first."""
+        """Shares that open the sum of these members; once, and on record first."""
         one = self._sum(number)
         if one.ask is None:
             raise RefusedError("order", f"{self.name} has not answered in sum {number}: nothing to open")
@@ -277,7 +278,7 @@ class GroupMember:
         )
 
     def forget(self, number: int) -> None:
-        """Let go of the secrets of a sum: it is over, or was given up."""
+        """Delete the secrets of a sum that is over or given up."""
         self._pending.pop(number, None)
 
     # --- checks
@@ -294,7 +295,7 @@ class GroupMember:
         return f"{self._holder} {what}"
 
     def _check_present(self, names: Sequence[str]) -> None:
-        """Whether a sum of these members may be: enough of them, and nobody who dropped out before."""
+        """Whether these members can form a sum: enough of them, and no dropped one."""
         lost = set(self._record.found(self._scope("lost")))
         back = sorted(lost & set(names))
         if back:
@@ -319,7 +320,7 @@ class GroupMember:
 
 
 def check_group(group: Group, known: Collection[str]) -> None:
-    """An error where a group is too small, or has members that nobody has checked."""
+    """An error where a group is too small, or has a member whose key is unknown."""
     prints = list(group.members.values())
     unknown = sorted(name for name, one in group.members.items() if one not in known)
     if unknown:
@@ -334,7 +335,7 @@ def check_group(group: Group, known: Collection[str]) -> None:
 
 
 def check_present(group: Group, names: Sequence[str]) -> None:
-    """An error where a sum of these members' answers is not to be opened."""
+    """An error where a sum of these members must not be opened."""
     there = set(names)
     if len(there) < len(names) or there - set(group.members):
         raise RefusedError("members", f"members are {', '.join(group.names)}, got {', '.join(names)}")
@@ -349,13 +350,11 @@ def check_present(group: Group, names: Sequence[str]) -> None:
 
 
 def pair_mask(private: bytes, public: bytes, ask: Ask, name: str, other: str) -> Ring:
-    """The mask that two members share in a sum. Both names are in it: whose key is a copy of another's shares
-    another mask than that one, and what is added for one is not taken away for the other.
-    """
+    """The mask that two members share in a sum; with both names, so that a copied key gives another mask."""
     purpose = f"pair {ask.digest} ".encode() + plain_bytes(sorted((name, other)))
     return mask(agreed(private, public, purpose), tuple(ask.shape))
 
 
 def add_pair(total: Ring, name: str, other: str, pair: Ring) -> Ring:
-    """A member's total with the mask that it shares with another: one of both adds it, the other takes it."""
+    """A total with a shared mask: one of the two members adds it, the other subtracts it."""
     return total + pair if name < other else total - pair

@@ -38,8 +38,8 @@ MOST_TAUGHT = 2000
 MOST_READING = 500
 """Rows from which an organization learns to read residuals."""
 
-ATTACKERS = 2
-"""Organizations, those with most columns, that try to read columns from residuals."""
+ATTACKERS = 8
+"""Organizations at most, those with most columns, that try to read columns from residuals."""
 
 
 class Canaries(NamedTuple):
@@ -124,7 +124,7 @@ def measure_leakage(
     most_rows: int = 20_000,
     seed: int = 0,
 ) -> LeakReport:
-    """Attack the labels that went into a task, and everybody's columns.
+    """Attack the labels of a task, and all organizations' columns.
 
     transcript: what was sent.
     y: the label holder's true labels of all rows, (n,) or, for numbers, (n, K); the canaries' drawn ones.
@@ -215,7 +215,7 @@ def _from_answers(
     rng: np.random.Generator,
     sum_name: str | None,
 ) -> list[Reconstruction]:
-    """What the label holder finds: of each view in its own answers, or of all of them in their sum."""
+    """What the label holder finds of each view, in its fitted values or in the sum of all."""
     if not views:
         return []
     own = labels if own_view is None else np.hstack([numbers_of(own_view)[sent.rows], labels])
@@ -240,9 +240,7 @@ def _from_residuals(
     rng: np.random.Generator,
     loss: Loss | None,
 ) -> list[Reconstruction]:
-    """What organizations with most columns, and those with interaction probes, find in what they received: of
-    the label holder's columns and, where there are three, of each other's.
-    """
+    """What each organization finds in what it received: of the label holder's columns and the others'."""
     rounds = ~np.isnan(sent.residual[:, :, 0]).all(axis=(0, 2))  # the label holder may have begun alone
     residual = sent.residual[:, rounds]
     there = ~np.isnan(residual[:, :, 0]).any(axis=(1, 2))

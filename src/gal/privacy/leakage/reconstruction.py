@@ -1,9 +1,7 @@
-"""Columns: what the label holder can learn of them from answers, and an organization from residuals.
+"""Attacks on columns: by the label holder from fitted values, by an organization from residuals.
 
-An answer is a function of the row's columns. A residual is one too: it has in it what all organizations said
-in earlier rounds. Between two rounds it moves by what they said, and whatever stays the same in all rounds,
-such as the label and noise that was put on it once, cancels. Whoever knows the columns of some rows learns
-from these how to read the others.
+Residuals change between rounds by fitted values, and labels with their noise cancel. An attacker that knows
+the columns of some rows learns from these to read the others.
 """
 
 from __future__ import annotations
@@ -94,13 +92,10 @@ def columns_from_answers(
     by: str = "the label holder",
     more: Mapping[str, Floats] | None = None,
 ) -> list[Reconstruction]:
-    """How well the label holder, or who is called ``by`` here, finds each column of ``views`` in the
-    ``answers`` (n, T, K) of who has it.
+    """How well ``by`` finds each column of ``views`` in its organization's fitted values (n, T, K).
 
-    ``own`` (n, d) is what it has anyway: its columns and labels as numbers. ``known`` rows (n,), whose
-    columns it knows, teach it. ``more`` are answers beside these, (n, any number, K): in a cross-validation
-    other models answered, with the same columns, so that few rounds tell what many would; and others after
-    the rounds.
+    ``own`` (n, d): the attacker's columns and labels as numbers. ``known`` (n,): rows whose columns it knows.
+    ``more``: further fitted values (n, any number, K), of cross-validation and after the rounds.
     """
     found = []
     for name, view in views.items():

@@ -121,7 +121,7 @@ class LeakReport:
     planted: int
     """Canaries among them."""
     known: int
-    """Rows whose columns and labels the attackers on columns were told."""
+    """Rows whose columns and labels the attackers on columns know."""
     rounds: int
     messages: int
     """Residuals about a row, the most that any row had."""
@@ -133,7 +133,7 @@ class LeakReport:
     runs: int = 1
     """How many fits are added up."""
     summed: bool = False
-    """Whether the others' answers came to the label holder as one sum."""
+    """Whether the label holder received sums only."""
     secure: bool = True
 
     @property

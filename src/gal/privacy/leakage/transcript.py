@@ -1,4 +1,4 @@
-"""What was really sent and answered: the only thing that attacks may look at."""
+"""The messages of a task: the only thing that attacks may look at."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Transcript:
         """By further round: to random targets and interaction probes, of that sample."""
 
     def __call__(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]) -> None:
-        """Note one round trip: what was asked of organizations, and what came back."""
+        """Note one round trip: requests, and replies."""
         self._trip += 1
         for request, answers in zip(requests, replies, strict=True):
             if not isinstance(request, FitRequest) or request.track != "assisted":
@@ -168,7 +168,7 @@ class Transcript:
 def _by_organization(
     answers: Sequence[Mapping[str, Any]], label_holder: str | None, like: Floats, places: Positions
 ) -> dict[str, Floats]:
-    """What each other organization answered, of these places: (places, answers, K), NaN where it did not."""
+    """Fitted values of these places by organization: (places, replies, K), NaN where there are none."""
     names = sorted({name for said in answers for name in said} - {label_holder})
     nothing, found = np.full(like.shape, np.nan), dict[str, Floats]()
     for name in names:

@@ -1,9 +1,7 @@
-"""Noise on an assisting organization's answers: its fitted values and predictions, each as
-by local differential privacy.
+"""Noise on an assisting organization's fitted values and predictions: local differential privacy.
 
-An answer is what the organization says of one row in one round: K numbers. They are cut at a public
-bound, so that two different rows lie no further apart than is known beforehand, and noise hides
-which of them was answered for.
+A reply about one row in one round is K numbers. They are clipped at a public bound, and noise hides which of
+any two rows they are about.
 """
 
 from __future__ import annotations
@@ -36,10 +34,9 @@ BLOCK = 65_536
 
 @dataclass(frozen=True)
 class AnswerNoise:
-    """Cuts answers at +-``clip`` and adds noise; one answer about one row costs (``epsilon``, ``delta``).
+    """Clips replies at +-``clip`` and adds noise; one reply about one row costs (``epsilon``, ``delta``).
 
-    Neighbouring: the row that is answered for is replaced by any other. ``source=None``:
-    the operating system's entropy.
+    Neighbors differ in that row. ``source=None``: the operating system's entropy.
     """
 
     noise: Noise
@@ -109,9 +106,7 @@ class AnswerNoise:
         return SystemNoise() if self.source is None else self.source
 
     def __call__(self, values: NDArray[Any]) -> Floats:
-        """Answers of shape (..., n, K), cut and noised; each is drawn for anew,
-        also the same one asked for twice.
-        """
+        """Values of shape (..., n, K), clipped, with fresh noise in each call."""
         rows = values.reshape(-1, values.shape[-1])
         scale, out = self.scale(values.shape[-1]), np.empty(rows.shape)
         add = self._source.laplace if self.noise == "laplace" else self._source.gaussian

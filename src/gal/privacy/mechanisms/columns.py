@@ -1,9 +1,7 @@
-"""Fresh noise on every residual of a task whose labels are noisy already: for columns, not for labels.
+"""Per-round Gaussian noise on residuals, for columns; labels are noisy already.
 
-A residual follows from the noisy label, which is the same in all rounds, and from the output, in which is
-what everybody has answered about the row. Without fresh noise the label cancels between two rounds, and the
-answers are left. Here the output behind each residual is bounded, and noise hides which of any two outputs
-it was, in all rounds together.
+The noisy label is the same in all rounds and cancels between two residuals, which leaves the fitted values.
+So outputs are bounded, and noise hides which of any two outputs a residual is of, in all rounds together.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ class NoisyOutputs:
     def __call__(self, residual: Any, round: int, track: Track, fold: int | None) -> Floats:
         """Noised, same shape (n, K); at most once for each request that was paid for.
 
-        The first residual is of an output that nobody has answered anything for: it stays as it is.
+        The first residual follows from no fitted value, and stays as it is.
         """
         paid = track == "assisted" and round <= self.rounds and (fold is None or fold < self.folds)
         if not paid or (round, fold) in self.asked:
@@ -69,7 +67,7 @@ class NoisyOutputs:
 class ColumnNoise:
     """Gaussian noise on every residual but the first; all that is sent of a row costs (epsilon, delta).
 
-    Neighbouring: what everybody answered about one row, in all rounds, is replaced by any other answers.
+    Neighbors differ in all replies about one row, in all rounds.
     """
 
     epsilon: float
