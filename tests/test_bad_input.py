@@ -243,8 +243,8 @@ ANSWERS: dict[str, tuple[Callable[[Floats], Any], str]] = {
         lambda values: np.column_stack([values] * 2),
         r"Spoiled.predict returned shape \(120, 2\)",
     ),
-    "NaN": (with_nan, "answered with NaN or infinite values in 1 places"),
-    "infinity": (lambda values: values + np.inf, "answered with NaN or infinite values in 120 places"),
+    "NaN": (with_nan, "replied with NaN or infinite values in 1 places"),
+    "infinity": (lambda values: values + np.inf, "replied with NaN or infinite values in 120 places"),
     "absurd": (lambda values: values * 1e9, r"absurd values, up to .* where residuals reach"),
     "text": (lambda values: np.full(len(values), "high"), "Spoiled failed: could not convert string"),
     "nothing": (lambda values: None, r"Spoiled.predict returned shape \(\), expected 1 output"),
@@ -275,7 +275,7 @@ def test_who_comes_back_takes_part_again() -> None:
 
     times: list[int] = []
     X, y = health()
-    with pytest.warns(LeftOutWarning, match="organization 'lab' was left out of round 1: answered with NaN"):
+    with pytest.warns(LeftOutWarning, match="organization 'lab' was left out of round 1: replied with NaN"):
         model = regressor(local_models={"bank": Ridge(), "lab": OnceTired()}, cross_validation=0).fit(X, y)
     assert [set(one.left_out) for one in model.rounds_] == [{"lab"}, set(), set()]
     assert model.rounds_[0].weights == {"bank": 1.0, "lab": 0.0}
@@ -305,7 +305,7 @@ def test_failures_are_survived_with_a_validation_too() -> None:
 def test_no_organization_replies() -> None:
     X, y = health()
     local = {"bank": Raising(RuntimeError("no power"), Counter(1)), "lab": Spoiled(with_nan)}
-    with pytest.raises(NoRepliesError, match=r"round 1.*bank: failed: .*no power.*lab: answered with NaN"):
+    with pytest.raises(NoRepliesError, match=r"round 1.*bank: failed: .*no power.*lab: replied with NaN"):
         regressor(local_models=local).fit(X, y)
 
 

@@ -41,7 +41,7 @@ def test_who_has_no_view_is_replaced_by_the_mean_and_said() -> None:
     organizations = members(X, Ridge())
     ensemble = gal.learn(y, organizations, rounds=3)
     partly = gal.predict(ensemble, organizations, {"bank": X[PARTS["bank"]]})
-    assert partly.missing == {"lab": "did not answer"}
+    assert partly.missing == {"lab": "did not reply"}
     assert partly.degraded.all()
     whole = gal.predict(ensemble, organizations).output
     assert partly.output.mean() == pytest.approx(whole.mean(), abs=1e-5)

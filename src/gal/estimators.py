@@ -96,17 +96,25 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 
     # --- learning
 
-    def _fit(
+    _check: Callable[[Any, int], NDArray[Any]]
+    _read: Callable[[Any, Options], Labels]
+    """How labels are checked, and turned into what the loss wants."""
+
+    def fit(
         self,
         X: Any,
         y: Any,
-        sample_weight: Any,
-        check: Callable[[Any, int], NDArray[Any]],
-        read: Callable[[Any, Options], Labels],
-        on_round: Callable[[Progress], None] | None,
-        on_message: MessageObserver | None,
-    ) -> Labels:
-        """Learn labels, which ``check`` and ``read`` turn into what the loss wants."""
+        sample_weight: Any = None,
+        *,
+        on_round: Callable[[Progress], None] | None = None,
+        on_message: MessageObserver | None = None,
+    ) -> Self:
+        """Learn labels ``y`` (n,), or numbers (n, K), from the organizations' columns of ``X``.
+
+        ``on_round`` gets a `Progress` after every round; ``on_message`` the requests and replies of every
+        round trip.
+        """
+        check, read = type(self)._check, type(self)._read
         options, initial = self._options(), group_of("algorithm", self.algorithm).initial
         check_privacy(self.privacy)
         X = self._check_table(X, reset=True)
@@ -148,7 +156,9 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         for one in members.values():
             one.finish()
             one.view = np.empty((0, one.view.shape[1]))  # a fitted estimator keeps no training data
-        return labels
+        if labels.classes is not None:
+            self.classes_: NDArray[Any] = np.asarray(labels.classes)
+        return self
 
     def _learn(self, learning: AssembledTask, **observers: Any) -> Learned:
         """Algorithm 1; fitted models stay with the organizations."""
@@ -296,23 +306,7 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
     True
     """
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        on_round: Callable[[Progress], None] | None = None,
-        on_message: MessageObserver | None = None,
-    ) -> Self:
-        """Learn ``y`` (n,) or (n, K) from the organizations' columns of ``X``.
-
-        ``on_round`` gets a `Progress` after every round; ``on_message`` the requests and replies of every
-        round trip.
-        """
-        how = check_regression_labels, regression_labels
-        self._fit(X, y, sample_weight, *how, on_round, on_message)
-        return self
+    _check, _read = staticmethod(check_regression_labels), staticmethod(regression_labels)
 
     def predict(self, X: Any, missing: Any = None) -> Floats:
         """Predictions; ``missing`` names organizations that cannot be asked, or maps them to rows."""
@@ -339,24 +333,7 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
     True
     """
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        on_round: Callable[[Progress], None] | None = None,
-        on_message: MessageObserver | None = None,
-    ) -> Self:
-        """Learn the classes ``y`` (n,) from the organizations' columns of ``X``.
-
-        ``on_round`` gets a `Progress` after every round; ``on_message`` the requests and replies of every
-        round trip.
-        """
-        how = check_class_labels, class_labels
-        labels = self._fit(X, y, sample_weight, *how, on_round, on_message)
-        self.classes_: NDArray[Any] = np.asarray(labels.classes)
-        return self
+    _check, _read = staticmethod(check_class_labels), staticmethod(class_labels)
 
     def decision_function(self, X: Any, missing: Any = None) -> Floats:
         """Outputs: the log-odds of the second of two classes (n,), or one per class (n, C)."""

@@ -161,7 +161,7 @@ def test_who_misses_a_round_takes_part_again() -> None:
     ensemble = drive(*problem(LOSSES["binary"], 1), meddle=lose)
     missed = ensemble.rounds[1]
     assert missed.weights["b"] == 0
-    assert dict(missed.left_out) == {"b": "did not answer"}
+    assert dict(missed.left_out) == {"b": "did not reply"}
     assert "b" not in ensemble.coefficients[1]
     others = (ensemble.rounds[0], *ensemble.rounds[2:])
     assert not any(done.left_out for done in others)

@@ -262,7 +262,7 @@ def test_who_misses_a_round_of_the_first_part_is_not_asked_in_it_later(task: Any
     )
     later = [one for some in asked[4:] for one in some if one.track == "assisted"]
     assert {one.round for one in later if "b" not in one.organizations} == {2}
-    assert ensemble.rounds[1].left_out == {"b": f"did not answer {IN_SENTINEL}"}
+    assert ensemble.rounds[1].left_out == {"b": f"did not reply {IN_SENTINEL}"}
     assert "b" in ensemble.rounds[0].weights
 
 

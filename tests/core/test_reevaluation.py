@@ -143,14 +143,14 @@ def broken(place: Any, value: float = np.nan) -> Any:
 
 
 FAILURES: dict[str, tuple[Any, str]] = {
-    "silent": (lambda values: None, r"it did not answer"),
+    "silent": (lambda values: None, r"it did not reply"),
     "failing": (lambda values: ValueError("out of memory"), r"it failed: out of memory"),
     "wrong shape": (
         lambda values: values[:, :-1],
-        r"it answered with shape \(4, 59, 1\), expected \(4, 60, 1\)",
+        r"it replied with shape \(4, 59, 1\), expected \(4, 60, 1\)",
     ),
-    "holes": (broken((2, 5)), r"it answered with NaN or infinite values in 1 places"),
-    "infinite": (broken((0, 5), np.inf), r"it answered with NaN or infinite values in 1 places"),
+    "holes": (broken((2, 5)), r"it replied with NaN or infinite values in 1 places"),
+    "infinite": (broken((0, 5), np.inf), r"it replied with NaN or infinite values in 1 places"),
 }
 
 
@@ -166,7 +166,7 @@ def test_who_fails_when_asked_again_is_left_out_of_all_rounds(spoil: Any, reason
         np.testing.assert_equal(done.weights["b"], 0.0)
         assert "b" not in counts
         assert "b" not in done.mean_fitted
-        assert re.fullmatch(rf"asked again after the last round, {reason}", done.left_out["b"])
+        assert re.fullmatch(rf"re-evaluated after the last round, {reason}", done.left_out["b"])
     others = dataclasses.replace(task, organizations=("a", "c"), stateful=())
     without = Scripted(others)
     without.first = {"a": who.first["a"], "c": who.later["c"]}

@@ -38,7 +38,7 @@ def accept(replies: dict[str, Reply], round: int = 1, track: Track = "assisted")
 
 
 BAD: dict[str, tuple[Reply | None, str]] = {
-    "missing": (None, "did not answer"),
+    "missing": (None, "did not reply"),
     "exception": (MemoryError("no room"), "failed: no room"),
     "rows": (GOOD[:4], r"shape \(4, 2\), expected \(5, 2\)"),
     "flat": (GOOD.reshape(-1), r"shape \(10,\), expected \(5, 2\)"),
@@ -77,7 +77,7 @@ def test_usable_replies_become_float32_in_the_order_of_names() -> None:
 
 
 def test_nobody_in_the_first_round_is_an_error_that_names_everybody() -> None:
-    with pytest.raises(NoRepliesError, match=r"round 1.*a: did not answer; b: failed: oops.*Check"):
+    with pytest.raises(NoRepliesError, match=r"round 1.*a: did not reply; b: failed: oops.*Check"):
         accept({"b": ValueError("oops")})
 
 

@@ -78,7 +78,7 @@ def test_hostile_answers_do_no_more_harm_than_none(learned: Any, factor: float) 
     found = screened(ensemble, members, new)
     assert np.array_equal(found.output, missing)
     assert found.degraded.all()
-    assert "none of its answers is used" in found.missing["lab"]
+    assert "none of its predictions is used" in found.missing["lab"]
     assert rmse(gal.predict(ensemble, members, new), new) > 5 * rmse(found, new)
 
 

@@ -85,7 +85,7 @@ def test_numbers_have_no_classes() -> None:
 def test_under_a_mechanism_there_are_none() -> None:
     X, y = skewed()
     noise = gal.privacy.RandomisedResponse(1.0, classes=[0, 1])
-    with pytest.raises(PrivacyError, match="class_weight would tell"):
+    with pytest.raises(PrivacyError, match="class_weight would reveal"):
         GALClassifier(PARTS, rounds=3, class_weight="balanced", privacy=noise).fit(X, y)
 
 

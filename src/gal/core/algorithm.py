@@ -2,7 +2,7 @@
 
 Generators without I/O: they yield what the label holder sends to the organizations and receive a
 mapping organization -> reply. Whoever drives them (in process, threads, processes, a network) decides
-how requests travel; an organization that did not answer is simply absent.
+how requests travel; an organization without a reply is simply absent.
 
 The paper's symbols stand at the end of the lines; shapes are in ``requests.py``. What is around the rounds
 (validation, stacker, which model is used) is in ``pipeline.py``.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 
-from gal.core.cross_validation import Sentinel, asked
+from gal.core.cross_validation import Sentinel, recipients
 from gal.core.outcome import Ended, TaskOutcome
 from gal.core.replies import LocalPredictions, Reply, accept_fitted, accept_predicted
 from gal.core.requests import EndLearning, FitRequest, PredictRequest, Track
@@ -42,9 +42,10 @@ def rounds(
     fold: int | None = None,
     sentinel: Sentinel | None = None,
 ) -> Rounds:
-    """Algorithm 1: what was reached, and why it ended.
+    """Algorithm 1: the last progress, and why it ended.
 
-    ``ended`` is what a validation elsewhere found; ``fold`` is left out of a cross-validation.
+    ``ended`` is asked after each round, for a validation elsewhere; ``fold`` is left out of a
+    cross-validation.
     """
     progress = start(task) if progress is None else progress  # F^0
     outcome = task.stopping.ended(progress)
@@ -52,7 +53,7 @@ def rounds(
         residual = broadcast(task, progress.output, t, track, fold)  # r_1^t
         if fitted_exactly(task, progress, residual.size):
             return progress, TaskOutcome(Ended.EXACT, t)
-        members, absent = asked(task, sentinel, t)
+        members, absent = recipients(task, sentinel, t)
         request = residual.request(task, members)
         try:
             replies = yield request  # f_m^t(x_m)

@@ -1,9 +1,8 @@
-"""What a model would say of stored rows if only some organizations answered, and who contributed so.
+"""Coalition values, estimated from stored fitted values, and the contributions that follow.
 
-The answers of everybody are stored for the rows that tell: validation rows, the left-out rows of a
-cross-validation, or training rows where nothing validates. Nothing is requested or learned again. It is an
-estimate: with fewer organizations the others would have been sent other residuals. In a cross-validation the
-stacker has no part in it.
+Fitted values are stored for validation rows, the left-out rows of a cross-validation, or training rows where
+nothing validates. It is an estimate: with fewer organizations residuals would have been others. In a
+cross-validation the stacker has no part in it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ OUTPUTS, MODEL_OUTPUTS, FEWEST_ROWS = 2_000_000, 20_000, 500
 
 @dataclass(frozen=True)
 class StoredReplies:
-    """What a model adds up for some rows, and what its stacker and interaction probes move that by."""
+    """Fitted values of some rows, and the models on them."""
 
     first: Floats
     parts: Mapping[str, Floats]
@@ -54,7 +53,7 @@ class StoredReplies:
     probes: Probes | None = None
     probe_replies: Replies = field(default_factory=dict)
     refitted: Floats | None = None
-    """What a private refit makes of the same answers; None without one."""
+    """Output of the private refit; None without one."""
 
     @cached_property
     def output(self) -> Floats:
@@ -64,9 +63,8 @@ class StoredReplies:
         return self.first + sum(self.parts.values()) + sum(self._moved(frozenset()))
 
     def without(self, absent: frozenset[str], alone: Floats | None = None) -> Floats:
-        """What is left of the output (n, K) without the absent: its least squares fit by what each of the
-        others adds, by what stacker and probes add then, and by the baseline ``alone``. No label takes part
-        in it, so noise finds nothing to fit.
+        """The output (n, K) without some organizations: its least squares fit by the parts of the others, of
+        stacker and probes, and by the baseline ``alone``. It uses no label, so that noise gains nothing.
         """
         if not absent:
             return self.output
@@ -77,7 +75,7 @@ class StoredReplies:
         return projected(self.output, known, np.array(usual))
 
     def _moved(self, absent: frozenset[str]) -> list[Floats]:
-        """What stacker and probes add where the absent give the answers of another row; nothing without."""
+        """What stacker and probes add where the absent have values of other rows; nothing without them."""
         if self.refitted is not None or (self.stacker is None and self.probes is None):
             return []
         other = np.random.default_rng(0).permutation(len(self.first))
@@ -98,8 +96,7 @@ class StoredReplies:
 def projected(target: Floats, known: Sequence[Floats], usual: Floats) -> Floats:
     """The least squares fit of a target (n, K) by its mean and some columns (n, K).
 
-    A column counts as much as it usually does unless the rows say otherwise: one that hardly moves must not
-    be blown up to follow the target by chance.
+    Coefficients are pulled towards ``usual``: a nearly constant column gets no large one by chance.
     """
     mean = target.mean(axis=0)
     if not known:
@@ -116,26 +113,26 @@ def projected(target: Floats, known: Sequence[Floats], usual: Floats) -> Floats:
 def measured_contributions(
     task: Task, helped: BestRounds, own: BestRounds | None, *, used: bool
 ) -> Contributions | None:
-    """Of the model with assistance (nothing of each where it is not ``used``), beyond its baseline ``own``.
+    """Contributions to the model with assistance, beyond its baseline ``own``; none where it is not ``used``.
 
-    Without a baseline it is the same model without what the others know. None where answers of earlier rounds
-    were not stored.
+    Without a baseline it is the same model without the others' values. None where fitted values of earlier
+    rounds were not stored.
     """
     stored = helped.progress.fitted
     if len(stored) < helped.kept:
         return None
     others = frozenset(task.organizations) - {task.label_holder}
-    answered = {name for said in stored for name, values in said.items() if values.any()}
-    answered |= {name for (_, name), values in helped.probe_replies.items() if values.any()}
-    there = (others & answered) - helped.dropped if used else frozenset()
+    replied = {name for one in stored for name, values in one.items() if values.any()}
+    replied |= {name for (_, name), values in helped.probe_replies.items() if values.any()}
+    there = (others & replied) - helped.dropped if used else frozenset()
     summed = helped.cv is not None or (helped.stacker is None and helped.probes is None)
     coalitions = coalitions_of(sorted(there), task.seed, EXACT if summed else EXACT_BY_MODEL)
     most = (OUTPUTS if summed else MODEL_OUTPUTS) // len(coalitions.members)
-    rows, kind = _telling(task, helped, max(most, FEWEST_ROWS))
-    told = _stored(task, helped, rows)
+    rows, kind = _measured_rows(task, helped, max(most, FEWEST_ROWS))
+    kept = _stored(task, helped, rows)
     alone = None if own is None else _stored(task, own, rows).output
-    base = told.without(others) if alone is None else alone
-    outputs = chain([told.first, base], (told.without(there - some, alone) for some in coalitions.members))
+    base = kept.without(others) if alone is None else alone
+    outputs = chain([kept.first, base], (kept.without(there - some, alone) for some in coalitions.members))
     losses = np.stack([task.loss.value(task.y[rows], output) for output in outputs])
     means = bootstrapped(losses, None if task.sample_weight is None else task.sample_weight[rows], task.seed)
     found, gain = dict.fromkeys(others, NOTHING), NOTHING
@@ -152,18 +149,18 @@ def measured_contributions(
     return Contributions(ByName(found), own=own_part, gain=gain, rows=kind, n_rows=len(rows))
 
 
-def _telling(task: Task, one: BestRounds, most: int) -> tuple[NDArray[np.intp], Rows]:
-    """The rows that tell, and of what kind they are."""
+def _measured_rows(task: Task, one: BestRounds, most: int) -> tuple[NDArray[np.intp], Rows]:
+    """The rows that measure contributions, and their kind."""
     validated: Rows = "validation" if len(task.rows.validation) else "training"
     cv = one.cv is not None
-    rows = np.arange(task.rows.n) if cv else task.scoring_rows
+    rows = np.arange(task.rows.n) if cv else task.contribution_rows
     if one.probes is not None:
         rows = np.intersect1d(rows, task.rows.sample)
     return rows[:: max(1, -(-len(rows) // most))], "cross-validation" if cv else validated
 
 
 def _stored(task: Task, one: BestRounds, rows: NDArray[np.intp]) -> StoredReplies:
-    """Of a cross-validation: of each row by the learning that left it out."""
+    """Fitted values of these rows; in a cross-validation those of the learning that left the row out."""
     if (cv := one.cv) is not None:
         first = cv.stages[0]
         parts = {name: np.zeros_like(first) for name in task.organizations if name not in one.dropped}

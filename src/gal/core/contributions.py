@@ -1,10 +1,8 @@
 """Contributions: how much of the gain each organization brought, on rows that were not fitted.
 
-What a coalition of organizations gains beside the label holder is estimated from stored answers
-(``stored_answers.py``). A contribution is a Shapley value: what an organization adds, on average over all
-orders in which the organizations could join. A coalition counts as much as its best part, because nobody has
-to use what makes things worse: so noise has about 0. Contributions add up to the gain over the label
-holder's baseline without assistance; intervals are a bootstrap over the rows.
+A contribution is a Shapley value: what an organization adds, on average over all orders in which the
+organizations could join (``coalition_values.py``). A coalition counts as much as its best part, so that noise
+has about 0. Contributions add up to the gain over the baseline without assistance.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ Rows = Literal["validation", "cross-validation", "training"]
 Verdict = Literal["helped", "no gain", "unclear", "hurt"]
 
 EXACT, EXACT_BY_MODEL = 9, 6
-"""Up to so many organizations beside the label holder every coalition is evaluated; the second where each has
-to be asked of a stacker or of probes.
+"""Up to so many organizations beside the label holder every coalition is evaluated; the second with a stacker
+or probes.
 """
 ORDERS = 16
 """Of more, so many orders are drawn, and each is taken backwards too."""
@@ -54,7 +52,7 @@ NOTHING = Contribution(0.0, 0.0, 0.0, "no gain")
 
 @dataclass(frozen=True)
 class Contributions:
-    """Who brought how much of the gain."""
+    """Share of each organization in the gain."""
 
     by_organization: Mapping[str, Contribution]
     """Of all but the label holder; they add up to the gain."""
@@ -63,13 +61,13 @@ class Contributions:
     gain: Contribution
     """What the others add to that; nothing where assistance is not used."""
     rows: Rows
-    """Which rows tell; training rows flatter noise."""
+    """The rows that were measured; training rows overstate noise."""
     n_rows: int
 
 
 @dataclass(frozen=True)
 class Coalitions:
-    """The coalitions whose gains are needed, from nobody to everybody, and how Shapley values follow."""
+    """The coalitions whose values are needed, from none to all, and how Shapley values follow."""
 
     players: tuple[str, ...]
     members: tuple[frozenset[str], ...]
@@ -78,7 +76,7 @@ class Coalitions:
 
     def contributions(self, worth: Floats, total: Floats) -> list[Contribution]:
         """By player, from how good each coalition is (coalitions, 1 + draws) and the gain that contributions
-        add up to (1 + draws,); what was measured comes first, then the draws of a bootstrap.
+        add up to (1 + draws,); the measured value comes first, then the draws of a bootstrap.
 
         The best of several coalitions is a little too good by chance. So intervals also cover the values of
         coalitions as they are, where noise has as much to lose as to win.

@@ -27,9 +27,9 @@ from gal.core.task import Task
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 
-IN_SENTINEL = "(in the sentinel fold, by which answers are validated)"
+IN_SENTINEL = "(in the sentinel fold, which decides who takes fold)"
 AHEAD = 2
-"""The learning without the sentinel fold goes on for so many times the patience: others cannot go further."""
+"""The learning without the sentinel fold has so many times the patience: no other learning goes further."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,10 @@ class Sentinel:
         return max(len(self.progress.rounds), 1)
 
 
-def asked(task: Task, sentinel: Sentinel | None, round: int) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Which organizations get a request of this round: once the sentinel fold is learned, those that answered
-    there. Which ones do not, and why not.
+def recipients(task: Task, sentinel: Sentinel | None, round: int) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The organizations that get a request of this round, and the others with the reason.
+
+    After the sentinel fold these are the organizations that replied there.
     """
     if round == 1 and task.own_first and task.label_holder is not None:
         return (task.label_holder,), {}
@@ -125,7 +126,7 @@ def asked(task: Task, sentinel: Sentinel | None, round: int) -> tuple[tuple[str,
     there, why = (done[0].mean_fitted, done[0].left_out) if done else ({}, {})
     away = [name for name in task.organizations if name not in there]
     members = tuple(name for name in task.organizations if name in there)
-    return members, {name: f"{why.get(name, 'did not answer')} {IN_SENTINEL}" for name in away}
+    return members, {name: f"{why.get(name, 'did not reply')} {IN_SENTINEL}" for name in away}
 
 
 class LeftOut:

@@ -27,7 +27,7 @@ from gal.errors import InvalidOptionError
 Floats = NDArray[np.float64]
 
 ENDLESS = 1e-2
-"""Where the loss falls for ever along a line (separable classes), stop once this much slope is left."""
+"""Slope that is left where the search ends on a loss that falls for ever (separable classes)."""
 
 FAR = 1e3
 """A loss that still falls at this multiple of a step falls for ever."""
@@ -147,19 +147,18 @@ class ConstantRate:
 class LBFGSSearch:
     """The authors' way: L-BFGS from 1 without a line-search condition, then ``min(|eta|, 300)``.
 
-    Ten calls of up to twenty steps of torch's optimizer, in one dimension; neither the sign nor the
-    loss of the result is checked, so it can diverge, and in their runs it does.
+    Ten calls of up to twenty steps of torch's optimizer. In one dimension its inverse Hessian is the last
+    change of the rate over that of the slope. Neither the sign nor the loss of the result is checked, so it
+    can diverge, and in their runs it does.
     """
 
     calls: int = 10
     steps: int = 20
-    history: int = 100
     clamp: float = 300.0
 
     @np.errstate(over="ignore", invalid="ignore")  # losses beyond float32 are infinite to torch
     def __call__(self, line: Line, *, round: int = 1, scale: float = 1.0) -> float:  # noqa: ARG002
         rate, slope, direction, length = 1.0, 0.0, 0.0, 1.0
-        pairs: list[tuple[float, float]] = []  # (change of slope, change of rate)
         hessian_inverse, taken = 1.0, 0
         for _ in range(self.calls):
             (current, _), value = line.slope(rate), np.float32(line.value(rate))
@@ -172,9 +171,8 @@ class LBFGSSearch:
                 else:
                     change, move = current - slope, direction * length
                     if change * move > 1e-10:
-                        pairs = [*pairs[-(self.history - 1) :], (change, move)]
                         hessian_inverse = move / change
-                    direction, length = -_two_loops(current, pairs, hessian_inverse), 1.0
+                    direction, length = -hessian_inverse * current, 1.0
                 slope, last = current, value
                 if slope * direction > -1e-9:
                     break
@@ -301,16 +299,3 @@ def _best_breakpoint(line: Line, slopes: tuple[float, float]) -> float:
 
 def _convex(loss: Loss) -> bool:
     return isinstance(loss, SquaredError | Huber | Poisson | BinaryLogLoss | MultinomialLogLoss)
-
-
-def _two_loops(slope: float, pairs: list[tuple[float, float]], hessian_inverse: float) -> float:
-    """L-BFGS's product of the inverse Hessian and the slope, in one dimension."""
-    alphas = []
-    for change, move in reversed(pairs):
-        alpha = move * slope / (change * move)
-        slope -= alpha * change
-        alphas.append(alpha)
-    result = slope * hessian_inverse
-    for (change, move), alpha in zip(pairs, reversed(alphas), strict=True):
-        result += move * (alpha - change * result / (change * move))
-    return result

@@ -1,15 +1,8 @@
-"""The sentinel fold of a cross-validation, by which memorization is found.
+"""Memorization of sent residuals, found by the sentinel fold of a cross-validation.
 
-In a cross-validation every row is sent to the organizations in some fold. So an organization that stores
-residuals by row, and replays them, looks perfect on rows that a fold leaves out. The sentinel fold is learned
-before any of its rows are sent: what was predicted of them is honest. The rule:
-
-- an organization takes part only if it helps rows that were left out, and those of another fold not
-  significantly more than those of the sentinel fold;
-- the assisted model is used only if rows of the sentinel fold do not lose significantly more with it than
-  with the baseline without assistance.
-
-An organization that is honest until it is validated, and lies in prediction, is not found by this.
+An organization takes part if it helps left-out rows, and those of another fold not significantly more than
+those of the sentinel fold, which is learned before any of its rows are sent. The assisted model is used if
+rows of the sentinel fold do not lose significantly more with it than with the baseline without assistance.
 """
 
 from __future__ import annotations
@@ -29,16 +22,16 @@ from gal.core.task import Task
 Floats = NDArray[np.float64]
 
 SIGNIFICANT, MUCH, MATTERS, CLOSEST = 5.0, 0.1, 0.02, 0.999
-"""By so many standard errors, and by so much, what an organization adds must follow more closely what rows of
-another fold lack; and it must add such a share of it (docs/results/adversaries.md). Correlations beyond
-the last are all the same.
+"""A memorizer's part correlates with the residuals of another fold more than with those of the sentinel fold:
+by so many standard errors, by so much, and adding such a share. Correlations are cut at the last. See
+docs/results/adversaries.md.
 """
 WORSE = 2.0
 """Standard errors by which rows of the sentinel fold must lose more with assistance, and left-out rows more
 with an organization.
 """
 FEWEST = 8
-"""Rows of the sentinel fold: fewer tell nothing."""
+"""Fewest rows of the sentinel fold for these tests."""
 
 
 def memorizers(
@@ -46,8 +39,8 @@ def memorizers(
 ) -> tuple[str, ...]:
     """Organizations that help rows of another fold significantly more than those of the sentinel fold.
 
-    What rows lack is what the label holder's own organization leaves over. So nobody can make another look
-    like a memorizer.
+    Residuals are those of the label holder's own part. So no organization can make another look like a
+    memorizer.
     """
     if rounds == 0 or len(cv.rows[SENTINEL]) < FEWEST:
         return ()
@@ -60,8 +53,8 @@ def memorizers(
 
 
 def closer(added: Sequence[Floats], lacking: Sequence[Floats]) -> float:
-    """By how many standard errors what is added follows what rows lack more closely in some other fold than
-    in the sentinel fold; 0 where it is hardly closer, or adds next to nothing there.
+    """Standard errors by which a part correlates more with residuals of some other fold than of the sentinel
+    fold; 0 where the difference or the part is small.
     """
     size, found = np.mean([np.square(one).sum() / len(one) for one in lacking]), [0.0]
     then, n = _correlation(added[SENTINEL], lacking[SENTINEL]), len(added[SENTINEL])
@@ -87,9 +80,8 @@ def _ranks(values: Floats) -> Floats:
 
 
 def lose_more(task: Task, cv: CrossValidated, rounds: int, baseline: float) -> bool:
-    """Whether rows of the sentinel fold lose significantly more than those of the other folds, in ranks
-    (Mann and Whitney), and by a share of what they lose in the baseline without assistance: somebody
-    memorizes, even where no organization looks like it.
+    """Whether rows of the sentinel fold lose significantly more than the others, by Mann and Whitney's test
+    and by a share of the baseline's loss: some organization memorizes, even where none is found.
     """
     losses = task.loss.value(task.y, cv.output(rounds))
     sentinel = np.isin(np.arange(task.rows.n), cv.rows[SENTINEL])
@@ -103,9 +95,7 @@ def lose_more(task: Task, cv: CrossValidated, rounds: int, baseline: float) -> b
 
 
 def useless(task: Task, cv: CrossValidated, rounds: int) -> frozenset[str]:
-    """Organizations that harm left-out rows, or do not change them: one that replays residuals, and predicts
-    nothing of other rows, would harm in prediction.
-    """
+    """Organizations that harm left-out rows, or do not change them."""
     output, shrinkage, found = cv.output(rounds), cv.shrinkages[rounds], set()
     before = task.loss.value(task.y, output)
     weight = np.ones(task.rows.n) if task.sample_weight is None else task.sample_weight
@@ -144,7 +134,7 @@ def harm(task: Task, cv: CrossValidated, counts: Counts, own: CrossValidated, ow
     rows = cv.rows[SENTINEL]
     weight = np.ones(len(rows)) if task.sample_weight is None else task.sample_weight[rows]
     if not weight.sum() ** 2 >= FEWEST * np.square(weight).sum() > 0:
-        return 0.0  # a few rows have all the weight: they tell nothing
+        return 0.0  # a few rows have all the weight
     share = weight / weight.sum()
     more = _losses(task, cv, counts, weight) - _losses(task, own, own_counts, weight)
     mean = float(share @ more)
@@ -152,9 +142,7 @@ def harm(task: Task, cv: CrossValidated, counts: Counts, own: CrossValidated, ow
 
 
 def _losses(task: Task, cv: CrossValidated, coefficients: Counts, weight: Floats) -> Floats:
-    """Of the rows of the sentinel fold, with these coefficients on what was predicted of them; as far along
-    as is best there, because rates differ from fold to fold.
-    """
+    """Losses of the sentinel fold's rows with these coefficients, at the best share of the step there."""
     rows = cv.rows[SENTINEL]
     output, y = cv.stages[0][rows], task.y[rows]
     direction = added_to(np.zeros_like(output), coefficients, cv.fitted(SENTINEL))

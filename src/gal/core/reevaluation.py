@@ -45,11 +45,11 @@ def revisit(
     if not requests:
         return assisted, alone, outcome
     try:
-        answers = yield requests
+        trip = yield requests
     except EndLearning:
         return assisted, alone, replace(outcome, ended=Ended.BEFORE_REEVALUATION)
     again: dict[Track, Progress] = {}
-    for request, replies in zip(requests, answers, strict=True):
+    for request, replies in zip(requests, trip, strict=True):
         own, reached = tracks[request.track]
         now = _predicted_now(own, reached, request, replies)
         unstopped = replace(own, rounds=len(now), stopping=Stopping(None, None, None))

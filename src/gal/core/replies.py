@@ -1,4 +1,4 @@
-"""What comes back, checked: nothing an organization sends can spoil a round of the others."""
+"""Replies of organizations, checked: no reply can spoil a round of the others."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ Reply = ArrayLike | Exception
 """Fitted values, or what went wrong at the organization."""
 
 ABSURD = 1e6
-"""Fitted values this many times larger than the largest residual cannot be meant."""
+"""Fitted values this many times larger than the largest residual are refused."""
 
 LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
 class LocalPredictions:
-    """Predictions of the organizations that count, with gaps filled by their mean answers."""
+    """Predictions of the local models that count, with gaps filled by mean replies."""
 
     values: Mapping[str, Floats32]
     """By organization, shape (rounds, n, K)."""
     missing: Mapping[str, str]
-    """Organizations that did not answer at all, and why."""
+    """Organizations without a usable reply, and why."""
     degraded: NDArray[np.bool_]
-    """Rows (n,) for which at least one organization did not answer."""
+    """Rows (n,) that at least one organization did not predict."""
 
 
 def accept_fitted(
     task: Task, request: FitRequest, replies: Mapping[str, Reply]
 ) -> tuple[dict[str, Floats32], dict[str, str]]:
-    """Usable fitted values by organization, ordered by name, and who was left out and why."""
+    """Usable fitted values by organization, ordered by name; the others, and why they are left out."""
     limit = ABSURD * max(-float(request.residual.min()), float(request.residual.max()))
     shape = (task.rows.n, task.loss.n_outputs)
     fitted, left_out = dict[str, Floats32](), dict[str, str]()
@@ -60,7 +60,7 @@ def accept_fitted(
 def accept_predicted(
     ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Reply], n_rows: int
 ) -> LocalPredictions:
-    """Predictions by organization; a row or organization without any gets the mean answer."""
+    """Predictions by organization; a row or organization without any gets the mean reply."""
     shape = (len(request.rounds), n_rows, ensemble.n_outputs)
     values: dict[str, Floats32] = {}
     missing: dict[str, str] = {}
@@ -69,38 +69,36 @@ def accept_predicted(
         means = np.array(
             [ensemble.mean_reply(index, name) for index in request.rounds], dtype=np.float32
         ).reshape(len(request.rounds), 1, ensemble.n_outputs)
-        answer, problem = read_reply(replies.get(name), shape, limit=np.inf, gaps=True)
+        reply, problem = read_reply(replies.get(name), shape, limit=np.inf, gaps=True)
         counts = np.array([ensemble.counts(index, name) for index in request.rounds])
-        if answer is not None and n_rows > 0:
-            # A round that it missed has no coefficient, and needs no answer.
-            answer = np.where(np.isnan(answer) & ~counts[:, None, None], means, answer)
-            gone = np.asarray(np.isnan(answer).all(axis=(1, 2)))
+        if reply is not None and n_rows > 0:
+            # A round that it missed has no coefficient, and needs no prediction.
+            reply = np.where(np.isnan(reply) & ~counts[:, None, None], means, reply)
+            gone = np.asarray(np.isnan(reply).all(axis=(1, 2)))
             without = [index for index, nothing in zip(request.rounds, gone, strict=True) if nothing]
             if without:
-                answer, problem = None, f"has no model of round {', '.join(map(str, without))}"
-        if answer is None:
+                reply, problem = None, f"has no model of round {', '.join(map(str, without))}"
+        if reply is None:
             missing[name] = problem
             values[name] = np.broadcast_to(means, shape)
             degraded[:] = True
             continue
-        unknown = np.asarray(~np.isfinite(answer).all(axis=(0, 2)))
+        unknown = np.asarray(~np.isfinite(reply).all(axis=(0, 2)))
         if unknown.any():
-            answer = np.where(unknown[None, :, None], means, answer)
+            reply = np.where(unknown[None, :, None], means, reply)
             degraded |= unknown
-        values[name] = answer
+        values[name] = reply
     return LocalPredictions(values, missing, degraded)
 
 
 def accept_reevaluated(
     task: Task, request: PredictRequest, replies: Mapping[str, Reply]
 ) -> tuple[dict[str, Floats32], dict[str, str]]:
-    """What stateful organizations say after the last round, shape (rounds, n, K),
-    and who cannot be used and why.
+    """Current predictions of stateful models, shape (rounds, n, K); the unusable replies, and why.
 
-    A round of which an organization has no model is NaN throughout, and stays so; NaN elsewhere is an
-    unusable answer.
+    A round without a model is NaN throughout, and stays so; NaN elsewhere makes the reply unusable.
     """
-    moved: dict[str, Floats32] = {}
+    current: dict[str, Floats32] = {}
     failed: dict[str, str] = {}
     for name in request.organizations:
         shape = (len(request.rounds), task.rows.n, task.loss.n_outputs)
@@ -109,10 +107,10 @@ def accept_reevaluated(
             known = values[~np.isnan(values).all(axis=(1, 2))]
             _, problem = read_reply(known, known.shape, LARGEST)
         if values is None or problem:
-            failed[name] = f"asked again after the last round, it {problem}"
+            failed[name] = f"re-evaluated after the last round, it {problem}"
         else:
-            moved[name] = values
-    return moved, failed
+            current[name] = values
+    return current, failed
 
 
 def read_reply(
@@ -120,7 +118,7 @@ def read_reply(
 ) -> tuple[Floats32 | None, str]:
     """The reply as float32 of this shape, or None and what is wrong with it."""
     if reply is None:
-        return None, "did not answer"
+        return None, "did not reply"
     if isinstance(reply, NoReplyError):
         return None, str(reply)
     if isinstance(reply, Exception):
@@ -129,16 +127,16 @@ def read_reply(
         with np.errstate(over="ignore"):
             values = np.asarray(reply, dtype=np.float32)
     except Exception as error:  # whatever it is: converting runs the code of the reply's own type
-        return None, f"answered with something that is not numbers: {error}"
+        return None, f"replied with something that is not numbers: {error}"
     if values.shape != shape:
-        return None, f"answered with shape {values.shape}, expected {shape}"
+        return None, f"replied with shape {values.shape}, expected {shape}"
     if gaps or values.size == 0:
         return values, ""
     if not np.isfinite(values).all():
-        return None, f"answered with NaN or infinite values in {int((~np.isfinite(values)).sum())} places"
+        return None, f"replied with NaN or infinite values in {int((~np.isfinite(values)).sum())} places"
     if (largest := float(np.abs(values).max())) > limit:
         return (
             None,
-            f"answered with absurd values, up to {largest:.3g} where residuals reach {limit / ABSURD:.3g}",
+            f"replied with absurd values, up to {largest:.3g} where residuals reach {limit / ABSURD:.3g}",
         )
     return values, ""

@@ -1,4 +1,4 @@
-"""What goes out: the only things an organization ever receives from the label holder."""
+"""Requests: all that an organization receives from the label holder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gal.core.rows import Rows
 
 Floats = NDArray[Any]
 Track = Literal["assisted", "alone"]
-"""Which of the label holder's two models a request belongs to; other organizations see only the first."""
+"""The model that a request belongs to: with assistance, or the label holder's baseline without it."""
 
 Target = Literal["residual", "random", "probe"]
 """A residual; random numbers, with no label in them; or a residual times sign bits, fitted out of fold."""
@@ -20,7 +20,7 @@ Target = Literal["residual", "random", "probe"]
 
 @dataclass(frozen=True)
 class Terms:
-    """Agreed once, before the first round: what every organization knows of the task."""
+    """What every organization knows of the task before the first round."""
 
     rows: Rows
     n_outputs: int
@@ -28,8 +28,8 @@ class Terms:
     seed: int
 
     def rows_for(self, request: FitRequest) -> Rows:
-        """Row roles of a request: of the task itself, of its cross-validation without a fold, or of the
-        sample that probes are about, numbered within it.
+        """Row roles of a request: of the task, of its cross-validation without a fold, or of the sample of
+        probes, numbered within it.
         """
         if request.fold is not None:
             return self.rows.without(request.fold)
@@ -41,29 +41,29 @@ class Terms:
 
 @dataclass(frozen=True)
 class FitRequest:
-    """Fit these residuals and answer with fitted values for all rows, float32 of shape (n, K)."""
+    """Fit these residuals; the reply has fitted values of all rows, float32 of shape (n, K)."""
 
     round: int
     """1, 2, ...: t"""
     residual: NDArray[np.float32]
     """r_1^t of the fit rows, divided by its scale; shape (n_fit, K)."""
     organizations: tuple[str, ...]
-    """Who is asked."""
+    """The organizations that receive it."""
     sample_weight: NDArray[np.float64] | None = None
     """Importance of the fit rows, where the label holder shares it."""
     track: Track = "assisted"
     fold: int | None = None
     """The part of the cross-validation that is left out; None in the task itself."""
     target: Target = "residual"
-    """What ``residual`` holds; anything but a residual is about the sample of rows of probes alone."""
+    """What ``residual`` holds; random numbers and probes belong to the sample of rows of probes."""
 
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """Predict these rounds; answer with float32 of shape (len(rounds), n, K).
+    """Predict these rounds; the reply is float32 of shape (len(rounds), n, K).
 
-    In the prediction stage the rows are new ones. At the end of learning they are the task's own, as in
-    a ``FitRequest``: organizations whose models moved say again what they say of them.
+    The rows are new ones in the prediction stage. At the end of learning they are the task's own: stateful
+    models are re-evaluated.
     """
 
     rounds: tuple[int, ...]
@@ -75,7 +75,7 @@ Request = FitRequest | PredictRequest
 
 
 class Release(Protocol):
-    """Turns a residual into what is sent instead of it: the same with noise."""
+    """Adds noise to a residual before it is sent."""
 
     @property
     def takes_scaled(self) -> bool:

@@ -18,7 +18,7 @@ from gal.errors import InvalidOptionError
 FittedValues = Literal["in-sample", "held-out"]
 FITTED_VALUES: tuple[FittedValues, ...] = ("in-sample", "held-out")
 SENTINEL = 0
-"""The fold of a cross-validation that is learned before any of its rows are sent."""
+"""The fold that is learned before any of its rows are sent."""
 
 
 Array = TypeVar("Array", bound=NDArray[Any] | None)
@@ -33,11 +33,9 @@ def at(rows: NDArray[np.intp], array: Array) -> Array:
 class Rows:
     """The role of each of ``n`` rows, as sorted positions.
 
-    ``search`` are the rows on which weights and rate are chosen: the fit rows themselves, or
-    held-out ones. ``folds`` (one number per fit row) asks for out-of-fold values: a fit row gets the
-    prediction of a model that was not fitted on its fold. ``cv_folds`` (one number per row) asks for a
-    cross-validation: the same learning once more for each fold, without its rows. ``probes`` (one number
-    per row) tells which rows interaction probes are about, see `with_probes`.
+    ``search`` rows choose weights and rate: the fit rows themselves, or held-out ones. With ``folds`` (one
+    number per fit row) fitted values are out-of-fold. With ``cv_folds`` (one number per row) there is a
+    cross-validation. ``probes`` (one number per row) is the sample of interaction probes: see `with_probes`.
     """
 
     n: int
@@ -68,7 +66,7 @@ class Rows:
 
     @cached_property
     def sample(self) -> NDArray[np.intp]:
-        """The rows that interaction probes are about; they need not travel."""
+        """The rows of interaction probes; not serialized."""
         return np.flatnonzero(self._probes >= 0)
 
     @cached_property
@@ -89,21 +87,14 @@ class Rows:
             self._without[fold] = Rows(self.n, fit, fit, np.flatnonzero(self.cv_folds == fold))
         return self._without[fold]
 
-    @property
-    def held_back(self) -> NDArray[np.bool_]:
-        """Whether each of all rows validates before anything of it is sent: it is never fitted, or in the
-        sentinel fold.
-        """
-        return ~self.is_fit if self.cv_folds is None else self.cv_folds == SENTINEL
-
     @cached_property
     def _without(self) -> dict[int, Rows]:
-        """Those of folds that were asked for; they need not travel."""
+        """Roles without each fold, as they are needed; not serialized."""
         return {}
 
     @cached_property
     def is_fit(self) -> NDArray[np.bool_]:
-        """Whether each of all rows is a fit row; it need not travel either."""
+        """Whether each of all rows is a fit row; not serialized."""
         found = np.zeros(self.n, dtype=np.bool_)
         found[self.fit] = True
         return found
@@ -118,7 +109,7 @@ PROBE_FOLDS = 2
 """Folds of interaction probes, which are always fitted out of fold."""
 
 PROBE_ROWS, PROBE_VALIDATION = 50_000, 10_000
-"""Rows that probes are about, at most, and how many of them are validation rows, at most."""
+"""At most so many rows in the sample of probes, and so many validation rows among them."""
 
 
 def with_probes(rows: Rows, rng: np.random.Generator, groups: NDArray[np.intp] | None = None) -> Rows:

@@ -1,7 +1,7 @@
-"""What an organization's answers look like in learning, and whether those in prediction look like it.
+"""Predictions of an organization compared with its fitted values in learning.
 
-An organization that was honest in learning may answer anything later: by a fault, because its data changed,
-or to harm. What it said of the task's own rows is all that a label holder can compare with.
+An organization that was honest in learning may reply anything later: by a fault, because its data changed,
+or to harm. Its fitted values of the task's own rows are all that a label holder can compare with.
 """
 
 from __future__ import annotations
@@ -21,23 +21,21 @@ from gal.errors import NoReplyError
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 SHARES = (0.0, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
-"""Of the rows: at or below which answers do so many lie."""
+"""Shares of the rows whose quantiles are kept."""
 SAMPLE = 5_000
-"""Quantiles are taken of so many rows; the range is that of all."""
+"""Rows for the quantiles; the range is that of all rows."""
 MARGIN = 0.5
-"""An answer is outside if it is further from the range than so many times its width:
-models do extrapolate a little.
-"""
+"""A value is outside if it is further from the range than so many times its width: models extrapolate."""
 FEWEST, SHARE = 3, 0.05
-"""With so many rows outside, and such a share of all that it answered, none of its answers is believed."""
+"""With so many rows outside, and such a share of its recent rows, none of its predictions is used."""
 RECENT = 1_000
 """Rows over which that share is counted."""
 DRIFT = 0.15
-"""Two distributions of answers further apart than that, and than chance allows, are not the same."""
+"""Distance of two distributions, beyond chance, from which they differ."""
 
 
 def spread_of(values: NDArray[np.float32]) -> tuple[tuple[float, ...], ...]:
-    """Per output: the answers (n, K) at `SHARES`, from the smallest to the largest."""
+    """Per output: quantiles of fitted values (n, K) at `SHARES`."""
     step = -(-len(values) // SAMPLE)
     seen = values[::step]
     found = np.sort(seen, axis=0)[_places(len(seen))]
@@ -47,12 +45,12 @@ def spread_of(values: NDArray[np.float32]) -> tuple[tuple[float, ...], ...]:
 
 @lru_cache(64)
 def _places(n_rows: int) -> NDArray[np.intp]:
-    """Where the answers at `SHARES` stand among so many in order."""
+    """Positions of the quantiles at `SHARES` among so many sorted values."""
     return np.quantile(np.arange(n_rows), SHARES, method="closest_observation").astype(np.intp)
 
 
 def _spread(ensemble: Ensemble, request: PredictRequest, name: str) -> Floats:
-    """What an organization said in learning, shape (rounds, K, shares); NaN in rounds that do not count."""
+    """Quantiles of an organization's fitted values, shape (rounds, K, shares); NaN in unused rounds."""
     spread = np.full((len(request.rounds), ensemble.n_outputs, len(SHARES)), np.nan)
     for place, index in enumerate(request.rounds):
         found = ensemble.spread(index, name)
@@ -62,18 +60,17 @@ def _spread(ensemble: Ensemble, request: PredictRequest, name: str) -> Floats:
 
 
 def _outside(spread: Floats, values: NDArray[Any]) -> Bools:
-    """Which rows (n,) of answers (rounds, n, K) have one that is not believed; NaN is no answer."""
+    """Which rows (n,) of predictions (rounds, n, K) have a value outside; NaN is no value."""
     low, high = spread[:, None, :, 0], spread[:, None, :, -1]
-    # Where a model said the same of all rows, rounding must not count.
+    # Where a model predicts one constant, rounding must not count.
     room = MARGIN * (high - low) + 1e-5 * np.maximum(np.abs(low), np.abs(high)) + 1e-12
     return np.asarray(((values < low - room) | (values > high + room)).any(axis=(0, 2)))
 
 
 def _drift(spread: Floats, values: NDArray[Any]) -> float:
-    """How far apart the distributions of the answers in learning and of these are, from 0 to 1.
+    """Distance of these predictions' distribution from that in learning, from 0 to 1 (Kolmogorov, Smirnov).
 
-    The largest difference of the shares at or below the answers that are kept, as Kolmogorov and Smirnov
-    have it; 0 where that could be chance. Answers that are the same for many rows lie on both sides.
+    0 where that could be chance. Values that are the same for many rows lie on both sides of a quantile.
     """
     known = values[:, ~np.isnan(values).any(axis=(0, 2))]
     chance, largest = DRIFT + 1.95 / np.sqrt(max(known.shape[1], 1)), 0.0
@@ -89,15 +86,13 @@ def _drift(spread: Floats, values: NDArray[Any]) -> float:
 
 @dataclass
 class Recent:
-    """How many of an organization's last answers were outside: who is asked for
-    one row at a time is validated, too.
-    """
+    """How many of an organization's recent predictions were outside: single rows count too."""
 
     answered: float = 0.0
     outside: float = 0.0
 
     def note(self, n_answered: int, n_outside: int) -> bool:
-        """Count these; whether none of its answers is believed now."""
+        """Count these; whether none of its predictions is used now."""
         self.answered, self.outside = self.answered + n_answered, self.outside + n_outside
         believed = self.outside < max(FEWEST, SHARE * self.answered)
         if self.answered > RECENT:
@@ -108,17 +103,15 @@ class Recent:
 
 @dataclass(frozen=True)
 class Screened:
-    """Replies as they may be used, and what was found."""
+    """Replies as they may be used, and the findings."""
 
     replies: Mapping[str, Any]
     outside: Mapping[str, int]
-    """By organization: rows with answers outside of what it said in learning, where there are any."""
+    """By organization: rows outside of its range in learning, where there are any."""
     drifted: Mapping[str, float]
-    """By organization whose answers are distributed otherwise than in
-    learning: how far apart, from 0 to 1.
-    """
+    """By organization: distance of its distribution from that in learning, where it differs."""
     rows: Bools
-    """Rows (n,) for which something was outside."""
+    """Rows (n,) with a prediction outside."""
     recent: dict[str, Recent] = field(default_factory=dict)
 
 
@@ -129,9 +122,9 @@ def screen(
     n_rows: int,
     recent: dict[str, Recent] | None = None,
 ) -> Screened:
-    """Compare what organizations answer with what they said in learning; the label holder's own is believed.
+    """Compare predictions with fitted values in learning; the label holder's own are used as they are.
 
-    ``recent`` is what was counted before, and is counted on.
+    ``recent`` has the counts of earlier calls, and is updated.
     """
     counts: dict[str, Recent] = {} if recent is None else recent
     used, found, drifted = dict(replies), dict[str, int](), dict[str, float]()
@@ -152,9 +145,9 @@ def screen(
         if distrusted and n_answered:
             here = f"for {found[name]} of these {n_answered} rows, " if name in found else ""
             used[name] = NoReplyError(
-                f"answered far outside of what it said in learning, {here}for "
+                f"predicted far outside of its range in learning, {here}for "
                 f"{counts[name].outside / counts[name].answered:.0%} of the last "
-                f"{counts[name].answered:.0f}: none of its answers is used"
+                f"{counts[name].answered:.0f}: none of its predictions is used"
             )
         elif beyond.any():
             used[name] = np.where(beyond[None, :, None], np.float32(np.nan), values)

@@ -65,13 +65,11 @@ class Round:
     validation_loss: float
     """Mean loss on the validation rows (or cross-validated), after this round; NaN without any."""
     mean_fitted: Mapping[str, tuple[float, ...]]
-    """Mean answer per output: stands in for an organization that cannot be asked."""
+    """Mean fitted value per output: replaces that of a missing organization."""
     left_out: Mapping[str, str] = field(default_factory=lambda: ByName({}))
-    """Who did not take part, and why."""
+    """Organizations without a part in it, and why."""
     spread: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=lambda: ByName({}))
-    """Per output: range and quantiles of the answers, see ``plausible.py``; what
-    later answers are compared with.
-    """
+    """Per output: range and quantiles of the fitted values, see ``screening.py``."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +90,9 @@ class Ensemble:
     track: Track = "assisted"
     """"alone" where assistance did not help on the validation rows and is not used."""
     alone_validation_loss: float = float("nan")
-    """The label holder's own best on the validation rows, closed as this model is; NaN without any."""
+    """Validated loss of the baseline without assistance; NaN without any."""
     assisted_validation_loss: float = float("nan")
-    """The best with assistance there, whether it is used or not; NaN without any."""
+    """Validated loss with assistance, whether it is used or not; NaN without any."""
     shrinkage: float = 1.0
     """What share of all steps is kept; the coefficients have it in them."""
     train_loss: float = float("nan")
@@ -102,17 +100,17 @@ class Ensemble:
     outcome: TaskOutcome | None = None
     """Why learning ended, and which model is used."""
     contributions: Contributions | None = None
-    """Who brought how much of the gain; None where answers of earlier rounds were not stored."""
+    """Share of each organization in the gain; None where fitted values of earlier rounds were not stored."""
     stacker: StackerModel | None = field(default=None, compare=False, metadata={"plain": False})
-    """What the label holder's own last model makes of the answers; None: they are only added up."""
+    """The stacker; None: fitted values are only added up."""
     probes: Probes | None = field(default=None, compare=False, metadata={"plain": False})
     """Interaction probes and the stacker on their replies; None: there are none, or they do not help."""
     cv: Any = field(default=None, compare=False, metadata={"plain": False})
     """The ``CrossValidated`` of a cross-validation, where the task keeps its replies; never stored."""
     summed: tuple[str, ...] = ()
-    """Whose answers came as one sum, under one name; nobody's where all came apart."""
+    """Organizations whose values came as one sum; none without secure aggregation."""
     summed_units: tuple[float, ...] = ()
-    """By round: what the answers to its residual were written in there; none where all came apart."""
+    """By round: the unit of the sum's fixed-point grid; none without secure aggregation."""
     summed_noise: tuple[float, ...] = ()
     """Noise on each sum: its multiplier, and the clip of fitted values in units; none without."""
 
@@ -128,31 +126,31 @@ class Ensemble:
 
     @property
     def requested_rounds(self) -> tuple[int, ...]:
-        """The rounds that prediction asks for: those that are used, and those of probes."""
+        """The rounds that prediction requests: those that are used, and those of probes."""
         return (*range(1, self.n_rounds + 1), *(() if self.probes is None else self.probes.rounds))
 
     def requested(self, rounds: int | None = None) -> tuple[str, ...]:
-        """Organizations whose answers count in the first ``rounds`` rounds (default: all, and probes)."""
+        """Organizations that count in the first ``rounds`` rounds (default: all, and probes)."""
         counted = {name for counts in self.coefficients[:rounds] for name in counts}
         if rounds is None and self.probes is not None:
             counted |= set(self.probes.organizations)
         return tuple(sorted(counted))
 
     def counts(self, round: int, name: str) -> bool:
-        """Whether what an organization says of a round is used."""
+        """Whether an organization's predictions of a round are used."""
         if round <= self.n_rounds:
             return name in self.coefficients[round - 1]
         return self.probes is not None and (round, name) in self.probes.needed
 
     def mean_reply(self, round: int, name: str) -> tuple[float, ...]:
-        """What stands in for an organization that cannot be asked; 0 where it missed the round."""
+        """Replaces the prediction of a missing organization; 0 where it missed the round."""
         nothing = (0.0,) * self.n_outputs
         if self.probes is not None and round > self.n_rounds:
             return self.probes.means.get(f"{round} {name}", nothing)
         return self.rounds[round - 1].mean_fitted.get(name, nothing)
 
     def spread(self, round: int, name: str) -> tuple[tuple[float, ...], ...] | None:
-        """What an organization's answers of a round were like in learning; None where nothing is known."""
+        """Quantiles of an organization's fitted values of a round; None where they are not known."""
         if self.probes is not None and round > self.n_rounds:
             return self.probes.spreads.get(f"{round} {name}")
         return self.rounds[round - 1].spread.get(name)
@@ -160,7 +158,7 @@ class Ensemble:
 
 @dataclass(frozen=True)
 class Progress:
-    """Everything needed to go on after a finished round, as plain arrays and numbers."""
+    """Everything needed to resume after a finished round, as plain arrays and numbers."""
 
     output: Floats
     """F^t of all rows, shape (n, K)."""

@@ -22,7 +22,7 @@ from gal.errors import InvalidInputError, InvalidOptionError
 Floats = NDArray[np.float64]
 
 MOST_ROWS = 20_000
-"""More validation rows than this tell nothing new of who contributed what."""
+"""At most so many rows measure contributions."""
 
 LARGEST_WEIGHT = 1e15
 """Weights travel as float32 and are squared."""
@@ -51,16 +51,16 @@ class Task:
     scale_residual: bool = True
     """Broadcast residuals with unit RMS, so that no local model meets tiny or huge numbers."""
     keep_fitted: bool = False
-    """Keep all replies in the progress, for who wants to look at them again after the last round."""
+    """Keep all replies in the progress, for a later step of the caller."""
     guard: bool = True
-    """Where something validates: also learn alone, and use assistance only if it is better there."""
+    """Where rows validate: also learn the baseline, and use assistance only if it is better there."""
     stateful: tuple[str, ...] = ()
-    """Organizations whose models move: fitting a round changes what they say of earlier ones, so
-    they are asked again after the last round (see ``reevaluation.py``)."""
+    """Organizations with stateful models: fitting a round changes their predictions of earlier ones, so they
+    are re-evaluated after the last round (see ``reevaluation.py``)."""
     release: Release | None = None
-    """What leaves instead of the residuals; None: they are sent as they are."""
+    """Adds noise to residuals before they are sent; None: they are sent as they are."""
     stacker: StackerLearner | None = None
-    """Learns, from the labels and all replies, what the label holder makes of them after the last round."""
+    """Learns the stacker from the labels and all replies, after the last round."""
     own_stacker: StackerLearner | None = None
     """Under a privacy guarantee: the same for the model that it learns by itself from the true labels."""
     probes: ProbePlan | None = None
@@ -107,7 +107,7 @@ class Task:
 
     @property
     def alone(self) -> Task | None:
-        """The label holder's own task that assistance has to beat; None where nothing compares them."""
+        """The task of the baseline without assistance; None where nothing compares them."""
         validated = len(self.rows.validation) > 0 or self.rows.n_cv_folds > 0
         if not (self.guard and validated) or self.label_holder is None or len(self.organizations) == 1:
             return None
@@ -157,8 +157,8 @@ class Task:
         )
 
     @cached_property
-    def scoring_rows(self) -> NDArray[np.intp]:
-        """Rows that tell who contributed what: those that validate, or search where none do. Of more than
+    def contribution_rows(self) -> NDArray[np.intp]:
+        """Rows that measure contributions: those that validate, or search where none do. Of more than
         `MOST_ROWS`, some that are evenly spread among those with a weight above 0.
         """
         rows = self.rows.validation if len(self.rows.validation) else self.rows.search
@@ -170,16 +170,16 @@ class Task:
 
     @cached_property
     def kept_rows(self) -> NDArray[np.intp]:
-        """Rows whose fitted values a progress keeps: all, where a later step looks at all; else those that
-        validate; where none do, those that judge.
+        """Rows whose fitted values a progress keeps: all, where a later step needs all; else those that
+        validate, or else measure contributions.
         """
         if self.keeps_all:
             return np.arange(self.rows.n)
-        return self.rows.validation if len(self.rows.validation) else self.scoring_rows
+        return self.rows.validation if len(self.rows.validation) else self.contribution_rows
 
     @property
     def keeps_all(self) -> bool:
-        """Whether a later step looks at the fitted values of all rows."""
+        """Whether a later step needs the fitted values of all rows."""
         looked_at = self.stacker is not None or self.probes is not None or self.keep_fitted
         return looked_at or self.rows.n_cv_folds > 0 or bool(self.stateful)
 
@@ -190,7 +190,7 @@ class Task:
 
     @property
     def terms(self) -> Terms:
-        """What the organizations are told."""
+        """What every organization knows of the task."""
         return Terms(self.rows, self.loss.n_outputs, self.rounds, self.seed)
 
     @property

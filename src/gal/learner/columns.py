@@ -29,7 +29,7 @@ SHOWN = 20
 
 @dataclass(frozen=True)
 class DividedColumns:
-    """Whose columns of a pooled table are whose."""
+    """The columns of a pooled table by organization."""
 
     positions: Mapping[str, list[int]]
     """Of each organization's columns."""
@@ -37,7 +37,7 @@ class DividedColumns:
     """Of all columns; None where the table had none."""
 
     def view(self, X: Any, name: str) -> Any:
-        """What an organization sees of a table."""
+        """An organization's columns of a table."""
         if is_frame(X) and X.columns.tolist() == self.names:
             return X.take(self.positions[name], axis=1)
         own = None if self.names is None else [self.names[position] for position in self.positions[name]]
@@ -100,8 +100,8 @@ def columns_by_organization(
     """Positions of each organization's columns, as the user's mapping describes them.
 
     Columns are given by name, by position, as a slice (of positions, or of names with both ends
-    included), as a mask, or by a callable or scikit-learn selector that gets the table. A column
-    claimed twice belongs to both, with a warning.
+    included), as a mask, or by a callable or scikit-learn selector that gets the table. A column may
+    belong to two organizations, with a warning.
     """
     if organizations is None:
         raise InvalidOptionError(
@@ -130,7 +130,7 @@ def columns_by_organization(
 
 
 def positions_of(what: str, columns: Columns, X: Any, names: list[str] | None) -> list[int]:
-    """Positions of columns in the table, as scikit-learn finds them; ``what`` is given these columns."""
+    """Positions of columns in the table, as scikit-learn finds them; ``what`` names them in errors."""
     if callable(columns):
         columns = columns(X)
     if isinstance(columns, slice) and not isinstance(columns.start or columns.stop, str):
@@ -185,7 +185,7 @@ def _warn_of_shared(found: Mapping[str, list[int]], names: list[str] | None) -> 
     shared = [str(names[one] if names else one) for one, times in claims.items() if times > 1]
     if shared:
         warnings.warn(
-            f"{len(shared)} column(s) are claimed by more than one organization ({', '.join(shared[:5])}): "
+            f"{len(shared)} column(s) belong to more than one organization ({', '.join(shared[:5])}): "
             "each of them gets it",
             SharedColumnsWarning,
             stacklevel=5,
@@ -193,7 +193,7 @@ def _warn_of_shared(found: Mapping[str, list[int]], names: list[str] | None) -> 
 
 
 def row_mask(name: str, rows: Any, n_rows: int) -> NDArray[np.bool_]:
-    """True at the rows that an organization does not know; given as a mask or as positions."""
+    """True at rows without an organization's data; given as a mask or as positions."""
     mask, chosen = np.zeros(n_rows, dtype=np.bool_), np.asarray(rows)
     try:
         mask[chosen if chosen.size else slice(0)] = True

@@ -1,7 +1,7 @@
-"""Drivers: who carries the requests of Algorithm 1 to the organizations of one process.
+"""Drivers: requests of Algorithm 1 to the organizations of one process, and their replies.
 
-A driver runs the same work for several organizations, one after another or in the workers of joblib. Results
-do not depend on which one.
+A driver runs the same work for several organizations, one after another or in the workers of joblib, with
+the same results.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Asks = Callable[[Task, Mapping[str, Organization], "Driver", Sequence[Request]],
 
 @dataclass
 class Traffic:
-    """What learning moved between the label holder and the others; its own organization is at hand."""
+    """Data between the label holder and the other organizations in learning."""
 
     trips: int = 0
     """Round trips with a request to another organization."""
@@ -49,17 +49,17 @@ class Traffic:
     received: int = 0
     """Bytes of fitted values from the others."""
     asked_again: int = 0
-    """Of these: values of models that had moved, after the last round."""
+    """Of these: re-evaluations of stateful models, after the last round."""
 
-    def count(self, request: Request, organizations: int, answers: Sequence[Any]) -> None:
-        """One request to so many others, and their replies; asking again for what moved sends no data."""
-        came = sum(one.nbytes for one in answers if isinstance(one, np.ndarray))
-        self.received += came
+    def count(self, request: Request, organizations: int, replies: Sequence[Any]) -> None:
+        """One request to so many others, and their replies; a re-evaluation sends no data."""
+        received = sum(one.nbytes for one in replies if isinstance(one, np.ndarray))
+        self.received += received
         if isinstance(request, FitRequest):
             weight = 0 if request.sample_weight is None else request.sample_weight.nbytes
             self.sent += organizations * (request.residual.nbytes + weight)
         else:
-            self.asked_again += came
+            self.asked_again += received
 
 
 @dataclass
@@ -117,8 +117,8 @@ def drive_learning(
 ) -> Ensemble:
     """Run ``learn`` to its end; Ctrl-C ends it early and keeps the finished rounds.
 
-    Models of an earlier task are forgotten, unless this one resumes from ``progress``. ``asking`` makes the
-    round trips, where not ``ask`` does: it may know more organizations than the task.
+    Models of an earlier task are dropped, unless this one resumes from ``progress``. ``asking`` makes the
+    round trips instead of ``ask``: it may have more organizations than the task.
     """
     names = task.organizations if asking is None else tuple(organizations)
     members = {name: organizations[name] for name in names}
@@ -132,8 +132,8 @@ def drive_learning(
         replies = (asking or ask)(task, members, driver, requests)
         if traffic is not None:
             others = [set(request.organizations) - {task.label_holder} for request in requests]
-            for request, there, said in zip(requests, others, replies, strict=True):
-                traffic.count(request, len(there), [said[name] for name in there])
+            for request, names, reply in zip(requests, others, replies, strict=True):
+                traffic.count(request, len(names), [reply[name] for name in names])
             traffic.trips += any(others)
         if on_message is not None:
             on_message(requests, replies)
@@ -208,7 +208,7 @@ def ask(
 
 
 def _digest(request: Request) -> bytes | None:
-    """The same for requests of the same fit, whatever their track; None where nothing is fitted."""
+    """A digest that requests of the same fit share, whatever their track; None without a fit."""
     if not isinstance(request, FitRequest):
         return None
     found = hashlib.blake2b(repr((request.round, request.fold, request.target)).encode())
@@ -218,7 +218,7 @@ def _digest(request: Request) -> bytes | None:
 
 
 def _job(task: Task, one: Organization, request: Request, driver: Driver, share: int) -> Callable[[], Any]:
-    """What the organization does with the request; nothing in it refers to the organization itself."""
+    """The work of an organization for this request, without a reference to the organization."""
     try:
         view = one.view if driver.elsewhere else one.prepare()
     except GALError as error:
@@ -246,7 +246,7 @@ def drive_prediction(
     driver: Driver = IN_PROCESS,
     unknown: Mapping[str, NDArray[np.bool_]] | None = None,
 ) -> LocalPredictions:
-    """Run ``predict``; an organization without a view here does not answer, nor do ``unknown`` rows."""
+    """Run ``predict``; an organization without a view does not reply, ``unknown`` rows are not predicted."""
 
     def answer(request: PredictRequest) -> dict[str, Any]:
         return ask_to_predict(ensemble, organizations, views, driver, request, unknown or {})
@@ -283,7 +283,7 @@ def ask_to_predict(
 def fitted_now(
     task: Task, ensemble: Ensemble, reached: Progress, members: Mapping[str, Organization]
 ) -> Sequence[Mapping[str, NDArray[np.float32]]]:
-    """The replies of all rounds that an assisted model uses; current ones of stateful models."""
+    """The replies of all rounds that an assisted model uses; stateful models are re-evaluated."""
     rounds = tuple(range(1, ensemble.n_rounds + 1))
     request = PredictRequest(rounds, tuple(name for name in task.stateful if name in ensemble.requested()))
     moved = {name: members[name].revisit(request, task.terms) for name in request.organizations}
@@ -296,12 +296,12 @@ def fitted_now(
 
 
 def by_name(organizations: Sequence[Organization]) -> dict[str, Organization]:
-    """Organizations by name, in order of their names: the given order means nothing."""
+    """Organizations by name, in order of their names."""
     found = {one.name: one for one in sorted(organizations, key=lambda one: one.name)}
     if not found:
         raise InvalidInputError("no organizations: at least one is needed")
     if len(found) < len(organizations):
         names = [one.name for one in organizations]
         twice = next(name for name in found if names.count(name) > 1)
-        raise InvalidInputError(f"two organizations are called {twice!r}: names must differ")
+        raise InvalidInputError(f"two organizations have the name {twice!r}: names must differ")
     return found

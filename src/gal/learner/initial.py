@@ -1,4 +1,4 @@
-"""F^0 from what the label holder already has: a constant or a score column."""
+"""F^0: a constant, or a score column that the label holder already has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = ("auto", "best", "zero", "mean", "median")
 """F^0 that is one constant: "best" for the loss; "mean" and "median" of numbers."""
 
 SMALLEST = 1e-6
-"""Probabilities closer to 0 or 1 than this are taken as this: their log would rule everything."""
+"""Probabilities are clipped so far from 0 and 1."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Labels: whether they are classes, how the loss reads them, and what rows of each class count."""
+"""Labels: whether they are classes, how the loss reads them, and the weights of rows by class."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ class Labels:
 
     @property
     def groups(self) -> NDArray[np.intp] | None:
-        """Class codes, to keep shares of classes alike in all folds; None for regression."""
+        """Class codes, for stratified roles of rows; None for regression."""
         return None if self.classes is None else self.y[:, 0].astype(np.intp)
 
 
 LABEL_KINDS = ("auto", "classification", "regression")
-"""What a user may say of labels."""
+"""Kinds of labels as options."""
 
 MOST_CLASSES = 10
 """Whole numbers with more different values than this are amounts or counts, not classes."""
 
 LARGEST_WHOLE = 2.0**53
-"""Above it floats have no fractions left: that one is whole says nothing."""
+"""Floats above it have no fractions: being whole does not make them classes."""
 
 LARGEST_NUMBER = 1e100
 """Of numbers with which sums of squares, and their squares, can be computed."""
 
 
 def are_classes(y: Any) -> bool:
-    """Whether labels are classes, where no option says it: one rule for every way into GAL.
+    """Whether labels are classes, where no option decides: one rule for the whole package.
 
     Text and booleans are classes. Whole numbers are classes if they have at most ``MOST_CLASSES`` different
     values, however they are stored: 0.0 and 1.0 of a column that a file made floats are the classes 0 and 1.
@@ -66,7 +66,7 @@ def are_classes(y: Any) -> bool:
 
 
 def read_labels(y: Any, kind: str, options: Options) -> Labels:
-    """Labels and their loss, of this kind; "auto" asks ``are_classes``, unless the loss is for numbers."""
+    """Labels and their loss, of this kind; "auto" is decided by ``are_classes``, or a loss for numbers."""
     if kind not in LABEL_KINDS:
         raise InvalidOptionError(f"kind must be auto, classification or regression, got {kind!r}")
     if kind == "auto":
@@ -124,7 +124,7 @@ def named_classes(y: NDArray[Any], classes: Sequence[Any]) -> NDArray[Any]:
 
 
 def _as_written(value: Any) -> str:
-    """A class or a label as people write it."""
+    """A class or a label as text."""
     if isinstance(value, bool | np.bool_):
         return str(value).casefold()
     whole = isinstance(value, float | np.floating) and float(value).is_integer()
@@ -193,7 +193,7 @@ def weights_of_rows(labels: Labels, class_weight: Any, sample_weight: Any, *, pr
         return own
     if private:
         raise PrivacyError(
-            "class_weight would tell the organizations the class of every row: learn without it under a "
+            "class_weight would reveal the class of every row to the organizations: learn without it under a "
             "privacy mechanism"
         )
     if labels.classes is None:

@@ -1,4 +1,4 @@
-"""What is shown of rounds: a progress bar while they go by, and their records afterwards."""
+"""A progress bar of the rounds, and their records afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gal.core.algorithm import Observer
 from gal.core.state import Ensemble, Progress, Round
 from gal.warnings import InterruptedWarning, LeftOutWarning
 
-if TYPE_CHECKING:  # only who looks at a progress bar needs rich
+if TYPE_CHECKING:  # only a progress bar needs rich
     from rich.console import Console
 
 
@@ -58,19 +58,19 @@ def describe_progress(progress: Progress) -> str:
 
 @dataclass(frozen=True)
 class FinishedRound(Round):
-    """What a round found, and how long it took."""
+    """A round, and its duration."""
 
     seconds: float = math.nan
 
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """Mean losses before the first round and after each; None where nothing validates."""
+    """Mean losses before the first round and after each; None without validation."""
 
     train: Sequence[float]
     validation: Sequence[float | None]
     used: int
-    """So many rounds are used: the best validated ones."""
+    """How many rounds are used: the best validated ones."""
 
 
 def finished_rounds(ensemble: Ensemble, seconds: Sequence[float]) -> list[FinishedRound]:

@@ -1,4 +1,4 @@
-"""How to learn: what a user may choose; "auto" is decided, and the preset applied, where a task is made.
+"""Options of learning; "auto" is decided, and the preset applied, in ``task_making.py``.
 
 ``preset="paper"`` is the authors' algorithm in every detail of their code; the default goes
 beyond it. An option that is given always wins over the preset.
@@ -24,7 +24,7 @@ ROUNDS = 10
 """As the paper has it."""
 
 MOST_ROUNDS = 20
-"""Where rows that were not fitted say that a learning still improves after the usual ones."""
+"""Most rounds of a cross-validated table, while the loss of left-out rows falls."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Options:
 
     @property
     def usual_rounds(self) -> int:
-        """How many at most, unless something says that a learning may go on."""
+        """The most rounds, unless validation allows more."""
         return ROUNDS if is_auto(self.rounds) else int(self.rounds)
 
     @property
@@ -84,9 +84,7 @@ class Options:
 
 
 def option_by_name(option: str, given: Any, names: Sequence[str], otherwise: Any = None) -> dict[str, Any]:
-    """What every organization has of an option: one thing for all, or a mapping;
-    ``otherwise`` where nothing is given.
-    """
+    """An option by organization: one value for all, or a mapping; ``otherwise`` where none is given."""
     if not isinstance(given, Mapping):
         return dict.fromkeys(names, otherwise if given is None else given)
     unknown = sorted(set(given) - set(names))

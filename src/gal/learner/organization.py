@@ -1,6 +1,6 @@
-"""An organization: its own view of the rows, its own local model, and nothing else.
+"""An organization: its view of the rows and its local model; fits and predictions of both.
 
-What it does with a request is the same whoever asks: in one process, in a worker or in a node.
+The same functions serve one process, joblib's workers and the worker of a node.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from gal.threads import at_most
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Models = tuple[LocalModel, ...]
-"""What an organization fitted in a round: one model, or one per fold."""
+"""Fitted models of a round: one, or one per fold."""
 
 
 class Organization:
@@ -54,7 +54,7 @@ class Organization:
     (n, channels, height, width), or any object with ``shape`` whose ``[rows]`` takes rows.
     ``model`` is any scikit-learn regressor or pipeline, or a ``gal.models.StatefulModel``; None takes
     ``gal.models.TabularModel``.
-    ``local_loss`` is what it minimises when it fits the residual; None leaves that to the model.
+    ``local_loss`` is minimized when it fits the residual; None leaves that to the model.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Organization:
                     f"organization {name!r}: {type(model).__name__} is stateful and has no option local_loss "
                     f"for {local_loss!r}: leave local_loss out, or choose 'l2'"
                 )
-        as_local_model(self.model, 1, name)  # says now what is wrong with it, not in round 1
+        as_local_model(self.model, 1, name)  # an error now, not in round 1
 
     def __repr__(self) -> str:
         n_rows, *rest = self.view.shape
@@ -96,7 +96,7 @@ class Organization:
 
     @property
     def stateful(self) -> bool:
-        """Whether fitting a round changes what the local model says of earlier ones."""
+        """Whether fitting a round changes the local model's predictions of earlier rounds."""
         return is_stateful(self.model)
 
     def prepare(self) -> Any:
@@ -109,43 +109,40 @@ class Organization:
         return self.prepared
 
     def release(self) -> None:
-        """Let go of the prepared view: the task is over."""
+        """Drop the prepared view, after the task."""
         self.prepared = None
 
     def finish(self) -> None:
-        """Let go of what only further rounds need: the task will not be resumed.
-
-        A local model that has a ``release`` knows what that is, such as the residuals so far.
-        """
+        """Drop what only further rounds need, also in local models: the task will not resume."""
         self.release()
         for model in {id(model): model for models in self.models.values() for model in models}.values():
             if hasattr(model, "release"):
                 model.release()
 
     def fit(self, request: FitRequest, terms: Terms) -> Floats32:
-        """Fit the residual and answer with values for all rows; the models stay here."""
+        """Fit the residual; values of all rows. The models stay here."""
         before = self.models_before(request)
         values, models = fit_locally(self.name, self.prepare(), self.model, request, terms, previous=before)
         self.keep(request, models)
         return values
 
     def predict(self, request: PredictRequest, n_outputs: int, view: Any = None) -> Floats32:
-        """Answer for all rounds of the request at once, shape (rounds, n, K)."""
+        """Predict all rounds of the request, shape (rounds, n, K)."""
         rows = self.view if view is None else check_view(self.name, view)
         return predict_locally(self.name, rows, self.models, request, n_outputs)
 
     def revisit(self, request: PredictRequest, terms: Terms) -> Floats32:
-        """What the models predict now for the task's own rows, shape (rounds, n, K)."""
+        """Current predictions of the task's own rows, shape (rounds, n, K)."""
         return predict_locally(self.name, self.prepare(), self.models, request, terms.n_outputs)
 
     def models_before(self, request: FitRequest) -> Models:
-        """A stateful model as its last round before this one left it; nothing for other models."""
+        """A stateful model after its last round before this one; nothing for other models."""
         rounds = [round for track, round in self.models if track == request.track and round < request.round]
         return self.models[request.track, max(rounds)] if rounds and self.stateful else ()
 
     def keep(self, request: FitRequest, models: Models) -> None:
-        """Keep what was fitted; of a stateful model no round may keep an older body."""
-        if request.fold is not None:  # models of a cross-validation have done their work
+        """Keep the fitted models; all rounds of a stateful model share the latest body."""
+        if request.fold is not None:  # of a cross-validation only the fitted values are needed
             return
         self.models[request.track, request.round] = models
         for track, round in list(self.models) if self.stateful else ():
@@ -181,8 +178,8 @@ def fit_locally(
     """Fitted values (n, K) of all rows, and the fitted models.
 
     Fit rows get in-sample values, or out-of-fold ones where the terms have folds; their models
-    are then averaged for all other rows, now and in prediction. ``previous`` is what a stateful model
-    goes on from, ``share`` how many cores the fit may use.
+    are then averaged for all other rows, now and in prediction. A stateful model continues ``previous``;
+    ``share`` is the number of cores for the fit.
     """
     rows = terms.rows_for(request)
     if view.shape[0] != terms.rows.n:
@@ -214,7 +211,7 @@ def _fit_folds(template: Any, view: Any, rows: Rows, request: FitRequest, previo
         local = template if rows.folds is None else copy_unfitted(template)
         used = None if weight is None else weight[taken]
         X, residual = _rows(view, rows.fit[taken], rows.n), request.residual[taken]
-        # What was checked once is not checked again: trees on few rows would do little else.
+        # Checked once is enough: checks would take most of the time of small trees.
         with config_context(skip_parameter_validation=request.round > 1, assume_finite=finite):
             if is_stateful(local):
                 before: Any = previous[fold] if previous else None
@@ -239,7 +236,7 @@ def predict_locally(
     *,
     share: int = 1,
 ) -> Floats32:
-    """Values (rounds, n, K) of these rows; NaN for a round that this organization has no model of."""
+    """Values (rounds, n, K) of these rows; NaN for a round without a model."""
     together: dict[
         tuple[int, ...], tuple[Models, list[int]]
     ] = {}  # a stateful model predicts all rounds at once
@@ -264,7 +261,7 @@ def predict_locally(
 
 
 def _own_values(models: Models, view: Any, rows: Rows, request: FitRequest, n_outputs: int) -> Floats32:
-    """Values (n, K) of the rows that are fitted: out-of-fold for fit rows where there are folds."""
+    """Values (n, K) of all rows: out-of-fold for fit rows where there are folds."""
     values, rounds = np.empty((rows.n, n_outputs), dtype=np.float32), (request.round,)
     if rows.folds is None:
         values[:] = _average(models, view, rounds)[0]
@@ -279,7 +276,7 @@ def _own_values(models: Models, view: Any, rows: Rows, request: FitRequest, n_ou
 
 
 def _average(models: Models, view: Any, rounds: Sequence[int]) -> Floats32:
-    """The mean of what the models of all folds say, shape (rounds, n, K); infinite beyond float32."""
+    """Mean prediction of the models of all folds, shape (rounds, n, K); infinite beyond float32."""
     total = np.asarray(_predicted(models[0], view, rounds), dtype=np.float64)
     for model in models[1:]:
         total = total + _predicted(model, view, rounds)
@@ -288,7 +285,7 @@ def _average(models: Models, view: Any, rounds: Sequence[int]) -> Floats32:
 
 
 def _predicted(model: LocalModel, view: Any, rounds: Sequence[int]) -> NDArray[Any]:
-    """Values (rounds, n, K); an ordinary model knows one round only."""
+    """Values (rounds, n, K); a model that is not stateful has one round only."""
     if is_stateful(model):
         values = np.asarray(model.predict_rounds(view, rounds))
     else:
@@ -322,7 +319,7 @@ def take_rows(view: Any, positions: NDArray[np.intp]) -> Any:
     other = hasattr(view, "__dataframe__") or hasattr(view, "__arrow_c_stream__")
     if hasattr(view, "iloc") or sparse.issparse(view) or (hasattr(view, "columns") and other):
         return _safe_indexing(view, positions)
-    if type(view) in (np.ndarray, np.memmap):  # what [positions] would give, in half the time
+    if type(view) in (np.ndarray, np.memmap):  # as [positions], in half the time
         return np.asarray(view).take(positions, axis=0)
     return view[positions]
 
@@ -332,11 +329,11 @@ def _rows(view: Any, positions: NDArray[np.intp], n_rows: int) -> Any:
 
 
 def _all_finite(view: Any) -> bool:
-    """Whether the view is known to be finite: only plain numeric columns are looked at."""
+    """Whether the view is known to be finite; only plain numeric columns are checked."""
     types = view.dtypes if is_frame(view) else [getattr(view, "dtype", None)]
     if not all(isinstance(one, np.dtype) and one.kind in "fiub" for one in types) or sparse.issparse(view):
         return False
-    # Numbers, said explicitly: a frame of numbers and booleans would become objects.
+    # Explicit floats: a frame of numbers and booleans would become objects.
     values = np.asarray(view, dtype=np.float64 if is_frame(view) else None)
     with np.errstate(over="ignore", invalid="ignore"):  # a sum keeps nothing for each number
         return bool(np.isfinite(values.sum())) or bool(np.isfinite(values).all())

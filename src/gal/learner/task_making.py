@@ -25,19 +25,19 @@ from gal.learner.stacking import Stacking, check_stacking, stackable
 Floats = NDArray[np.float64]
 
 LARGE = 2000
-"""From this many rows on a tenth of them is worth more for validation than for fits."""
+"""From so many rows on a tenth of them validates."""
 
-JUDGES = 1000
-"""Rows that are enough to validate, or to search, on: more are worth more in fits, up to a twentieth."""
+ENOUGH = 1000
+"""Validation rows, or search rows, that are enough; at least a twentieth of all rows."""
 
 SMALL = 50
-"""With fewer rows there is nothing to cross-validate with."""
+"""Fewest rows for a cross-validation."""
 
 FOLDS = 4
-"""Parts of a cross-validation."""
+"""Folds of a cross-validation."""
 
 CLOSING_BYTES = 4 * 2**30
-"""Fitted values larger than this together are not kept for a stacker unless asked to."""
+"""At most so many bytes of fitted values are kept for a stacker by default."""
 
 PROBES, PROBES_FOR_THREE = 10, 4
 """How many interaction probes each organization gets with ``interactions=True``; and how many more where
@@ -45,7 +45,7 @@ there are three organizations, if no two show anything together.
 """
 
 CLOSING_ROWS = 1_000_000
-"""A forest on more rows than this takes gigabytes and hours: only where it is asked for."""
+"""Most rows for a stacker by default."""
 
 
 def make_task(
@@ -64,11 +64,11 @@ def make_task(
     seed: int = 0,
     n_jobs: int | None = None,
 ) -> Task:
-    """The task that these options describe; ``stateful`` names the organizations whose models move.
+    """The task that these options describe; ``stateful`` names organizations with stateful models.
 
-    ``tables``: whether all views are such, not images or series. ``private``: its labels are noisy ones, or
-    ``release`` protects them; then all replies are kept, for a private refit that validates them on the true
-    labels. ``n_jobs``: cores for the stacker.
+    ``tables``: whether all views are tables, not images or series. ``private``: labels are noisy, or
+    ``release`` protects them; then all replies are kept for a private refit to the true labels. ``n_jobs``:
+    cores for the stacker.
     """
     n, paper, protected = len(labels.y), options.paper, private or release is not None
     plain = not (paper or protected or stateful) and tables
@@ -109,15 +109,15 @@ def make_task(
 
 
 def _goes_on(options: Options, rows: Rows) -> bool:
-    """Whether learning may take more rounds than the paper's as long as they help: in a cross-validation."""
+    """Whether learning may take more rounds than the paper's while they help: in a cross-validation."""
     return rows.n_cv_folds > 0 and is_auto(options.rounds) and options.patience is not None
 
 
 def _weights(
     options: Options, labels: Labels, rows: Rows, local: str | LocalLoss | None
 ) -> AssistanceWeights:
-    """How replies are weighed. By default those that do not go along with the residual count nothing; on rows
-    that were not fitted the gain has to be significant.
+    """The weight finder: by default shrunk, among fitted values that go along with the residual, on rows that
+    were not fitted significantly.
     """
     local = local or ("l1" if options.paper and labels.classes is None else "l2")
     if not is_auto(options.weights) or options.paper:
@@ -129,7 +129,7 @@ def _weights(
 def _probes(
     options: Options, labels: Labels, rows: Rows, members: Sequence[str], n_jobs: int | None, *, private: bool
 ) -> ProbePlan | None:
-    """Which interaction probes follow the rounds; None unless they are asked for: probes reveal columns."""
+    """The interaction probes after the rounds; None by default, because probes reveal columns."""
     wanted = options.interactions
     if not wanted:
         return None
@@ -144,7 +144,7 @@ def _probes(
     if missing:
         raise InvalidOptionError(
             f"interactions={wanted!r} is not possible here: interaction probes need {'; '.join(missing)}. "
-            "Leave interactions away, or see to that"
+            "Leave interactions out, or change that"
         )
     if isinstance(wanted, bool | np.bool_):
         return ProbePlan(PROBES + PROBES_FOR_THREE * (len(members) > 2), PROBES, Stacking(n_jobs))
@@ -152,7 +152,7 @@ def _probes(
 
 
 def _will_stack(options: Options, labels: Labels, rows: Rows, replies: int) -> bool:
-    """Whether a stacker is wanted and possible: it needs validation rows, and so many replies in memory."""
+    """Whether there is a stacker: it needs validation rows, and so many replies in memory."""
     validated = len(rows.validation) > 0
     check_stacking(options.stacking, labels.loss, validated=validated)
     usual = not options.paper and validated and stackable(labels.loss) and _fits(labels, rows, replies)
@@ -173,13 +173,11 @@ def _fits(labels: Labels, rows: Rows, replies: int) -> bool:
 def make_rows(
     labels: Labels, options: Options, rng: np.random.Generator, *, cross_validate: bool = True
 ) -> Rows:
-    """Row roles; by default small tables are cross-validated, unless told not to; large ones hold a tenth to
-    two tenths back.
-    """
+    """Row roles; by default small tables are cross-validated, and large ones hold a tenth to a fifth back."""
     n, folds, paper = len(labels.y), options.cross_validation, options.paper
     always = folds == "always" and cross_validate and n >= SMALL
     large = n >= LARGE and not paper and not always
-    kept = min(0.1, max(0.05, JUDGES / n))
+    kept = min(0.1, max(0.05, ENOUGH / n))
     fraction = float(chosen(options.validation_fraction, kept if large else 0.0) or 0.0)
     untouched = is_auto(options.fitted) and is_auto(options.validation_fraction) and not paper
     if is_auto(folds):

@@ -74,7 +74,7 @@ def test_no_more_harm_than_missing(
     found = predict(network, tmp_path)
     assert rmse(network, found) == rmse(network, missing)
     assert found["degraded"] == len(found["rows"])
-    assert "none of its answers is used" in found["missing"]["ward"]
+    assert "none of its predictions is used" in found["missing"]["ward"]
     assert found["outside"]["ward"] > 100
     peers = network.nodes["clinic"].records.activity.facts()["peers"]
     assert peers["ward"]["outside"] >= found["outside"]["ward"]
