@@ -1,8 +1,7 @@
-"""What travels between the members of a group and the label holder, who carries all of it.
+"""Messages between the members of a group and the label holder, which carries all of them.
 
-1. every member sends an ``Offer`` (keys for one sum, signed), 2. and, when it has everybody's,
-``SealedShares`` of its secrets, for each of the others; 3. an ``Ask`` fixes who is in the sum and of what it
-is, and is answered with ``Masked`` numbers; 4. told who answered, every member sends its ``Opening``.
+1. Every member sends an ``Offer`` (signed keys for one sum), 2. then ``SealedShares`` of its secrets for the
+others; 3. an ``Ask`` fixes members and content of the sum, for ``Masked`` values; 4. then come ``Opening``s.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from gal.transport.identity import Identity, fingerprint_of, verify
 
 @dataclass(frozen=True)
 class Group:
-    """Whose answers are added up, for one label holder: agreed before the first sum, and never changed."""
+    """The members of all sums of a label holder: agreed before the first sum, and never changed."""
 
     holder: str
     """The label holder's fingerprint."""
@@ -123,9 +122,7 @@ def check_offer(group: Group, number: int, offer: Offer) -> None:
 
 @dataclass(frozen=True)
 class SealedShares:
-    """A member's shares of both of its secrets, sealed for each of the others; none where nobody may drop
-    out: it says then that it has everybody's keys.
-    """
+    """A member's shares of both of its secrets, sealed for each of the others; none without drop-outs."""
 
     name: str
     number: int
@@ -134,19 +131,18 @@ class SealedShares:
 
 @dataclass(frozen=True)
 class Ask:
-    """Who is in a sum, and of what it is: told to all members in the same words.
+    """Members and content of a sum, the same for all members: masks follow from it.
 
-    Masks follow from it. Where two members are told different things, their masks do not cancel, and the
-    label holder gets noise.
+    If two members receive different ones, their masks do not cancel, and the label holder gets noise.
     """
 
     number: int
     members: tuple[str, ...]
     content: str
-    """A digest of what is asked: a residual, or rows and coefficients."""
+    """The digest of a residual, or of rows and coefficients."""
     shape: tuple[int, ...]
     unit: float
-    """What the numbers are written in."""
+    """Of the numbers."""
 
     @cached_property
     def digest(self) -> str:
