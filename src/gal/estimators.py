@@ -25,6 +25,7 @@ from gal.assembling import (
     assemble,
     flat_options,
     group_of,
+    grouped,
 )
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.replies import LocalPredictions
@@ -260,7 +261,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         facts, ensemble, objects = read_archive(path, trusted)
         if facts["class"] != cls.__name__ or ensemble is None:
             raise StoredModelError(f"{str(path)!r} holds a {facts['class']}: use {facts['class']}.load")
-        loaded = cls(**objects["parameters"])
+        loaded = cls(**grouped(objects["parameters"]))
         for name, value in objects["fitted"].items():
             setattr(loaded, name, value)
         loaded.columns_ = facts["columns"]

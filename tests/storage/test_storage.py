@@ -25,7 +25,7 @@ from gal import GALClassifier, GALRegressor
 from gal.assembling import grouped
 from gal.errors import StoredModelError
 from gal.storage import read_archive
-from gal.storage.archive import _written
+from gal.storage.archive import FORMAT, _written
 from small_tables import PARTS, Floats, health, ill, stages
 
 MODELS = {
@@ -128,12 +128,14 @@ def test_garbage_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["[1, 2]", '"text"', "{}", '{"format": 3}', '{"format": 99}'])
 def test_other_formats_are_refused(content: str, tmp_path: Path) -> None:
     path = archive(tmp_path, content, b"")
-    with pytest.raises(StoredModelError, match=r"has format (None|3|99), this version of gal-learn reads 4"):
+    with pytest.raises(
+        StoredModelError, match=r"has format (None|3|99), this version of gal-learn reads 4 and 5"
+    ):
         read_archive(path)
 
 
 def test_damaged_models_are_refused(tmp_path: Path) -> None:
-    path = archive(tmp_path, '{"format": 4, "facts": {}, "ensemble": {}}', b"no skops")
+    path = archive(tmp_path, f'{{"format": {FORMAT}, "facts": {{}}, "ensemble": {{}}}}', b"no skops")
     with pytest.raises(StoredModelError, match=r"the models in '.*broken\.gal' cannot be read"):
         read_archive(path)
 

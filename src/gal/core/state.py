@@ -186,8 +186,20 @@ def plain(value: Any) -> Any:
 
 def ensemble_of(facts: Mapping[str, Any]) -> Ensemble:
     """An ensemble from what ``plain`` made of it, without its stacker."""
-    found: Ensemble = restored(Ensemble, facts)
+    found: Ensemble = restored(Ensemble, _renamed(facts, EARLIER))
     return found
+
+
+EARLIER = {"trust": "shrinkage", "judged_by": "validated_by"}
+"""Names in ensembles that were stored before these names changed."""
+
+
+def _renamed(facts: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """The same with other names, inside too."""
+    return {
+        names.get(name, name): _renamed(value, names) if name == "outcome" and value else value
+        for name, value in facts.items()
+    }
 
 
 def restored(kind: Any, value: Any) -> Any:

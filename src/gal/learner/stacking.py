@@ -27,6 +27,7 @@ from gal.core.passes import added_by_name, added_to
 from gal.core.stackers import Replies
 from gal.core.task import Task
 from gal.errors import InvalidOptionError, LocalModelError
+from gal.models.tabular.histogram_trees import Boosted
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -208,7 +209,7 @@ class Stacker:
     """Fitted models and their blend with F^T; a ``gal.core.stackers.StackerModel``."""
 
     models: tuple[Any, ...]
-    """Each a `SmallNetwork` or a forest of scikit-learn's."""
+    """Each a `SmallNetwork` or a forest of scikit-learn's; in earlier files also a `Boosted`."""
     weights: tuple[float, ...]
     """Of F^T, then of each model."""
     coefficients: tuple[Mapping[str, float], ...]
@@ -419,6 +420,8 @@ def predicted(model: Any, loss: Loss, features: Features) -> Floats:
     if isinstance(model, SmallNetwork):
         output = model.predict(features.sums)
         return features.output + output if isinstance(loss, SquaredError) else output
+    if isinstance(model, Boosted):
+        return features.output + model.predict(features.sums)[:, None]
     return forest_output(model, loss, features.table)
 
 

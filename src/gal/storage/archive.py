@@ -18,10 +18,11 @@ from typing import Any
 
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.errors import StoredModelError
+from gal.storage import format_4
 from gal.storage.rereading import reread
 
-FORMAT = 4
-"""The format of an archive. 4 changed the stacker, contributions and outcomes."""
+FORMAT, EARLIER = 5, 4
+"""The format of an archive, and the one before, which is read, too."""
 TRUSTED = ("gal.", "sklearn.", "numpy.", "scipy.", "pandas.")
 """Packages with trusted classes."""
 BODIES = tuple(
@@ -117,16 +118,23 @@ def read_archive(
             content = json.loads(archive.read("gal.json"))
             models = archive.read("models.skops")
             there = set(archive.namelist())
-            own = {name: archive.read(f"{name}.skops") for name in OWN if f"{name}.skops" in there}
+            earlier = isinstance(content, dict) and content.get("format") == EARLIER
+            files = {name: f"{name}.skops" for name in OWN}
+            if earlier:
+                files["stacker"] = format_4.STACKER_FILE
+            own = {name: archive.read(file) for name, file in files.items() if file in there}
+            if earlier:
+                models = format_4.with_present_classes(models)
+                own = {name: format_4.with_present_classes(data) for name, data in own.items()}
     except FileNotFoundError as error:
         raise StoredModelError(f"there is no file {str(path)!r}") from error
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise StoredModelError(f"{str(path)!r} is not a saved GAL model: {error}") from error
     found = content.get("format") if isinstance(content, dict) else None
-    if found != FORMAT:
+    if found not in (FORMAT, EARLIER):
         raise StoredModelError(
-            f"{str(path)!r} has format {found!r}, this version of gal-learn reads {FORMAT}: learn "
-            "again, or read it with the version that wrote it"
+            f"{str(path)!r} has format {found!r}, this version of gal-learn reads {EARLIER} and {FORMAT}: "
+            "learn again, or read it with the version that wrote it"
         )
     needed = {name: _types_in(path, data, trusted) for name, data in own.items()}
     wanted = _types_in(path, models, trusted)
@@ -135,7 +143,8 @@ def read_archive(
         ensemble = None if found is None else ensemble_of(found)
         if ensemble is not None:
             ensemble = replace(ensemble, **{name: _build(own[name], needed[name]) for name in own})
-        return content["facts"], ensemble, _build(models, wanted)
+        objects = _build(models, wanted)
+        return content["facts"], ensemble, format_4.with_present_keys(objects) if earlier else objects
     except Exception as error:
         raise StoredModelError(
             f"{str(path)!r} cannot be read: {type(error).__name__}: {error}. It may be damaged, or written "

@@ -179,3 +179,15 @@ def grow(table: BinnedTable, target: Floats, weight: Floats | None, growth: Grow
         trees.predictors.append(grower.make_predictor(table.mapper.bin_thresholds_))
         _update_raw_predictions(fitted, grower, threads)
     return trees, fitted
+
+
+@dataclass(frozen=True)
+class Boosted:
+    """The boosted trees of stackers that were stored before a network took their place."""
+
+    mapper: Any
+    trees: Trees
+
+    def predict(self, table: NDArray[Any]) -> Floats:
+        """What they add to F^T of these rows (n,)."""
+        return self.trees.predict(BinnedTable.of(self.mapper, table))

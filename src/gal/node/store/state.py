@@ -17,6 +17,7 @@ from typing import Any, Literal
 from gal.errors import NodeError, TaskError
 from gal.node.config.invitations import TaskTerms
 from gal.node.store.database import Database
+from gal.node.store.format_3 import upgrade
 from gal.node.store.stored_replies import ReplyTable
 from gal.node.store.stored_versions import (
     AssistedVersion,
@@ -29,8 +30,8 @@ from gal.node.store.stored_versions import (
 
 Role = Literal["label holder", "organization"]
 
-FORMAT = 3
-"""The format of a state folder; a new number whenever older folders cannot be read."""
+FORMAT, EARLIER = 4, 3
+"""The format of a state folder, and the one before, which is upgraded when it is opened."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS tasks (
@@ -361,7 +362,9 @@ def _make_tables(db: sqlite3.Connection, path: Path) -> None:
     found = int(db.execute("PRAGMA user_version").fetchone()[0])
     if found == 0 and db.execute("SELECT 1 FROM sqlite_master WHERE name = 'tasks'").fetchone():
         found = 1
-    if found not in (0, FORMAT):
+    if found == EARLIER:
+        upgrade(db, path.parent)
+    elif found not in (0, FORMAT):
         what = "a newer one has written it, so upgrade gal-learn" if found > FORMAT else "make the node anew"
         raise NodeError(
             f"{path} has format {found}, this version of gal-learn reads {FORMAT}: {what}. Nothing was changed"
