@@ -71,7 +71,8 @@ def test_options_facts_and_files_have_the_present_names(tmp_path: Path, times: i
         state = State(tmp_path)
         [task], version = state.tasks(), state.learned_version(TASK, 1)
         assert task.options == {"options": {"stacking": False}, "secure_aggregation": {"members": []}}
-        assert version is not None and version.outcome is not None
+        assert version is not None
+        assert version.outcome is not None
         assert expected.outcome is not None
         assert (version.outcome.stacker, version.refit) == (expected.outcome.stacker, expected.refit)
         assert ensemble_of(version.outcome.ensemble).shrinkage == 0.5
