@@ -128,9 +128,7 @@ def test_garbage_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["[1, 2]", '"text"', "{}", '{"format": 3}', '{"format": 99}'])
 def test_other_formats_are_refused(content: str, tmp_path: Path) -> None:
     path = archive(tmp_path, content, b"")
-    with pytest.raises(
-        StoredModelError, match=r"has format (None|3|99), this version .* reads 4 and 5"
-    ):
+    with pytest.raises(StoredModelError, match=r"has format (None|3|99), this version .* reads 4 and 5"):
         read_archive(path)
 
 
