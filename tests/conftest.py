@@ -74,6 +74,18 @@ def processes_are_forked() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_duckdb() -> Iterator[None]:
+    """Files are read by cursors of one DuckDB: each database takes 15 ms, and tests make hundreds."""
+    reading = sys.modules.get("gal.node.source.source_reading")
+    if reading is None:
+        yield
+        return
+    with reading.connected() as database, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "connected", database.cursor)
+        yield
+
+
 @pytest.fixture
 def bank(tmp_path: Path) -> House:
     """A label holder with keys of its own; no node runs."""
