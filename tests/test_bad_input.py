@@ -190,9 +190,9 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"validation_fraction": "some"}, r"validation_fraction must be 'auto', a number, got 'some'"),
     (
         {"cross_validation": 1},
-        r"cross_validation must be 'auto', 'always', 0 \(off\) or at least 2 parts, got 1",
+        r"cross_validation must be 'auto', 'always', 0 \(off\) or at least 2 folds, got 1",
     ),
-    ({"cross_validation": 500}, r"500 parts needs .* 2 to 120 parts"),
+    ({"cross_validation": 500}, r"500 folds needs .* 2 to 120 folds"),
     ({"cross_validation": 3, "validation_fraction": 0.2}, r"no validation rows"),
     (
         {"fitted": "held-out", "validation_fraction": 0.001},

@@ -207,7 +207,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 
     # --- prediction
 
-    def _ask(self, X: Any, missing: Any = None) -> tuple[AssistedModel, Any, LocalPredictions]:
+    def _replies(self, X: Any, missing: Any = None) -> tuple[AssistedModel, Any, LocalPredictions]:
         """What was learned, the table as it was checked, and what the organizations say of its rows."""
         check_is_fitted(self, "ensemble_")
         unasked = read_missing(missing, tuple(self._organizations), X)
@@ -217,12 +217,12 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         return model, table, model.ask(table, unasked)
 
     def _output(self, X: Any, missing: Any = None) -> Floats:
-        model, table, answers = self._ask(X, missing)
-        return model.output(table, answers)
+        model, table, replies = self._replies(X, missing)
+        return model.output(table, replies)
 
     def _staged_outputs(self, X: Any) -> Iterator[Floats]:
-        model, table, answers = self._ask(X)
-        yield from model.staged(table, answers)
+        model, table, replies = self._replies(X)
+        yield from model.staged(table, replies)
 
     def explain(self, X: Any) -> pd.DataFrame:
         """What each organization adds to the output of each row; the columns sum to it exactly.
@@ -232,10 +232,10 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         interaction probes take part, ``stacker`` is what they add to their sum; ``private refit``
         likewise. With several outputs the columns are pairs (organization, output).
         """
-        model, table, answers = self._ask(X)
+        model, table, replies = self._replies(X)
         index = table.index if is_frame(table) else None
         outputs = getattr(self, "classes_", range(self.ensemble_.n_outputs))
-        return frame_of_parts(model.parts(table, answers), list(outputs), index)
+        return frame_of_parts(model.parts(table, replies), list(outputs), index)
 
     # --- storing
 
@@ -310,7 +310,7 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
     _check, _read = staticmethod(check_regression_labels), staticmethod(regression_labels)
 
     def predict(self, X: Any, missing: Any = None) -> Floats:
-        """Predictions; ``missing`` names organizations that cannot be asked, or maps them to rows."""
+        """Predictions; ``missing`` names organizations without a reply, or maps them to rows."""
         return self._predicted(self._output(X, missing))
 
     def staged_predict(self, X: Any) -> Iterator[Floats]:
@@ -345,7 +345,7 @@ class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
         return self._probabilities(self._output(X, missing))
 
     def predict(self, X: Any, missing: Any = None) -> NDArray[Any]:
-        """The most probable class; ``missing`` names organizations that cannot be asked."""
+        """The most probable class; ``missing`` names organizations without a reply."""
         return self._predicted(self._output(X, missing))
 
     def staged_predict_proba(self, X: Any) -> Iterator[Floats]:

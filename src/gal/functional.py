@@ -63,7 +63,7 @@ def learn(
     Parameters
     ----------
     y : labels (n,) or (n, K); each organization has one row of its view per label
-    kind : whether ``y`` are classes or numbers; "auto" asks ``gal.learner.labels.are_classes``
+    kind : whether ``y`` are classes or numbers; "auto" is decided by ``gal.learner.labels.are_classes``
     label_holder : a name; the first organization's by default
     progress : resumes a task; ``on_round`` gets one after each round
     show : whether to draw a progress bar
@@ -152,11 +152,11 @@ def predict(
     first = None if ensemble.initial is not None else _first_output(initial, n_rows, ensemble.n_outputs)
     with open_driver(n_jobs) as run:
         if SUM in ensemble.requested():
-            ensemble, answers = predict_summed(ensemble, members, checked, n_rows, run)
+            ensemble, replies = predict_summed(ensemble, members, checked, n_rows, run)
         else:
-            answers = drive_prediction(ensemble, members, checked, n_rows, run)
-    output = stacked_output(ensemble, answers, final_output(ensemble, answers, first))
-    return Prediction(output, answers.missing, answers.degraded)
+            replies = drive_prediction(ensemble, members, checked, n_rows, run)
+    output = stacked_output(ensemble, replies, final_output(ensemble, replies, first))
+    return Prediction(output, replies.missing, replies.degraded)
 
 
 def _first_output(initial: Any, n_rows: int, n_outputs: int) -> Floats:

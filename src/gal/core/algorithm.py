@@ -44,7 +44,7 @@ def rounds(
 ) -> Rounds:
     """Algorithm 1: the last progress, and why it ended.
 
-    ``ended`` is asked after each round, for a validation elsewhere; ``fold`` is left out of a
+    ``ended`` is called after each round, for a validation elsewhere; ``fold`` is left out of a
     cross-validation.
     """
     progress = start(task) if progress is None else progress  # F^0

@@ -189,7 +189,7 @@ class LeftOut:
         """The loss of every stage, each with the shrinkage that suits it best; None without any fold."""
         if not self._stages:
             return None
-        # Where patience ended it, folds that were a round ahead have outputs that nobody waited for.
+        # Where patience ended it, folds that were a round ahead have outputs beyond the common rounds.
         cv = self._scored if self._outcome is not None else [self._score(stage) for stage in self._stages]
         losses, shrinkages = zip(*cv, strict=True)
         rows = tuple(self.task.rows.without(fold).validation for fold in range(self.task.rows.n_cv_folds))

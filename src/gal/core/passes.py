@@ -25,7 +25,7 @@ FittedValues = Sequence[Mapping[str, NDArray[np.float32]]]
 """By round and organization, shape (n, K)."""
 
 T = TypeVar("T")
-Asked = TypeVar("Asked")
+Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 
 
@@ -55,32 +55,32 @@ def added_by_name(coefficients: Counts, fitted: FittedValues) -> dict[str, Float
     return parts
 
 
-def driven(steps: Generator[Asked, Reply, T], answer: Callable[[Asked], Reply]) -> T:
-    """What a generator returns when each of its requests is answered so."""
+def driven(steps: Generator[Request, Reply, T], reply: Callable[[Request], Reply]) -> T:
+    """The return value of a generator whose requests get these replies."""
     try:
-        asked = next(steps)
+        request = next(steps)
         while True:
-            asked = steps.send(answer(asked))
+            request = steps.send(reply(request))
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-def on_one_thread(steps: Generator[Asked, Reply, T]) -> Generator[Asked, Reply, T]:
+def on_one_thread(steps: Generator[Request, Reply, T]) -> Generator[Request, Reply, T]:
     """The same generator, with one thread of BLAS and OpenMP for each of its steps.
 
     Between its steps, where local models are fitted, there are as many as before.
     """
-    move: Callable[[], Asked] = partial(next, steps)
+    move: Callable[[], Request] = partial(next, steps)
     while True:
         try:
             with at_most(1):
-                asked = move()
+                request = move()
         except StopIteration as end:
             result: T = end.value
             return result
         try:
-            reply = yield asked
+            reply = yield request
         except GeneratorExit:
             steps.close()
             raise

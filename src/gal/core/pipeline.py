@@ -1,4 +1,4 @@
-"""The learning stage, whole: the rounds, what validates them, the stacker, and which model is used.
+"""The learning stage: rounds, validation, stacker, and the choice of the model.
 
 1. Rounds of Algorithm 1 (``algorithm.py``), with assistance; as a baseline, the label holder's alone.
 2. Many rows: validation rows, never sent, say how many rounds to keep. Few rows: a cross-validation does, by
@@ -21,7 +21,7 @@ from gal.core.memorization import guarded, harm
 from gal.core.outcome import Decision, Ended, TaskOutcome
 from gal.core.probes.kept_probes import Probes, Replies
 from gal.core.probes.probe_rounds import probe
-from gal.core.reevaluation import revisit
+from gal.core.reevaluation import reevaluated
 from gal.core.replies import Reply
 from gal.core.requests import EndLearning, FitRequest, Request, Track
 from gal.core.rows import SENTINEL
@@ -34,14 +34,14 @@ from gal.errors import InvalidInputError
 Learning = Generator[Sequence[Request], list[Mapping[str, Reply]], Ensemble]
 
 ROUNDING = 1e-9
-"""A loss that differs by this share is the same: partners without any weight change nothing."""
+"""A loss that differs by this share is the same: organizations without weight change nothing."""
 
 
 def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | None = None) -> Learning:
     """The learning stage; resumes from ``progress``, reports every finished round to ``on_round``.
 
     It yields lists of requests and receives lists of replies, because several learnings go side by side: the
-    rounds of the task; its cross-validation, whose requests name the ``part`` that they leave out; and the
+    rounds of the task; its cross-validation, whose requests name the ``fold`` that they leave out; and the
     baseline without assistance (``track="alone"``, requested of the label holder's own organization only).
     """
     check_resumed(task, progress)
@@ -62,7 +62,7 @@ def learn(task: Task, *, progress: Progress | None = None, on_round: Observer | 
     if sentinel is not None and task.rounds > sentinel.rounds <= len(assisted.rounds):
         outcome = sentinel.outcome
     if task.stateful:
-        assisted, alone, outcome = yield from revisit(task, assisted, alone, outcome, rounds)
+        assisted, alone, outcome = yield from reevaluated(task, assisted, alone, outcome, rounds)
     cv, own_cv = folds.result(), None if own_folds is None else own_folds.result()
     probed = yield from probe(task, BestRounds.of("assisted", assisted, cv))
     return conclude(task, assisted, outcome, alone, cv, own_cv, probed)
@@ -106,7 +106,7 @@ def conclude(
 ) -> Ensemble:
     """The best validated rounds with their stacker; the baseline where assistance does not help."""
     if cv is not None and len(cv.losses) <= len(assisted.rounds) and outcome.ended.on_request:
-        cv, alone = None, None  # ended before the cross-validation had caught up: it says nothing
+        cv, alone = None, None  # ended before the cross-validation had caught up
     dropped: frozenset[str] = frozenset()
     if cv is not None and own_cv is not None:
         cv, dropped, memorizing = guarded(task, cv, len(assisted.rounds), min(own_cv.losses))
@@ -125,7 +125,7 @@ def conclude(
         outcome = replace(outcome, decision=decision)
         chosen = helped if decision is Decision.HELPS else own
     first, reached = task.first_output, chosen.progress
-    missed = {done.round: done.left_out for done in assisted.rounds}  # said also where assistance is not used
+    missed = {done.round: done.left_out for done in assisted.rounds}  # also where assistance is not used
     return Ensemble(
         organizations=task.organizations,
         label_holder=task.label_holder,
@@ -198,13 +198,13 @@ def side_by_side(
     for name, track in tracks.items():
         step(name, partial(next, track))
     while waiting:
-        asked = [name for name in tracks if name in waiting]
+        active = [name for name in tracks if name in waiting]
         try:
-            replies = yield [waiting[name] for name in asked]
+            replies = yield [waiting[name] for name in active]
         except EndLearning as end:
-            for name in asked:
+            for name in active:
                 step(name, partial(tracks[name].throw, end))
         else:
-            for name, reply in zip(asked, replies, strict=True):
+            for name, reply in zip(active, replies, strict=True):
                 step(name, partial(tracks[name].send, reply))
     return results

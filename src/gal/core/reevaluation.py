@@ -21,18 +21,18 @@ from gal.core.state import Progress
 from gal.core.task import Task
 from gal.errors import NoRepliesError, NoReplyError
 
-Revisited = tuple[Progress, Progress | None, TaskOutcome]
-Revisiting = Generator[list[PredictRequest], list[Mapping[str, Reply]], Revisited]
+Reevaluated = tuple[Progress, Progress | None, TaskOutcome]
+Reevaluating = Generator[list[PredictRequest], list[Mapping[str, Reply]], Reevaluated]
 Rounds = Generator[FitRequest, Mapping[str, Reply], tuple[Progress, TaskOutcome]]
 
 
-def revisit(
+def reevaluated(
     task: Task,
     assisted: Progress,
     alone: Progress | None,
     outcome: TaskOutcome,
     rounds: Callable[[Task, Track], Rounds],
-) -> Revisiting:
+) -> Reevaluating:
     """Both of the label holder's models on what is predicted now; ``rounds`` is Algorithm 1."""
     tracks: dict[Track, tuple[Task, Progress]] = {"assisted": (task, assisted)}
     if task.alone is not None and alone is not None:

@@ -88,17 +88,17 @@ def _drift(spread: Floats, values: NDArray[Any]) -> float:
 class Recent:
     """How many of an organization's recent predictions were outside: single rows count too."""
 
-    answered: float = 0.0
+    predicted: float = 0.0
     outside: float = 0.0
 
-    def note(self, n_answered: int, n_outside: int) -> bool:
+    def note(self, n_predicted: int, n_outside: int) -> bool:
         """Count these; whether none of its predictions is used now."""
-        self.answered, self.outside = self.answered + n_answered, self.outside + n_outside
-        believed = self.outside < max(FEWEST, SHARE * self.answered)
-        if self.answered > RECENT:
-            kept = RECENT / self.answered
-            self.answered, self.outside = kept * self.answered, kept * self.outside
-        return not believed
+        self.predicted, self.outside = self.predicted + n_predicted, self.outside + n_outside
+        plausible = self.outside < max(FEWEST, SHARE * self.predicted)
+        if self.predicted > RECENT:
+            kept = RECENT / self.predicted
+            self.predicted, self.outside = kept * self.predicted, kept * self.outside
+        return not plausible
 
 
 @dataclass(frozen=True)
@@ -135,19 +135,19 @@ def screen(
         if name == ensemble.label_holder or not is_answer or np.isnan(spread).all():
             continue
         beyond = _outside(spread, values)
-        n_answered = int((~np.isnan(values).all(axis=(0, 2))).sum())
-        distrusted = counts.setdefault(name, Recent()).note(n_answered, int(beyond.sum()))
+        n_predicted = int((~np.isnan(values).all(axis=(0, 2))).sum())
+        distrusted = counts.setdefault(name, Recent()).note(n_predicted, int(beyond.sum()))
         if apart := _drift(spread, values):
             drifted[name] = apart
         if beyond.any():
             found[name] = int(beyond.sum())
             rows |= beyond
-        if distrusted and n_answered:
-            here = f"for {found[name]} of these {n_answered} rows, " if name in found else ""
+        if distrusted and n_predicted:
+            here = f"for {found[name]} of these {n_predicted} rows, " if name in found else ""
             used[name] = NoReplyError(
                 f"predicted far outside of its range in learning, {here}for "
-                f"{counts[name].outside / counts[name].answered:.0%} of the last "
-                f"{counts[name].answered:.0f}: none of its predictions is used"
+                f"{counts[name].outside / counts[name].predicted:.0%} of the last "
+                f"{counts[name].predicted:.0f}: none of its predictions is used"
             )
         elif beyond.any():
             used[name] = np.where(beyond[None, :, None], np.float32(np.nan), values)

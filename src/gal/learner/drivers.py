@@ -188,17 +188,17 @@ def ask(
 
     The label holder's two tracks often need the same fit of its own organization: it is made once.
     """
-    asked: list[tuple[int, Organization, Hashable]] = []
+    fits: list[tuple[int, Organization, Hashable]] = []
     for place, request in enumerate(requests):
         fit = _digest(request)
         for name in request.organizations:
             one = organizations[name]  # a body that moves serves one track
-            asked.append((place, one, (name, place if fit is None or one.stateful else fit)))
-    share = driver.share(len({key for _, _, key in asked}))
-    jobs = {key: _job(task, one, requests[place], driver, share) for place, one, key in asked}
+            fits.append((place, one, (name, place if fit is None or one.stateful else fit)))
+    share = driver.share(len({key for _, _, key in fits}))
+    jobs = {key: _job(task, one, requests[place], driver, share) for place, one, key in fits}
     results = dict(zip(jobs, driver(list(jobs.values())), strict=True))
     replies: list[dict[str, Any]] = [{} for _ in requests]
-    for place, one, key in asked:
+    for place, one, key in fits:
         request, result = requests[place], results[key]
         if isinstance(request, FitRequest) and not isinstance(result, GALError):
             result, models = result
@@ -248,10 +248,10 @@ def drive_prediction(
 ) -> LocalPredictions:
     """Run ``predict``; an organization without a view does not reply, ``unknown`` rows are not predicted."""
 
-    def answer(request: PredictRequest) -> dict[str, Any]:
+    def reply(request: PredictRequest) -> dict[str, Any]:
         return ask_to_predict(ensemble, organizations, views, driver, request, unknown or {})
 
-    return driven(predict(ensemble, n_rows), answer)
+    return driven(predict(ensemble, n_rows), reply)
 
 
 def ask_to_predict(
@@ -263,15 +263,15 @@ def ask_to_predict(
     unknown: Mapping[str, NDArray[np.bool_]],
 ) -> dict[str, Any]:
     """One round trip: every organization's predictions of all rounds, NaN at ``unknown`` rows."""
-    asked = {name: views[name] for name in request.organizations if name in views}
-    known = {name: ~unknown[name] for name in asked if name in unknown}
-    asked |= {name: take_rows(asked[name], np.flatnonzero(rows)) for name, rows in known.items()}
-    share, n_outputs = driver.share(len(asked)), ensemble.n_outputs
+    held = {name: views[name] for name in request.organizations if name in views}
+    known = {name: ~unknown[name] for name in held if name in unknown}
+    held |= {name: take_rows(held[name], np.flatnonzero(rows)) for name, rows in known.items()}
+    share, n_outputs = driver.share(len(held)), ensemble.n_outputs
     jobs = []
-    for name, view in asked.items():
+    for name, view in held.items():
         job = partial(predict_locally, name, view, organizations[name].models, request, n_outputs)
         jobs.append(partial(_or_error, job, share=share))
-    replies: dict[str, Any] = dict(zip(asked, driver(jobs), strict=True))
+    replies: dict[str, Any] = dict(zip(held, driver(jobs), strict=True))
     for name, rows in known.items():
         if isinstance(replies[name], np.ndarray):
             values = np.full((len(request.rounds), len(rows), n_outputs), np.nan, dtype=np.float32)
