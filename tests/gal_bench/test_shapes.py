@@ -50,10 +50,10 @@ class TestRender:
 
     def test_nearer_points_win_whatever_their_order(self) -> None:
         near, far = seen_from(3, 0.1, 0.2, 0.5), seen_from(3, 0.1, 0.2, -0.5)
-        alone = render(near[None, None]).depth[0, 3]
+        alone = render(near[None, None])[0][0, 3]
         assert alone.max() == round((0.5 + 1) * 31) + 1
         for pair in ((near, far), (far, near)):
-            np.testing.assert_array_equal(render(np.stack(pair)[None]).depth[0, 3], alone)
+            np.testing.assert_array_equal(render(np.stack(pair)[None])[0][0, 3], alone)
 
 
 # --- from files to views
@@ -99,7 +99,7 @@ def test_twelve_organizations_see_it_standardised_by_their_training_pixels(made:
     for camera in range(CAMERAS):
         view = found.test[f"camera {camera + 1}"]
         assert (view.shape, view.dtype) == ((4, 3, SIZE, SIZE), np.float32)
-        pairs = zip((*test, shade(test.depth)), (*train, shade(train.depth)), strict=True)
+        pairs = zip((*test, shade(test[0])), (*train, shade(train[0])), strict=True)
         for channel, (levels, by) in enumerate(pairs):
             expected = (levels[:, camera] - by[:, camera].mean()) / by[:, camera].std()
             np.testing.assert_allclose(view[:, channel], expected, atol=1e-4)

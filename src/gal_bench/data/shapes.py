@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,15 +72,6 @@ CHUNK = 64
 """Shapes rendered at a time: what is at work then stays in a processor's cache."""
 
 
-class Rendered(NamedTuple):
-    """What the cameras saw; the shading follows from the depth."""
-
-    depth: Pictures
-    """1 (far) to 63 (near)."""
-    density: Pictures
-    """1 to 7: the logarithm of the number of points."""
-
-
 def load_shapes(data_dir: Path | str | None = None) -> ViewSet:
     """ModelNet40, seen by the organizations "camera 1" (the label holder) to "camera 12".
 
@@ -100,14 +91,15 @@ def load_shapes(data_dir: Path | str | None = None) -> ViewSet:
 
 def _read(data_dir: Path | str | None, part: str) -> tuple[Pictures, NDArray[np.int64]]:
     """All cameras' channels (n, cameras * 3, size, size), and labels."""
-    points, meta = (
+    packed, meta = (
         np.load(BytesIO(SOURCES[NAME].read(data_dir, f"modelnet40/{file}")), allow_pickle=False)
         for file in (f"points_{part}.npy.xz", f"meta_{part}.npz")
     )
-    seen = render(unpack_points(points))
-    channels = np.stack([seen.depth, seen.density, shade(seen.depth)], axis=2)
-    pictures = channels.reshape(len(channels), -1, SIZE, SIZE)
-    return pictures, meta["label"].astype(np.int64)
+    points, channels = unpack_points(packed), list[Pictures]()
+    for start in range(0, len(points), CHUNK):
+        depth, density = render(points[start : start + CHUNK])
+        channels.append(np.stack([depth, density, shade(depth)], axis=2))
+    return np.concatenate(channels).reshape(len(points), -1, SIZE, SIZE), meta["label"].astype(np.int64)
 
 
 def unpack_points(packed: NDArray[np.uint8]) -> Points:
@@ -134,79 +126,52 @@ def cameras() -> NDArray[np.float32]:
     return np.array([right, up, towards]).transpose(2, 0, 1).astype(np.float32)
 
 
-def render(points: Points) -> Rendered:
-    """Depth and density of every shape from every camera."""
-    depth = np.zeros((len(points), CAMERAS, SIZE, SIZE), np.uint8)
-    density = np.zeros_like(depth)
-    for start in range(0, len(points), CHUNK):
-        some = slice(start, start + CHUNK)
-        depth[some], density[some] = _render_some(points[some])
-    return Rendered(depth, density)
+def render(points: Points) -> tuple[Pictures, Pictures]:
+    """Depth (1, far, to 63, near) and density (1 to 7, the logarithm of the number of points) of every shape
+    from every camera.
 
-
-def _render_some(points: Points) -> Rendered:
+    Points fall into cells whose middles are corners of pixels: there are 33 x 33 per picture, and each pixel
+    joins the four cells at its corners, which is far faster than four times the points.
+    """
     shapes, count = points.shape[:2]
     seen = (points.reshape(-1, 3) @ cameras().reshape(-1, 3).T).reshape(shapes, count, CAMERAS, 3)
     across, upward, towards = np.moveaxis(seen, -1, 0)
-    cell = _cells(across, upward)
+    column = np.floor(across * (SIZE / 2) + (SIZE / 2 + 0.5)).astype(np.int32).clip(0, SIZE)
+    row = np.floor(upward * (-SIZE / 2) + (SIZE / 2 + 0.5)).astype(np.int32).clip(0, SIZE)
+    picture = np.arange(shapes * CAMERAS, dtype=np.int32).reshape(shapes, 1, CAMERAS)
+    cell = ((picture * (SIZE + 1) + row) * (SIZE + 1) + column).ravel()
     level = np.rint((towards + 1.0) * ((DEPTH_LEVELS - 1) / 2)).clip(0, DEPTH_LEVELS - 1) + 1
     grid = (shapes, CAMERAS, SIZE + 1, SIZE + 1)
     nearest = np.zeros(np.prod(grid), np.uint8)
     np.maximum.at(nearest, cell, level.astype(np.uint8).ravel())
     number = np.bincount(cell, minlength=nearest.size)
-    depth = _spread(nearest.reshape(grid), np.maximum)
-    share = _spread(number.reshape(grid).astype(np.float32), np.add) * np.float32(1024 / count)
+
+    def joined(cells: NDArray[Any], join: Callable[..., Any]) -> NDArray[Any]:
+        rows = join(cells[..., 1:, :], cells[..., :-1, :])
+        return np.asarray(join(rows[..., 1:], rows[..., :-1]))
+
+    depth = joined(nearest.reshape(grid), np.maximum)
+    share = joined(number.reshape(grid).astype(np.float32), np.add) * np.float32(1024 / count)
     scaled = np.rint(np.log1p(share) * (DENSITY_LEVELS / np.log1p(FULL_DENSITY)))
-    density = np.where(depth > 0, scaled.clip(1, DENSITY_LEVELS), 0)
-    return Rendered(depth, density.astype(np.uint8))
-
-
-def _cells(across: NDArray[np.float32], upward: NDArray[np.float32]) -> NDArray[np.int32]:
-    """For each point and camera, (shapes, points, cameras), its cell in one grid over all pictures, flat.
-
-    A cell's middle is a corner of pixels: there are 33 x 33, and a point covers the
-    four pixels around the corner.
-    """
-    shapes, _, views = across.shape
-    column = np.floor(across * (SIZE / 2) + (SIZE / 2 + 0.5)).astype(np.int32).clip(0, SIZE)
-    row = np.floor(upward * (-SIZE / 2) + (SIZE / 2 + 0.5)).astype(np.int32).clip(0, SIZE)
-    picture = np.arange(shapes * views, dtype=np.int32).reshape(shapes, 1, views)
-    return np.asarray((picture * (SIZE + 1) + row) * (SIZE + 1) + column, np.int32).ravel()
-
-
-def _spread(cells: NDArray[Any], join: Callable[..., Any]) -> NDArray[Any]:
-    """From cells to pixels: each pixel joins the four cells at its corners. Far
-    faster than four times the points.
-    """
-    rows = join(cells[..., 1:, :], cells[..., :-1, :])
-    pixels: NDArray[Any] = join(rows[..., 1:], rows[..., :-1])
-    return pixels
+    return depth, np.where(depth > 0, scaled.clip(1, DENSITY_LEVELS), 0).astype(np.uint8)
 
 
 def shade(depth: Pictures) -> Pictures:
-    """The light on the surface: 64 where it is turned away, 255 where it faces
-    the light, 0 in the background.
-    """
-    shading = np.zeros_like(depth)
+    """The light on the surface: 64 where it is turned away, 255 where it faces the light, 0 where none is."""
     light = np.array(LIGHT, np.float32) / np.float32(np.linalg.norm(LIGHT))
     dark, bright = SHADE_LEVELS
-    for start in range(0, len(depth), CHUNK):
-        some = slice(start, start + CHUNK)
-        solid = depth[some] > 0
-        right, down = _slope(depth[some], solid, 3), _slope(depth[some], solid, 2)
-        facing = (light[2] - right * light[0] + down * light[1]) / np.sqrt(1 + right**2 + down**2)
-        shading[some] = np.where(solid, np.rint(dark + (bright - dark) * facing.clip(0, 1)), 0)
-    return shading
+    right, down = _slope(depth, 3), _slope(depth, 2)
+    facing = (light[2] - right * light[0] + down * light[1]) / np.sqrt(1 + right**2 + down**2)
+    lit = np.rint(dark + (bright - dark) * facing.clip(0, 1))
+    return np.where(depth > 0, lit, 0).astype(np.uint8)
 
 
-def _slope(depth: Pictures, solid: NDArray[np.bool_], axis: int) -> NDArray[np.float32]:
-    """How much nearer the surface gets along an axis (2: down, 3: right), in
-    pixels a pixel; 0 at lone pixels.
-
-    The mean of the steps to the two neighbours, of those that are not background.
+def _slope(depth: Pictures, axis: int) -> NDArray[np.float32]:
+    """How much nearer the surface gets along an axis (2: down, 3: right), in pixels a pixel: the mean of the
+    steps to the two neighbors that are not background; 0 at lone pixels.
     """
     near = np.moveaxis(depth, axis, -1).astype(np.float32) * np.float32(SIZE / (DEPTH_LEVELS - 1))
-    there = np.moveaxis(solid, axis, -1)
+    there = np.moveaxis(depth > 0, axis, -1)
     joined = there[..., 1:] & there[..., :-1]
     step = np.where(joined, near[..., 1:] - near[..., :-1], np.float32(0))
     total, number = np.zeros((2, *near.shape), np.float32)
