@@ -9,7 +9,7 @@ COPY src ./src
 ARG EXTRAS=node,privacy,postgresql
 RUN python -m venv /opt/gal \
     && /opt/gal/bin/pip install --no-cache-dir --no-compile -c constraints.txt ".[${EXTRAS}]" \
-    # A process that is shut in, on a root that is read only, cannot keep what it compiles. (A few files in packages
+    # A sandboxed process, on a read-only root, cannot keep what it compiles. (A few files in packages
     # are no Python of this version, and stay as they are.)
     && { /opt/gal/bin/python -m compileall -qq -j 0 /opt/gal/lib || true; }
 
