@@ -336,7 +336,7 @@ def test_a_network_has_bounded_inputs() -> None:
 def test_its_output_is_the_blend_of_rounds_and_forests() -> None:
     X, y = crossed()
     model = GALRegressor(PARTS, random_state=0).fit(X, y)
-    _, _, answers = model._ask(X[:50])
+    _, _, answers = model._replies(X[:50])
     ensemble, stacker = model.ensemble_, model.stacker_
     assert isinstance(stacker, Stacker)
     used = [

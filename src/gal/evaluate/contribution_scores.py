@@ -30,8 +30,8 @@ class CoalitionScores:
         """One split: the baseline, the model with assistance, and the rows left out."""
         if not self.others:
             return
-        model, table, answers = assisted._ask(X)
-        stored, own, everybody = model.stored(table, answers), alone._output(X), frozenset(self.others)
+        model, table, replies = assisted._replies(X)
+        stored, own, everybody = model.stored(table, replies), alone._output(X), frozenset(self.others)
         outputs = (stored.without(everybody - some, own) for some in self.coalitions.members)
         read = assisted._probabilities if self.metric.classes else assisted._predicted
         self._outputs.append([self.metric.inputs(np.asarray(read(one))) for one in outputs])
