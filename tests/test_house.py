@@ -20,6 +20,7 @@ SOURCES = TESTS.parent / "src"
 FIXED_WAIT = re.compile(r"\.(?:wait|join)\((?:timeout=)?\d|\b(?:timeout|deadline)=[1-9]")
 """Seconds that no variable stretches; parts of a second are waited for on purpose."""
 FUNCTION_LINES, CLASS_LINES, FILE_LINES, MODULES = 90, 250, 600, 14
+MODULE_SENTENCES, FIRST_WORDS = 3, 15
 
 FULL_FOLDERS = {"gal/core"}
 """Folders that may be full: each file is a command, or a part of the algorithm."""
@@ -123,3 +124,25 @@ def test_no_test_waits_for_a_fixed_time() -> None:
         if path != Path(__file__) and (lines := fixed_waits(path.read_text(encoding="utf-8")))
     }
     assert not found, f"wait for patient(seconds) or LONGEST of tests/support/patience.py: {found}"
+
+
+def sentences(prose: str) -> list[str]:
+    """The sentences of a docstring without its lists, examples and tables, which are indented or marked."""
+    prose = re.sub(r"(?m)^( +.*|- .*|\d\. .*|>>>(.|\n(?!\n))*)$", "", prose.replace("et al. ", "et al "))
+    found = (
+        re.split(r"(?<=[.!?])\s+(?=[A-Z`\"(*0-9])", " ".join(one.split())) for one in prose.split("\n\n")
+    )
+    return [sentence for some in found for sentence in some if sentence]
+
+
+def test_a_module_says_what_it_is_for_in_three_sentences() -> None:
+    found = {}
+    for path in sorted(SOURCES.rglob("*.py")):
+        prose = sentences(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
+        words = len(prose[0].split()) if prose else 0
+        if len(prose) > MODULE_SENTENCES or words > FIRST_WORDS:
+            found[path.relative_to(SOURCES).as_posix()] = (
+                f"{len(prose)} sentences, the first of {words} words"
+            )
+    rule = f"module docstrings: at most {MODULE_SENTENCES} sentences, the first at most {FIRST_WORDS} words"
+    assert not found, f"{rule}: {found}"

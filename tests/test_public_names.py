@@ -1,10 +1,9 @@
-"""The public surface is what ``__init__`` says, and the errors' tree is what its docstring draws."""
+"""The public surface is what ``__init__`` says, and every error is a `GALError`."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import re
 import types
 from pathlib import Path
 
@@ -54,21 +53,11 @@ def test_every_public_name_is_documented_and_our_own(package: str) -> None:
             assert value.__module__.startswith(f"{package.split('.')[0]}."), name
 
 
-def test_every_error_is_drawn_in_the_tree_under_its_parent() -> None:
-    drawn: dict[str, str | None] = {}
-    path: list[str] = []
-    for line in str(gal.errors.__doc__).splitlines():
-        found = re.match(r"^    ([│ ]*)((?:├──|└──) )?(\w+(?:Error))\b", line)
-        if found:
-            depth = 0 if found[2] is None else len(found[1]) // 4 + 1
-            path[depth:] = [found[3]]
-            drawn[found[3]] = path[depth - 1] if depth else None
-    errors = {
-        name: value
-        for name, value in vars(gal.errors).items()
+def test_every_error_is_a_gal_error() -> None:
+    errors = [
+        value
+        for value in vars(gal.errors).values()
         if isinstance(value, type) and issubclass(value, Exception)
-    }
-    assert drawn == {
-        name: None if name == "GALError" else value.__mro__[1].__name__ for name, value in errors.items()
-    }
-    assert all(issubclass(value, gal.errors.GALError) for value in errors.values())
+    ]
+    assert len(errors) > 20
+    assert all(issubclass(value, gal.errors.GALError) for value in errors)

@@ -1,4 +1,4 @@
-"""From the parameters of the estimators and `gal.learn` to a task, and to the model that it learns."""
+"""Parameters of the estimators and of `gal.learn`, made into a task and its model."""
 
 from __future__ import annotations
 

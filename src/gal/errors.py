@@ -1,4 +1,4 @@
-"""Every error that GAL raises on purpose, in one tree; the reference's catalogue is written from it.
+"""All errors of GAL in one tree, from which the reference's catalogue is generated.
 
 A message names the organization, the round or file, what was expected, what came, and what to do. Commands
 end with the ``exit_code`` of the class.

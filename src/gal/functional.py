@@ -1,4 +1,4 @@
-"""GAL in parts: learn and predict with organizations that each bring their own view and model."""
+"""``learn`` and ``predict`` for organizations that each bring their own view and model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used: a node that waits pays for none of them."""
+"""Packages whose names are imported on first use, which keeps a waiting node small."""
 
 from __future__ import annotations
 

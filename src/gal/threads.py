@@ -1,8 +1,8 @@
 """How many threads a piece of work gets.
 
-BLAS and OpenMP start a thread for every core, and a thread that waits for the others spins. On a machine that
-does other things as well, boosting took ten times as long as with one thread and more, at 1,500 rows and at a
-million; on an idle one our fits gained nothing. So work gets one thread, unless a caller asks for more cores.
+BLAS and OpenMP start a thread per core, and waiting threads spin: on a busy machine boosting took ten times
+as long as with one thread, and on an idle one fits gained nothing. So work gets one thread, unless a caller
+requests more cores.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One run as plain data: the cell says what is learned, the outcome what came of it.
+"""One run as plain data: the cell is its input, the outcome its result.
 
 The same cell gives the same outcome (but for the seconds). The standard library is enough here.
 """

@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python -m gal_bench.runner plan.json outcomes.jsonl [DATA]
 
-runs a plan of ``gal bench --plan`` on another machine, with numpy, scipy, scikit-learn and torch alone. Every
-run adds a line to outcomes.jsonl; started again, it resumes.
+This command runs a plan of ``gal bench --plan`` on another machine, with numpy, scipy, scikit-learn and torch
+alone. Every run adds a line to outcomes.jsonl; started again, it resumes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Row ids: one column that names every row of an organization, checked once where it is read."""
+"""Row ids: one column that names every row of an organization, checked on reading."""
 
 from __future__ import annotations
 

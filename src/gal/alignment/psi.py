@@ -1,4 +1,4 @@
-"""Private set intersection: the label holder learns the shared ids of an organization, and no others.
+"""Private set intersection: the label holder learns which ids an organization shares, no others.
 
 Both sides blind the ids with keys of their own (points of an elliptic curve, library openmined.psi). Messages
 are lists of points of 33 bytes, checked before the library reads them: its own formats would let a peer

@@ -1,4 +1,4 @@
-"""Tokens of rows in messages, a digest of their order, and an index that finds rows by their tokens."""
+"""Tokens: row ids in messages, a digest of their order, and an index of them."""
 
 from __future__ import annotations
 

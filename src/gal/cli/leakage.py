@@ -1,4 +1,4 @@
-"""``gal leakage``: what could others learn of my labels, and what would it cost to protect them?"""
+"""``gal leakage``: what others could learn of the labels, and what protection would cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gal learn`` and ``gal predict``: learn a task over the network, and predict rows of a file."""
+"""``gal learn`` and ``gal predict``: learn a task over nodes, predict rows of a file."""
 
 from __future__ import annotations
 

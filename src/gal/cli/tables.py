@@ -1,10 +1,12 @@
-"""The files of ``gal simulate`` and ``gal leakage``: a table, and a file of organizations such as::
+"""The input files of ``gal simulate`` and ``gal leakage``.
 
-label_holder = "clinic"
+One is a table, the other names its organizations:
 
-[organizations]
-clinic = ["age", "sex"]
-lab = { columns = ["s1", "s2"], model = "svr" }
+    label_holder = "clinic"
+
+    [organizations]
+    clinic = ["age", "sex"]
+    lab = { columns = ["s1", "s2"], model = "svr" }
 """
 
 from __future__ import annotations

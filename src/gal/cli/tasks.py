@@ -1,4 +1,4 @@
-"""``gal invite``, ``gal join`` and ``gal forget``: open a task, take part, delete what is stored of it."""
+"""``gal invite``, ``gal join``, ``gal forget``: open a task, take part, delete its stored data."""
 
 from __future__ import annotations
 

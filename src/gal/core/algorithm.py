@@ -1,11 +1,8 @@
 """ALGORITHM 1: Gradient Assisted Learning, from the perspective of the label holder.
 
-Generators without I/O: they yield what the label holder sends to the organizations and receive a
-mapping organization -> reply. Whoever drives them (in process, threads, processes, a network) decides
-how requests travel; an organization without a reply is simply absent.
-
-The paper's symbols stand at the end of the lines; shapes are in ``requests.py``. What is around the rounds
-(validation, stacker, which model is used) is in ``pipeline.py``.
+Generators without I/O: they yield what the label holder sends and receive a mapping organization -> reply, in
+which an organization without a reply is absent. The paper's symbols stand at the end of the lines, shapes in
+``requests.py``, validation and stacking in ``pipeline.py``.
 """
 
 from __future__ import annotations

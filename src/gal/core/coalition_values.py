@@ -1,8 +1,8 @@
 """Coalition values, estimated from stored fitted values, and the contributions that follow.
 
-Fitted values are stored for validation rows, the left-out rows of a cross-validation, or training rows where
-nothing validates. It is an estimate: with fewer organizations residuals would have been others. In a
-cross-validation the stacker has no part in it.
+Fitted values are stored for validation rows, the left-out rows of a cross-validation, or else training rows.
+This is an estimate, because fewer organizations would have led to other residuals; in a cross-validation the
+stacker is left out of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Contributions: how much of the gain each organization brought, on rows that were not fitted.
+"""Contributions: each organization's share of the gain, on rows that were not fitted.
 
-A contribution is a Shapley value: what an organization adds, on average over all orders in which the
-organizations could join (``coalition_values.py``). A coalition counts as much as its best part, so that noise
-has about 0. Contributions add up to the gain over the baseline without assistance.
+A contribution is a Shapley value, the average gain that an organization adds over all orders of joining
+(``coalition_values.py``); contributions add up to the gain over the baseline without assistance. A coalition
+counts as its best subset, so that an organization with mere noise has about 0.
 """
 
 from __future__ import annotations

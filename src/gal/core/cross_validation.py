@@ -1,11 +1,8 @@
-"""Cross-validation: how many rounds to keep, and how much to shrink their steps, when rows are few.
+"""Cross-validation for small tables: the number of rounds, and the shrinkage of their steps.
 
-A small table cannot spare validation rows. So its rows are divided into folds, and the same
-learning runs once more for each fold without it; the outputs for the rows left out are honest.
-They decide the number of rounds and the *shrinkage*: what share (at most 1) of all steps is kept,
-because rates that were searched in-sample go too far with local models that overfit.
-
-Where assistance has to beat learning alone, the sentinel fold is learned first (see ``memorization.py``).
+Learning runs once more without each fold, and the outputs for the left-out rows choose the number of rounds
+and the *shrinkage*: the share of every step that is kept. Where assistance has to beat learning alone, the
+sentinel fold is learned first (``memorization.py``).
 """
 
 from __future__ import annotations

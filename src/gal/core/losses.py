@@ -1,12 +1,11 @@
 """Overarching losses L_1: what the label holder wants to be small.
 
-Names are scikit-learn's. A loss never sees a feature; it works on labels and outputs:
+Names are scikit-learn's. A loss takes labels and outputs, never a feature:
 
 - ``y``: float64, shape (n, K) for regression; for log losses the class codes 0..C-1, shape (n, 1).
 - ``output``: F^t(x), float64, shape (n, K), in link space (before the inverse link).
 - per-row results have shape (n,); residuals and directions shape (n, K).
-
-All losses are sums over outputs for one row; their mean over rows is what learning lowers.
+- a loss is a sum over the outputs of one row; learning lowers its mean over rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When learning ends, why, and which model is used: values that code decides by, and their sentence."""
+"""The outcome of learning: why it ended and which model is used, each in words."""
 
 from __future__ import annotations
 

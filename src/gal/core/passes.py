@@ -1,7 +1,7 @@
-"""Passes over the data: block by block, so that working sets stay in the cache and memory is small.
+"""Passes over the data, block by block, so that working sets stay in the cache.
 
-How many threads BLAS and OpenMP have decides in which order they add up. So the label holder's work is done
-on one (``on_one_thread``).
+Sums depend on the number of threads of BLAS and OpenMP, so the label holder's work is done on one
+(``on_one_thread``).
 """
 
 from __future__ import annotations

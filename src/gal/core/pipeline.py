@@ -1,8 +1,8 @@
 """The learning stage: rounds, validation, stacker, and the choice of the model.
 
 1. Rounds of Algorithm 1 (``algorithm.py``), with assistance; as a baseline, the label holder's alone.
-2. Many rows: validation rows, never sent, say how many rounds to keep. Few rows: a cross-validation does, by
-   the same rounds without each fold. Its sentinel fold is learned before any of its rows are sent.
+2. Many rows: validation rows, never sent, choose how many rounds to keep. Few rows: a cross-validation does,
+   by the same rounds without each fold. Its sentinel fold is learned before any of its rows are sent.
 3. Stateful models are re-evaluated (``reevaluation.py``). Interaction probes follow (``probes/``).
 4. A stacker learns from all fitted values. Validation rows blend it with the rounds' output.
 5. The baseline is used where assistance is not better on validation rows.

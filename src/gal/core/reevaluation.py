@@ -1,9 +1,8 @@
-"""Re-evaluation: stateful models, which share one body over all rounds, have changed since they replied.
+"""Re-evaluation: stateful models, whose shared body has changed since they replied.
 
-Weights and rates of round t were found for what such a model predicted in round t. Every later fit changed
-its body, and with it what it predicts for round t now, which is what it will predict later. So after the last
-round the label holder requests its predictions of all rounds, and runs Algorithm 1 again on them, without any
-fit. It ends before a round of which no organization has a model any more.
+Such a model now predicts other values for round t than those that its weights and rate were found for. So
+after the last round the label holder requests its predictions of all rounds, and runs Algorithm 1 again on
+them, without any fit.
 """
 
 from __future__ import annotations

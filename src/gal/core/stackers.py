@@ -1,7 +1,7 @@
-"""The stacker as the core knows it: a contract only, so that Algorithm 1 has no model in it.
+"""The contract of a stacker, so that Algorithm 1 has no model in it.
 
-The label holder's stacker learns from all fitted values once the rounds are over. It costs no request. See
-``gal.learner.stacking``.
+The label holder's stacker (``gal.learner.stacking``) learns from all fitted values after the rounds, at no
+request.
 """
 
 from __future__ import annotations

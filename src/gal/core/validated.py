@@ -1,4 +1,4 @@
-"""One of the label holder's two models: its best validated rounds, and what is stacked on them."""
+"""One of the label holder's two models: its best validated rounds, and its stacker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table before learning: its checks, how its columns are read, and what should be looked at first."""
+"""A profile of a table before learning: its checks, its columns and the first remarks."""
 
 from __future__ import annotations
 

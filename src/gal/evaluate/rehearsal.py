@@ -1,8 +1,8 @@
-"""What a privacy mechanism costs in accuracy, and what still leaks, rehearsed on a table at hand.
+"""What a privacy mechanism costs in accuracy, and what still leaks, on a given table.
 
-The label holder's table is learned twice for each seed: as it is, for the scores on rows that were not
-fitted, and with canaries among the labels, to attack what was sent. Without organizations the columns are
-divided among pretended ones: what leaks of the labels is the same, the scores are not.
+The table is learned twice for each seed: as it is, for the scores on rows that were not fitted, and with
+canaries among the labels, to attack the messages. Without organizations the columns are divided among
+pretended ones, which leaves the leakage of labels the same, but not the scores.
 """
 
 from __future__ import annotations

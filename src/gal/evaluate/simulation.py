@@ -1,8 +1,8 @@
-"""Would assistance help, and how close to pooling does it get?
+"""Whether assistance would help, and how close to pooling it would come.
 
 Models are compared on the same splits of a repeated cross-validation: *alone* (GAL with the label holder's
 columns), *assisted* (GAL over all organizations), *alone, tuned* and *pooled* (the best tuned model on the
-label holder's and on all columns). The verdict follows from intervals of paired differences.
+label holder's and on all columns). The verdict follows from intervals of paired differences:
 
 >>> from sklearn.datasets import load_diabetes
 >>> parts = {"clinic": ["age", "sex"], "insurer": ["bmi", "bp"]}

@@ -1,7 +1,7 @@
-"""A model that was learned with assistance: which organizations predict, and what is made of their replies.
+"""A model that was learned with assistance: its organizations, and the use of their replies.
 
-F^T(x) = F^0(x) + the organizations' replies, added up; then, where there is one, what the label holder's
-stacker or private refit makes of the same replies.
+F^T(x) = F^0(x) + the sum of the organizations' replies; a stacker or private refit of the label holder, where
+there is one, takes the same replies.
 """
 
 from __future__ import annotations

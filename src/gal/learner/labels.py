@@ -1,4 +1,4 @@
-"""Labels: whether they are classes, how the loss reads them, and the weights of rows by class."""
+"""Labels: whether they are classes, their form for the loss, and weights by class."""
 
 from __future__ import annotations
 

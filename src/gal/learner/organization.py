@@ -1,4 +1,4 @@
-"""An organization: its view of the rows and its local model; fits and predictions of both.
+"""An organization: its view of the rows, its local model, and fits and predictions.
 
 The same functions serve one process, joblib's workers and the worker of a node.
 """

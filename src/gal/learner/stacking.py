@@ -1,10 +1,8 @@
-"""The stacker: what the label holder makes of all fitted values once the rounds are over.
+"""The stacker: the label holder's model on all fitted values, learned after the rounds.
 
-F^T adds fitted values up, so it cannot say what columns of different organizations mean together. The label
-holder has every fitted value of every round, and gets the same numbers again in prediction. So two models of
-scikit-learn's learn from them, at no further request: a small network on what each organization adds to F^T,
-for labels with noise, and a forest on all fitted values, for labels that are clear. Validation rows choose
-how much each counts: a `Blend`.
+F^T adds fitted values up, so it cannot express joint effects of columns of different organizations. At no
+further request, a small network (better on noisy labels) and a forest (better on clear ones) learn from the
+fitted values, and validation rows choose the weight of each: a `Blend`.
 """
 
 from __future__ import annotations

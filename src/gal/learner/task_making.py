@@ -1,4 +1,4 @@
-"""From labels and options to a Task: names are looked up, "auto" is decided, the preset applied."""
+"""Labels and options, made into a Task: names looked up, "auto" and presets resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adapters that make any regressor a local model, which fits and predicts residuals (n, K).
+"""Adapters that make any regressor a local model of residuals (n, K).
 
 scikit-learn's tags show which regressors accept several outputs; the others get one copy per output. The
 user's own object is never fitted: only copies are.

@@ -1,4 +1,4 @@
-"""The contract of a local model, as checks that users can run on their own models.
+"""The contract of a local model, as checks that users run on their own.
 
 >>> from sklearn.linear_model import Ridge
 >>> check_local_model(Ridge())

@@ -1,4 +1,4 @@
-"""``ClusterModel``: a local model fitted in shards, by the workers of a Dask cluster or in this process.
+"""``ClusterModel``: a local model fitted in shards, on a Dask cluster or in this process.
 
 Each shard of a view's rows fits a model of its own, with one thread and a fixed seed; predictions are their
 average by rows. The result depends on the shards alone, not on workers, their threads or their failures.

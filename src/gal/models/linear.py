@@ -1,7 +1,8 @@
-"""A linear model with an exact fit of its local loss: least squares, least absolute deviations, ...
+"""A linear model with an exact fit of its local loss.
 
-The reference for other local models. Least squares is solved by an SVD, every other loss by Newton's method
-on the smoothed loss ``loss(sqrt(error**2 + smoothing**2))``, whose smoothing shrinks until it is negligible.
+Least squares is solved by an SVD, every other loss by Newton's method on the smoothed loss
+``loss(sqrt(error**2 + smoothing**2))``, whose smoothing shrinks until it is negligible. It is the reference
+for other local models.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Local models by name, as node.toml and the file of organizations have them; imported when they are made."""
+"""Local models by name, as in node.toml and the file of organizations."""
 
 from __future__ import annotations
 

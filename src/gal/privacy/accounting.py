@@ -1,8 +1,8 @@
-"""What releases cost: epsilon and delta of one guarantee, and of many releases together.
+"""Privacy costs: epsilon and delta of one guarantee, and of many together.
 
-Neighbouring data sets differ in **one row's value, replaced by any other**: its label, or what an
-organization answers about it. Pure epsilons add up (basic composition); Gaussian releases are composed
-exactly, by dp-accounting (extra ``privacy``). A cost is never stated below the true one.
+Neighboring data sets differ in **one row's value, replaced by any other**: its label, or what an organization
+replies about it. Pure epsilons add up (basic composition), Gaussian mechanisms are composed exactly by
+dp-accounting (extra ``privacy``), and a cost is never stated below the true one.
 """
 
 from __future__ import annotations

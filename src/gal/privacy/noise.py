@@ -1,6 +1,6 @@
-"""Where noise comes from: the operating system's entropy through OpenDP, or, for benchmarks only, a seed.
+"""Sources of noise: the operating system's entropy by OpenDP, or a seed in benchmarks.
 
-A guarantee holds only if nobody can repeat the draws, so a task's seed never reaches these.
+A guarantee holds only if the draws cannot be repeated, so a task's seed never reaches these.
 """
 
 from __future__ import annotations

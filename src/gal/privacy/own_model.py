@@ -1,7 +1,7 @@
 """The label holder's own model under a privacy guarantee: on its columns and true labels.
 
-It is learned after the last round, with the folds of the task, so that its output of a row comes from a
-learning without that row. In large tables it has a stacker. It never leaves.
+It is learned after the last round, with the folds of the task, so that the output for a row comes from a
+model without that row. In large tables it has a stacker; it never leaves.
 """
 
 from __future__ import annotations

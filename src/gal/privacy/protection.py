@@ -1,4 +1,4 @@
-"""From true labels and options to what may be seen: here alone a privacy mechanism meets learning."""
+"""True labels and options, made into what leaves: the only place of privacy in learning."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The one table of privacy mechanisms: by the names that people write in commands, files and invitations.
+"""The table of privacy mechanisms, by their names in commands, files and invitations.
 
-A new mechanism has a class in a file of its own in ``mechanisms/``, and a place in ``KINDS``. The command
-line, nodes and their invitations, the leak meter, rehearsals and the bench's tables read it from here.
+A new mechanism has a class in a file of its own in ``mechanisms/``, and a place in ``KINDS``. Commands,
+nodes, the leak meter, rehearsals and the bench's tables read it from here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Messages as Arrow IPC, and back: everything that arrives is checked before it is used.
 
-A message is an Arrow stream of one record batch with one row. Each array is a column, a list in that one
-row, so that arrays of any lengths travel together without a copy. Kind, fields and shapes are JSON in the
-schema's metadata.
+A message is an Arrow stream of one record batch with one row. Each array is a list column, without a copy;
+kind, fields and shapes are JSON in the schema's metadata.
 """
 
 from __future__ import annotations

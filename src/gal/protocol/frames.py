@@ -1,8 +1,7 @@
 """Frames: a message of any size in pieces of at most one mebibyte.
 
-Each frame begins with one byte, FIRST or MORE. A first frame continues with the size of the whole message (8
-bytes, big-endian), so that too large a message is refused before it is stored. All frames but the last are
-full: a frame costs about as much as a message, and messages are limited.
+Each frame begins with one byte, FIRST or MORE; a first frame continues with the size of the message (8 bytes,
+big-endian), so that too large a message is refused before it is stored. All frames but the last are full.
 """
 
 from __future__ import annotations

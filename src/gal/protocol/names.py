@@ -1,4 +1,4 @@
-"""Names of organizations and tasks, safe in a path, a log line and a terminal; addresses of nodes.
+"""Names of organizations and tasks, safe in paths, logs and terminals; addresses of nodes.
 
 An address is ``host:port``, ``192.0.2.1:7443`` or ``[2001:db8::1]:7443``.
 """

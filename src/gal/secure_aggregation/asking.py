@@ -1,4 +1,4 @@
-"""Requests of a learning in one process: to each organization, or to all others for their sum.
+"""Requests of a learning in one process, to each organization or for a secure sum.
 
 To Algorithm 1 the others are then one organization, with the mean of their fitted values and their weights.
 """

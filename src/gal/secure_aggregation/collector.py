@@ -1,7 +1,7 @@
-"""The label holder's side of a sum, without input or output: it carries messages, and adds up.
+"""The label holder's side of a sum, without input or output.
 
-Masked values are added as they come. What the members open takes away the masks of the sum, not those of
-one member's values.
+Masked values are added as they come. What the members open removes the masks of the sum, not those of one
+member's values.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Fixed point, noise, masks, and secrets in shares.
+"""Fixed point, noise, masks, and secret shares.
 
-The low bits of an exact sum of float32 are those of its smallest number. So all members round at random to
+The low bits of an exact sum of float32 are those of its smallest number, so all members round at random to
 one grid, which follows from the request. Numbers of steps are added modulo 2^32, where masks cancel exactly.
 """
 

@@ -1,7 +1,9 @@
-"""Messages between the members of a group and the label holder, which carries all of them.
+"""Messages between the members of a group, all carried by the label holder.
 
-1. Every member sends an ``Offer`` (signed keys for one sum), 2. then ``SealedShares`` of its secrets for the
-others; 3. an ``Ask`` fixes members and content of the sum, for ``Masked`` values; 4. then come ``Opening``s.
+1. Every member sends an ``Offer`` (signed keys for one sum).
+2. Every member sends ``SealedShares`` of its secrets for the others.
+3. An ``Ask`` fixes members and content of the sum, for ``Masked`` values.
+4. ``Opening``s follow.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an organization has helped with: on the disk before its help leaves, and for good.
+"""The record of an organization's help with sums: on the disk first, and for good.
 
-A claim is said once: (scope, key) has one value for ever. What an organization must not do twice it claims
-first, with what it is about to do as the value.
+A claim (scope, key) has one value for ever. An organization that must not act twice claims first, with the
+act as the value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model as one file: a zip of JSON (facts and the ensemble) and skops (fitted models).
+"""A model as one file: a zip of JSON (facts, ensemble) and skops (fitted models).
 
 Nothing in it is executed. On reading, skops builds objects of trusted types only: classes, never functions,
 of scikit-learn, its dependencies and GAL, and those that the reader names.

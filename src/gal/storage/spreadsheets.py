@@ -1,4 +1,4 @@
-"""The rows of a spreadsheet (.xlsx): one sheet, with the names of columns in its first row.
+"""The rows of a spreadsheet (.xlsx): one sheet, with column names in its first row.
 
 Needs the extra ``excel``, and is the same for a node and for ``gal simulate``. Cells keep their types: text
 stays text, with its leading zeros.

@@ -1,4 +1,4 @@
-"""Cards: the public files by which nodes know each other, and the folder of a node's peers.
+"""Cards: public files by which nodes know each other, in a folder of peers.
 
 A file in the folder is a known peer, under the file's name. Adding, replacing and deleting files admits,
 rotates and revokes peers while the node runs.

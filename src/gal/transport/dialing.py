@@ -1,4 +1,4 @@
-"""Dialing: the connection of an organization to a label holder, through a proxy where one is set."""
+"""Dialing: the connection of an organization to a label holder, by a proxy if set."""
 
 from __future__ import annotations
 

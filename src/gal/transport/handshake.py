@@ -1,4 +1,4 @@
-"""The handshake at the start of a stream: the protocol's version, and a proof of the listener's key.
+"""The handshake of a stream: the protocol's version, and a proof of the listener's key.
 
 The listener signs the dialer's nonce together with both keys, which no relay can do: carriers other than gRPC
 have no TLS from node to node.

@@ -1,4 +1,4 @@
-"""The listener of a label holder: one port, which admits organizations with a known card only."""
+"""The listener of a label holder: one port, for organizations with a known card."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream: messages to and from one peer, in order, over one connection that either side may end."""
+"""A stream: ordered messages to and from one peer, over one connection."""
 
 from __future__ import annotations
 

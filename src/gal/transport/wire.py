@@ -1,4 +1,4 @@
-"""gRPC as nodes use it: one method of one service, its options, and its errors for operators.
+"""gRPC as nodes use it: one method of one service, its options, its errors.
 
 All modules import ``grpc`` from here: its own lines on stderr, such as each failed handshake, are switched
 off before it is imported (set GRPC_VERBOSITY to see them).

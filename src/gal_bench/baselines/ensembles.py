@@ -1,4 +1,4 @@
-"""Late fusion and assisted learning as ensembles like GAL's: F^T = F^0 + sum of coefficient * fitted model.
+"""Late fusion and assisted learning: F^T = F^0 + sum of coefficient * fitted model.
 
 In late fusion every organization learns the labels on its own columns, and only outputs are combined. In
 Assisted Learning (AL) organizations go one after another, and each fits what the previous ones left.

@@ -1,8 +1,8 @@
-"""Fusion of networks that are trained together on the labels: what parties could do who shared everything.
+"""Fusion of networks that are trained together on the labels, as an upper baseline.
 
 *Intermediate* fusion takes the mean of the features of one body per organization into one shared output
-layer; *late* fusion takes the mean of the outputs of one network per organization. Both are trained end
-to end, as the authors do it, and need the extra ``deep``.
+layer; *late* fusion takes the mean of the outputs of one network per organization. Both are trained end to
+end, as the authors do it, and need the extra ``deep``.
 """
 
 from __future__ import annotations

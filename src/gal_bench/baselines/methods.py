@@ -1,10 +1,9 @@
-"""Every method by name: a function that makes an unfitted estimator for a table whose columns are divided
-among organizations.
+"""Every method by name, as a function that makes an unfitted estimator for divided columns.
 
 Arguments are ``classes``, ``organizations``, ``label_holder`` (default: the first), ``local_models`` (one
-regressor for all or a mapping by organization), ``rounds``, ``random_state`` and options under the names that
-rows and nodes use. After ``fit``: ``predict``, ``staged_predict``, for classes also ``predict_proba`` and
-``staged_predict_proba``, and ``traffic_``: what learning moved between the label holder and the others.
+regressor for all or a mapping by organization), ``rounds``, ``random_state`` and options under the names of
+rows and nodes. Estimators have ``predict``, ``staged_predict``, for classes also the ``_proba`` of both, and
+``traffic_``: what learning moved between the label holder and the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The data sets of the experiments: scikit-learn's own, and others from a folder, each checked as it is read.
+"""The data sets of the experiments: scikit-learn's own, and others from a folder.
 
-``load("Wine")`` needs nothing. ``load("Adult")`` reads ``adult/adult.data`` and ``adult/adult.test`` below
-the data folder: ``data_dir``, else the environment's ``GAL_DATA``. ``SOURCES`` says which files, with what
+``load("Wine")`` needs nothing; ``load("Adult")`` reads ``adult/adult.data`` and ``adult/adult.test`` below
+the data folder: ``data_dir``, else the environment's ``GAL_DATA``. ``SOURCES`` has the files, their
 checksums, and where to get them.
 """
 

@@ -1,14 +1,9 @@
 """Images as views: MNIST and CIFAR-10, cut into one patch for each organization.
 
-``load_images("MNIST", 8)`` reads ``mnist/*.gz`` (or the same files unpacked) below the data folder, and
-``load_images("CIFAR10", 8)`` the binary version of CIFAR-10, ``cifar-10-batches-bin/*.bin`` (or
-``*.bin.xz``; a sub folder ``cifar10/`` is looked into as well): ``data_dir``, else the environment's
-``GAL_DATA``. ``SOURCES`` says which files, with what checksums, and where to get them. The rows are the
-official training and test images.
-
-The patches are those of the paper: 2 organizations hold the left and the right half, 4 the quarters, 8 two
-rows of four; they are numbered row by row, and the label holder has the upper left one, which is the darkest
-of MNIST. This module needs numpy alone.
+``load_images`` reads ``mnist/*.gz`` (or the same files unpacked), or the binary version of CIFAR-10
+(``cifar-10-batches-bin/*.bin`` or ``*.bin.xz``, also in ``cifar10/``), below the data folder: ``data_dir``,
+else ``GAL_DATA``. The patches are the paper's: 2 organizations hold the left and the right half, 4 the
+quarters, 8 two rows of four, numbered row by row from the label holder's, the upper left one.
 """
 
 from __future__ import annotations

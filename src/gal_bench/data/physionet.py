@@ -1,9 +1,8 @@
-"""The 4,000 stays of PhysioNet's 2012 challenge, set A, as time series in the hands of four organizations.
+"""PhysioNet's 2012 challenge, set A: 4,000 stays as time series of four organizations.
 
-The paper's case study uses MIMIC-III, which few may download; this open set asks the same two questions. It
-has neither cultures nor diagnoses: "laboratory" takes the place of the paper's microbiology, and "treatment"
-(how the patient is ventilated) that of the ICD codes. Whatever is learned about values (limits, means) is
-learned from the training rows.
+The paper's case study uses MIMIC-III, which few may download; of this open set the same two questions are
+posed, with "laboratory" for the paper's microbiology and "treatment" (ventilation) for the ICD codes. Limits
+and means are learned from the training rows.
 """
 
 from __future__ import annotations

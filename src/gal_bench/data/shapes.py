@@ -1,21 +1,18 @@
 """ModelNet40 as views: twelve cameras around an object, each of them an organization.
 
-``load_shapes()`` reads point clouds from ``modelnet40/`` below the data folder (``data_dir``, else the
-environment's ``GAL_DATA``) and renders them. The split is the official one, 9,843 training and 2,468 test
-shapes; **the paper used 3,163 and 800 of them, and does not say which**, so its figures are not quite
-comparable. Files, for ``train`` and ``test`` each, checked by their checksums:
+``load_shapes()`` reads point clouds below the data folder (``data_dir``, else ``GAL_DATA``), checked by their
+checksums, and renders them. The split is the official one, 9,843 training and 2,468 test shapes; **the paper
+used 3,163 and 800 of them, unnamed**, so its figures are not quite comparable.
 
-- ``points_train.npy.xz``: (2, n, 3, points) bytes, see ``unpack_points``;
-- ``meta_train.npz``: ``label`` (n,), codes 0, 1, ... of the classes.
-
-Twelve cameras stand around the upright (z) axis, 30 degrees apart and 30 degrees above the ground, and look
-at the centre, as in multi-view recognition (Su et al. 2015). The projection is orthographic: the unit sphere
-fills a picture of 32 x 32 pixels, whichever way the object is turned. A point covers the 2 x 2 pixels nearest
-to it, so that 1024 points close most surfaces. A picture has three channels: how near the nearest point is,
-how many points there are, and how a light above the camera's left shoulder would shade the surface. Each was
-measured to add something: a small network, trained on camera 1's view of 4,000 shapes, knew of 1,000 others
-70 % by the silhouette, 79 % by the depth, 81 % with the density and 82 to 83 % with the shading. This module
-needs numpy alone.
+- ``modelnet40/points_train.npy.xz``, ``points_test``: (2, n, 3, points) bytes, see ``unpack_points``;
+- ``modelnet40/meta_train.npz``, ``meta_test``: ``label`` (n,), codes 0, 1, ... of the classes;
+- twelve cameras around the upright (z) axis, 30 degrees apart and 30 degrees above the ground, look at the
+  center, as in multi-view recognition (Su et al. 2015);
+- the projection is orthographic: the unit sphere fills a picture of 32 x 32 pixels, and a point covers the
+  2 x 2 pixels nearest to it, so that 1024 points close most surfaces;
+- three channels: how near the nearest point is, how many points there are, and the shade under a light above
+  the camera's left shoulder. A small network on camera 1's view of 4,000 shapes recognized of 1,000 others
+  70 % by the silhouette, 79 % by depth, 81 % with density, and 82 to 83 % with shading.
 """
 
 from __future__ import annotations

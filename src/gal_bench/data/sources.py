@@ -1,6 +1,4 @@
-"""Files of data sets: where they are expected, where to get them, and a check of their content; data sets in
-which every organization has its own kind of view.
-"""
+"""Files of data sets: their places, origins, and a check of their content."""
 
 from __future__ import annotations
 

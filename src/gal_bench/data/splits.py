@@ -1,5 +1,4 @@
-"""Rows to learn from and rows to score, and who holds which columns: what one
-run of an experiment starts from.
+"""The rows to learn from and to score, and each organization's columns, of one run.
 
 Two protocols, named in every table: *per seed* draws rows and columns anew for each seed, *paper* takes the
 authors' one split of the rows for all seeds (and their columns by seed). Large sets with official test rows

@@ -1,4 +1,4 @@
-"""Checks of the demo: the same learning in one process, scores alone and pooled, what attacks find."""
+"""Checks of the demo: learning in one process, scores alone and pooled, attacks."""
 
 from __future__ import annotations
 

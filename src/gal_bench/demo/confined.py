@@ -1,8 +1,8 @@
-"""A command of gal in a process that can reach one folder only: how the demo keeps its organizations apart.
+"""A command of gal in a process confined to one folder, for the demo.
 
-``python -m gal_bench.demo.confined HOME [OTHER ...] -- COMMAND ...``. Before the command, the process tries
-to read the folders of the others and notes in HOME/confined.jsonl whether it could. It ends when its standard
-input does, so that it never outlives who started it.
+``python -m gal_bench.demo.confined HOME [OTHER ...] -- COMMAND ...`` first tries to read the folders of the
+others and notes in HOME/confined.jsonl whether it could. It ends when its standard input does, so that it
+never outlives its parent.
 """
 
 from __future__ import annotations

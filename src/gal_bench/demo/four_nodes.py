@@ -1,7 +1,7 @@
-"""The demo: four organizations as processes of their own learn over mutual TLS; one is killed and comes back.
+"""The demo: four processes learn over mutual TLS; one is killed and resumes.
 
-It does what people would do with the command ``gal``, one command after another, each sandboxed in
-the folder of its organization.
+It runs the command ``gal`` step by step, as people would, each command sandboxed in the folder of its
+organization.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes of the demo: each runs in the folder of its organization, and all of them end with the demo."""
+"""Processes of the demo, each in its organization's folder; all end with the demo."""
 
 from __future__ import annotations
 

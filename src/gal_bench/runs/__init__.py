@@ -1,1 +1,1 @@
-"""One run of a table: tabular, deep, with the leak meter; and the local models that rows name."""
+"""One run of a table (tabular, deep, leak meter), and local models by name."""

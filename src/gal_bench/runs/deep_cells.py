@@ -1,5 +1,4 @@
-"""One run of a deep table: organizations with networks learn on one set of views, and
-what came out is written down.
+"""One run of a deep table: organizations with networks learn on one set of views.
 
 Runs on a GPU where there is one, with numpy, scipy, scikit-learn and torch alone.
 """

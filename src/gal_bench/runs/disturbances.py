@@ -1,5 +1,4 @@
-"""Local models that something disturbs, as in the paper's tables: noise in what they say or get, useless
-columns, a privacy mechanism; or that are measured.
+"""Local models with a disturbance of the paper's tables: noise, useless columns, a privacy mechanism.
 
 ``DisturbedModel(Ridge(), "answers", 1.0)`` makes one organization noisy and leaves the engine as it is. A
 disturbed model has no ``local_loss``: give it to the model inside.

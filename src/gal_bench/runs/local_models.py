@@ -1,4 +1,4 @@
-"""The local models of the tables by name, with the settings of the paper and with our defaults."""
+"""The local models of the tables by name, with the paper's settings and GAL's defaults."""
 
 from __future__ import annotations
 

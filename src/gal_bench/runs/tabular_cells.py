@@ -1,6 +1,4 @@
-"""Runs one cell of a table of columns: a method learns on one split, and what
-came out of it is written down.
-"""
+"""One run of a table of columns: a method learns on one split."""
 
 from __future__ import annotations
 

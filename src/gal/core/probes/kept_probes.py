@@ -1,6 +1,6 @@
-"""The interaction probes that a model keeps, as plain data with the stacker that learned from their replies.
+"""The interaction probes that a model keeps, as plain data, with their stacker.
 
-How they are found is in ``probe_rounds.py``.
+``probe_rounds.py`` finds them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Interaction probes: what columns of two organizations, or of three, mean together.
+"""Interaction probes: effects of columns that two or three organizations have only together.
 
-F^T is a sum over organizations, so a residual may depend on columns of two of them while neither sees any of
-it: E[r | x_m] is 0 for both. But where s are sign bits that follow from another organization's columns,
-E[r s | x_m] is not. After the rounds the label holder therefore sends probes, ``residual * sign bits``:
+A residual r may depend on columns of two organizations while E[r | x_m] is 0 for both; but E[r s | x_m] is
+not 0 for sign bits s of the other's columns. So after the rounds the label holder sends probes, ``residual *
+sign bits``, for a sample of rows (``Rows.probes``) until no reply is significant:
 
 1. Every organization fits a few random targets, with no label in them. Signs of the replies, and of what an
    organization added to F^T, are the first sign bits.
@@ -10,12 +10,9 @@ E[r s | x_m] is not. After the rounds the label holder therefore sends probes, `
 3. Signs of the best replies make the next probes, for the organizations whose sign bits these replies were
    fitted to: each pass finds the pair of functions better, as powers of a matrix find its largest singular
    vectors.
-4. Where no two show anything, sign bits of two are multiplied for a third, and signs of the replies to that
-   are multiplied in turn. The label holder finds the first products by itself: those that tell most of the
-   residual beside what the third has replied so far.
-
-It ends where no reply is significant. Probes are about a sample of rows (``Rows.probes``), so that their cost
-does not grow with the rows beyond it.
+4. Where no pair is significant, sign bits of two are multiplied for a third, and signs of the replies to that
+   are multiplied in turn. The label holder finds the first products by itself: those that explain most of the
+   residual beside the third's replies so far.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The facts of a report as plain data: sentences and tables for the terminal and for HTML."""
+"""Facts of a report as plain data: sentences and tables for terminal and HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version of a task in words, for the terminal and reports; losses, lower is better."""
+"""A version of a task in words, for terminal and reports (losses: lower is better)."""
 
 from __future__ import annotations
 

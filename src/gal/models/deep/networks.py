@@ -1,4 +1,4 @@
-"""The networks of GAL: the paper's CNN and LSTM, two residual CNNs, and one for tables.
+"""The networks of GAL: the paper's CNN and LSTM, two residual CNNs, one for tables.
 
 A *body* turns inputs into features (n, features); a linear layer on top makes the outputs. ``BODIES`` has
 them by name, and ``"auto"`` takes the one for the kind of view.

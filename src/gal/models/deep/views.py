@@ -1,4 +1,4 @@
-"""Views as tensors on the device, where they stay for the whole task, and augmentation of training rows."""
+"""Views as tensors that stay on the device for a task, and augmentation of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decide the kind of a column by its values: numbers, dates and so on, in any form.
+"""The kind of a column (numbers, dates and so on), decided by its values.
 
 A decision (``HowRead``) has everything to read later rows in the same way.
 """

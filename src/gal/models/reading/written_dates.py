@@ -1,4 +1,4 @@
-"""Dates and times as people write them, as days since 1970 or parts of a day.
+"""Dates and times in text, as days since 1970 or fractions of a day.
 
 A column may have several forms. The order of day, month and year is that which suits most rows of a form; it
 is stored (``orders``), so that later rows are read in the same way.

@@ -1,4 +1,4 @@
-"""Tables of any kind, as frames or arrays of numbers, and what one of their columns holds."""
+"""Tables of any kind, as data frames or arrays of numbers, and their columns' contents."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Histogram trees on columns that are binned once: scikit-learn's trees, grown in a loop of ours.
+"""Histogram trees on columns that are binned once for all rounds.
 
-A task fits the same columns in every round. ``HistGradientBoostingRegressor`` checks and bins them in every
-``fit``, which takes longer than growing a few small trees. So its parts are called directly.
+``HistGradientBoostingRegressor`` checks and bins the columns in every ``fit``, which takes longer than
+growing a few small trees. So its parts are called directly.
 """
 
 from __future__ import annotations

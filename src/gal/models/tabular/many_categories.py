@@ -1,12 +1,8 @@
-"""Columns with hundreds or thousands of categories: one shrunk mean of the residual for each category.
+"""Columns with hundreds of categories: one shrunk mean of the residual for each category.
 
-One coefficient for each category in a ridge would be slow, and noise where a category has few rows. Here the
-effect of a category is the mean of its residuals, shrunk towards zero (empirical Bayes): the more, the fewer
-rows it has, and the less categories differ beyond chance. New rows get this effect. The fitted value of a row
-comes from the *other* rows of its category. Only a later round, which corrects larger categories by the
-little that is left of their means, takes all rows of a category, as an ordinary regression does.
-
-A category may also act through another column: then it has a slope on that column, shrunk as a mean is.
+The mean of a category, or its slope on another column, is shrunk towards zero (empirical Bayes): the more,
+the fewer rows it has, and the less categories differ beyond chance. The fitted value of a row comes from the
+*other* rows of its category; only in a later round, which corrects larger categories, from all of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A table whose columns are read, encoded and binned once for all rounds of a task."""
+"""A table whose columns are read, encoded and binned once per task."""
 
 from __future__ import annotations
 

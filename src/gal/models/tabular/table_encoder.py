@@ -1,4 +1,4 @@
-"""Mixed tables as numbers: a code for each column, and a wide matrix of lines, bends and categories."""
+"""Mixed tables as numbers: a code per column, and a wide matrix for linear models."""
 
 from __future__ import annotations
 

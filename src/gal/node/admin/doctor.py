@@ -1,4 +1,4 @@
-"""The checks of ``gal doctor``: whether a node can work here, and the remedies where it cannot.
+"""The checks of ``gal doctor`` on a node, with a remedy for each failure.
 
 Every check ends in findings, never in an exception. Nothing is changed; where the node does not run, a label
 holder's port is opened for a moment, and label holders are greeted.

@@ -1,4 +1,4 @@
-"""A new node with its key, certificate, card and configuration, and a new key for an old node."""
+"""A new node (key, certificate, card, configuration), and a new key for an old one."""
 
 from __future__ import annotations
 

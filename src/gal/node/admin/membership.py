@@ -1,4 +1,4 @@
-"""Commands that open, join and forget tasks in a node's records, whether or not it runs."""
+"""Commands that open, join and forget tasks, whether or not the node runs."""
 
 from __future__ import annotations
 

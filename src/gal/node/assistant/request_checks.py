@@ -1,4 +1,4 @@
-"""Whether a request may be answered: against the terms, the version that has begun, and the policy.
+"""Checks of a request against the terms, the version that has begun, and the policy.
 
 Requests of the node to itself (``own``) are exempt from its policy. Every request is charged before its reply
 reveals anything; a refused or repeated one stays charged.

@@ -1,7 +1,7 @@
 """Secure aggregation at an organization: requests checked, and given to ``gal.secure_aggregation.member``.
 
-Fitted and predicted values stay here; only their masked values leave. Keys are in memory only, so that a
-restarted organization needs a new sum. What it helped to open is on its disk before the help leaves.
+Keys are in memory only, so that a restarted organization needs a new sum. What it helps to open is on its
+disk before the help leaves.
 """
 
 from __future__ import annotations

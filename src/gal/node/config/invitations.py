@@ -1,4 +1,4 @@
-"""Invitations: the terms of a task, signed by the label holder, for operators to read and accept."""
+"""Invitations: the terms of a task, signed by the label holder, for operators to accept."""
 
 from __future__ import annotations
 

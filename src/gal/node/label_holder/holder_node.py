@@ -1,4 +1,4 @@
-"""A label holder's node: its interface, the files of its versions, and the state of its organizations."""
+"""A label holder's node: its interface, its versions' files, its organizations' state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of a label holder's running node: learn and predict; arguments and results are plain data."""
+"""Learning and prediction as commands of a label holder's running node, on plain data."""
 
 from __future__ import annotations
 

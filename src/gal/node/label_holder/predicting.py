@@ -1,4 +1,4 @@
-"""Prediction over nodes: one request to each organization for all rounds, added up by the label holder.
+"""Prediction over nodes: one request to each organization for all rounds, added up.
 
 An organization's mean stands in where it does not reply or know a row, or its values are outside those of
 learning (``gal.core.screening``); such rows are marked degraded.

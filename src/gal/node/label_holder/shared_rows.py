@@ -1,4 +1,4 @@
-"""Rows that two organizations share, as messages; and stand-ins for rows that one does not know."""
+"""Rows that two organizations share, as messages, with stand-ins for rows unknown to one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stacker of a version as a file, written before the version is finished and read when it first predicts.
+"""The stacker of a version as a file: written before the version is finished.
 
 Under privacy the label holder's own model has such a file, too.
 """

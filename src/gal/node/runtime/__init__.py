@@ -1,1 +1,1 @@
-"""The running node: both roles put together, its commands, its web app, carriers other than gRPC."""
+"""The running node: both roles, its commands, its web app, carriers other than gRPC."""

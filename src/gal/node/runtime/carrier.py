@@ -1,9 +1,8 @@
 """Streams over a carrier, such as NVFlare, that only takes requests and returns replies.
 
-The label holder polls each organization that is present: a request takes all waiting frames along, and its
-reply all frames that wait on the other side. While a reply is awaited, the organization holds a request open
-for some seconds. Everything above streams is the same as between nodes, and the greeting proves the key of
-each card, so the carrier itself need not be trusted.
+The label holder polls each organization that is present: a request takes all waiting frames along, its reply
+all frames that wait on the other side, and an organization that awaits a reply holds a request open for some
+seconds. The handshake above proves the key of each card, so the carrier itself need not be authenticated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Commands of a node, and its control socket in the home folder, for its own user alone.
+"""Commands of a node, and its control socket, which only its own user may open.
 
 A client sends one line of JSON (``do`` and its arguments) and reads lines of JSON: events, then a result or
 an error. The command stops when the client disconnects.

@@ -1,4 +1,4 @@
-"""Parquet files in a folder or an object store, partitioned or not, read as batches of columns."""
+"""Parquet files in a folder or an object store, read as batches of columns."""
 
 from __future__ import annotations
 

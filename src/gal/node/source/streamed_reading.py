@@ -1,4 +1,4 @@
-"""One reading of a database or a lake: the wanted columns as batches, cast by DuckDB.
+"""A database or a lake as batches of the wanted columns, cast by DuckDB.
 
 After a lost connection the reading starts anew, as a database may restart under a node.
 """

@@ -1,1 +1,1 @@
-"""What a node keeps: state and audit log in SQLite, files, records of messages, quotas, logs, failures."""
+"""Everything that a node stores: state, audit log, files, records, quotas, logs, failures."""

@@ -1,4 +1,4 @@
-"""Present activity and counters of a running node, for its page and for Prometheus; not stored.
+"""Present activity and counters of a running node, for its page and Prometheus; not stored.
 
 Labels are bounded: peers have cards, and kinds, codes and limits are those of this software.
 """

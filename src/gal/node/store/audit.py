@@ -1,8 +1,8 @@
-"""The audit log: every message that left or entered this organization, in a chain of hashes.
+"""The audit log: every message that left or entered, in a chain of hashes.
 
-Each entry's hash covers the entry and the hash before it, and the newest hash (the *head*) has a table of its
-own: an entry that was altered, removed, moved or cut off breaks the chain. Only a head that was noted
-elsewhere (`AuditLog.verify`) detects that the whole log was forged. Entries have shapes and digests, no data.
+Each entry, of shapes and digests without data, is hashed with the hash before it, and the newest hash (the
+*head*) has a table of its own: a changed, removed, moved or cut entry breaks the chain. Only a head that was
+noted elsewhere (`AuditLog.verify`) detects that the whole log was forged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a failure is described: in full for this organization's log, without data for a peer."""
+"""Descriptions of failures: in full for this organization's log, without data for a peer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read only if their digest matches."""
+"""Files that are written whole or not at all, and read by their digest."""
 
 from __future__ import annotations
 

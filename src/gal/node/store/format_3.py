@@ -1,4 +1,4 @@
-"""A state folder of format 3, brought to format 4: options, facts and files under the present names."""
+"""A state folder of format 3, brought to format 4: options, facts and files renamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a node: one line per event, as JSON or readable; shapes and digests, never data.
+"""The log of a node: one line per event; shapes and digests, never data.
 
 Values may contain a peer's words: whatever is not plain printable ASCII is escaped.
 """

@@ -1,8 +1,8 @@
-"""Records of every message before it is used or sent, and the daily quotas of each peer.
+"""Records of every message before it is used or sent, and daily quotas per peer.
 
 Only unrequested messages count: requests at an organization, and at a label holder all messages but replies.
-A peer over its quota is ignored until midnight UTC and not logged again, so the audit log grows by a bounded
-number of entries a day. Counts are in memory: no peer can cause the restart that resets them.
+A peer over its quota is ignored until midnight UTC and not logged again; counts are in memory, because no
+peer can cause a restart.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The state of a node in one SQLite file: tasks, versions, answers given and replies received.
+"""The state of a node in one SQLite file: tasks, versions and replies.
 
-Views, models and answers are files beside it, named here with their digests. A file without a name here is
+Views, models and replies are files beside it, named here with their digests. A file without a name here is
 the leftover of a crash, and one that does not match its digest counts as missing.
 """
 

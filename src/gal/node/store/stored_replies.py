@@ -1,4 +1,4 @@
-"""Replies of organizations to a label holder, by step of a version; a closed step never changes."""
+"""Replies to a label holder, by step of a version; a closed step never changes."""
 
 from __future__ import annotations
 

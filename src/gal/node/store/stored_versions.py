@@ -1,4 +1,4 @@
-"""Stored facts of a version, as an assisting organization and as the label holder keep them."""
+"""Stored facts of a version, at an assisting organization and at the label holder."""
 
 from __future__ import annotations
 

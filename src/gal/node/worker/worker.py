@@ -1,4 +1,4 @@
-"""The node's side of its worker process: starts it, sends commands, and explains why it ended.
+"""The node's side of its worker process: starts it, sends commands, explains its end.
 
 Commands and results are facts as JSON, and bytes. Predicted values come as an array, from which the node
 builds the message.

@@ -1,4 +1,4 @@
-"""The worker process of an organization: reads commands from a socket, and writes results to it.
+"""The worker process of an organization: reads commands from a socket, writes results to it.
 
 ``python -m gal.node.worker.worker_process HOME SOCKET``. Fits run one after another, rows and predictions in
 parallel to them.

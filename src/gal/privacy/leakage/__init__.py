@@ -1,8 +1,8 @@
-"""The leak meter: attacks on what was really sent, by the label holder, before a task
-(``gal leakage``) and after it.
+"""The leak meter: attacks on the messages of a task, before and after it.
 
-``Transcript`` collects messages, ``plant_canaries`` draws labels that nobody can know but from a message,
-``measure_leakage`` attacks, and a ``LeakReport`` says how often each attack was right, and what that means.
+``Transcript`` collects messages, ``plant_canaries`` draws labels that only a message can reveal,
+``measure_leakage`` attacks, and a ``LeakReport`` has the share of correct guesses of each attack, with its
+meaning.
 """
 
 from gal.privacy.leakage.meter import Canaries, measure_leakage, plant_canaries

@@ -1,8 +1,7 @@
-"""Attacks on labels: each guesses the labels of canaries from messages about them, and says how.
+"""Attacks on labels: each guesses the labels of canaries from messages about them.
 
-A guess is a class code; of numbers it is whether the label is the upper bound. A canary's label has nothing
-to do with its columns, so that an attacker has nothing but the messages. Under noise on labels the first
-round tells all that there is: the noisy label.
+A guess is a class code; for numbers it is whether the label is the upper bound. A canary's label does not
+depend on its columns, so an attacker has the messages only.
 """
 
 from __future__ import annotations

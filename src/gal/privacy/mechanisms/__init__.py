@@ -1,5 +1,4 @@
-"""Each privacy mechanism in a file of its own kind: what it draws, what it costs, what an
-attacker makes of it, its names.
+"""The privacy mechanisms: their noise, cost, attacker and names, a file for each kind.
 
-``contract.py`` says what a mechanism is; ``gal.privacy.registry`` lists them.
+``contract.py`` defines a mechanism; ``gal.privacy.registry`` lists them.
 """

@@ -1,4 +1,4 @@
-"""What a privacy mechanism is, and what commands, nodes and reports know and say of it.
+"""The contract of a privacy mechanism, for commands, nodes and reports.
 
 A mechanism is one frozen dataclass, which the registry lists. Nothing else names it.
 """

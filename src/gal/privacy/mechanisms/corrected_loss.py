@@ -1,12 +1,8 @@
-"""Log loss for labels that went through randomised response: its minimum is where that of the true labels is.
+"""Log loss for labels under randomized response, with its minimum at the true labels' probabilities.
 
-Forward correction: what a model says of the true classes is mixed with the mechanism's own, public
-probabilities, and the mixture is compared with the noisy label. Its residual is the plain one times the
-chance that the label is no accident, so a row whose noisy label the model firmly contradicts stops pulling.
-
-Chosen by measuring (five small sets, Ridge, eight organizations, ten rounds, epsilon 0.5 to 4; that scan is
-not kept): mean accuracy of the public track 78.5 %, against 76.0 with unbiased residuals, ``(one-hot -
-accident) / signal - probability``, and 77.7 with the plain log loss of noisy labels.
+Forward correction: the model's probabilities of the true classes are mixed with the mechanism's public ones,
+and the mixture is compared with the noisy label. The residual is the plain one times the chance that the
+label is unchanged, so that rows whose noisy label the model firmly contradicts have little effect.
 """
 
 from __future__ import annotations

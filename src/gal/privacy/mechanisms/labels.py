@@ -1,9 +1,7 @@
-"""Label differential privacy, once: a noisy copy of the labels is made, and
-everything that is sent follows from it.
+"""Label differential privacy: one noisy copy of the labels, from which every message follows.
 
-The **public track** is ordinary learning on the noisy copy, so that whatever any number of organizations
-receive, in any number of rounds, costs epsilon once (post-processing). The **private track** is in
-``refit.py`` and never leaves.
+The **public track** is ordinary learning on the noisy copy, so that any number of rounds and organizations
+costs epsilon once (post-processing). The **private track** is in ``refit.py`` and never leaves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The two mechanisms of the GAL paper, as its authors' code has them; for reproducing its tables.
+"""The two mechanisms of the GAL paper, in its authors' code, to reproduce its tables.
 
-Neither is a differential-privacy guarantee. Both clip at quantiles of the private residual itself,
-so the bounds, and with them the scale of the noise, tell something about the labels; and nothing is
-added up over rounds, although every round's residual is about the same labels.
+Neither is a differential-privacy guarantee: both clip at quantiles of the private residual itself, so that
+the bounds and the scale of the noise reveal something of the labels. Nothing is added up over rounds,
+although every round's residual is about the same labels.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The labels of a label holder's tasks: read, protected, and charged before anything of them is sent."""
+"""The labels of a label holder's tasks: read, protected, and charged before any use."""

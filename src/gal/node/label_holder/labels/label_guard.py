@@ -1,8 +1,8 @@
 """The noise on labels: drawn once, stored, and charged before anything is sent.
 
-Noisy labels stay in the task's folder until the task is forgotten: a later version reuses them and reveals
-nothing new. A row keeps its noisy label when its true one is corrected: new noise would show the correction.
-The private refit uses the current labels.
+Noisy labels stay in the task's folder until the task is forgotten, so that a later version reveals nothing
+new. A row keeps its noisy label when its true one is corrected, because new noise would show the correction;
+the private refit uses the current labels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The label privacy of a task: its options, which are public facts, and its cost in words.
+"""The label privacy of a task: its public options, and its cost in words.
 
 The noise is drawn and charged in ``label_guard.py``.
 """

@@ -1,4 +1,4 @@
-"""The label holder's tasks: new tasks with their terms, and the stored rows of a version."""
+"""New tasks of a label holder, their terms, and stored rows of a version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning a version over nodes: Algorithm 1, driven by `Rounds`, from the open version to its outcome."""
+"""Learning a version over nodes: Algorithm 1, driven by `Rounds`, up to its outcome."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The driver of Algorithm 1 over nodes: a step's requests go out, replies are awaited, the step is closed.
+"""The driver of Algorithm 1 over nodes: it sends requests and awaits replies.
 
-A step is one list of requests. Every reply is on the disk before it counts, and one transaction closes the
+A step is one list of requests; every reply is on the disk before it counts, and one transaction closes the
 step. A closed step gives the same replies again, so that learning resumes from its first step.
 """
 

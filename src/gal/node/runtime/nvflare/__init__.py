@@ -1,1 +1,1 @@
-"""NVFlare as a carrier: an executor at each site, and a controller for the label holder."""
+"""NVFlare as a carrier: an executor per site, and the label holder's controller."""

@@ -1,4 +1,4 @@
-"""The label holder's NVFlare controller, which learns or predicts with the node of its home folder.
+"""The label holder's NVFlare controller: learns or predicts with the node of its home folder.
 
 NVFlare's server runs at the label holder. A parcel is a task of the job for one client, and the reply its
 result; no port of a node is opened.

@@ -1,4 +1,4 @@
-"""Facts and health of a node as plain data, the same for the page, programs and commands."""
+"""Facts and health of a node as plain data, for its page, programs and commands."""
 
 from __future__ import annotations
 

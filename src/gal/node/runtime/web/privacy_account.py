@@ -1,4 +1,4 @@
-"""The privacy account of a node: budgets spent on labels, and on own rows by replies."""
+"""The privacy account of a node: budgets spent on labels, and on its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn in a thread of its own, with limits, and TLS beyond this machine."""
+"""The HTTP server: uvicorn in a thread, with limits, and with TLS beyond this machine."""
 
 from __future__ import annotations
 
