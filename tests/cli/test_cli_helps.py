@@ -171,7 +171,7 @@ def test_classes_are_weighed_by_the_label_holder_unless_labels_are_private(two: 
         gal("invite", "wrong", "lab", "--home", "clinic", "-o", "class_weight=even")
     pytest.importorskip("dp_accounting")
     noise = ["--privacy", "randomised-response", "--epsilon", 1, "--classes", "0,1"]
-    with pytest.raises(PrivacyError, match="class_weight would tell"):
+    with pytest.raises(PrivacyError, match="class_weight would reveal"):
         gal("invite", "private", "lab", "--home", "clinic", "-o", "class_weight=balanced", *noise)
 
 

@@ -226,7 +226,7 @@ def test_the_fingerprint_covers_what_a_run_imports() -> None:
         {path.relative_to(ROOT).as_posix() for path in paths}
         for paths in (map(Path, done.stdout.split()), deciding_files())
     )
-    assert len(used & covered) > 100
+    assert len(used & covered) > 90
     deciding_nothing = ("gal/errors.py", "gal/warnings.py", "gal/learner/observing.py", "gal/storage/")
     others = {name for name in used - covered if not name.startswith(deciding_nothing)}
     plain = {"__init__", "cells", "outcomes", "runner", "data/sources"}

@@ -25,7 +25,7 @@ NAMES = ("clinic", "lab", "ward", "bank")
 OPTIONS: dict[str, Any] = {"rounds": 3, "cross_validation": 0, "validation_fraction": 0.0}
 GRID = 2e-4
 """Of the spread of the labels: what rounding on one grid may change."""
-PLAIN: dict[str, Any] = {"weights": "uniform", "closing": False}
+PLAIN: dict[str, Any] = {"weights": "uniform", "stacking": False}
 
 
 @pytest.fixture

@@ -61,7 +61,7 @@ class InOneProcess:
             if request.track == "assisted":
                 for name, values in answers.items():
                     self.fitted.setdefault(name, []).append(np.asarray(values, dtype=np.float64))
-                if request.part is None and len(self.residuals) < request.round:
+                if request.fold is None and len(self.residuals) < request.round:
                     self.residuals.append(request.residual.astype(np.float64))
 
 
