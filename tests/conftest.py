@@ -27,7 +27,7 @@ from gal.extras import EXTRAS, extra_of, is_installed
 from patience import PATIENCE, patient
 
 if TYPE_CHECKING:
-    from loopback import House
+    from loopback import Organization
 
 ALLOWED_SKIPS = (
     "no GPU",
@@ -87,19 +87,21 @@ def one_duckdb() -> Iterator[None]:
 
 
 @pytest.fixture
-def bank(tmp_path: Path) -> House:
+def bank(tmp_path: Path) -> Organization:
     """A label holder with keys of its own; no node runs."""
-    from loopback import house  # here: it needs the extra node, without which tests skip one by one
+    from loopback import (
+        make_organization,  # here: it needs the extra node, without which tests skip one by one
+    )
 
-    return house(tmp_path, "bank")
+    return make_organization(tmp_path, "bank")
 
 
 @pytest.fixture
-def hospital(tmp_path: Path, bank: House) -> House:
+def hospital(tmp_path: Path, bank: Organization) -> Organization:
     """An organization whose card the bank has."""
-    from loopback import house
+    from loopback import make_organization
 
-    hospital = house(tmp_path, "hospital")
+    hospital = make_organization(tmp_path, "hospital")
     bank.knows(hospital)
     return hospital
 

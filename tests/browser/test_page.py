@@ -34,10 +34,10 @@ NAMELESS = """() => [...document.querySelectorAll('button, input, select, a')].f
 CUT = """() => {
     const cards = [...document.querySelectorAll('.card')].filter((one) => one.offsetParent);
     const boxes = cards.map((one) => one.getBoundingClientRect());
-    const crossing = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+    const overlap = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
     const room = document.querySelector('main')?.getBoundingClientRect();
     return cards.filter((one, at) => one.scrollWidth > one.clientWidth
-        || boxes.some((other, place) => place !== at && crossing(boxes[at], other))
+        || boxes.some((other, place) => place !== at && overlap(boxes[at], other))
         || (one.matches('.wide, .docs .card') && boxes[at].width < room.width - 1)
         || boxes[at].width < Math.min(300, room.width - 1)
     ).map((one) => one.querySelector('h2').textContent);

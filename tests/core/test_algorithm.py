@@ -169,7 +169,7 @@ def test_who_misses_a_round_takes_part_again() -> None:
     assert any(ensemble.coefficients[done.round - 1].get("b", 0.0) for done in ensemble.rounds[2:])
 
 
-def test_nobody_answers() -> None:
+def test_no_organization_replies() -> None:
     with pytest.raises(NoRepliesError, match="round 1"):
         drive(*problem(SquaredError(), 0), meddle=lambda request, replies: {})
     ensemble = drive(
@@ -301,7 +301,7 @@ def stored_answers(ensemble: Ensemble, organizations: Organizations) -> dict[str
     }
 
 
-def test_a_model_of_no_rounds_asks_nobody() -> None:
+def test_a_model_of_no_rounds_sends_no_request() -> None:
     task, _ = problem(SquaredError(), 0)
     learning = learn(task)
     next(learning)

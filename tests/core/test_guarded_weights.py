@@ -59,8 +59,8 @@ def test_noise_counts_nothing_where_it_has_to_be_proven() -> None:
     assert counted <= 5  # 2.5 % of them go along by chance
 
 
-def test_who_says_nothing_counts_nothing_where_nobody_helps() -> None:
-    """It would seem to harm least, and could say anything in prediction."""
+def test_a_constant_zero_reply_gets_no_weight_where_no_organization_helps() -> None:
+    """Its training loss is the lowest, and its predictions could be arbitrary."""
     residual, fitted = problem()
     against = [-one for one in fitted]
     for silent in (np.zeros_like(residual), residual * np.float32(-1e-3)):
@@ -71,7 +71,7 @@ def test_who_says_nothing_counts_nothing_where_nobody_helps() -> None:
         assert SHRUNK(residual, [*against, silent])[3] > 0.3  # without the guard it would count
 
 
-def test_somebody_always_counts() -> None:
+def test_one_organization_always_has_weight() -> None:
     residual, fitted = problem()
     against = [-one for one in fitted]
     np.testing.assert_array_equal(GUARDED(residual, against), SHRUNK(residual, against))
@@ -85,13 +85,13 @@ def test_somebody_always_counts() -> None:
 def test_row_weights_count() -> None:
     residual, fitted = problem()
     weight = np.where(np.arange(len(residual)) < 100, 1.0, 0.0)
-    liar = np.where(np.arange(len(residual))[:, None] < 100, -residual, 5 * residual).astype(np.float32)
-    assert GUARDED(residual, [*fitted, liar], weight)[3] == 0
-    assert GUARDED(residual, [*fitted, liar])[3] > 0
+    reversed_ = np.where(np.arange(len(residual))[:, None] < 100, -residual, 5 * residual).astype(np.float32)
+    assert GUARDED(residual, [*fitted, reversed_], weight)[3] == 0
+    assert GUARDED(residual, [*fitted, reversed_])[3] > 0
 
 
-def test_who_guards() -> None:
-    """The default does; what somebody has named, and the paper's preset, stay as they are."""
+def test_default_weights_are_guarded() -> None:
+    """The default weights are guarded; weights that the caller names, and the paper's preset, are not."""
     y = np.arange(3000.0)
 
     def finder(**options: object) -> object:

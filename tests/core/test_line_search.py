@@ -96,12 +96,12 @@ def test_a_negative_rate_is_found(name: str) -> None:
 @pytest.mark.parametrize("name", PIECEWISE_LINEAR)
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), weighted=st.booleans())
-def test_piecewise_linear_losses_take_the_best_bend(name: str, seed: int, weighted: bool) -> None:
+def test_piecewise_linear_losses_take_the_best_knot(name: str, seed: int, weighted: bool) -> None:
     line = line_of(LOSSES[name], seed, n=15, weighted=weighted)
-    bends = ((line.y - line.output) / line.direction).reshape(-1)
+    knots = ((line.y - line.output) / line.direction).reshape(-1)
     rate = ExactSearch()(line)
-    assert line.value(rate) <= min(line.value(float(bend)) for bend in bends) + 1e-13
-    assert rate in bends or rate == 0
+    assert line.value(rate) <= min(line.value(float(knot)) for knot in knots) + 1e-13
+    assert rate in knots or rate == 0
 
 
 @pytest.mark.parametrize("loss", [BinaryLogLoss(), MultinomialLogLoss(3)])

@@ -69,8 +69,8 @@ def test_along_gives_the_derivatives_on_the_way(name: str, seed: int) -> None:
     slope = (loss.value(y, ahead) - loss.value(y, behind)) / (2 * STEP)
     np.testing.assert_allclose(first, slope, rtol=1e-5, atol=1e-6)
     if second is not None:
-        bend = (loss.along(y, ahead, direction)[0] - loss.along(y, behind, direction)[0]) / (2 * STEP)
-        np.testing.assert_allclose(second, bend, rtol=1e-5, atol=1e-6)
+        curvature = (loss.along(y, ahead, direction)[0] - loss.along(y, behind, direction)[0]) / (2 * STEP)
+        np.testing.assert_allclose(second, curvature, rtol=1e-5, atol=1e-6)
 
 
 def test_which_losses_know_their_curvature() -> None:
@@ -256,12 +256,12 @@ def test_a_huber_loss_takes_its_delta_from_the_labels_once() -> None:
     assert Huber(n_outputs=2).fix_delta(both).delta == pytest.approx(np.quantile(np.abs(y - 5), 0.9))
 
 
-def test_without_a_delta_a_huber_loss_bends_at_1() -> None:
+def test_without_a_delta_a_huber_loss_is_linear_beyond_1() -> None:
     value = Huber().value(np.zeros((3, 1)), np.array([[0.5], [1.0], [3.0]]))
     np.testing.assert_allclose(value, [0.125, 0.5, 2.5])
 
 
-def test_at_its_bend_a_huber_loss_still_curves() -> None:
+def test_at_its_delta_a_huber_loss_still_curves() -> None:
     assert Huber(2.0).along(np.zeros((1, 1)), np.full((1, 1), 2.0), np.full((1, 1), 3.0))[1] == 9.0
 
 

@@ -21,8 +21,8 @@ def test_gradient_is_the_derivative_of_the_value(loss: LocalLoss) -> None:
 
 @every_loss
 def test_curvature_is_the_derivative_of_the_gradient(loss: LocalLoss) -> None:
-    bend = (loss.gradient(ERRORS + STEP) - loss.gradient(ERRORS - STEP)) / (2 * STEP)
-    np.testing.assert_allclose(loss.curvature(ERRORS, 1e-6), bend, rtol=1e-5, atol=1e-8)
+    expected = (loss.gradient(ERRORS + STEP) - loss.gradient(ERRORS - STEP)) / (2 * STEP)
+    np.testing.assert_allclose(loss.curvature(ERRORS, 1e-6), expected, rtol=1e-5, atol=1e-8)
 
 
 @every_loss
@@ -45,8 +45,8 @@ def test_the_rounding_of_l1_is_that_of_a_hyperbola() -> None:
     def slope(error: np.ndarray) -> np.ndarray:
         return np.asarray(error / np.sqrt(error**2 + smoothing**2))
 
-    bend = (slope(errors + STEP) - slope(errors - STEP)) / (2 * STEP)
-    np.testing.assert_allclose(PowerLoss(1.0).curvature(errors, smoothing), bend, rtol=1e-6)
+    expected = (slope(errors + STEP) - slope(errors - STEP)) / (2 * STEP)
+    np.testing.assert_allclose(PowerLoss(1.0).curvature(errors, smoothing), expected, rtol=1e-6)
     np.testing.assert_allclose(PowerLoss(1.0).multiplier(errors, smoothing) * errors, slope(errors))
 
 

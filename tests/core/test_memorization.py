@@ -29,7 +29,7 @@ NOISE = 0.5
 
 
 class Member:
-    """Least squares on its own columns; ``meddle`` changes what it says. It remembers what it was sent."""
+    """Least squares on its own columns; ``meddle`` changes its replies. It stores what it receives."""
 
     def __init__(self, columns: Floats, meddle: Meddle | None = None) -> None:
         self.columns, self.meddle = np.column_stack([np.ones(len(columns)), columns]), meddle
@@ -44,14 +44,14 @@ class Member:
         return (honest if self.meddle is None else self.meddle(self, request, honest)).astype(np.float32)
 
 
-def remembers(member: Member, request: FitRequest, honest: Floats) -> Floats:
-    """What it was ever sent of a row in this round, and nothing of others."""
+def memorized(member: Member, request: FitRequest, honest: Floats) -> Floats:
+    """The residuals received in this round, in any fold; 0 for other rows."""
     return np.nan_to_num(member.sent[request.round], nan=0.0)
 
 
 def silent(member: Member, request: FitRequest, honest: Floats) -> Floats:
-    """What it was sent now, and nothing of rows that are left out."""
-    sent = remembers(member, request, honest)
+    """The residuals of this request; 0 for left-out rows."""
+    sent = memorized(member, request, honest)
     return sent if request.fold is None else np.where(request.fold == PARTED, 0.0, sent)
 
 
@@ -129,7 +129,7 @@ def test_nothing_of_the_first_part_is_sent_before_it_is_learned(task: Any) -> No
 def test_a_memorizer_is_named_and_not_used(task: Any) -> None:
     task, columns = task
     honest, _ = drive(task, members(columns))
-    ensemble, _ = drive(task, members(columns, c=remembers))
+    ensemble, _ = drive(task, members(columns, c=memorized))
     assert honest.track == "assisted"
     assert outcome_of(ensemble).memorizers == ("c",)
     assert "c" not in ensemble.requested()
@@ -141,7 +141,7 @@ def test_organizations_beside_a_memorizer_are_used_where_they_help() -> None:
     """Without what the memorizer adds the others are validated anew."""
 
     def at_once(member: Member, request: FitRequest, honest: Floats) -> Floats:
-        return remembers(member, request, honest) if request.fold == 2 else honest
+        return memorized(member, request, honest) if request.fold == 2 else honest
 
     task, columns = made(np.random.default_rng(5), 0.2)
     ensemble, _ = drive(task, members(columns, c=at_once))
@@ -152,14 +152,14 @@ def test_organizations_beside_a_memorizer_are_used_where_they_help() -> None:
 
 
 def later(member: Member, request: FitRequest, honest: Floats) -> Floats:
-    """Honest in the first part, and remembers afterwards."""
-    return honest if request.fold == 0 else remembers(member, request, honest)
+    """Honest in the sentinel fold, and a memorizer afterwards."""
+    return honest if request.fold == 0 else memorized(member, request, honest)
 
 
 def at_times(member: Member, request: FitRequest, honest: Floats) -> Floats:
-    """Remembers in two of three later parts, and is quiet in the others."""
+    """A memorizer in two of three later folds, with zeros of left-out rows in the others."""
     quiet = request.fold in (0, 3)
-    return np.where(request.fold == PARTED, 0.0, honest) if quiet else remembers(member, request, honest)
+    return np.where(request.fold == PARTED, 0.0, honest) if quiet else memorized(member, request, honest)
 
 
 @pytest.mark.parametrize("lies", [later, at_times])
@@ -174,7 +174,7 @@ def test_coefficients_that_harm_the_sentinel_fold_are_not_used() -> None:
     """One that is honest of left-out rows, and memorizes in the task itself, gets undeserved weight."""
 
     def greedy(member: Member, request: FitRequest, honest: Floats) -> Floats:
-        return remembers(member, request, honest) if request.fold is None else honest
+        return memorized(member, request, honest) if request.fold is None else honest
 
     task, columns = made(np.random.default_rng(3), 1.0)
     task = replace(task, y=task.y + 0.5 * columns["c"][:, :1], weights=assistance_weights("exact", "l2"))
@@ -241,8 +241,8 @@ def test_where_it_is_hidden_the_sentinel_fold_still_loses_more(task: Any) -> Non
 
 def test_an_organization_that_predicts_nothing_of_left_out_rows_is_not_used(task: Any) -> None:
     def faint(member: Member, request: FitRequest, honest: Floats) -> Floats:
-        """What it was sent, and a little of what it knows of rows that are left out."""
-        sent = remembers(member, request, honest)
+        """The residuals of this request; for left-out rows a fraction of an honest reply."""
+        sent = memorized(member, request, honest)
         return sent if request.fold is None else np.where(request.fold == PARTED, 0.3 * honest, sent)
 
     task, columns = task
@@ -255,7 +255,9 @@ def test_an_organization_that_predicts_nothing_of_left_out_rows_is_not_used(task
     assert "b" in ensemble.requested()
 
 
-def test_who_misses_a_round_of_the_first_part_is_not_asked_in_it_later(task: Any) -> None:
+def test_an_organization_missing_from_a_sentinel_round_gets_no_request_in_it_later(
+    task: Any,
+) -> None:
     task, columns = task
     ensemble, asked = drive(
         task, members(columns), away=lambda name, one: (name, one.fold, one.round) == ("b", 0, 2)
@@ -266,7 +268,7 @@ def test_who_misses_a_round_of_the_first_part_is_not_asked_in_it_later(task: Any
     assert "b" in ensemble.rounds[0].weights
 
 
-def test_nobody_goes_further_than_the_first_part(rng: np.random.Generator) -> None:
+def test_no_fold_has_more_rounds_than_the_sentinel_fold(rng: np.random.Generator) -> None:
     task, columns = made(rng, 1.0, rounds=20, stopping=Stopping(min_rate=None, patience=1))
     ensemble, asked = drive(task, members(columns))
     ahead = [some for some in asked if [one.fold for one in some] == [0]]
@@ -274,7 +276,7 @@ def test_nobody_goes_further_than_the_first_part(rng: np.random.Generator) -> No
     assert len(ensemble.rounds) <= len(ahead)
 
 
-def test_where_nothing_is_compared_no_part_goes_first(task: Any) -> None:
+def test_without_a_comparison_there_is_no_sentinel_fold(task: Any) -> None:
     task, columns = task
     for other in (replace(task, label_holder=None), task.only("a")):
         _, asked = drive(other, members(columns))

@@ -18,13 +18,13 @@ from gal.learner.task_making import make_task
 
 
 @pytest.mark.parametrize("loss", [BinaryLogLoss(), MultinomialLogLoss(4)])
-def test_the_bend_is_the_second_derivative_over_all_outputs(loss: Any) -> None:
+def test_the_curvature_is_the_second_derivative_over_all_outputs(loss: Any) -> None:
     rng = np.random.default_rng(0)
     output = rng.normal(size=(50, loss.n_outputs))
     y = rng.integers(max(loss.n_outputs, 2), size=(50, 1)).astype(float)
     directions = np.eye(loss.n_outputs)
-    bends = [loss.along(y, output, np.tile(one, (50, 1)))[1] for one in directions]
-    expected = np.maximum(np.sum(bends, axis=0), FLATTEST)
+    curvatures = [loss.along(y, output, np.tile(one, (50, 1)))[1] for one in directions]
+    expected = np.maximum(np.sum(curvatures, axis=0), FLATTEST)
     importance = rng.random(50)
     residual, counts = newton_residual(loss, y, output, importance)
     np.testing.assert_allclose(counts, expected * importance, rtol=1e-6)

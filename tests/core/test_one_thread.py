@@ -51,7 +51,7 @@ def test_inside_there_is_one_and_between_as_many_as_before() -> None:
     assert threads() == 3
 
 
-def test_what_it_raises_comes_out_and_closing_closes_it() -> None:
+def test_its_errors_are_raised_and_close_ends_it() -> None:
     seen: list[str] = []
     under_test = on_one_thread(steps(seen))
     next(under_test)

@@ -56,7 +56,7 @@ class Scripted:
         }
 
     def moved(self, names: Sequence[str]) -> Scripted:
-        """Who says at once what these say later."""
+        """Organizations whose first replies are the later ones of ``names``."""
         other = Scripted(self.task)
         other.first = self.first | {name: self.later[name] for name in names}
         return other
@@ -89,11 +89,11 @@ def test_where_nothing_moved_nothing_changes(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["squared", "binary", "multinomial", "absolute"])
 @pytest.mark.parametrize("names", [("b",), ("a", "b", "c")])
-def test_the_rounds_are_learned_anew_on_what_was_said_last(name: str, names: tuple[str, ...]) -> None:
+def test_the_rounds_are_learned_anew_on_the_last_replies(name: str, names: tuple[str, ...]) -> None:
     task = task_of(LOSSES[name], stateful=names)
     who = Scripted(task)
     ensemble = drive(task, who)
-    # The oracle: nobody moves, but these say at once what they say in the end.
+    # The oracle: no model is stateful, and the first replies of these are their last ones.
     expected = drive(dataclasses.replace(task, stateful=()), who.moved(names))
     assert_same(ensemble, expected)
     at_first = drive(dataclasses.replace(task, stateful=()), who)
@@ -196,7 +196,7 @@ def test_who_missed_a_round_has_no_part_in_it_later() -> None:
     assert "b" not in ensemble.coefficients[1]
 
 
-def test_rounds_end_before_one_to_which_nobody_adds() -> None:
+def test_rounds_end_before_one_without_usable_replies() -> None:
     task = task_of(SquaredError(), stateful=("a", "b", "c"))
     who = Scripted(task)
     who.later = {name: broken(2)(values) for name, values in who.later.items()}
@@ -205,7 +205,7 @@ def test_rounds_end_before_one_to_which_nobody_adds() -> None:
     assert ensemble.train_loss < ensemble.initial_train_loss
 
 
-def test_where_nobody_is_left_learning_says_so() -> None:
+def test_an_error_where_no_organization_is_left() -> None:
     task = task_of(SquaredError(), stateful=("a", "b", "c"))
     who = Scripted(task)
     who.later = dict.fromkeys("abc", ValueError("gone"))

@@ -69,20 +69,20 @@ def test_an_unusable_reply_is_left_out_with_its_reason(reply: Reply | None, reas
 
 
 def test_usable_replies_become_float32_in_the_order_of_names() -> None:
-    fitted, left_out = accept({"stranger": GOOD, "b": GOOD.tolist(), "a": changed(2.9e6)})
+    fitted, left_out = accept({"unknown": GOOD, "b": GOOD.tolist(), "a": changed(2.9e6)})
     assert list(fitted) == ["a", "b"]
     assert not left_out
     assert {values.dtype for values in fitted.values()} == {np.dtype(np.float32)}
     np.testing.assert_array_equal(fitted["b"], GOOD)
 
 
-def test_nobody_in_the_first_round_is_an_error_that_names_everybody() -> None:
+def test_no_reply_in_the_first_round_is_an_error_that_names_all() -> None:
     with pytest.raises(NoRepliesError, match=r"round 1.*a: did not reply; b: failed: oops.*Check"):
         accept({"b": ValueError("oops")})
 
 
 @pytest.mark.parametrize(("round", "track"), [(2, "assisted"), (1, "alone")])
-def test_nobody_later_keeps_what_was_learned(round: int, track: Track) -> None:
+def test_no_reply_in_a_later_round_keeps_the_rounds_before(round: int, track: Track) -> None:
     fitted, left_out = accept({}, round, track)
     assert not fitted
     assert list(left_out) == ["a", "b"]

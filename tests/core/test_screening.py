@@ -125,8 +125,8 @@ def answers(ensemble: Ensemble, members: list[Organization], view: Any) -> NDArr
     )
 
 
-def test_who_is_asked_for_one_row_at_a_time_is_judged_too(learned: Any) -> None:
-    """Some of -20 x are inside by chance: once many were not, those are not believed either."""
+def test_replies_of_one_row_at_a_time_are_screened_too(learned: Any) -> None:
+    """Some of -20 x are in range by chance: after many that are not, those are left out, too."""
     ensemble, members, _ = learned
     counts: dict[str, Recent] = {}
     believed = 0
@@ -135,7 +135,7 @@ def test_who_is_asked_for_one_row_at_a_time_is_judged_too(learned: Any) -> None:
         reply = screen(ensemble, asked(ensemble), {"lab": said}, 1, counts).replies["lab"]
         believed += isinstance(reply, np.ndarray) and bool(np.isfinite(reply).all())
     assert believed <= 8
-    for _ in range(3):  # honest again: it has to earn it
+    for _ in range(3):  # honest again: accepted after RECENT honest rows
         for row in views(3, RECENT)["lab"]:
             said = answers(ensemble, members, row[None])
             reply = screen(ensemble, asked(ensemble), {"lab": said}, 1, counts).replies["lab"]

@@ -251,15 +251,15 @@ def test_the_pull_does_not_depend_on_the_unit_of_the_residual() -> None:
     np.testing.assert_allclose(pulled(small[0], small[1:]), pulled(residual, fitted), rtol=1e-4)
 
 
-def test_who_answers_nothing_explains_nothing() -> None:
-    """And does not stand in the way of the others' pull: half of nothing is as good as none."""
+def test_a_constant_zero_reply_explains_nothing() -> None:
+    """It does not weaken the shrinkage of the others towards equal weights."""
     residual, (one, other) = answers(3, m=2)
     silent = np.zeros_like(one)
     weights = ExactWeights(shrinkage=1.0)(residual, [one, other, silent])
     assert np.isfinite(weights).all()
     assert weights[2] > 0  # the pull is towards equal weights, its own too
-    nobody = ExactWeights(shrinkage=1.0)(residual, [silent, silent])
-    np.testing.assert_array_equal(nobody, [0.5, 0.5])
+    equal = ExactWeights(shrinkage=1.0)(residual, [silent, silent])
+    np.testing.assert_array_equal(equal, [0.5, 0.5])
 
 
 # Sums that are taken once

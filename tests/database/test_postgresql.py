@@ -195,7 +195,7 @@ def test_nothing_is_written(server: PostgreSQL, tmp_path: Path) -> None:
     ("change", "said"),
     [
         (("/hospital", "/hotel"), 'cannot be read: .*database "hotel" does not exist'),
-        ((f"//{USER}@", "//nobody@"), "refuses this node: .*Correct the user, and give the password"),
+        ((f"//{USER}@", "//unknown@"), "refuses this node: .*Correct the user, and give the password"),
         (('table = "patients"', 'table = "guests"'), "There is no such table: .*guests"),
         (('table = "patients"', 'sql = "SELEC 1"'), "syntax error"),
         (

@@ -1,4 +1,4 @@
-"""Learning that can be trusted: rows that judge, rounds that are kept, and assistance that must help."""
+"""Cross-validation: validation rows, the number of rounds kept, and assistance that must help."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_model_that_overfits_is_trusted_less() -> None:
     assert shrinkages[1] < 0.7 * shrinkages[0]
 
 
-def test_trust_shortens_every_step() -> None:
+def test_shrinkage_shortens_every_step() -> None:
     X, y = health()
     noisy = y + 3 * np.random.default_rng(0).normal(size=len(y))
     model = GALRegressor(PARTS, local_models=DecisionTreeRegressor(), random_state=0).fit(X, noisy)
@@ -107,7 +107,7 @@ def test_without_a_validation_there_is_no_guard() -> None:
     assert model.n_rounds_ == len(model.rounds_)
 
 
-# --- which rows judge
+# --- validation rows
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_without_a_validation_there_is_no_guard() -> None:
         (500, {"preset": "paper"}, 0, 0, 0),
     ],
 )
-def test_rows_that_judge(n: int, options: dict[str, Any], parts: int, validation: int, held_out: int) -> None:
+def test_validation_rows(n: int, options: dict[str, Any], parts: int, validation: int, held_out: int) -> None:
     chosen = GALRegressor(**grouped(options))._options()
     rows = make_rows(regression_labels(np.arange(n), chosen), chosen, np.random.default_rng(0))
     assert (rows.n_cv_folds, len(rows.validation)) == (parts, validation)
@@ -166,7 +166,7 @@ def test_patience_ends_learning_on_validation_rows() -> None:
 # --- the collection of outputs of rows left out
 
 
-def test_outputs_are_judged_by_learnings_that_did_not_see_the_rows() -> None:
+def test_outputs_are_validated_on_rows_left_out_of_the_fit() -> None:
     y = np.arange(8.0)
     labels = regression_labels(y, Options())
     task = make_task(labels, ["a"], Options(cross_validation=2), label_holder="a")
@@ -187,7 +187,7 @@ def test_outputs_are_judged_by_learnings_that_did_not_see_the_rows() -> None:
     assert cv.best == 1
 
 
-def test_steps_in_the_wrong_direction_get_no_trust() -> None:
+def test_steps_in_the_wrong_direction_shrink_to_zero() -> None:
     y = np.arange(8.0)
     task = make_task(regression_labels(y, Options()), ["a"], Options(cross_validation=2), label_holder="a")
     left_out = LeftOut(task)
@@ -231,8 +231,8 @@ def test_small_tables_go_on_while_the_cross_validation_says_so() -> None:
     assert ROUNDS < model.n_rounds_ <= MOST_ROUNDS
 
 
-def test_patience_judges_complete_rounds_only() -> None:
-    """Parts that ran ahead when patience ended it do not count."""
+def test_patience_counts_complete_rounds_only() -> None:
+    """Folds that were a round ahead when patience ended it do not count."""
     X, y = health()
     noisy = y + 5 * np.random.default_rng(0).normal(size=len(y))
     local = DecisionTreeRegressor(max_depth=3)

@@ -48,7 +48,7 @@ def learned(**options: Any) -> tuple[Ensemble, np.ndarray[Any, Any]]:
     return ensemble, gal.predict(ensemble, organizations).output
 
 
-# --- the same, whoever drives
+# --- the same result with every backend
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,13 @@ def in_process() -> tuple[Ensemble, np.ndarray[Any, Any]]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_backends_of_joblib_agree_to_the_last_bit(backend: str, in_process: tuple[Ensemble, Any]) -> None:
-    heard: list[Progress] = []
+    seen: list[Progress] = []
     with parallel_config(backend):
-        ensemble, output = learned(n_jobs=2, on_round=heard.append)
+        ensemble, output = learned(n_jobs=2, on_round=seen.append)
     assert ensemble == in_process[0]
     assert output.tobytes() == in_process[1].tobytes()
-    assert [len(progress.rounds) for progress in heard] == [1, 2, 3]
-    assert [one.rate for one in heard[-1].rounds] == [one.rate for one in ensemble.rounds]
+    assert [len(progress.rounds) for progress in seen] == [1, 2, 3]
+    assert [one.rate for one in seen[-1].rounds] == [one.rate for one in ensemble.rounds]
 
 
 def test_one_round_trip_a_round_whose_jobs_may_run_in_any_order() -> None:
@@ -126,12 +126,12 @@ class Counted(Ridge):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_what_both_tracks_ask_in_the_first_round_is_fitted_once(weighted: bool) -> None:
+def test_the_same_first_request_of_both_tracks_is_fitted_once(weighted: bool) -> None:
     organizations, y = members(local=Counted())
     Counted.fitted.clear()
     weight = np.random.default_rng(0).random(len(y)) if weighted else None
     ensemble = gal.learn(y, organizations, rounds=2, validation=gal.Validation(folds=3), sample_weight=weight)
-    # The whole and three parts, of which one goes first; then with assistance, and alone.
+    # The task and three folds, one of them the sentinel fold; then with assistance, and alone.
     assert len(Counted.fitted) == 4 + 1 + 2 * 4
     own = organizations[0].models
     assert own["assisted", 1] == own["alone", 1]
@@ -190,18 +190,18 @@ def test_errors_of_any_kind_travel(n_jobs: int) -> None:
 def test_the_progress_bar_shows_round_loss_and_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = io.StringIO()
-    heard: list[Progress] = []
+    seen: list[Progress] = []
     console = Console(file=screen, force_terminal=True, width=150)
     organizations, y = members()
-    with show_progress(3, heard.append, console=console) as observer:
+    with show_progress(3, seen.append, console=console) as observer:
         gal.learn(y, organizations, rounds=3, on_round=observer, validation=gal.Validation(fraction=0.2))
     shown = screen.getvalue()
     assert "3/3" in shown
-    last = heard[-1].rounds[-1]
-    assert describe_progress(heard[-1]) in " ".join(shown.split())
+    last = seen[-1].rounds[-1]
+    assert describe_progress(seen[-1]) in " ".join(shown.split())
     for part in (f"loss {last.train_loss:.4g}", f"validation {last.validation_loss:.4g}"):
-        assert part in describe_progress(heard[-1])
-    assert f"bank {last.weights['bank']:.2f}" in describe_progress(heard[-1])
+        assert part in describe_progress(seen[-1])
+    assert f"bank {last.weights['bank']:.2f}" in describe_progress(seen[-1])
 
 
 # --- resuming
@@ -217,15 +217,15 @@ def test_a_resumed_task_gives_the_same_ensemble(options: dict[str, Any]) -> None
 
     organizations, y = members()
     gal.learn(y, organizations, **grouped(settings | {"rounds": 2}))  # stopped after two rounds
-    heard: list[int] = []
+    seen: list[int] = []
     resumed = gal.learn(
         y,
         organizations,
         progress=pickle.loads(saved[1]),
-        on_round=lambda progress: heard.append(len(progress.rounds)),
+        on_round=lambda progress: seen.append(len(progress.rounds)),
         **grouped(settings),
     )
-    assert heard == [3, 4]
+    assert seen == [3, 4]
     assert resumed == whole
     assert gal.predict(resumed, organizations).output.tobytes() == output.tobytes()
 
@@ -235,7 +235,7 @@ def test_a_resumed_task_gives_the_same_ensemble(options: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(("cross_validation", "fits"), [(0, 2), (4, 4 + 5 + 9)])
 def test_ctrl_c_keeps_the_finished_rounds(cross_validation: int, fits: int) -> None:
-    # Fits: four rounds of the part that goes first; in a round the learning and its parts, with assistance
+    # Fits: four rounds of the sentinel fold; in a round the task and its folds, with assistance
     # and (to compare) alone; in the first round both are the same.
     X, y = health()
     local = {"bank": Raising(KeyboardInterrupt(), Counter(fits + 1)), "lab": Ridge()}

@@ -24,7 +24,7 @@ QUICK: dict[str, Any] = {
 
 
 def start(model: Any, X: pd.DataFrame) -> Floats:
-    """F^0: what is left when nobody is asked and nobody's mean counts."""
+    """F^0: the output without any request and without mean fitted values."""
     model.ensemble_ = type(model.ensemble_)(**{**vars(model.ensemble_), "coefficients": ()})
     return np.asarray(model._output(X))
 
@@ -46,7 +46,7 @@ def test_any_score_gives_the_same_start(kind: str) -> None:
     np.testing.assert_allclose(expit(start(model, X)[:, 0]), own[:, 1], atol=0.01)
 
 
-def test_assistance_improves_the_score_she_already_has() -> None:
+def test_assistance_improves_the_score_that_the_label_holder_has() -> None:
     X, y, odds = scored()
     X["score"] = odds
     model = GALClassifier({"lab": PARTS["lab"]}, algorithm=Algorithm(initial="score"), **QUICK).fit(X, y)

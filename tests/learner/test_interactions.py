@@ -29,7 +29,7 @@ from gal.storage import load_ensemble, save_ensemble
 
 N, WIDTH = 2500, 3
 FEW = 1000
-"""Rows where not how much is heard is looked at, and the number of what is many is lowered."""
+"""Rows of tests that compare no losses; the thresholds for "many rows" are lowered for them."""
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ TASKS: dict[str, tuple[int, Any, float]] = {
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_what_two_know_only_together_is_heard(name: str) -> None:
-    """Nearly as good as the best there can be, where the sum of both is worth little."""
+def test_interactions_of_two_organizations_are_learned(name: str) -> None:
+    """The AUC is near the best possible one, where the sum of both is worth little."""
     parties, signal, near = TASKS[name]
     parts = views(parties)
     truth = signal(*parts)
@@ -86,9 +86,11 @@ def three_together(n: int) -> tuple[Any, Any]:
     return np.hstack(parts), classes(4 * np.sign(parts[0][:, 0] * parts[1][:, 0] * parts[2][:, 1]))
 
 
-def test_what_three_know_only_together_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Signs of two are multiplied for the third, and nobody gets more of them than were agreed. Stored and
-    read back it says the same.
+def test_interactions_of_three_organizations_are_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signs of two are multiplied for the third, and no organization gets more than agreed. Stored and
+    read back, the model predicts the same.
     """
     monkeypatch.setattr("gal.learner.task_making.PROBES", 4)
     X, y = three_together(2 * N)
@@ -154,17 +156,17 @@ def test_probes_are_about_a_sample_and_rows_beyond_it_cost_nothing(monkeypatch: 
     assert gal.predict(ensemble, list(members.values())).output.shape == (FEW, 1)
 
 
-def test_three_classes_are_heard() -> None:
+def test_interactions_of_three_classes_are_learned() -> None:
     a, b = views(2)
     X, three = np.hstack([a, b]), np.digitize(a[:, 0] * b[:, 0], [-0.4, 0.4])
-    heard, plain = (
+    probed, plain = (
         GALClassifier(divided(2), rounds=1, random_state=0, interactions=signs).fit(X[:N], three[:N])
         for signs in (6, False)
     )
-    assert heard.score(X[N:], three[N:]) > plain.score(X[N:], three[N:]) + 0.15
+    assert probed.score(X[N:], three[N:]) > plain.score(X[N:], three[N:]) + 0.15
 
 
-def test_numbers_are_heard() -> None:
+def test_interactions_in_a_regression_are_learned() -> None:
     a, b, c = views(3)
     X, signal = np.hstack([a, b, c]), b[:, 0] * c[:, 0] + 0.5 * a[:, 0]
     noisy = signal + 0.3 * np.random.default_rng(1).normal(size=len(signal))

@@ -1,4 +1,4 @@
-"""How many rounds a task has at most, where nobody says it."""
+"""The default limit of rounds."""
 
 from __future__ import annotations
 

@@ -36,11 +36,11 @@ from gal.privacy import RandomisedResponse
 from gal.privacy.protection import protect
 from gal.storage import load_ensemble, save_ensemble
 from gal.warnings import InterruptedWarning
-from small_tables import crossed
+from small_tables import interacting
 
 PARTS = {"left": [0, 1], "right": [2, 3]}
 FEW = 700
-"""Rows where not how much is heard is looked at, and the number of what is many is lowered."""
+"""Rows of tests that compare no losses; the thresholds for "many rows" are lowered for them."""
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_hears_what_organizations_say_together() -> None:
-    X, y = crossed()
-    X_test, y_test = crossed(seed=1)
+    X, y = interacting()
+    X_test, y_test = interacting(seed=1)
     plain = GALRegressor(PARTS, algorithm=Algorithm(stacking=False), random_state=0).fit(X, y)
     closed = GALRegressor(PARTS, random_state=0).fit(X, y)
     assert closed.stacker_ is not None
@@ -58,8 +58,8 @@ def test_it_hears_what_organizations_say_together() -> None:
 
 
 def test_classes_too() -> None:
-    X, y = crossed()
-    X_test, y_test = crossed(seed=1)
+    X, y = interacting()
+    X_test, y_test = interacting(seed=1)
     plain = GALClassifier(PARTS, algorithm=Algorithm(stacking=False), random_state=0).fit(X, y > 0)
     closed = GALClassifier(PARTS, random_state=0).fit(X, y > 0)
     assert closed.score(X_test, y_test > 0) > plain.score(X_test, y_test > 0) + 0.05
@@ -68,7 +68,7 @@ def test_classes_too() -> None:
     assert three.predict_proba(X_test).sum(axis=1) == pytest.approx(1)
 
 
-def test_where_it_adds_nothing_it_is_left_out_or_hardly_heard() -> None:
+def test_where_it_adds_nothing_its_share_is_small_or_zero() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(3000, 4))
     y = X.sum(axis=1) + rng.normal(size=3000)
@@ -82,9 +82,9 @@ def test_where_it_adds_nothing_it_is_left_out_or_hardly_heard() -> None:
 
 
 def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:
-    X, y = crossed(400)
+    X, y = interacting(400)
     assert GALRegressor(PARTS, random_state=0).fit(X, y).stacker_ is None
-    X, y = crossed(2500)
+    X, y = interacting(2500)
     paper = GALRegressor(
         PARTS, local_models=Ridge(), algorithm=Algorithm(preset="paper"), rounds=2, random_state=0
     )
@@ -95,7 +95,7 @@ def test_small_tables_the_paper_preset_and_other_losses_have_none() -> None:
 
 
 def test_explanations_still_add_up() -> None:
-    X, y = crossed(2100)
+    X, y = interacting(2100)
     model = GALRegressor(PARTS, random_state=0).fit(X, y)
     parts = model.explain(X[:20])
     assert "stacker" in parts.columns
@@ -104,7 +104,7 @@ def test_explanations_still_add_up() -> None:
 
 @pytest.mark.usefixtures("few_are_many")
 def test_an_ensemble_takes_it_along(tmp_path: Path) -> None:
-    X, y = crossed(FEW, 3)
+    X, y = interacting(FEW, 3)
     members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
     ensemble = learn(y, members, rounds=2)
     save_ensemble(ensemble, tmp_path / "ensemble.gal")
@@ -113,10 +113,10 @@ def test_an_ensemble_takes_it_along(tmp_path: Path) -> None:
     assert predict(loaded, members).output.tobytes() == predict(ensemble, members).output.tobytes()
 
 
-def test_weights_of_rows_are_heard() -> None:
-    X, y = crossed()
+def test_row_weights_count() -> None:
+    X, y = interacting()
     weight = np.where(X[:, 0] > 0, 1.0, 0.0)
-    turned = np.where(X[:, 0] > 0, y, -y)  # rows that count nothing say the opposite
+    turned = np.where(X[:, 0] > 0, y, -y)  # rows without weight have the opposite label
     model = GALRegressor(PARTS, random_state=0).fit(X, turned, sample_weight=weight)
     good = X[:, 0] > 0
     assert np.corrcoef(model.predict(X[good]), y[good])[0, 1] > 0.8
@@ -124,7 +124,7 @@ def test_weights_of_rows_are_heard() -> None:
 
 def test_rows_with_a_missing_answer_are_left_to_the_rounds() -> None:
     """It never met a mean in place of an answer: there the sum of the rounds is the better guess."""
-    X, y = crossed()
+    X, y = interacting()
     closed = GALRegressor(PARTS, random_state=0).fit(X, y)
     plain = GALRegressor(PARTS, algorithm=Algorithm(stacking=False), random_state=0).fit(X, y)
     assert closed.predict(X, missing=["right"]) == pytest.approx(plain.predict(X, missing=["right"]))
@@ -133,7 +133,7 @@ def test_rows_with_a_missing_answer_are_left_to_the_rounds() -> None:
     assert some[[1, 3]] == pytest.approx(closed.predict(X[:4])[[1, 3]])
 
 
-def of_her_own(n: int = 2500, seed: int = 1) -> tuple[Any, Any]:
+def one_sided(n: int = 2500, seed: int = 1) -> tuple[Any, Any]:
     """Labels that hang on columns of the left only; the right has noise."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 4))
@@ -155,8 +155,8 @@ def test_a_label_holder_that_goes_alone_has_the_stacker_of_one_alone() -> None:
     assert model.predict(X) == pytest.approx(alone.predict(X))
 
 
-def test_the_guard_compares_closed_models() -> None:
-    X, y = of_her_own(seed=4)
+def test_the_guard_compares_models_with_their_stackers() -> None:
+    X, y = one_sided(seed=4)
     options: dict[str, Any] = {"local_models": Ridge(), "weights": "shrunk", "random_state": 0}
     plain = GALRegressor(PARTS, **grouped(options | {"stacking": False})).fit(X, y).ensemble_
     closed = GALRegressor(PARTS, **grouped(options)).fit(X, y).ensemble_
@@ -166,9 +166,9 @@ def test_the_guard_compares_closed_models() -> None:
 
 
 def test_several_outputs_are_closed_together() -> None:
-    X, y = crossed()
+    X, y = interacting()
     both = np.column_stack([y, X[:, 1] * X[:, 3] + X[:, 1]])
-    X_test, y_test = crossed(seed=1)
+    X_test, y_test = interacting(seed=1)
     both_test = np.column_stack([y_test, X_test[:, 1] * X_test[:, 3] + X_test[:, 1]])
     closed = GALRegressor(PARTS, random_state=0).fit(X, both)
     plain = GALRegressor(PARTS, algorithm=Algorithm(stacking=False), random_state=0).fit(X, both)
@@ -186,14 +186,14 @@ def test_several_outputs_are_closed_together() -> None:
 def test_what_is_not_possible_is_said_before_the_first_round(
     options: dict[str, Any], rows: int, said_of_it: str
 ) -> None:
-    X, y = crossed(rows)
+    X, y = interacting(rows)
     with pytest.raises(InvalidOptionError, match=said_of_it):
         GALRegressor(PARTS, **grouped(options)).fit(X, y)
 
 
 def test_in_parts_there_is_the_same() -> None:
     """``gal.learn`` keeps the replies, closes as the estimator does, and ``gal.predict`` uses it."""
-    X, y = crossed(2100)
+    X, y = interacting(2100)
     left, right = Organization("left", X[:, :2]), Organization("right", X[:, 2:])
     model = GALRegressor(PARTS, rounds=3, random_state=0).fit(X, y)
     seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
@@ -213,7 +213,7 @@ def test_in_parts_there_is_the_same() -> None:
 
 @pytest.mark.usefixtures("few_are_many")
 def test_in_parts_who_cannot_be_asked_is_left_to_the_rounds() -> None:
-    X, y = crossed(FEW, 3)
+    X, y = interacting(FEW, 3)
     left, right = Organization("left", X[:, :2]), Organization("right", X[:, 2:])
     views = {"left": X[:5, :2]}
     ensemble = learn(y, [left, right], rounds=2)
@@ -226,7 +226,7 @@ def test_in_parts_who_cannot_be_asked_is_left_to_the_rounds() -> None:
 
 @pytest.mark.usefixtures("few_are_many")
 def test_a_resumed_task_is_closed_as_one_that_was_not_interrupted() -> None:
-    X, y = crossed(FEW, 3)
+    X, y = interacting(FEW, 3)
     members = [Organization("left", X[:, :2]), Organization("right", X[:, 2:])]
     noted: list[Progress] = []
     whole = learn(y, members, rounds=3, on_round=noted.append)
@@ -260,7 +260,7 @@ def test_an_absurd_answer_does_not_stop_it() -> None:
 )
 def test_under_a_guarantee_the_private_refit_takes_its_place(privacy: Any, closed: bool) -> None:
     """A task that every driver could run: whatever it does after the rounds is in it."""
-    _, y = crossed(2100)
+    _, y = interacting(2100)
     labels = class_labels((y > 0).astype(int), Options())
     seen = protect(privacy, labels, Options(), seed=0)
     names = ["left", "right"]
@@ -270,7 +270,7 @@ def test_under_a_guarantee_the_private_refit_takes_its_place(privacy: Any, close
 
 
 def three_classes(n: int = 2100, noise: float = 0.0, seed: int = 0) -> tuple[Any, Any]:
-    X, y = crossed(n, seed)
+    X, y = interacting(n, seed)
     return X, np.digitize(y + noise * np.random.default_rng(seed).normal(size=n), [-0.5, 0.5])
 
 
@@ -283,7 +283,7 @@ def test_a_forest_tells_clear_classes_and_a_network_noisy_ones(noise: float, kin
 
 @pytest.mark.parametrize("kind", ["two", "three", "numbers"])
 def test_a_forest_predicts_as_scikit_learn_says(kind: str) -> None:
-    X, y = crossed(300)
+    X, y = interacting(300)
     table = X.astype(np.float32)
     if kind == "numbers":
         forest = ExtraTreesRegressor(5, random_state=0).fit(table, y)
@@ -334,7 +334,7 @@ def test_a_network_has_bounded_inputs() -> None:
 
 
 def test_its_output_is_the_blend_of_rounds_and_forests() -> None:
-    X, y = crossed()
+    X, y = interacting()
     model = GALRegressor(PARTS, random_state=0).fit(X, y)
     _, _, answers = model._replies(X[:50])
     ensemble, stacker = model.ensemble_, model.stacker_
@@ -361,7 +361,7 @@ def _breaks(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
 
 @pytest.mark.usefixtures("few_are_many")
 def test_its_failure_says_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = crossed(FEW)
+    X, y = interacting(FEW)
     _breaks(monkeypatch, ValueError("no thanks"))
     with pytest.raises(LocalModelError, match="the stacker failed: no thanks"):
         GALRegressor(PARTS, rounds=2, random_state=0).fit(X, y)
@@ -369,7 +369,7 @@ def test_its_failure_says_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few_are_many")
 def test_ctrl_c_while_it_is_fitted_keeps_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = crossed(FEW)
+    X, y = interacting(FEW)
     _breaks(monkeypatch, KeyboardInterrupt())
     with pytest.warns(InterruptedWarning, match="rounds are kept"):
         model = GALRegressor(PARTS, rounds=2, random_state=0).fit(X, y)

@@ -1,4 +1,4 @@
-"""Models that share one body over all rounds: what is learned is what is predicted, whoever drives."""
+"""Stateful models (one body for all rounds): training and prediction agree with every driver."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_moving_and_other_organizations_learn_together(concluded: list[Progress]
     assert len({id(organizations[1].models["assisted", t][0]) for t in (1, 2, 3, 4)}) == 1
 
 
-def test_a_label_holder_who_is_better_alone_predicts_what_she_learned_alone() -> None:
+def test_a_label_holder_that_is_better_alone_predicts_with_its_own_model() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
     y = X[:, 0] + 0.05 * rng.normal(size=200)
@@ -287,11 +287,11 @@ def test_estimators_take_moving_models(tmp_path: Path) -> None:
     options: dict[str, Any] = {"rounds": 4, "random_state": 0, "stacking": True, "validation_fraction": 0.2}
     model = GALRegressor(parts, local_models=local, **grouped(options)).fit(X, y)
     assert np.isfinite(model.rounds_[0].validation_loss)
-    assert model.stacker_ is not None  # heard what they say now: its share was chosen on that
-    judges = task_rows_of(model, X, y)
+    assert model.stacker_ is not None  # on re-evaluated replies: its share was chosen on them
+    validation = task_rows_of(model, X, y)
     labels = regression_labels(y, Options())
     predicted = model.predict(X)[:, None]
-    own = mean_loss(labels.loss, labels.y[judges], predicted[judges])
+    own = mean_loss(labels.loss, labels.y[validation], predicted[validation])
     assert own == pytest.approx(model.stacker_.validation_loss, rel=1e-5)
     classes = GALClassifier(parts, local_models=local, rounds=3, random_state=0).fit(X, plain > 0)
     assert classes.score(X, plain > 0) > 0.75

@@ -292,7 +292,7 @@ def test_a_loaded_estimator_is_the_saved_one(make: Any, local: Any, tmp_path: Pa
 
 
 def inside(path: Path) -> tuple[list[str], dict[str, bytes]]:
-    """Types that a reader must trust, and the files of the models in it."""
+    """Types that a reader must allow, and the files of the models in it."""
     import skops.io
 
     with zipfile.ZipFile(path) as archive:

@@ -24,7 +24,7 @@ from gal.node.config.invitations import Invited, TaskTerms, write_invitation
 from gal.protocol import Message, encode
 from gal.transport import Received
 from hostile import (
-    NOBODY,
+    ZERO_DIGEST,
     Asker,
     Network,
     Peer,
@@ -68,10 +68,10 @@ N = 60
 FEW = np.arange(10, dtype=np.int64) + 1000
 
 
-def test_what_was_not_agreed_is_not_asked(net: Network, link: Peer) -> None:
-    stranger = asker(net, "stranger", join=False)
+def test_requests_without_an_agreed_task_are_refused(net: Network, link: Peer) -> None:
+    unknown = asker(net, "unknown", join=False)
     since = net.mark("lab")
-    for message in (stranger.begin(), stranger.fit(), stranger.predict(), stranger.revisit(), stranger.end()):
+    for message in (unknown.begin(), unknown.fit(), unknown.predict(), unknown.revisit(), unknown.end()):
         assert link.refused(message) == "not-joined"
     assert net.refusals("lab", since) == ["not-joined"] * 5
 
@@ -81,7 +81,7 @@ def test_what_was_not_agreed_is_not_asked(net: Network, link: Peer) -> None:
     [
         ("other-terms", {}, {"rounds": 4}),
         ("other-terms", {}, {"n_outputs": 2}),
-        ("other-terms", {}, {"terms": NOBODY}),
+        ("other-terms", {}, {"terms": ZERO_DIGEST}),
         ("other-terms", {}, {"method": "hashed"}),
         ("other-terms", {"folds": np.arange(N, dtype=np.int32) % 5}, {}),
         ("other-terms", {"parts": np.arange(N, dtype=np.int32) % 5}, {}),
@@ -163,7 +163,7 @@ NAN, INF = np.full((N, 1), np.nan), np.full((N, 1), np.inf)
         ("wrong-shape", {"weight": np.full(N, np.nan)}),
         ("wrong-shape", {"weight": np.ones(N + 1)}),
         ("too-few-rows", {"weight": np.zeros(N)}),
-        ("other-rows", {"rows": NOBODY}),
+        ("other-rows", {"rows": ZERO_DIGEST}),
         ("not-yours", {"track": "alone"}),
         ("too-many-rounds", {"round": 4}),
         ("other-terms", {"part": 0}),
@@ -226,9 +226,11 @@ def test_an_invitation_with_the_id_of_anothers_task_is_not_joined(net: Network, 
         }
     )
     write_invitation(forged, net.mallory.identity, tmp_path / "forged")
-    for house in (net.lab, net.clinic):
+    for organization in (net.lab, net.clinic):
         with pytest.raises(RefusedError, match="has the id of the task 'precious'"):
-            registering.join(house.home, *registering.read_terms(house.home, tmp_path / "forged"))
+            registering.join(
+                organization.home, *registering.read_terms(organization.home, tmp_path / "forged")
+            )
     assert net.nodes["lab"].state.get_task(terms.task).terms == terms  # type: ignore[union-attr]
 
 
@@ -276,7 +278,7 @@ def test_a_link_that_fails_inside_is_dialed_again(tmp_path: Path, monkeypatch: p
 
 
 class Flood:
-    """A stream on which a label holder asks for ever, as fast as she is listened to."""
+    """A stream on which a label holder sends requests without end, as fast as they are read."""
 
     def __init__(self, request: Message) -> None:
         self.taken, self._request, self._closed = 0, request, threading.Event()
@@ -286,7 +288,7 @@ class Flood:
         if self._closed.is_set():
             raise LinkLostError("closed")
         self.taken += 1
-        return Received(self._request, NOBODY, 1_000_000, bytearray())
+        return Received(self._request, ZERO_DIGEST, 1_000_000, bytearray())
 
     def send(self, message: object) -> None:
         pass
@@ -296,9 +298,7 @@ class Flood:
 
 
 def test_an_endless_flood_of_requests_is_not_kept(net: Network, task: Asker) -> None:
-    """What waits for its answer is limited in bytes: then the stream is not read
-    any more, and she has to wait.
-    """
+    """Pending requests are limited in bytes: beyond the limit the stream is not read until some have replies."""
     answered, flood = threading.Semaphore(0), Flood(task.fit())
 
     def answer(asked: object) -> None:

@@ -1,5 +1,5 @@
-"""An organization that lies, repeats itself and speaks for others: named, written
-down, and nobody else is harmed.
+"""An organization that lies, repeats messages or uses another's name: it is named in the audit log, and the
+others are not harmed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from gal.node.label_holder.learning.open_version import Patience
 from gal.protocol import Message
 from gal.transport import read_card
 from hostile import (
-    NOBODY,
     USED,
+    ZERO_DIGEST,
     Asker,
     Network,
     Peer,
@@ -146,7 +146,7 @@ def spoiled(place: int, value: float) -> Any:
     return make
 
 
-DONE = Message("done", fields={"answers": NOBODY})
+DONE = Message("done", fields={"answers": ZERO_DIGEST})
 NO = Message("refusal", fields={"code": "will-not", "message": "no"})
 
 
@@ -157,17 +157,17 @@ NO = Message("refusal", fields={"code": "will-not", "message": "no"})
         (only("fitted", fitted=spoiled(3, np.nan)), "NaN or infinite"),
         (only("fitted", fitted=spoiled(3, np.inf)), "NaN or infinite"),
         (only("fitted", fitted=spoiled(3, 3e38)), "absurd"),
-        (only("fitted", rows=NOBODY), "other rows"),
+        (only("fitted", rows=ZERO_DIGEST), "other rows"),
         (only("fitted", round=2_000), "for round 2000"),
         (instead("fitted", DONE), "replied with done"),
         (instead("fitted", NO), "will-not"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_a_bad_answer_counts_for_nothing(
+def test_a_bad_reply_has_no_effect(
     net: Network, twist: Twist, said: str, request: pytest.FixtureRequest
 ) -> None:
-    """Who sends it is left out of the round by name, and the others learn as if it were not there."""
+    """Its sender is left out of the round by name, and the others learn as if it were not there."""
     name = f"bad-{request.node.callspec.indices['twist']}"
     terms = net.offer(name, net.lab, net.mallory)
     with assisting(net, terms, twist):
@@ -214,7 +214,7 @@ def test_only_the_first_answer_counts(net: Network) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"fields": {"answers": NOBODY}},
+        {"fields": {"answers": ZERO_DIGEST}},
         {"request": "2.0"},
         {"task": "e" * 32},
     ],
@@ -241,16 +241,14 @@ def test_answers_to_what_was_not_asked_do_not_count(
     assert "mallory" not in ensemble.rounds[1].left_out
 
 
-def test_it_cannot_answer_for_another(net: Network) -> None:
-    """Mallory is asked the same as the lab, so it knows the digest; an
-    answer still is its own or nobody's.
-    """
+def test_it_cannot_reply_for_another(net: Network) -> None:
+    """Mallory receives the lab's request and knows its digest; its reply counts only as its own."""
     theirs = net.offer("not-yours", net.lab)
     stop = threading.Event()
     with dialed(net.mallory, net.clinic) as peer:
 
         def shout() -> None:
-            fields = {"answers": NOBODY, "rows": NOBODY, "round": 1}
+            fields = {"answers": ZERO_DIGEST, "rows": ZERO_DIGEST, "round": 1}
             while not stop.wait(patient(0.01)):  # its day must not be spent by that
                 for step in (1, 2):
                     arrays = {"fitted": np.full((60, 1), 9, dtype=np.float32)}
@@ -272,7 +270,7 @@ def test_it_cannot_answer_for_another(net: Network) -> None:
         only("begun", known=lambda one: one[:-1]),
         only("begun", known=lambda one: one * np.uint8(2)),
         only("begun", n_rows=10**15),
-        only("begun", rows=NOBODY),
+        only("begun", rows=ZERO_DIGEST),
         instead("begun", DONE),
         instead("begun", NO),
     ],
@@ -303,7 +301,7 @@ NOTHING = {
         (only("predicted", values=lambda one: one[:1]), "shape"),
         (only("predicted", values=lambda one: np.repeat(one, 2, axis=2)), "shape"),
         (only("predicted", known=lambda one: one[:-1]), "replied for"),
-        (only("predicted", rows=NOBODY), "other rows"),
+        (only("predicted", rows=ZERO_DIGEST), "other rows"),
         (only("predicted", **NOTHING), "shape (4194304, 0, 4194304)"),
         (instead("predicted", DONE), "replied with done"),
         (instead("predicted", NO), "will-not"),
@@ -323,7 +321,7 @@ def test_a_bad_prediction_is_stood_in_for(net: Network, learned: Any, twist: Twi
         (only("predicted"), True),
         (only("predicted", values=spoiled(7, np.nan)), False),
         (only("predicted", values=lambda one: one[:, :-1]), False),
-        (only("predicted", rows=NOBODY), False),
+        (only("predicted", rows=ZERO_DIGEST), False),
         (instead("predicted", DONE), False),
     ],
 )
@@ -406,10 +404,8 @@ def predicted(net: Network, terms: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_who_does_not_read_keeps_nobody_waiting(net: Network) -> None:
-    """It says again and again that it joined, so as to be asked again and again,
-    and never reads what it is asked.
-    """
+def test_an_organization_that_does_not_read_delays_no_other(net: Network) -> None:
+    """It sends "joined" again and again, gets requests again and again, and reads none."""
     terms = net.offer("deaf", net.lab, net.mallory, **USED)
     asked, ears = threading.Event(), threading.Event()
 

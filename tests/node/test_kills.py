@@ -1,5 +1,5 @@
-"""Processes killed with signal 9 anywhere: whoever comes back goes on, and the model
-is that of the undisturbed run.
+"""Processes killed with signal 9 anywhere: restarted nodes resume, and the model is that of the
+undisturbed run.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def dooms_of(name: str) -> list[str]:
 
 
 class Disturbed:
-    """Learns versions of the task while nodes die, each where it was last told to, and brings them back."""
+    """Learns versions of the task while nodes are killed, each at its next place, and restarts them."""
 
     def __init__(self, network: Network, dooms: Mapping[str, Iterable[str]]) -> None:
         self.network = network
         self._dooms = {name: deque(dooms.get(name, ())) for name in network.names}
         self.deaths: list[str] = []
-        """Who died, and where: "lab node.fit:2"."""
+        """Each killed process, and where: "lab node.fit:2"."""
 
     @property
     def n_left(self) -> int:
@@ -42,7 +42,7 @@ class Disturbed:
         return sum(len(one) for one in self._dooms.values())
 
     def learn(self, version: int) -> None:
-        """Learn a version, whoever dies meanwhile; then everybody is there, and lives."""
+        """Learn a version while processes are killed; at the end all are restarted."""
         for name in self.network.names:
             self._restart(name)
         learning = self.network.beside(self.network.learn)

@@ -21,7 +21,7 @@ from gal.errors import InvalidMessageError
 from gal.node.config.invitations import TaskTerms
 from gal.protocol import KINDS, Message, decode, encode
 from hostile import (
-    NOBODY,
+    ZERO_DIGEST,
     Asker,
     Network,
     Peer,
@@ -51,25 +51,30 @@ def valid_messages(task: Asker) -> list[Message]:
     """One of every kind at least; what is asked for is a task that this peer has."""
     terms = task.terms
     flags, values = np.ones(60, dtype=np.uint8), np.ones((1, 60, 1), dtype=np.float32)
-    fitted = {"answers": NOBODY, "rows": task.rows, "round": 1}
+    fitted = {"answers": ZERO_DIGEST, "rows": task.rows, "round": 1}
     parts = np.arange(60, dtype=np.int32) % 3
     texts = np.array([f"row {one}" for one in range(60)], dtype=object)
     hashes = np.arange(60 * 16, dtype=np.uint8).reshape(60, 16)
     some = [
         Message("hello", fields={"versions": [1], "software": "x", "nonce": "ab" * 32}),
         Message("welcome", fields={"version": 1, "software": "x", "proof": "eA=="}),
-        Message("refusal", terms.task, 1, "begin", {"code": "no", "message": "no", "answers": NOBODY}),
+        Message("refusal", terms.task, 1, "begin", {"code": "no", "message": "no", "answers": ZERO_DIGEST}),
         joined(terms),
         Message("leave", terms.task),
         task.blind("setup"),
         task.blind("response", content=b"x" * 66, n=2),
-        Message("blinded", terms.task, 1, "x", {"answers": NOBODY}, {"bytes": flags}),
+        Message("blinded", terms.task, 1, "x", {"answers": ZERO_DIGEST}, {"bytes": flags}),
         task.begin(version=2),
         task.begin(version=3, arrays={"folds": parts, "parts": parts}),
         task.begin(arrays={"integers": None, "texts": texts}, kind="text"),
         task.begin(arrays={"integers": None, "hashes": hashes}, method="hashed", secret="ab" * 16),
         Message(
-            "begun", terms.task, 1, "x", {"answers": NOBODY, "rows": NOBODY, "n_rows": 60}, {"known": flags}
+            "begun",
+            terms.task,
+            1,
+            "x",
+            {"answers": ZERO_DIGEST, "rows": ZERO_DIGEST, "n_rows": 60},
+            {"known": flags},
         ),
         task.fit(),
         task.fit(2, weight=np.ones(60)),
@@ -82,11 +87,11 @@ def valid_messages(task: Asker) -> list[Message]:
             terms.task,
             1,
             "x",
-            {"answers": NOBODY, "rows": NOBODY},
+            {"answers": ZERO_DIGEST, "rows": ZERO_DIGEST},
             {"known": flags, "values": values},
         ),
         task.end(version=3),
-        Message("done", terms.task, 1, "x", {"answers": NOBODY}),
+        Message("done", terms.task, 1, "x", {"answers": ZERO_DIGEST}),
         *messages_of_sums(terms.task),
     ]
     assert {one.kind for one in some} == set(KINDS)
@@ -95,23 +100,23 @@ def valid_messages(task: Asker) -> list[Message]:
 
 def messages_of_sums(task: str) -> list[Message]:
     """Of every kind that a sum takes."""
-    circle, asked = {"circle": "ab" * 32}, {"kind": "integer", "method": "plain", "secret": ""}
-    numbers, members, of = {"numbers": [1, 2]}, {"members": ["a", "b", "lab"]}, {"answers": NOBODY}
+    group, rows = {"circle": "ab" * 32}, {"kind": "integer", "method": "plain", "secret": ""}
+    numbers, members, of = {"numbers": [1, 2]}, {"members": ["a", "b", "lab"]}, {"answers": ZERO_DIGEST}
     keys, boxes = np.ones((2, 96), dtype=np.uint8), np.ones((2, 3, 82), dtype=np.uint8)
     signed, flags = np.ones((2, 80), dtype=np.uint8), np.ones(60, dtype=np.uint8)
     every = {"keys": np.stack([keys] * 3), "signatures": np.stack([signed] * 3)}
-    words = {"of": NOBODY, "content": "cd" * 32, "unit": 0.5, "shape": [60, 1], "round": 1}
+    words = {"of": ZERO_DIGEST, "content": "cd" * 32, "unit": 0.5, "shape": [60, 1], "round": 1}
     made: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-        ("keys", circle | numbers, {}),
+        ("keys", group | numbers, {}),
         ("offers", of, {"keys": keys, "signatures": signed}),
-        ("share", circle | numbers | members, every),
+        ("share", group | numbers | members, every),
         ("shares", of, {"boxes": boxes}),
-        ("sum", circle | members | words | {"number": 1}, {"boxes": boxes[0], "rows": flags}),
+        ("sum", group | members | words | {"number": 1}, {"boxes": boxes[0], "rows": flags}),
         ("masked", of, {"values": np.ones((60, 1), dtype=np.int32)}),
-        ("open", circle | members | {"number": 1}, {}),
+        ("open", group | members | {"number": 1}, {}),
         ("opened", of, {"seeds": boxes[0, :, :33], "keys": boxes[0, :0, :33]}),
-        ("total", asked | {"track": "assisted", "rounds": [1], "rates": [0.5]}, {"integers": np.arange(60)}),
-        ("found", of | {"rows": NOBODY, "learned": "0" * 64, "unit": 1.0}, {"known": flags}),
+        ("total", rows | {"track": "assisted", "rounds": [1], "rates": [0.5]}, {"integers": np.arange(60)}),
+        ("found", of | {"rows": ZERO_DIGEST, "learned": "0" * 64, "unit": 1.0}, {"known": flags}),
     ]
     return [Message(kind, task, 1, "x", fields, arrays) for kind, fields, arrays in made]
 
@@ -244,7 +249,7 @@ def some_terms() -> TaskTerms:
         task="0" * 32,
         name="x",
         label_holder="mallory",
-        fingerprint=NOBODY,
+        fingerprint=ZERO_DIGEST,
         organizations=(),
         outputs=1,
         rounds=3,

@@ -74,8 +74,8 @@ def test_classes_with_a_cross_validation_are_learned_to_the_same_bits(network: N
     assert network.ensemble(record).summed == ("bank", "lab", "ward")
 
 
-def test_whoever_restarts_the_numbers_stay_the_same(network: Network) -> None:
-    """An organization loses its keys between two rounds; then the label holder ends, and resumes."""
+def test_restarts_do_not_change_the_sums(network: Network) -> None:
+    """An organization loses its keys between two rounds; then the label holder stops and resumes."""
     record = network.invite("risk", secure_aggregation="sums", **OPTIONS)
     stopping = threading.Event()
 
@@ -118,8 +118,8 @@ def test_without_everybody_nothing_is_learned_and_predictions_take_the_mean(netw
     assert outputs(predicted(network, rows)) == outputs(everybody)
 
 
-def test_rows_that_somebody_does_not_know_are_in_no_sum(network: Network) -> None:
-    """Of a row that one organization alone knows the sum would be its answer."""
+def test_rows_that_one_member_does_not_know_are_in_no_sum(network: Network) -> None:
+    """The sum of a row that one organization alone knows would be its reply."""
     record = network.invite("risk", secure_aggregation="sums", **OPTIONS)
     network.learn("risk")
     rows = network.tables["clinic"][[ROW_ID]].head(20)
@@ -169,7 +169,7 @@ def test_who_drops_out_where_that_was_agreed_stays_out(tmp_path: Path) -> None:
 def test_the_same_residual_is_not_opened_again_without_one_who_was_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second version of the same rows begins with the same residual; a prediction drops nobody."""
+    """A second version of the same rows begins with the same residual; a prediction drops no member."""
     names = (*NAMES, "shop")
     with running(Network(tmp_path, numbers(100, organizations=names))) as network:
         record = network.invite("risk", secure_aggregation="sums", drop_outs=1, **OPTIONS)
@@ -189,7 +189,7 @@ def test_the_same_residual_is_not_opened_again_without_one_who_was_in_it(
             found = predicted(network, rows, seconds=patient(1.0))
         silent.set()
         assert found["degraded"] == 5
-        assert max(waited) <= patient(1.0), "who is connected is not waited for as if it were not"
+        assert max(waited) <= patient(1.0), "a connected member gets no time to reconnect"
         assert predicted(network, rows)["degraded"] == 0
         network.stop("shop")
         patience = replace(QUICKLY, join=patient(0.5))
@@ -198,7 +198,7 @@ def test_the_same_residual_is_not_opened_again_without_one_who_was_in_it(
         assert set(network.nodes["clinic"].state.members(record.id).values()) == {"invited"}
 
 
-def test_who_is_removed_ends_a_task_in_which_nobody_may_drop_out(network: Network) -> None:
+def test_the_removal_of_a_member_ends_a_task_without_drop_outs(network: Network) -> None:
     record = network.invite("risk", secure_aggregation="sums", **OPTIONS)
     network.nodes["clinic"].state.set_member(record.id, "lab", "left: removed by the label holder")
     with pytest.raises(TaskError, match=r"a quorum of 4 can never be reached: .risk. has 3"):
@@ -209,7 +209,7 @@ def test_who_is_removed_ends_a_task_in_which_nobody_may_drop_out(network: Networ
 def test_a_member_who_sends_garbage_is_named_and_learning_goes_on_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: str, drop_outs: int
 ) -> None:
-    """Where nobody may drop out there are no shares."""
+    """Without drop-outs there are no shares."""
     with running(Network(tmp_path, numbers(120, organizations=(*NAMES, "shop")))) as network:
         sends_garbage(network, monkeypatch, garbage, drop_outs)
 

@@ -112,14 +112,14 @@ def test_no_row_gets_more_residuals_than_were_paid_for() -> None:
     sent = transcript.sent(model.task_rows_, "clinic").residual  # row, round, learning, output
     assert sent.shape[2] == 5
     count = (~np.isnan(sent[:, 1:, :, 0])).sum(axis=(1, 2))
-    assert count.max() == releases_of_a_row(ROUNDS, 4)  # less where the part that goes first goes on alone
+    assert count.max() == releases_of_a_row(ROUNDS, 4)  # fewer where the sentinel fold has the most rounds
     assert model.private_refit_ is not None
     assert model.private_refit_.own is not None  # the private stack is there
     assert "For columns, Gaussian noise on every residual but the first with epsilon 5" in str(model.privacy_)
 
 
 def test_weights_and_rates_follow_the_residual_without_noise() -> None:
-    """They are hers: noise would only spoil them."""
+    """The label holder's own values need no noise."""
     task, _ = task_of(0)
     assert task.release is not None
     output = np.full((N, 1), 0.25)

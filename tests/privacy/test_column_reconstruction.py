@@ -121,7 +121,7 @@ class TestAnOrganizationReadsResiduals:
 class TestInteractionProbes:
     """A sign may be another organization's two-valued column, in every row: 50 known rows show which."""
 
-    def heard(self, signs: Any, n: int = 1000) -> Any:
+    def received(self, signs: Any, n: int = 1000) -> Any:
         """What bob received of a residual and of probes with these signs."""
         roles = with_probes(all_rows(n), np.random.default_rng(0))
         residual = np.random.default_rng(1).normal(size=(n, 2)).astype(np.float32)
@@ -135,7 +135,7 @@ class TestInteractionProbes:
     def test_signs_are_read_and_tell_columns(self) -> None:
         rng = np.random.default_rng(0)
         secret, sign = np.where(rng.random(1000) < 0.4, 1.0, -1.0), np.sign(rng.normal(size=1000))
-        sent = self.heard([sign, secret])
+        sent = self.received([sign, secret])
         np.testing.assert_array_equal(sent.signs["bob"], np.column_stack([sign, secret])[sent.rows])
         known = np.zeros(len(sent.rows), dtype=np.bool_)
         known[rng.choice(len(known), 50, replace=False)] = True
@@ -154,12 +154,12 @@ class TestInteractionProbes:
         parts = {"bank": ["age", "town"], "telecom": ["usage", "calls"]}
         models = HistGradientBoostingRegressor(max_iter=5)
         options: dict[str, Any] = {"rounds": 2, "stacking": False, "local_models": {"telecom": models}}
-        crossed, plain = (
+        probed, plain = (
             canary_leak(X, y, parts, classes=[0, 1], interactions=probes, **grouped(options))
             for probes in (4, False)
         )
-        told = [{one.column: one.with_messages.value for one in each.received} for each in (crossed, plain)]
-        assert max(told[0].values()) > max(told[1].values()) + 0.15
+        found = [{one.column: one.with_messages.value for one in each.received} for each in (probed, plain)]
+        assert max(found[0].values()) > max(found[1].values()) + 0.15
 
 
 class TestTheLabelHolderReadsAnswers:

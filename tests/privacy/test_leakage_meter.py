@@ -89,11 +89,11 @@ class TestWithoutProtection:
         assert report.exceeding() == []
 
     def test_also_with_a_cross_validation_and_with_held_out_rows(self) -> None:
-        crossed = measured(cross_validation=3)
-        assert crossed.messages == 3 * crossed.rounds  # each row is in the task and in two of three parts
+        validated = measured(cross_validation=3)
+        assert validated.messages == 3 * validated.rounds  # each row is in the task and in two of three folds
         held_out = measured(fitted="held-out", validation_fraction=0.2, stacking=False)
         assert held_out.rows == 120
-        for report in (crossed, held_out):
+        for report in (validated, held_out):
             assert report.attacks[0].canaries.value == 1.0
 
 

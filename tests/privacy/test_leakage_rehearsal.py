@@ -91,4 +91,4 @@ class TestRehearsals:
         with pytest.raises(InvalidLabelsError, match="1 of 160 labels are infinite or no number"):
             rehearse(X, np.append(score[1:], np.inf), PARTS)
         with pytest.raises(InvalidOptionError, match="label"):
-            rehearse(X, score, PARTS, label_holder="nobody")
+            rehearse(X, score, PARTS, label_holder="unknown")

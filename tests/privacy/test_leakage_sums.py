@@ -36,13 +36,13 @@ def both(weak_attackers: None) -> tuple[Rehearsal, Rehearsal]:
     )
 
 
-def test_she_finds_less_in_the_sum_than_in_the_answer(both: tuple[Rehearsal, Rehearsal]) -> None:
+def test_a_sum_discloses_less_than_single_replies(both: tuple[Rehearsal, Rehearsal]) -> None:
     summed, single = both
     found = [
         {one.organization: one.with_messages.value for one in each.leak.reconstructions} for each in both
     ]
     assert set(found[0]) == set(found[1]) == set(OTHERS)
-    assert min(found[1].values()) > 0.99  # a ridge of one column says that column
+    assert min(found[1].values()) > 0.99  # a ridge on one column discloses that column
     assert max(found[0].values()) < 0.9
     assert summed.leak.summed
     assert not single.leak.summed

@@ -35,7 +35,7 @@ class TestWhatCounts:
         transcript([request(1, column(1, 2)), own], [answers(2, 0.0), {"alice": np.zeros((2, 1))}])
         np.testing.assert_array_equal(transcript.sent(all_rows(2), "alice").residual.ravel(), [1, 2])
 
-    def test_what_only_she_received_was_not_sent(self) -> None:
+    def test_requests_to_the_label_holder_itself_were_not_sent(self) -> None:
         transcript = Transcript()
         transcript([request(1, column(1, 2), organizations=("alice",))], [{"alice": np.zeros((2, 1))}])
         with pytest.raises(InvalidInputError, match="nothing was sent"):

@@ -69,7 +69,7 @@ def test_only_the_seeded_source_can_be_repeated() -> None:
     assert SystemNoise().secure
     assert not SeededNoise(1).secure
     np.testing.assert_array_equal(SeededNoise(1).gaussian(zeros, 1.0), SeededNoise(1).gaussian(zeros, 1.0))
-    np.random.seed(0)  # noqa: NPY002 - nobody's seed reaches the system's entropy
+    np.random.seed(0)  # noqa: NPY002 - no seed reaches the system's entropy
     first = SystemNoise().gaussian(zeros, 1.0)
     np.random.seed(0)  # noqa: NPY002
     assert not np.array_equal(first, SystemNoise().gaussian(zeros, 1.0))

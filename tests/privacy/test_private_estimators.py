@@ -82,16 +82,16 @@ def test_two_label_vectors_with_the_same_noisy_copy_give_byte_identical_traffic(
 ) -> None:
     X, y = table()
     other = np.random.default_rng(5).permutation(y)
-    heard = []
+    traffic = []
     for labels in (y, other, np.zeros_like(y)):
         sent = Sent()
         how = {"rounds": 2} | options
         model = classifier(RandomisedResponse(1.0, CLASSES, SameNoise()), **how)
         model.fit(X, labels, on_message=sent)
-        told = plain(model.contributions_)  # a partner may be told its contribution
-        heard.append((sent.traffic, model.ensemble_.requested(), model.n_rounds_, model.traffic_, told))
-    assert heard[0] == heard[1] == heard[2]
-    assert len(heard[0][0]) >= 1
+        told = plain(model.contributions_)  # an organization may learn its contribution
+        traffic.append((sent.traffic, model.ensemble_.requested(), model.n_rounds_, model.traffic_, told))
+    assert traffic[0] == traffic[1] == traffic[2]
+    assert len(traffic[0][0]) >= 1
 
 
 @pytest.mark.usefixtures("few_penalties")
@@ -135,10 +135,10 @@ class Hostile(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 @pytest.mark.parametrize("how", ["echo", "huge", "nothing", "fails"])
 @pytest.mark.usefixtures("few_penalties")
 @pytest.mark.filterwarnings("ignore")
-def test_whatever_others_answer_nothing_more_of_the_labels_is_sent(how: str) -> None:
-    """Their answers steer weights, rates, how long it goes on and what is asked later; not by true labels."""
+def test_hostile_replies_do_not_disclose_more_of_the_labels(how: str) -> None:
+    """Replies change weights, rates, the number of rounds and later requests; true labels do not."""
     X, y = table(120)
-    y, heard = np.minimum(y, 1), []
+    y, traffic = np.minimum(y, 1), []
     for labels in (y, np.random.default_rng(5).permutation(y)):
         sent = Sent()
         models = {"bank": Ridge(), "shop": Hostile(how), "lab": Hostile(how)}
@@ -147,8 +147,8 @@ def test_whatever_others_answer_nothing_more_of_the_labels_is_sent(how: str) -> 
         model = GALClassifier(PARTS, local_models=models, privacy=privacy, **options)
         model.fit(X, labels, on_message=sent)
         told = plain(model.contributions_), model.ensemble_.coefficients
-        heard.append((sent.traffic, model.ensemble_.requested(), model.n_rounds_, told))
-    assert heard[0] == heard[1]
+        traffic.append((sent.traffic, model.ensemble_.requested(), model.n_rounds_, told))
+    assert traffic[0] == traffic[1]
 
 
 @pytest.mark.parametrize("kind", [LaplaceLabels, GaussianLabels])
@@ -156,23 +156,23 @@ def test_numbers_too(kind: Any) -> None:
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
     X, y = table()
     delta = () if kind is LaplaceLabels else (1e-5,)
-    heard = []
+    traffic = []
     for labels in (y.astype(float), np.full(len(y), 0.5)):
         sent = Sent()
         regressor(kind(1.0, *delta, 0.0, 2.0, SameNoise())).fit(X, labels, on_message=sent)
-        heard.append(sent.traffic)
-    assert heard[0] == heard[1]
+        traffic.append(sent.traffic)
+    assert traffic[0] == traffic[1]
 
 
 def test_without_a_mechanism_the_labels_do_show() -> None:
     """The tests above can fail: plain residuals of other labels differ."""
     X, y = table()
-    heard = []
+    traffic = []
     for labels in (y, np.random.default_rng(5).permutation(y)):
         sent = Sent()
         classifier(None).fit(X, labels, on_message=sent)
-        heard.append(sent.traffic)
-    assert heard[0] != heard[1]
+        traffic.append(sent.traffic)
+    assert traffic[0] != traffic[1]
 
 
 @pytest.mark.usefixtures("few_penalties")

@@ -121,10 +121,10 @@ def test_of_many_rows_some_are_stacked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loss(some, X[900:], y[900:]) < loss(every, X[900:], y[900:]) + 0.03
 
 
-def test_where_they_do_not_help_her_own_model_predicts_and_it_says_so() -> None:
+def test_where_they_do_not_help_the_label_holders_own_model_predicts() -> None:
     X, y = table()
     chance = np.random.default_rng(5).integers(0, 2, len(y))
-    model = fitted(X, chance, y)  # what the others learn is about other labels than hers
+    model = fitted(X, chance, y)  # the others learn from other labels
     own = part(model)
     assert not own.used
     assert own.predicting_loss == own.alone_loss <= own.stacked_loss + 0.01
@@ -150,7 +150,7 @@ def test_models_that_memorise_noisy_labels_do_not_mislead(epsilon: float) -> Non
 
 @pytest.mark.parametrize("seed", range(2))
 def test_few_rows_of_many_classes_of_which_the_others_know_nearly_all(seed: int) -> None:
-    """Her own ten outputs, fitted freely to 60 rows, spoil what the others say: without them it is whole."""
+    """Ten own outputs, fitted to 60 rows, would spoil the others' replies: the stack leaves them out."""
     X, y = make_blobs(1080, 10, centers=10, random_state=seed)
     columns = {"bank": [0], "shop": [1, 2, 3], "club": [4, 5, 6], "firm": [7, 8, 9]}
     privacy = RandomisedResponse(1.0, list(range(10)), SeededNoise(seed))
@@ -163,7 +163,7 @@ def test_few_rows_of_many_classes_of_which_the_others_know_nearly_all(seed: int)
 
 def test_what_is_sent_does_not_show_which_one_predicts() -> None:
     X, y = table()
-    other = np.random.default_rng(5).integers(0, 2, len(y))  # about which nobody knows anything
+    other = np.random.default_rng(5).integers(0, 2, len(y))  # which no column explains
     drawn = np.where(np.random.default_rng(0).random(len(y)) < 0.3, 1 - y, y)
     first, second = alike_from_outside(fitted, X, (y, other), drawn)
     assert part(first).used
@@ -171,20 +171,20 @@ def test_what_is_sent_does_not_show_which_one_predicts() -> None:
 
 
 def alike_from_outside(fit: Any, X: Any, labels: tuple[Any, Any], drawn: Any) -> list[GALClassifier]:
-    """Models of two label vectors with the same noisy copy, of which nothing that others see differs."""
-    heard: list[list[Any]] = [[], []]
+    """Models of two label vectors with the same noisy copy; the traffic of both is the same."""
+    traffic: list[list[Any]] = [[], []]
 
     def note(requests: Any, replies: Any) -> None:
         for request, answers in zip(requests, replies, strict=True):
-            asked = request.round, request.fold, request.track, request.residual.tobytes()
-            said = {name: np.asarray(values).tobytes() for name, values in answers.items()}
-            heard[len(models)] += [asked, said]
+            sent = request.round, request.fold, request.track, request.residual.tobytes()
+            received = {name: np.asarray(values).tobytes() for name, values in answers.items()}
+            traffic[len(models)] += [sent, received]
 
     models: list[GALClassifier] = []
     for y in labels:
         models.append(fit(X, y, drawn, on_message=note))
     first, second = models
-    assert heard[0] == heard[1] != []
+    assert traffic[0] == traffic[1] != []
     assert first.traffic_ == second.traffic_
     assert first.ensemble_.requested() == second.ensemble_.requested()
     assert first.ensemble_.coefficients == second.ensemble_.coefficients
@@ -219,17 +219,17 @@ def of_three(X: Any, y: Any, noisy: Any = None, **options: Any) -> GALClassifier
 
 
 @pytest.mark.usefixtures("small_forests")
-def test_what_is_sent_does_not_show_that_her_own_model_is_closed() -> None:
+def test_traffic_does_not_disclose_whether_the_own_model_has_a_stacker() -> None:
     X, y = steps()
     chance = np.random.default_rng(5).integers(0, 3, len(y))
     first, second = alike_from_outside(of_three, X, (y, chance), chance)
     assert part(first).ensemble.stacker is not None
-    assert part(second).ensemble.stacker is None, "nothing to learn, and nothing is made of it"
+    assert part(second).ensemble.stacker is None, "nothing to learn, and no stacker"
 
 
 @pytest.mark.usefixtures("small_forests")
-def test_a_closing_model_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong: an end that never comes would show."""
+def test_a_stacker_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After any error: a missing end message would disclose it."""
 
     def fails(*_: Any, **__: Any) -> None:
         raise FloatingPointError("these labels are too hard")

@@ -130,12 +130,12 @@ def test_it_repairs_what_the_noise_cost(loss: Loss) -> None:
 
 
 @pytest.mark.parametrize("loss", [BinaryLogLoss(), SquaredError()], ids=["two classes", "a number"])
-def test_rows_that_were_never_sent_tell_who_only_remembers(loss: Loss) -> None:
-    """Perfect on all rows that it was sent, and of another row's making on the others and on new ones."""
+def test_rows_that_were_never_sent_detect_memorizers(loss: Loss) -> None:
+    """A memorizer: the labels of rows that it received, and labels of random rows for all others."""
     given, rng = problem(loss, n=600), np.random.default_rng(5)
     never = np.arange(0, 600, 5)
-    remembered = given.y[rng.permutation(600)]
-    remembered[np.arange(600) % 5 > 0] = given.y[np.arange(600) % 5 > 0]
+    memorized = given.y[rng.permutation(600)]
+    memorized[np.arange(600) % 5 > 0] = given.y[np.arange(600) % 5 > 0]
     elsewhere = given.y[rng.integers(600, size=len(given.fresh_y))]
 
     def lost(values: NDArray[Any], fresh: NDArray[Any], among: Any = None) -> float:
@@ -151,8 +151,8 @@ def test_rows_that_were_never_sent_tell_who_only_remembers(loss: Loss) -> None:
 
     nothing, new = np.zeros_like(given.y), np.zeros_like(given.fresh_y)
     without = lost(nothing, new, never)
-    assert lost(remembered, elsewhere) > 1.3 * without
-    assert lost(remembered, elsewhere, never) < 1.1 * without
+    assert lost(memorized, elsewhere) > 1.3 * without
+    assert lost(memorized, elsewhere, never) < 1.1 * without
 
 
 def test_which_rows_were_never_sent() -> None:

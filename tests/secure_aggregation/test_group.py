@@ -1,4 +1,4 @@
-"""A group that does what it should: sums are right, also where somebody drops out at each step."""
+"""An honest group: sums are right, with drop-outs at each step."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_one_drops_out_while_the_sum_is_opened() -> None:
         other.open(NAMES[2:])
 
 
-def test_what_she_gets_is_noise_without_help() -> None:
-    """Of a value that all know, the masked one says nothing: it is uniform on the ring."""
+def test_masked_values_are_uniform() -> None:
+    """A masked value is uniform on the ring, and discloses nothing of the value."""
     one = started().keys()
     same = {name: np.ones((4000, 1)) for name in NAMES}
     asked = one.collector.ask("a residual", (4000, 1), 1.0)

@@ -1,4 +1,4 @@
-"""A label holder who carries all messages and lies: what she tries, and what she gets."""
+"""A hostile label holder, which relays all messages of a sum: its attacks, and their results."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def again(one: Round, number: int = 2) -> Round:
     return Round(one.group, one.members, number)
 
 
-# --- pretending that somebody dropped out
+# --- false drop-outs
 
 
-def test_who_is_called_dropped_does_not_help_and_who_helped_does_not_help_again() -> None:
-    """She has all four answers, and says to some that the bank is in, to the others that it is not."""
+def test_members_help_to_open_a_sum_for_one_set_of_members() -> None:
+    """It has all four replies. Its messages include the bank for some members, and exclude it for others."""
     one, said = started().keys(), answers()
     one.ask(said)
     without_bank = NAMES[1:]
@@ -62,7 +62,7 @@ def test_who_is_called_dropped_does_not_help_and_who_helped_does_not_help_again(
 
 @pytest.mark.parametrize("told_that_it_is_in", [0, 1, 2, 3])
 def test_both_secrets_of_one_never_come_together(told_that_it_is_in: int) -> None:
-    """However she divides the members, she has fewer shares than needed of one of the bank's secrets."""
+    """Any division of the members leaves too few shares of one of the bank's secrets."""
     one, said = started().keys(), answers()
     one.ask(said)
     seeds, keys = 0, 0
@@ -71,7 +71,7 @@ def test_both_secrets_of_one_never_come_together(told_that_it_is_in: int) -> Non
         opening = one.members[name].open(1, there)
         seeds += "bank" in opening.seeds
         keys += "bank" in opening.keys
-    own = one.members["bank"].open(1, NAMES)  # it believes that it is in
+    own = one.members["bank"].open(1, NAMES)  # its message includes it
     seeds += "bank" in own.seeds
     assert seeds + keys == 4
     assert min(seeds, keys) < one.group.threshold
@@ -89,7 +89,7 @@ def test_how_many_must_collude_for_both_secrets(colluding: tuple[str, ...], brok
     seeds = {one.group.place(name): shares[1] for name, shares in held.items()}
     honest = [name for name in NAMES[1:] if name not in colluding]
     seeds[one.group.place("bank")] = one.members["bank"].open(1, NAMES).seeds["bank"]
-    for name in honest:  # each is told what brings the most
+    for name in honest:  # each gets the message that discloses the most
         if len(seeds) < one.group.threshold:
             seeds[one.group.place(name)] = one.members[name].open(1, NAMES).seeds["bank"]
         else:
@@ -103,8 +103,8 @@ def test_how_many_must_collude_for_both_secrets(colluding: tuple[str, ...], brok
     assert ([secrets.seed, secrets.mask_key] == found) == broken
 
 
-def test_an_answer_that_she_holds_back_stays_masked_by_its_own_mask() -> None:
-    """She opens the sum without the bank, whose answer she has: its mask key is then hers, not its seed."""
+def test_a_withheld_reply_stays_masked_by_its_own_mask() -> None:
+    """It opens the sum without the bank, whose reply it has: it gets the bank's mask key, not its seed."""
     one, said = started().keys(), answers()
     asked = one.collector.ask("a residual", (20, 2), 1.0)
     held_back = one.members["bank"].answer(
@@ -128,9 +128,9 @@ def test_an_answer_that_she_holds_back_stays_masked_by_its_own_mask() -> None:
     assert (left != bare).all()
 
 
-def test_where_nobody_may_drop_out_seeds_of_all_but_one_open_nothing() -> None:
-    """She has everybody's answer and every seed but the shop's, and colludes with two of the four: between
-    the other two there is a mask of which the key never left either of them.
+def test_without_drop_outs_seeds_of_all_but_one_open_nothing() -> None:
+    """It has all replies and every seed but the shop's, and colludes with two of the four: the other two
+    share a mask whose key neither of them sent.
     """
     one, said = started(drop_outs=0).keys(), answers()
     keys = {name: one.members[name]._pending[1].secrets.mask_key for name in NAMES}
@@ -144,7 +144,7 @@ def test_where_nobody_may_drop_out_seeds_of_all_but_one_open_nothing() -> None:
     seed = one.members["lab"].open(1, NAMES).seeds["lab"]
     left = masked["lab"].values - mask(derived(seed, b"own " + asked.digest.encode()), asked.shape)
     offers = {offer.name: offer for offer in one.collector.offers()}
-    for name in ("bank", "insurer"):  # who show her everything
+    for name in ("bank", "insurer"):  # which collude
         pair = pair_mask(keys[name], offers["lab"].mask_key, asked, name, "lab")
         left = add_pair(left, name, "lab", pair)
     bare = written("lab", said["lab"])
@@ -157,8 +157,8 @@ def test_where_nobody_may_drop_out_seeds_of_all_but_one_open_nothing() -> None:
         one.open(NAMES[:3])
 
 
-def test_who_dropped_out_is_not_in_a_later_sum() -> None:
-    """Otherwise two sums of about the same residual would differ in its answer, as often as she likes."""
+def test_a_dropped_member_is_in_no_later_sum() -> None:
+    """Otherwise many pairs of sums of about the same residual would differ in its reply."""
     one, said = started().keys(), answers()
     one.ask(said, arriving=NAMES[1:])
     one.open()
@@ -189,11 +189,11 @@ def test_of_one_residual_there_is_one_sum() -> None:
         fewer.ask({name: said[name] for name in NAMES[1:]})
     same = again(one, 3).keys()
     same.ask(said)
-    assert (same.open() == first).all(), "the same sum again tells nothing new: nobody rounds anew"
+    assert (same.open() == first).all(), "the same sum again discloses nothing new: values are rounded once"
 
 
 def test_of_one_row_there_is_one_sum() -> None:
-    """She predicts a row with everybody, and again, in another batch, without the bank."""
+    """It predicts a row with all members, and again, in another batch, without the bank."""
     one, said = started().keys(), answers()
     one.ask(said, content="rows 1 to 20", rows=[f"{row:064x}" for row in range(20)])
     one.open()
@@ -241,24 +241,24 @@ def test_one_key_under_two_names_is_one_member() -> None:
     group = Group(HOLDER, {**prints, "shop": prints["bank"]})
     with pytest.raises(RefusedError, match="one key is twice among the members"):
         GroupMember(identity("lab"), group, set(prints.values()), MemoryRecord(), secret=b"")
-    hers = replace(group_of(NAMES[:3]), holder=identity("bank").fingerprint)
+    own = replace(group_of(NAMES[:3]), holder=identity("bank").fingerprint)
     with pytest.raises(RefusedError, match="or is the label holder's"):
-        member_of(hers, "lab")
+        member_of(own, "lab")
 
 
 def test_keys_in_the_name_of_another_are_refused() -> None:
-    """She answers for the bank with keys of her own, to read the shares and agree on the masks."""
+    """It sends its own keys in the bank's name, to read the shares and agree on the masks."""
     one = started()
     offers = {name: one.members[name].offer(1) for name in NAMES}
-    hers = make_identity("bank")
-    known = {hers.fingerprint, *(identity(name).fingerprint for name in NAMES[1:])}
-    prints = {**one.group.members, "bank": hers.fingerprint}
-    stranger = GroupMember(hers, replace(one.group, members=prints), known, MemoryRecord(), secret=b"")
+    own = make_identity("bank")
+    known = {own.fingerprint, *(identity(name).fingerprint for name in NAMES[1:])}
+    prints = {**one.group.members, "bank": own.fingerprint}
+    impostor = GroupMember(own, replace(one.group, members=prints), known, MemoryRecord(), secret=b"")
     for forged in (
-        stranger.offer(1),
-        replace(stranger.offer(1), certificate=identity("bank").certificate),
-        replace(offers["bank"], mask_key=stranger.offer(1).mask_key),
-        replace(offers["bank"], promise=stranger.offer(1).promise),
+        impostor.offer(1),
+        replace(impostor.offer(1), certificate=identity("bank").certificate),
+        replace(offers["bank"], mask_key=impostor.offer(1).mask_key),
+        replace(offers["bank"], promise=impostor.offer(1).promise),
         replace(offers["bank"], certificate=b"nothing"),
     ):
         with pytest.raises(RefusedError, match=r"not signed by|cannot be used"):
@@ -269,8 +269,8 @@ def test_keys_in_the_name_of_another_are_refused() -> None:
 
 
 def test_a_member_with_anothers_key_takes_no_mask_away() -> None:
-    """The shop, who shows her everything, offers the bank's key as its own. What the lab adds for one of both
-    it takes away for the other; were it the same mask, nothing but its own would be left on its answer.
+    """The shop colludes, and offers the bank's key as its own. The lab adds the mask of one and subtracts
+    that of the other; if both were the same, its reply would keep only its own mask.
     """
     names = ("bank", "lab", "shop")
     group = group_of(names)
@@ -286,12 +286,12 @@ def test_a_member_with_anothers_key_takes_no_mask_away() -> None:
     assert (left != written("lab", said["lab"], 3)).all()
 
 
-# --- who steals a memory
+# --- theft of a member's memory
 
 
 @pytest.mark.parametrize("drop_outs", [0, 1])
 def test_keys_are_gone_when_they_are_not_needed_any_more(drop_outs: int) -> None:
-    """Whoever has recorded masked answers, and gets at a member's memory later, can take no mask away."""
+    """A thief of a member's memory cannot remove masks from replies recorded earlier."""
     one = started(drop_outs).keys()
     before = one.members["lab"]._pending[1].secrets
     one.ask(answers())
@@ -339,7 +339,7 @@ def test_no_mask_is_used_twice() -> None:
 
 
 def test_weights_told_to_one_alone_give_noise() -> None:
-    """She asks the lab for its answer and all others for 0: without the same words masks do not cancel."""
+    """It requests the lab's reply with weight 1, the others' with 0: masks of unequal requests remain."""
     one, said = started(0).keys(), answers()
     asked = {name: replace(one.collector.ask("rate 0", (20, 2), 1.0)) for name in NAMES}
     asked["lab"] = replace(asked["lab"], content="rate 1", unit=1.0)
@@ -352,7 +352,7 @@ def test_weights_told_to_one_alone_give_noise() -> None:
     assert np.abs(one.open() - said["lab"]).min() > 1.0
 
 
-def test_she_cannot_join_as_an_organization_that_she_is_not() -> None:
+def test_a_member_cannot_join_in_anothers_name() -> None:
     with pytest.raises(RefusedError, match="this aggregation group does not have 'shop' with its key"):
         GroupMember(
             renamed("bank", "shop"),

@@ -122,8 +122,8 @@ def searched(found: Any, seen: set[int]) -> list[bytes]:
     return [one for value in gc.get_referents(found) for one in searched(value, seen)]
 
 
-def test_she_has_no_single_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in what Algorithm 1 is told, nor in her progress or ensemble, nor in her side of the sums."""
+def test_the_label_holder_has_no_single_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No single reply in the inputs of Algorithm 1, the progress, the ensemble or the collectors."""
     X, y = table()
     members = organizations(X)
     answers: list[NDArray[np.float32]] = []
@@ -153,18 +153,17 @@ def test_she_has_no_single_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gal.secure_aggregation.in_process.Collector", collecting)
     ensemble = learn(y, members, rounds=3, secure_aggregation="sums", on_round=progress.append)
     assert len(answers) == 4 * len(told) >= 4 * 3
-    hers = b"\n".join(searched([told, progress, ensemble, [vars(one) for one in collectors]], set()))
-    assert len(hers) > 8 * len(y) * len(told)
+    own = b"\n".join(searched([told, progress, ensemble, [vars(one) for one in collectors]], set()))
+    assert len(own) > 8 * len(y) * len(told)
     for answer in answers:
         whole = answer.astype(np.float64)
         forms: list[NDArray[Any]] = [answer, whole, answer / np.float32(4), whole / 4]
-        assert not [form for form in forms if form.tobytes() in hers]
+        assert not [form for form in forms if form.tobytes() in own]
     assert len(written) == len(answers)
-    assert not [form for one in written for form in (one, from_ring(one, 1.0)) if form.tobytes() in hers]
-    own = predict(ensemble, members).output
-    assert np.isfinite(own).all()
+    assert not [form for one in written for form in (one, from_ring(one, 1.0)) if form.tobytes() in own]
+    assert np.isfinite(predict(ensemble, members).output).all()
     total = told[0][SUM].astype(np.float64)
-    assert total.tobytes() in hers, "the search finds what is there"
+    assert total.tobytes() in own, "the search finds what is there"
 
 
 class FailsFrom(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -211,7 +210,7 @@ def test_who_drops_out_stays_out_where_that_was_agreed() -> None:
 
 
 @pytest.mark.parametrize("finished", [1, 3])
-def test_a_resumed_learning_writes_on_the_same_grid_and_asks_nobody_who_dropped_out(finished: int) -> None:
+def test_a_resumed_learning_keeps_its_grid_and_leaves_dropped_members_out(finished: int) -> None:
     X, y = table()
     members, saved = failing(X, 2), list[Progress]()
     options: dict[str, Any] = {"rounds": 5, "secure_aggregation": Sums(drop_outs=1), "scale_residual": False}
@@ -237,7 +236,7 @@ def test_a_learning_is_resumed_after_a_round_in_which_nothing_was_added_up(finis
     assert predict(resumed, members).output.tobytes() == predict(whole, members).output.tobytes()
 
 
-def test_nobody_drops_out_by_default() -> None:
+def test_no_drop_outs_by_default() -> None:
     X, y = table()
     members = failing(X, 1)
     with pytest.raises(LocalModelError, match=r"b not there: a sum needs 4 of the 4 members.*out of order"):

@@ -107,7 +107,7 @@ def request(residual: NDArray[np.floating[Any]]) -> FitRequest:
 
 
 def test_the_largest_residual_can_be_answered() -> None:
-    """One row of a million has all of it, one of a hundred organizations remembers it, and says so."""
+    """One row of a million has the whole residual, and one of a hundred organizations memorizes it."""
     residual = np.zeros((1_000_000, 1))
     residual[7] = 1e4
     asked = request(residual)

@@ -78,7 +78,7 @@ def test_one_share_less_fits_every_secret() -> None:
     assert third.to_bytes(SHARE_BYTES, "big") != shares[2]
 
 
-def test_two_agree_and_nobody_else() -> None:
+def test_a_key_is_shared_by_two_alone() -> None:
     a, b, c = (bytes([byte]) * 32 for byte in (1, 2, 3))
     purpose = b"a purpose"
     assert agreed(a, public_key(b), purpose) == agreed(b, public_key(a), purpose)

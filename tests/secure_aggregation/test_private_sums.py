@@ -1,4 +1,4 @@
-"""Noisy labels and sums together: others see what follows from the noise alone, she sees sums alone."""
+"""Label DP with secure aggregation: organizations see post-processed noise, the label holder sees sums."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def fitted(X: Values, y: Values, privacy: Any, make: Any = GALClassifier, **opti
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Grows by all that organizations are asked: residuals, sums and their units, rows to predict."""
+def traffic(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """All requests to organizations so far: residuals, sums and their units, rows to predict."""
     seen: list[Any] = []
     fit, answer = Organization.keep, GroupMember.answer
 
@@ -72,19 +72,19 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return seen
 
 
-def all_heard(heard: list[Any], model: Any, X: Values) -> tuple[Any, ...]:
-    """Everything of a learning and a prediction, and what a partner may be told of it."""
-    del heard[:]
+def all_traffic(traffic: list[Any], model: Any, X: Values) -> tuple[Any, ...]:
+    """All requests of a learning and a prediction, and the results that an organization may learn."""
+    del traffic[:]
     model = model()
     model.predict(X)
     told = plain(model.contributions_), model.traffic_.trips, model.n_rounds_
-    return list(heard), told, model
+    return list(traffic), told, model
 
 
 @pytest.mark.parametrize("mechanism", NOISY)
 @pytest.mark.usefixtures("few_penalties")
 def test_other_labels_with_the_same_noise_give_the_same_requests_and_sums(
-    mechanism: str, heard: list[Any]
+    mechanism: str, traffic: list[Any]
 ) -> None:
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
     X, y = table()
@@ -92,24 +92,24 @@ def test_other_labels_with_the_same_noise_give_the_same_requests_and_sums(
     found = []
     for labels in (y, np.random.default_rng(5).permutation(y), np.zeros_like(y)):
         privacy = NOISY[mechanism](SameNoise(noisy))
-        found.append(all_heard(heard, lambda y=labels, how=privacy: fitted(X, y, how), X))
+        found.append(all_traffic(traffic, lambda y=labels, how=privacy: fitted(X, y, how), X))
     assert found[0][0] == found[1][0] == found[2][0]
     assert found[0][1] == found[1][1] == found[2][1]
     if mechanism == "response":
         used = [one.private_refit_.own.used for _, _, one in found[:2]]
-        assert used == [True, False], "and yet something else predicts"
+        assert used == [True, False], "although different models predict"
     assert [one for one in found[0][0] if one and one[1] == "sum"]
 
 
 @pytest.mark.usefixtures("few_penalties")
-def test_noise_for_columns_is_on_every_residual_but_the_first(heard: list[Any]) -> None:
-    """Of the task and of each part, before it is summed about."""
+def test_noise_for_columns_is_on_every_residual_but_the_first(traffic: list[Any]) -> None:
+    """Of the task and of each fold, before secure aggregation."""
     pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
     X, y = table(60)
     found = []
     for mechanism in ("response", "response and columns"):
         privacy = NOISY[mechanism](SameNoise(y))
-        sent = all_heard(heard, lambda how=privacy: fitted(X, y, how, rounds=2), X)[0]
+        sent = all_traffic(traffic, lambda how=privacy: fitted(X, y, how, rounds=2), X)[0]
         fits = [one for one in sent if one and one[:2] in (("a", 1), ("a", 2))]
         found.append({(t, part): np.frombuffer(residual, np.float32) for _, t, part, _, residual in fits})
     plain, noised = found
@@ -120,14 +120,14 @@ def test_noise_for_columns_is_on_every_residual_but_the_first(heard: list[Any]) 
 
 
 @pytest.mark.usefixtures("few_penalties")
-def test_every_residual_and_every_prediction_is_one_sum_and_her_own_part_none(heard: list[Any]) -> None:
+def test_every_residual_and_every_prediction_is_one_sum(traffic: list[Any]) -> None:
     X, y = table()
     model = fitted(X, y, RandomisedResponse(1.0, [0, 1], SeededNoise(3)))
-    sums = [one for one in heard if one and one[1] == "sum"]
-    assert len(sums) == len(OTHERS) * 3 * (1 + 4), "rounds, and without each part; her own model asks nobody"
+    sums = [one for one in traffic if one and one[1] == "sum"]
+    assert len(sums) == len(OTHERS) * 3 * (1 + 4), "of the task and each fold; none of the own model"
     assert len({content for _, _, content, *_ in sums}) == 3 * (1 + 4), "one sum of each residual"
     assert {members for *_, members in sums} == {OTHERS}
-    assert {one[3] for one in heard if one and one[1] != "sum"} == {"assisted"}
-    del heard[:]
+    assert {one[3] for one in traffic if one and one[1] != "sum"} == {"assisted"}
+    del traffic[:]
     model.predict(X[:7])
-    assert [one[3] for one in heard] == [(7, 1)] * 3, "of all rounds together, whatever she makes of it"
+    assert [one[3] for one in traffic] == [(7, 1)] * 3, "one sum of all rounds, with any rates"

@@ -33,13 +33,13 @@ from gal.node.config.invitations import Invited, TaskTerms, write_invitation
 from gal.protocol import Message, encode, prepare, split
 from gal.protocol.codec import HEADER
 from gal.transport import CardFolder, Received, Stream, load_identity
-from loopback import House
+from loopback import Organization
 from patience import LONGEST
 
 USED: dict[str, Any] = {"cross_validation": 0}
-"""With which mallory is used: it gives back half of what it is sent, and a cross-validation finds that."""
+"""Mallory replies with half of its residual: a cross-validation would find that, and not use it."""
 N_ROWS = 60
-NOBODY = "sha256:" + "0" * 64
+ZERO_DIGEST = "sha256:" + "0" * 64
 
 
 class Peer:
@@ -124,7 +124,9 @@ class Peer:
 
 
 @contextmanager
-def dialed(who: House, holder: House, on_message: Callable[[Received], None] | None = None) -> Iterator[Peer]:
+def dialed(
+    who: Organization, holder: Organization, on_message: Callable[[Received], None] | None = None
+) -> Iterator[Peer]:
     """The hostile organization's stream to a label holder."""
     stream = loopback.dialed(who, holder.card)
     peer = Peer(stream, on_message)
@@ -138,7 +140,7 @@ def dialed(who: House, holder: House, on_message: Callable[[Received], None] | N
 
 
 @contextmanager
-def listening(who: House) -> Iterator[queue.Queue[Peer]]:
+def listening(who: Organization) -> Iterator[queue.Queue[Peer]]:
     """The hostile label holder's port; every organization that comes is put into the queue."""
     came: queue.Queue[Peer] = queue.Queue()
 
@@ -158,14 +160,14 @@ class Network(small_network.Network):
         names = ("clinic", "lab", "mallory")
         tables = small_network.numbers(N_ROWS, organizations=names, linear=True)
         super().__init__(root, tables, holders=("clinic", "mallory"), models={"lab": lab_model}, more=more)
-        self.clinic, self.lab, self.mallory = map(self._house, names)
+        self.clinic, self.lab, self.mallory = map(self._organization, names)
 
-    def _house(self, name: str) -> House:
+    def _organization(self, name: str) -> Organization:
         home = self.root / name
         identity, cards = load_identity(home, name), CardFolder(home / "cards")
-        return House(identity, cards, home=home, address=self.address(name))
+        return Organization(identity, cards, home=home, address=self.address(name))
 
-    def offer(self, task: str, *organizations: House, **options: Any) -> TaskTerms:
+    def offer(self, task: str, *organizations: Organization, **options: Any) -> TaskTerms:
         """The clinic opens a task; the lab joins it if it is invited, mallory never by itself."""
         names = [one.name for one in organizations]
         joins = [name for name in names if name in self.nodes]
@@ -344,7 +346,9 @@ class Asker:
         return Message("end", self.terms.task, version, "end", {"kept": kept})
 
 
-def asker(network: Network, name: str, *, who: House | None = None, join: bool = True, **terms: Any) -> Asker:
+def asker(
+    network: Network, name: str, *, who: Organization | None = None, join: bool = True, **terms: Any
+) -> Asker:
     """A task of mallory's (or of ``who``) that the lab joins, by an invitation like any other."""
     holder, lab = who or network.mallory, network.lab
     made = TaskTerms.model_validate(

@@ -33,7 +33,7 @@ SMALL = Message("joined", fields={"tasks": []})
 
 
 @dataclass
-class House:
+class Organization:
     """One organization: its identity and the cards that it has of others."""
 
     identity: Identity
@@ -56,7 +56,7 @@ class House:
         """What others know of it."""
         return card_of(self.identity, self.address)
 
-    def knows(self, *others: House) -> None:
+    def knows(self, *others: Organization) -> None:
         for other in others:
             self.cards.add(card_of(other.identity))
 
@@ -66,17 +66,17 @@ class Live:
     """A listener that runs, and whom it turned away."""
 
     listener: Listener
-    house: House
+    organization: Organization
     refused: list[tuple[str | None, str]]
 
     def card(self, host: str = "127.0.0.1") -> Card:
-        return card_of(self.house.identity, f"{host}:{self.listener.port}")
+        return card_of(self.organization.identity, f"{host}:{self.listener.port}")
 
 
-def house(folder: Path, name: str, identity: Identity | None = None) -> House:
+def make_organization(folder: Path, name: str, identity: Identity | None = None) -> Organization:
     warnings: list[str] = []
     cards = CardFolder(folder / f"cards of {name}", on_warning=warnings.append)
-    return House(identity or make_identity(name), cards, warnings)
+    return Organization(identity or make_identity(name), cards, warnings)
 
 
 def echo(stream: Stream) -> None:
@@ -86,7 +86,7 @@ def echo(stream: Stream) -> None:
 
 @contextmanager
 def listening(
-    who: House,
+    who: Organization,
     on_stream: Callable[[Stream], object] = echo,
     *,
     bind: str = "127.0.0.1:0",
@@ -107,8 +107,10 @@ def listening(
         yield Live(listener, who, refused)
 
 
-def dialed(who: House, card: Card, *, proxy: str | None = None, timeout: float = patient(20.0)) -> Stream:
-    """A stream of this house to the node of this card, which it adds to its own cards."""
+def dialed(
+    who: Organization, card: Card, *, proxy: str | None = None, timeout: float = patient(20.0)
+) -> Stream:
+    """A stream of this organization to the node of this card, which it adds to its own cards."""
     who.cards.add(card)
     return dial(
         card,
@@ -122,7 +124,7 @@ def dialed(who: House, card: Card, *, proxy: str | None = None, timeout: float =
 
 
 @contextmanager
-def raw_call(who: House, card: Card, frames: Iterable[bytes]) -> Iterator[Any]:
+def raw_call(who: Organization, card: Card, frames: Iterable[bytes]) -> Iterator[Any]:
     """gRPC's own call with these frames, for peers that do not keep to the
     protocol; stays open after them.
     """

@@ -109,8 +109,8 @@ def traffic(
         for key, value in record.terms.model_dump(mode="json").items()
         if key not in {"task", "name"}
     }
-    heard = [
+    received = [
         (name, kind, data.replace(named[0], b"T" * 32).replace(named[1], b"D" * len(named[1])))
         for name, kind, data in sent
     ]
-    return [*heard, ("lab", "terms", repr(told).encode())]
+    return [*received, ("lab", "terms", repr(told).encode())]

@@ -38,7 +38,7 @@ def stages(n: int = 120, seed: int = 0) -> tuple[pd.DataFrame, NDArray[np.str_]]
     return X, np.array(["early", "late", "none"])[np.digitize(y, [-1.0, 1.0])]
 
 
-def crossed(n: int = 3000, seed: int = 0) -> tuple[Any, Any]:
+def interacting(n: int = 3000, seed: int = 0) -> tuple[Any, Any]:
     """Labels that hang on columns of both: the sign of a product, and a plain part that each can see."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, 4))

@@ -18,14 +18,14 @@ from gal.transport import Stream, card_of, dial, make_identity
 from gal.transport.wire import explain, grpc
 from loopback import (
     SMALL,
-    House,
     Live,
+    Organization,
     dialed,
     frames_of,
     hello,
-    house,
     issued_by,
     listening,
+    make_organization,
     raw_call,
     residual_message,
 )
@@ -35,12 +35,12 @@ from ports import free_port
 pytestmark = pytest.mark.timeout(60)
 
 
-def assert_echoes(stream: Stream) -> None:
+def assert_echo(stream: Stream) -> None:
     stream.send(SMALL)
     assert stream.receive().message == SMALL
 
 
-def soon_dialed(party: House, live: Live) -> Stream:
+def soon_dialed(party: Organization, live: Live) -> Stream:
     """A stream of a new peer, which the next look at the cards admits."""
     streams: list[Stream] = []
 
@@ -55,11 +55,11 @@ def soon_dialed(party: House, live: Live) -> Stream:
 
 @pytest.mark.parametrize("with_chain", [False, True])
 def test_a_known_organization_cannot_pose_as_another(
-    tmp_path: Path, bank: House, hospital: House, with_chain: bool
+    tmp_path: Path, bank: Organization, hospital: Organization, with_chain: bool
 ) -> None:
-    insurer = house(tmp_path, "insurer")
+    insurer = make_organization(tmp_path, "insurer")
     bank.knows(insurer)
-    impostor = house(
+    impostor = make_organization(
         tmp_path, "impostor", issued_by(insurer.identity, hospital.identity.name, with_chain=with_chain)
     )
     streams: list[str] = []
@@ -72,18 +72,18 @@ def test_a_known_organization_cannot_pose_as_another(
     assert streams == []
 
 
-def test_an_unknown_key_is_refused(tmp_path: Path, bank: House, hospital: House) -> None:
-    unknown = house(tmp_path, "hospital-2", replace(make_identity("hospital"), name="hospital"))
+def test_an_unknown_key_is_refused(tmp_path: Path, bank: Organization, hospital: Organization) -> None:
+    unknown = make_organization(tmp_path, "hospital-2", replace(make_identity("hospital"), name="hospital"))
     with listening(bank) as live:
         with pytest.raises(RefusedError, match="has bank added your card") as caught:
             dialed(unknown, live.card())
         assert caught.value.code == "not-admitted"
         stream = dialed(hospital, live.card())
-        assert_echoes(stream)
+        assert_echo(stream)
         stream.close()
 
 
-def test_a_dialer_without_a_certificate_is_refused(bank: House, hospital: House) -> None:
+def test_a_dialer_without_a_certificate_is_refused(bank: Organization, hospital: Organization) -> None:
     with listening(bank) as live:
         credentials = grpc.ssl_channel_credentials(bank.identity.certificate)
         options = [("grpc.ssl_target_name_override", "node.gal")]
@@ -94,21 +94,23 @@ def test_a_dialer_without_a_certificate_is_refused(bank: House, hospital: House)
         assert live.listener.peers() == []
 
 
-def test_a_card_added_while_running_gets_in(tmp_path: Path, bank: House) -> None:
-    hospital = house(tmp_path, "hospital")
+def test_a_card_added_while_running_gets_in(tmp_path: Path, bank: Organization) -> None:
+    hospital = make_organization(tmp_path, "hospital")
     with listening(bank) as live:
         with pytest.raises(RefusedError):
             dialed(hospital, live.card())
         bank.knows(hospital)
         stream = soon_dialed(hospital, live)
-        assert_echoes(stream)
+        assert_echo(stream)
         stream.close()
 
 
-def test_a_card_removed_ends_the_open_stream_and_refuses_a_new_one(bank: House, hospital: House) -> None:
+def test_a_card_removed_ends_the_open_stream_and_refuses_a_new_one(
+    bank: Organization, hospital: Organization
+) -> None:
     with listening(bank) as live:
         stream = dialed(hospital, live.card())
-        assert_echoes(stream)
+        assert_echo(stream)
         bank.cards.remove("hospital")
         stream.send(SMALL)
         with pytest.raises(RefusedError, match=r"the card of hospital .* was removed or replaced") as caught:
@@ -121,7 +123,9 @@ def test_a_card_removed_ends_the_open_stream_and_refuses_a_new_one(bank: House, 
         assert live.refused[0][0] == hospital.fingerprint
 
 
-def test_a_revoked_peer_cannot_open_a_stream_over_its_open_connection(bank: House, hospital: House) -> None:
+def test_a_revoked_peer_cannot_open_a_stream_over_its_open_connection(
+    bank: Organization, hospital: Organization
+) -> None:
     """That needs no new TLS handshake: only the look into the cards refuses it."""
     mine = hospital.identity
     credentials = grpc.ssl_channel_credentials(bank.identity.certificate, mine.private_key, mine.certificate)
@@ -140,7 +144,7 @@ def test_a_revoked_peer_cannot_open_a_stream_over_its_open_connection(bank: Hous
         first.cancel()
 
 
-def test_nothing_is_sent_to_a_peer_that_was_revoked(bank: House, hospital: House) -> None:
+def test_nothing_is_sent_to_a_peer_that_was_revoked(bank: Organization, hospital: Organization) -> None:
     revoked = threading.Event()
     errors: queue.Queue[Exception] = queue.Queue()
 
@@ -163,7 +167,7 @@ def test_nothing_is_sent_to_a_peer_that_was_revoked(bank: House, hospital: House
         stream.close()
 
 
-def test_the_dialing_side_may_revoke_as_well(bank: House, hospital: House) -> None:
+def test_the_dialing_side_may_revoke_as_well(bank: Organization, hospital: Organization) -> None:
     with listening(bank) as live:
         stream = dialed(hospital, live.card())
         hospital.cards.remove("bank")
@@ -175,25 +179,27 @@ def test_the_dialing_side_may_revoke_as_well(bank: House, hospital: House) -> No
             dial(live.card(), hospital.identity, cards=hospital.cards, largest=100, software="gal")
 
 
-def test_a_key_is_rotated_without_restart(tmp_path: Path, bank: House, hospital: House) -> None:
-    new = house(tmp_path, "hospital with a new key", make_identity("hospital"))
+def test_a_key_is_rotated_without_restart(tmp_path: Path, bank: Organization, hospital: Organization) -> None:
+    new = make_organization(tmp_path, "hospital with a new key", make_identity("hospital"))
     with listening(bank) as live:
         old_stream = dialed(hospital, live.card())
         bank.cards.add(card_of(new.identity), replace=True)
         new_stream = soon_dialed(new, live)
-        assert_echoes(new_stream)
+        assert_echo(new_stream)
         old_stream.send(SMALL)
         with pytest.raises(RefusedError, match="removed or replaced"):
             old_stream.receive()
         with pytest.raises(RefusedError):
             dialed(hospital, live.card())
-        assert_echoes(new_stream)
+        assert_echo(new_stream)
         old_stream.close()
         new_stream.close()
 
 
-def test_a_label_holder_with_another_key_is_refused(tmp_path: Path, bank: House, hospital: House) -> None:
-    thief = house(tmp_path, "thief", make_identity("bank"))
+def test_a_label_holder_with_another_key_is_refused(
+    tmp_path: Path, bank: Organization, hospital: Organization
+) -> None:
+    thief = make_organization(tmp_path, "thief", make_identity("bank"))
     thief.knows(hospital)
     with listening(thief) as live:
         pretended = card_of(bank.identity, live.card().address)
@@ -202,7 +208,7 @@ def test_a_label_holder_with_another_key_is_refused(tmp_path: Path, bank: House,
         assert live.listener.peers() == []
 
 
-def test_a_peer_that_does_not_say_hello_is_sent_away(bank: House, hospital: House) -> None:
+def test_a_peer_that_does_not_say_hello_is_sent_away(bank: Organization, hospital: Organization) -> None:
     with listening(bank, hello_seconds=0.2) as live, raw_call(hospital, live.card(), []) as call:
         with pytest.raises(grpc.RpcError):
             next(call)
@@ -225,7 +231,7 @@ def test_a_peer_that_does_not_say_hello_is_sent_away(bank: House, hospital: Hous
     ids=["garbage", "empty", "announces much", "no message", "another kind", "large"],
 )
 def test_a_peer_that_begins_with_something_else_is_sent_away(
-    bank: House, hospital: House, frames: list[bytes]
+    bank: Organization, hospital: Organization, frames: list[bytes]
 ) -> None:
     with listening(bank) as live:
         with raw_call(hospital, live.card(), frames) as call:
@@ -235,11 +241,11 @@ def test_a_peer_that_begins_with_something_else_is_sent_away(
             assert isinstance(refusal, RefusedError)
             assert refusal.code == "no-hello"
         stream = dialed(hospital, live.card())
-        assert_echoes(stream)
+        assert_echo(stream)
         stream.close()
 
 
-def test_a_port_in_use_says_so(bank: House) -> None:
+def test_a_port_in_use_says_so(bank: Organization) -> None:
     with listening(bank) as live:
         second = listening(bank, bind=f"127.0.0.1:{live.listener.port}")
         with pytest.raises(NodeError, match="the port is in use: does this node run already"):
@@ -254,12 +260,12 @@ def test_a_port_in_use_says_so(bank: House) -> None:
         ("127.0.0.1", "must be host:port"),
     ],
 )
-def test_where_one_cannot_listen(bank: House, bind: str, match: str) -> None:
+def test_where_one_cannot_listen(bank: Organization, bind: str, match: str) -> None:
     with pytest.raises((NodeError, ValueError), match=match), listening(bank, bind=bind):
         pass
 
 
-def test_dialing_a_closed_port(bank: House, hospital: House) -> None:
+def test_dialing_a_closed_port(bank: Organization, hospital: Organization) -> None:
     card = card_of(bank.identity, f"127.0.0.1:{free_port()}")
     with pytest.raises(
         LinkLostError, match=r"bank cannot be reached at 127\.0\.0\.1:\d+ \(Connection refused\)"
@@ -267,7 +273,7 @@ def test_dialing_a_closed_port(bank: House, hospital: House) -> None:
         dialed(hospital, card)
 
 
-def test_dialing_a_card_without_an_address(bank: House, hospital: House) -> None:
+def test_dialing_a_card_without_an_address(bank: Organization, hospital: Organization) -> None:
     with pytest.raises(IdentityError, match="the card of bank has no address"):
         dialed(hospital, card_of(bank.identity))
 
@@ -297,37 +303,37 @@ def answering(data: bytes | None) -> Iterator[int]:
             connection.close()
 
 
-def test_dialing_another_server(bank: House, hospital: House) -> None:
+def test_dialing_another_server(bank: Organization, hospital: Organization) -> None:
     with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
         card = card_of(bank.identity, f"127.0.0.1:{port}")
         with pytest.raises(IdentityError, match="does not speak TLS: check host and port"):
             dialed(hospital, card)
 
 
-def test_dialing_a_silent_server(bank: House, hospital: House) -> None:
+def test_dialing_a_silent_server(bank: Organization, hospital: Organization) -> None:
     with answering(None) as port, pytest.raises(LinkLostError, match=r"did not answer within 0\.3 s"):
         dialed(hospital, card_of(bank.identity, f"127.0.0.1:{port}"), timeout=0.3)
 
 
 def test_a_change_of_cards_starts_another_server_and_the_streams_of_the_one_before_go_on(
-    tmp_path: Path, bank: House, hospital: House
+    tmp_path: Path, bank: Organization, hospital: Organization
 ) -> None:
-    insurer = house(tmp_path, "insurer")
+    insurer = make_organization(tmp_path, "insurer")
     with listening(bank) as live:
         first = dialed(hospital, live.card())
         bank.knows(insurer)
         second = soon_dialed(insurer, live)
         for stream in (first, second):
-            assert_echoes(stream)
+            assert_echo(stream)
         assert live.listener.n_servers == 2
         first.close()
         until(lambda: live.listener.n_servers == 1, "only the newest is left")
-        assert_echoes(second)
+        assert_echo(second)
         second.close()
 
 
 def test_a_member_opens_so_many_streams(
-    bank: House, hospital: House, monkeypatch: pytest.MonkeyPatch
+    bank: Organization, hospital: Organization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gal.transport.listener.STREAMS_AT_ONCE", 2)
     monkeypatch.setattr("gal.transport.listener.STREAMS_PER_SECOND", 0.0)
@@ -339,10 +345,10 @@ def test_a_member_opens_so_many_streams(
         assert caught.value.code == "too-often"
 
 
-def test_members_get_in_while_others_are_silent(bank: House, hospital: House) -> None:
+def test_members_get_in_while_others_are_silent(bank: Organization, hospital: Organization) -> None:
     with listening(bank) as live, ExitStack() as held:
         for _ in range(300):
             held.enter_context(socket.create_connection(("127.0.0.1", live.listener.port)))
         stream = dialed(hospital, live.card())
-        assert_echoes(stream)
+        assert_echo(stream)
         stream.close()

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from gal.errors import InvalidInputError, LinkLostError
-from loopback import SMALL, House, dialed, listening
+from loopback import SMALL, Organization, dialed, listening
 from patience import LONGEST
 
 pytestmark = pytest.mark.timeout(60)
@@ -80,7 +80,9 @@ def no_proxy_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("how", ["option", "environment"])
-def test_through_a_proxy(bank: House, hospital: House, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+def test_through_a_proxy(
+    bank: Organization, hospital: Organization, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
     with running() as proxy, listening(bank) as live:
         if how == "environment":
             monkeypatch.setenv("https_proxy", proxy.url)
@@ -91,14 +93,14 @@ def test_through_a_proxy(bank: House, hospital: House, monkeypatch: pytest.Monke
         assert proxy.targets == [live.card().address]
 
 
-def test_a_proxy_that_refuses(bank: House, hospital: House) -> None:
+def test_a_proxy_that_refuses(bank: Organization, hospital: Organization) -> None:
     with running(allow=False) as proxy, listening(bank) as live:
         card = live.card()
         with pytest.raises(LinkLostError, match=r"the proxy did not connect to bank .*response code 403"):
             dialed(hospital, card, proxy=proxy.url)
 
 
-def test_a_proxy_that_is_none(bank: House, hospital: House) -> None:
+def test_a_proxy_that_is_none(bank: Organization, hospital: Organization) -> None:
     with listening(bank) as live:
         with pytest.raises(InvalidInputError, match=r"network\.proxy must look like"):
             dialed(hospital, live.card(), proxy="proxy:3128")

@@ -21,14 +21,14 @@ from gal.transport import CardFolder, Stream, card_of, save_identity
 from gal.transport.stream import Outgoing
 from loopback import (
     SMALL,
-    House,
     Live,
+    Organization,
     dialed,
     echo,
     frames_of,
     hello,
-    house,
     listening,
+    make_organization,
     raw_call,
     residual_message,
     settled,
@@ -38,7 +38,7 @@ from patience import LONGEST, patient, until
 pytestmark = pytest.mark.timeout(60)
 
 
-def test_messages_of_all_sizes_come_back_as_they_were(bank: House, hospital: House) -> None:
+def test_messages_of_all_sizes_come_back_as_they_were(bank: Organization, hospital: Organization) -> None:
     rng = np.random.default_rng(0)
     with listening(bank) as live:
         stream = dialed(hospital, live.card())
@@ -58,7 +58,7 @@ def test_messages_of_all_sizes_come_back_as_they_were(bank: House, hospital: Hou
         assert live.refused == []
 
 
-def test_messages_of_several_threads_do_not_interleave(bank: House, hospital: House) -> None:
+def test_messages_of_several_threads_do_not_interleave(bank: Organization, hospital: Organization) -> None:
     received: queue.Queue[Message] = queue.Queue()
 
     def collect(stream: Stream) -> None:
@@ -86,11 +86,11 @@ def test_messages_of_several_threads_do_not_interleave(bank: House, hospital: Ho
 
 @pytest.mark.parametrize("who", ["dialer", "listener"])
 def test_a_peer_that_stops_reading_stops_the_sender_and_not_the_memory(
-    bank: House, hospital: House, who: str
+    bank: Organization, hospital: Organization, who: str
 ) -> None:
     sent: list[int] = []
     ended: queue.Queue[Exception] = queue.Queue()
-    closing = threading.Event()
+    closed = threading.Event()
 
     def pour(stream: Stream) -> None:
         try:
@@ -101,7 +101,7 @@ def test_a_peer_that_stops_reading_stops_the_sender_and_not_the_memory(
             ended.put(error)
 
     def sleep(stream: Stream) -> None:
-        closing.wait(patient(50))
+        closed.wait(patient(50))
 
     with listening(bank, pour if who == "listener" else sleep) as live:
         stream = dialed(hospital, live.card())
@@ -112,14 +112,14 @@ def test_a_peer_that_stops_reading_stops_the_sender_and_not_the_memory(
         assert settled(lambda: len(sent)) < 60, "200 messages of 1 MiB must not all wait in memory"
         stream.close()
         assert isinstance(ended.get(timeout=LONGEST), LinkLostError)
-        closing.set()
+        closed.set()
     if who == "dialer":
         pouring.join(LONGEST)
         assert not pouring.is_alive()
 
 
-def test_leaving_the_listener_ends_all_streams(tmp_path: Path, bank: House) -> None:
-    peers = [house(tmp_path, f"peer{number}") for number in range(3)]
+def test_leaving_the_listener_ends_all_streams(tmp_path: Path, bank: Organization) -> None:
+    peers = [make_organization(tmp_path, f"peer{number}") for number in range(3)]
     bank.knows(*peers)
     lost: list[str] = []
 
@@ -145,7 +145,7 @@ def test_leaving_the_listener_ends_all_streams(tmp_path: Path, bank: House) -> N
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("gal peer")]
 
 
-def test_a_new_stream_of_a_peer_ends_its_old_one(bank: House, hospital: House) -> None:
+def test_a_new_stream_of_a_peer_ends_its_old_one(bank: Organization, hospital: Organization) -> None:
     with listening(bank) as live:
         first = dialed(hospital, live.card())
         second = dialed(hospital, live.card())
@@ -161,7 +161,7 @@ def test_a_new_stream_of_a_peer_ends_its_old_one(bank: House, hospital: House) -
 
 
 def test_a_failure_in_the_node_ends_that_stream_only(
-    bank: House, hospital: House, caplog: pytest.LogCaptureFixture
+    bank: Organization, hospital: Organization, caplog: pytest.LogCaptureFixture
 ) -> None:
     turns: list[int] = []
 
@@ -183,7 +183,7 @@ def test_a_failure_in_the_node_ends_that_stream_only(
         again.close()
 
 
-def test_a_refusal_of_the_node_reaches_the_peer(bank: House, hospital: House) -> None:
+def test_a_refusal_of_the_node_reaches_the_peer(bank: Organization, hospital: Organization) -> None:
     def refuse(stream: Stream) -> None:
         raise RefusedError("busy", "too many tasks at once: come back tomorrow")
 
@@ -211,7 +211,9 @@ with listener:
 
 
 @pytest.fixture
-def distant_bank(tmp_path: Path, bank: House, hospital: House) -> Iterator[subprocess.Popen[str]]:
+def distant_bank(
+    tmp_path: Path, bank: Organization, hospital: Organization
+) -> Iterator[subprocess.Popen[str]]:
     """The bank's listener in a process of its own, which prints its port."""
     home = tmp_path / "home"
     save_identity(bank.identity, home)
@@ -230,7 +232,7 @@ def port_of(server: subprocess.Popen[str]) -> int:
 
 
 def test_a_listener_that_is_killed_loses_the_link(
-    bank: House, hospital: House, distant_bank: subprocess.Popen[str]
+    bank: Organization, hospital: Organization, distant_bank: subprocess.Popen[str]
 ) -> None:
     stream = dialed(hospital, card_of(bank.identity, f"127.0.0.1:{port_of(distant_bank)}"))
     distant_bank.send_signal(signal.SIGKILL)
@@ -244,7 +246,7 @@ def test_a_listener_that_is_killed_loses_the_link(
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_listener_that_hangs_loses_the_link(
-    bank: House, hospital: House, distant_bank: subprocess.Popen[str]
+    bank: Organization, hospital: Organization, distant_bank: subprocess.Popen[str]
 ) -> None:
     stream = dialed(hospital, card_of(bank.identity, f"127.0.0.1:{port_of(distant_bank)}"))
     distant_bank.send_signal(signal.SIGSTOP)
@@ -253,7 +255,7 @@ def test_a_listener_that_hangs_loses_the_link(
     stream.close()
 
 
-def test_garbage_is_refused_and_the_stream_goes_on(bank: House, hospital: House) -> None:
+def test_garbage_is_refused_and_the_stream_goes_on(bank: Organization, hospital: Organization) -> None:
     got: list[str] = []
 
     def collect(stream: Stream) -> None:
@@ -292,7 +294,7 @@ def assert_each_was_refused_once(got: list[str]) -> None:
     assert 5 <= len(got) <= 7
 
 
-def assert_serves(live: Live, who: House) -> None:
+def assert_serves(live: Live, who: Organization) -> None:
     """The listener still admits this organization."""
     stream = dialed(who, live.card())
     stream.send(SMALL)
@@ -300,7 +302,9 @@ def assert_serves(live: Live, who: House) -> None:
     until(lambda: live.listener.peers() == [], "the stream ended")
 
 
-def test_a_frame_that_is_too_large_ends_the_stream_but_not_the_service(bank: House, hospital: House) -> None:
+def test_a_frame_that_is_too_large_ends_the_stream_but_not_the_service(
+    bank: Organization, hospital: Organization
+) -> None:
     ended: queue.Queue[Exception] = queue.Queue()
 
     def wait(stream: Stream) -> None:

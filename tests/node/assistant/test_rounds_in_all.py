@@ -29,7 +29,7 @@ def asked(task: str, peer: str = "clinic", part: int | None = None, own: bool = 
 
 
 def test_they_are_counted_over_tasks_and_restarts(tmp_path: Path) -> None:
-    """Parts of a cross-validation among them: each is the fit to a residual that she chose."""
+    """Folds of a cross-validation count, too: the label holder chooses the residual of each."""
     version = cast(Any, type("V", (), VERSION))
     configuration = NodeConfiguration(name="lab", policy=Policy(rounds_per_label_holder=5), home=tmp_path)
     with closing(State(tmp_path)) as state:

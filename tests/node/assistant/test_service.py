@@ -41,7 +41,7 @@ RESIDUAL = np.random.default_rng(1).normal(size=(N, 1)).astype(np.float32)
 
 
 class CountingWorker(WorkerHere):
-    """Remembers what it was told to do."""
+    """A worker that records its commands."""
 
     def __init__(self, configuration: Any) -> None:
         super().__init__(configuration)

@@ -20,7 +20,7 @@ from gal.protocol import Message, digest, encode
 from gal.secure_aggregation.collector import Collector
 from gal.secure_aggregation.record import DiskRecord
 from small_groups import EXACT, identity
-from sum_houses import HOLDER, IDS, PLAIN_TASK, TASK, ByHand, N
+from sum_members import HOLDER, IDS, PLAIN_TASK, TASK, ByHand, N
 
 NAMES = ("bank", "insurer", "lab", "shop")
 LATER = ("bank", "insurer", "lab")
@@ -28,14 +28,14 @@ LATER = ("bank", "insurer", "lab")
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Callable[..., ByHand]]:
-    houses: list[ByHand] = []
+    networks: list[ByHand] = []
 
     def make(**how: Any) -> ByHand:
-        houses.append(ByHand(tmp_path / str(len(houses)), NAMES, **how))
-        return houses[-1]
+        networks.append(ByHand(tmp_path / str(len(networks)), NAMES, **how))
+        return networks[-1]
 
     yield make
-    for one in houses:
+    for one in networks:
         one.close()
 
 
@@ -55,7 +55,7 @@ def all_answer(by: ByHand, number: int, question: Message, names: tuple[str, ...
 def asked_all(by: ByHand, question: Message, names: tuple[str, ...] = NAMES) -> Message:
     """Everybody has had the question."""
     for name in names:
-        assert by.houses[name].answer(question).kind == {"fit": "done", "total": "found"}[question.kind]
+        assert by.members[name].answer(question).kind == {"fit": "done", "total": "found"}[question.kind]
     return question
 
 
@@ -67,7 +67,7 @@ def test_everybodys_sum_is_opened_and_nothing_else_leaves(made: Callable[..., By
         collector.take_opening(by.open(name, 7, NAMES))
     expected = sum(by.fitted(name).astype(np.float64) for name in NAMES)
     assert np.abs(collector.total() - expected).max() < EXACT
-    said = by.houses["lab"].answer(question)
+    said = by.members["lab"].answer(question)
     assert (said.kind, dict(said.arrays)) == ("done", {}), "that it has fitted is all that is said"
     for asked in (
         Message(
@@ -83,22 +83,22 @@ def test_everybodys_sum_is_opened_and_nothing_else_leaves(made: Callable[..., By
         ),
     ):
         with refused("sums-only", "lab agreed to secure aggregation in 'risk'"):
-            by.houses["lab"].answer(asked)
+            by.members["lab"].answer(asked)
 
 
 def test_plain_tasks_have_no_sums(made: Callable[..., ByHand]) -> None:
     by = made()
     plain = by.terms.model_copy(update={"secure_aggregation": "none", "task": PLAIN_TASK, "name": "plain"})
     by.join("lab", plain)
-    keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": by.circle.digest, "numbers": [1]})
+    keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": by.group.digest, "numbers": [1]})
     with refused("other-terms", "have no sums"):
-        by.houses["lab"].answer(keys)
-    both = Message("keys", TASK, 1, "keys", {"circle": by.circle.digest, "numbers": [1, 2]})
+        by.members["lab"].answer(keys)
+    both = Message("keys", TASK, 1, "keys", {"circle": by.group.digest, "numbers": [1, 2]})
     with pytest.raises(InvalidMessageError, match="a message is about one sum, and this one about 2"):
-        by.houses["lab"].answer(both)
+        by.members["lab"].answer(both)
 
 
-def test_what_cannot_be_written_down_does_not_leave(
+def test_nothing_is_sent_that_cannot_be_recorded(
     made: Callable[..., ByHand], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by = made()
@@ -113,12 +113,12 @@ def test_what_cannot_be_written_down_does_not_leave(
 
 
 def test_rows_that_one_member_does_not_know_are_not_added_up(made: Callable[..., ByHand]) -> None:
-    """She asks for a row that the shop does not know, of those who do: the masks do not cancel there."""
+    """Masks do not cancel in a row that one member does not know."""
     by = made(shop=N - 2)
     question = by.total(IDS)
     for name in NAMES:
-        by.houses[name].answer(by.residual(rows=N - 2 if name == "shop" else N))
-        found = by.houses[name].answer(question)
+        by.members[name].answer(by.residual(rows=N - 2 if name == "shop" else N))
+        found = by.members[name].answer(question)
         assert int(found.arrays["known"].sum()) == (N - 2 if name == "shop" else N)
     collector, everything = by.ready(7), np.ones(N)
     for name in LATER:
@@ -130,7 +130,7 @@ def test_rows_that_one_member_does_not_know_are_not_added_up(made: Callable[...,
     with refused("too-few", "a sum needs 4 of the 4 members"):
         by.open("lab", 7, LATER)
     residual = by.residual(round=2)
-    by.houses["lab"].answer(residual)
+    by.members["lab"].answer(residual)
     collector = by.ready(8)
     other = by.residual(round=2, rows=N - 2)
     with refused("content"):
@@ -164,25 +164,25 @@ def test_a_masked_answer_is_given_again_and_not_anew(made: Callable[..., ByHand]
 
 def test_invented_members_do_not_count(made: Callable[..., ByHand]) -> None:
     by = made()
-    house = by.houses["lab"]
-    stranger = Invited(name="stranger", fingerprint=identity("stranger").fingerprint)
+    lab = by.members["lab"]
+    unknown = Invited(name="unknown", fingerprint=identity("unknown").fingerprint)
     own = identity("lab").fingerprint
-    invented = by.terms.model_copy(update={"organizations": (*by.terms.organizations[:3], stranger)})
-    with refused("circle", r"stranger \(sha256:.*of whom no card is here: the label holder could have"):
-        check_members(invented, house.cards, own)
-    hers = Invited(name="hers", fingerprint=identity(HOLDER).fingerprint)
-    with refused("circle", "hers"):
+    invented = by.terms.model_copy(update={"organizations": (*by.terms.organizations[:3], unknown)})
+    with refused("circle", r"unknown \(sha256:.*of whom no card is here: the label holder could have"):
+        check_members(invented, lab.cards, own)
+    second = Invited(name="second", fingerprint=identity(HOLDER).fingerprint)
+    with refused("circle", "second"):
         check_members(
-            by.terms.model_copy(update={"organizations": (*by.terms.organizations, hers)}), house.cards, own
+            by.terms.model_copy(update={"organizations": (*by.terms.organizations, second)}), lab.cards, own
         )
-    check_members(by.terms, house.cards, own)
-    house.cards.remove("bank")
+    check_members(by.terms, lab.cards, own)
+    lab.cards.remove("bank")
     with refused("circle", r"bank \(sha256:"):
         by.keys("lab", 9)
 
 
-def test_an_organization_is_in_one_circle_of_a_label_holder(made: Callable[..., ByHand]) -> None:
-    """Another task with one member less, of the same label holder: two circles would differ in one member."""
+def test_an_organization_is_in_one_group_of_a_label_holder(made: Callable[..., ByHand]) -> None:
+    """Sums of two groups that differ in one member would show that member's reply."""
     by = made()
     by.keys("lab", 7)
     fewer = by.terms.model_copy(
@@ -191,12 +191,12 @@ def test_an_organization_is_in_one_circle_of_a_label_holder(made: Callable[..., 
     by.join("lab", TaskTerms.model_validate(fewer.model_dump()))
     keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": aggregation_group(fewer).digest, "numbers": [8]})
     with refused("circle", "has joined another aggregation group of this label holder"):
-        by.houses["lab"].answer(keys)
+        by.members["lab"].answer(keys)
     with refused("circle", "agreed to another aggregation group"):
-        by.houses["lab"].answer(replace(keys, task=TASK))
+        by.members["lab"].answer(replace(keys, task=TASK))
 
 
-def test_after_a_restore_nobody_helps_with_sums_of_before(
+def test_after_a_restore_earlier_sums_are_refused(
     made: Callable[..., ByHand], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by = made()
@@ -206,7 +206,7 @@ def test_after_a_restore_nobody_helps_with_sums_of_before(
         by.keys("lab", 7)
 
 
-# What the answers of one sum depend on is told to all alike
+# The request of one sum is the same for all members
 
 
 def only_one_adds_anything(by: ByHand) -> Message:
@@ -215,14 +215,14 @@ def only_one_adds_anything(by: ByHand) -> Message:
     values = residual.arrays["residual"]
     same = replace(residual, arrays={"residual": np.full_like(values, np.abs(values).max())})
     for name in NAMES:
-        by.houses[name].answer(residual if name == "lab" else same)
+        by.members[name].answer(residual if name == "lab" else same)
     return by.total(IDS[:6])
 
 
 def only_one_has_the_round(by: ByHand) -> Message:
     """The lab alone is asked to fit the second round, and the first one does not count."""
     asked_all(by, by.residual())
-    by.houses["lab"].answer(by.residual(round=2, size=0.25))
+    by.members["lab"].answer(by.residual(round=2, size=0.25))
     return by.total(IDS[:6], rates=(0.0, 1.0))
 
 
@@ -231,7 +231,7 @@ def only_one_fits_other_rows(by: ByHand) -> Message:
     for name in NAMES:
         by.begin(name, version=2, fit=np.arange(N) < N - 5 if name == "lab" else np.arange(N) >= 5)
         residual = by.residual(rows=N, version=2)
-        by.houses[name].answer(replace(residual, arrays={"residual": residual.arrays["residual"][5:]}))
+        by.members[name].answer(replace(residual, arrays={"residual": residual.arrays["residual"][5:]}))
     return by.total(IDS[:6], version=2)
 
 
@@ -263,7 +263,7 @@ def test_fits_of_versions_that_began_otherwise_are_not_added_up(
     question = replace(question, arrays={"residual": question.arrays["residual"][5:]})
     for name in NAMES:
         by.begin(name, **(same | other if name == "lab" else same))
-        by.houses[name].answer(question)
+        by.members[name].answer(question)
     collector = by.ready(7)
     for name in LATER[:2]:
         by.masked(name, collector, question, shape=[N, 1])
@@ -295,14 +295,14 @@ def test_models_that_move_do_not_answer_in_sums(
 ) -> None:
     """What they say of a residual depends on earlier ones, which others may not have been told."""
     by = made()
-    monkeypatch.setattr(by.houses["lab"].service, "moves", lambda: True)
+    monkeypatch.setattr(by.members["lab"].service, "moves", lambda: True)
     with refused("sums-only", "the local model of lab is stateful"):
-        by.houses["lab"].answer(by.residual())
+        by.members["lab"].answer(by.residual())
 
 
-def test_who_answers_does_not_tell_how_large_its_answer_is(made: Callable[..., ByHand]) -> None:
-    """Residuals as large as can be written in units of the rates: with other rates she would search for the
-    largest answer that is sent, of each row and each organization.
+def test_the_size_of_a_reply_is_not_disclosed(made: Callable[..., ByHand]) -> None:
+    """Residuals at the limit of the units: with other rates a label holder could search for the largest
+    value of each row and each organization.
     """
     by = made()
     asked_all(by, by.residual(size=2.0**26))
@@ -329,9 +329,9 @@ def predicted(by: ByHand, number: int, question: Message) -> Any:
     return collector.total()
 
 
-def test_nobody_rounds_anew_whoever_asks_again(made: Callable[..., ByHand]) -> None:
-    """Neither for a row in another batch, nor for a residual, nor after a restart: it would come out in the
-    mean what was rounded away.
+def test_repeated_requests_are_rounded_once(made: Callable[..., ByHand]) -> None:
+    """For a row in another batch, for a residual and after a restart: the mean of several roundings
+    would disclose the exact value.
     """
     by = made()
     fitted = asked_all(by, by.residual())
@@ -341,8 +341,8 @@ def test_nobody_rounds_anew_whoever_asks_again(made: Callable[..., ByHand]) -> N
     assert np.abs(rows - exact[:6]).min() > 0
     assert np.abs(rows - exact[:6]).max() < EXACT / 2, "0.5 is the unit"
     for name in NAMES:
-        by.houses[name].stop()
-        by.houses[name].start()
+        by.members[name].stop()
+        by.members[name].start()
     assert (predicted(by, 9, by.total(IDS[3:9], name="total 2"))[:3] == rows[3:]).all()
     assert (all_opened(by, 10, asked_all(by, fitted)) == residual).all()
 
@@ -356,20 +356,20 @@ def all_opened(by: ByHand, number: int, question: Message) -> Any:
 
 
 def test_the_rounds_of_a_version_are_added_up_with_one_choice_of_rates(made: Callable[..., ByHand]) -> None:
-    """With many that hardly differ she would have the same answers rounded again and again."""
+    """Many rates that hardly differ would give many roundings of the same replies."""
     by = made()
     asked_all(by, by.residual())
     asked_all(by, by.total(IDS[:6]))
-    by.houses["lab"].stop()
-    by.houses["lab"].start()
+    by.members["lab"].stop()
+    by.members["lab"].start()
     for rates in ((0.5 + 2.0**-40,), (0.25,), (1e308,)):
         with refused("content", "lab has added up the rounds of version 1 with other rates"):
-            by.houses["lab"].answer(by.total(IDS[6:9], rates, name="total 2"))
-    by.houses["lab"].answer(by.total(IDS[6:9], name="total 2"))
+            by.members["lab"].answer(by.total(IDS[6:9], rates, name="total 2"))
+    by.members["lab"].answer(by.total(IDS[6:9], name="total 2"))
 
 
 def test_one_request_is_one_choice_of_rows(made: Callable[..., ByHand]) -> None:
-    """It is charged once: with other rows in every sum she would look for the one that cannot be written."""
+    """A request is charged once: other rows in every sum would be free of charge."""
     by = made()
     asked_all(by, by.residual())
     question = asked_all(by, by.total(IDS[:6]))
@@ -378,9 +378,9 @@ def test_one_request_is_one_choice_of_rows(made: Callable[..., ByHand]) -> None:
     with refused("other-rows", "lab has added up other rows of this request"):
         by.masked("lab", by.ready(8), question, other)
     by.masked("lab", by.ready(9), question, chosen)
-    by.houses["lab"].stop()
-    by.houses["lab"].start()
-    by.houses["lab"].answer(question)
+    by.members["lab"].stop()
+    by.members["lab"].start()
+    by.members["lab"].answer(question)
     with refused("other-rows", "lab has added up other rows of this request"):
         by.masked("lab", by.ready(10), question, other)
     asked_all(by, again := by.total(IDS[:1], name="total 2"))
@@ -391,15 +391,15 @@ def test_one_request_is_one_choice_of_rows(made: Callable[..., ByHand]) -> None:
 def test_rows_keep_their_names_where_members_may_drop_out(
     made: Callable[..., ByHand], drop_outs: int
 ) -> None:
-    """In a second task, of the same circle, a row with another name would be opened without one of them."""
+    """A second task of the same group could open a row under another name without one member."""
     by = made(drop_outs=drop_outs)
     by.keys("lab", 7)
     hashed = by.terms.model_copy(update={"task": PLAIN_TASK, "name": "other", "alignment": "hashed"})
     by.join("lab", hashed)
-    keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": by.circle.digest, "numbers": [8]})
+    keys = Message("keys", PLAIN_TASK, 1, "keys", {"circle": by.group.digest, "numbers": [8]})
     if not drop_outs:
-        assert by.houses["lab"].answer(keys).kind == "offers"
+        assert by.members["lab"].answer(keys).kind == "offers"
         return
     with refused("circle", "names rows to lab by plain ids where members may drop out, and not by hashed"):
-        by.houses["lab"].answer(keys)
+        by.members["lab"].answer(keys)
     by.keys("lab", 9)

@@ -1,6 +1,4 @@
-"""Who is a customer of whom: an organization's refusals and answers do not tell
-beyond what its policy allows.
-"""
+"""Known rows: refusals and replies of an organization disclose them only as far as its policy allows."""
 
 from __future__ import annotations
 
@@ -190,7 +188,7 @@ def test_nothing_is_said_of_ids_without_an_exchange(lab: Lab) -> None:
     assert shared == list(range(10, N))
     rows = lab.ask(of(PSI, begin(shared))).fields["rows"]
     lab.ask(of(PSI, fit(rows, np.random.default_rng(0).normal(size=(len(shared), 1)))))
-    # What is left of the exchange are 20 rows: who names others than were found is refused, and pays.
+    # What is left of the exchange are 20 rows: a request for other rows is refused, and charged.
     assert refusal(lab, of(PSI, predict(range(N), 1)))[0] == "alignment"
     assert refusal(lab, of(PSI, predict([3, 999], 1)))[0] == "alignment"
     assert exchange(lab, range(N)) == list(range(N))
@@ -198,7 +196,7 @@ def test_nothing_is_said_of_ids_without_an_exchange(lab: Lab) -> None:
 
 
 def test_an_exchange_is_charged_for_the_ids_that_came(tmp_path: Path) -> None:
-    """Who says one row and sends thirty blinded ids would learn of thirty for the price of one."""
+    """A peer that announces one row and sends thirty blinded ids is charged for thirty."""
     pytest.importorskip("private_set_intersection", reason="needs the extra psi")
     from gal.alignment.psi import Asker
 

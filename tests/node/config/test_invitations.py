@@ -15,7 +15,7 @@ from gal.node.config.invitations import Invited, TaskTerms, read_invitation, wri
 from gal.transport import CardFolder, Identity, card_of, make_identity
 
 
-class Houses:
+class Identities:
     """A bank that invites, a lab that is invited, and a shop that is not."""
 
     def __init__(self, root: Path) -> None:
@@ -37,17 +37,17 @@ class Houses:
 
 
 @pytest.fixture(scope="module")
-def houses(tmp_path_factory: pytest.TempPathFactory) -> Houses:
-    return Houses(tmp_path_factory.mktemp("cards"))
+def identities(tmp_path_factory: pytest.TempPathFactory) -> Identities:
+    return Identities(tmp_path_factory.mktemp("cards"))
 
 
-def written(houses: Houses, path: Path, by: Identity | None = None, **changes: Any) -> Path:
-    write_invitation(houses.terms(**changes), by or houses.bank, path / "risk.invitation")
+def written(identities: Identities, path: Path, by: Identity | None = None, **changes: Any) -> Path:
+    write_invitation(identities.terms(**changes), by or identities.bank, path / "risk.invitation")
     return path / "risk.invitation"
 
 
-def test_every_term_is_in_the_digest(houses: Houses) -> None:
-    base = houses.terms()
+def test_every_term_is_in_the_digest(identities: Identities) -> None:
+    base = identities.terms()
     changed: dict[str, Any] = {
         "task": "b" * 32,
         "name": "other",
@@ -61,32 +61,32 @@ def test_every_term_is_in_the_digest(houses: Houses) -> None:
         "alignment": "psi",
         "made": "today",
         "label_holder": "bank2",
-        "fingerprint": houses.shop.fingerprint,
+        "fingerprint": identities.shop.fingerprint,
         "organizations": (),
     }
     assert set(changed) | {"format", "privacy", "secure_aggregation", "drop_outs", "noise"} == set(
         TaskTerms.model_fields
     )
-    signed = {houses.terms(**{name: value}).canonical() for name, value in changed.items()}
+    signed = {identities.terms(**{name: value}).canonical() for name, value in changed.items()}
     assert len(signed | {base.canonical()}) == len(changed) + 1
-    # Whom else she invites, and with which key, is signed, but nothing that others have to join anew for.
+    # The other invited organizations and their keys are signed, but a change needs no new joining.
     agreed = {
         name: value for name, value in changed.items() if name not in {"made", "fingerprint", "organizations"}
     }
-    digests = {houses.terms(**{name: value}).digest for name, value in agreed.items()}
+    digests = {identities.terms(**{name: value}).digest for name, value in agreed.items()}
     assert len(digests | {base.digest}) == len(agreed) + 1
 
 
-def test_with_sums_their_members_are_in_the_digest(houses: Houses) -> None:
-    """Nobody comes into a sum later without everybody joining anew, and fewer than three are none."""
+def test_with_sums_their_members_are_in_the_digest(identities: Identities) -> None:
+    """A new member needs new terms for all; a sum has at least three members."""
     names = ("a", "b", "c", "d")
     everybody = tuple(Invited(name=name, fingerprint="sha256:" + name * 64) for name in names)
-    sums = houses.terms(secure_aggregation="sums", organizations=everybody)
+    sums = identities.terms(secure_aggregation="sums", organizations=everybody)
     others = [
-        houses.terms(organizations=everybody),
-        houses.terms(secure_aggregation="sums", organizations=everybody[:3]),
-        houses.terms(secure_aggregation="sums", organizations=everybody, drop_outs=1),
-        houses.terms(
+        identities.terms(organizations=everybody),
+        identities.terms(secure_aggregation="sums", organizations=everybody[:3]),
+        identities.terms(secure_aggregation="sums", organizations=everybody, drop_outs=1),
+        identities.terms(
             secure_aggregation="sums",
             organizations=(*everybody[:3], everybody[3].model_copy(update={"name": "x"})),
         ),
@@ -94,7 +94,7 @@ def test_with_sums_their_members_are_in_the_digest(houses: Houses) -> None:
     assert len({sums.digest, *(one.digest for one in others)}) == 5
     for few in (everybody[:2], (*everybody[:2], everybody[1].model_copy(update={"name": "again"}))):
         with pytest.raises(ValidationError, match="at least 3 organizations beside the label holder"):
-            houses.terms(secure_aggregation="sums", organizations=few)
+            identities.terms(secure_aggregation="sums", organizations=few)
 
 
 @pytest.mark.parametrize(
@@ -107,10 +107,10 @@ def test_with_sums_their_members_are_in_the_digest(houses: Houses) -> None:
         'fun". Privacy: all. "',
     ],
 )
-def test_the_purpose_is_not_taken_for_a_term(houses: Houses, purpose: str) -> None:
-    """Whoever reads the terms has to know which words are the label holder's, and see all that follow."""
-    first, *others = houses.terms(purpose=purpose).sentences()
-    assert others == houses.terms().sentences()[1:]
+def test_the_purpose_is_not_taken_for_a_term(identities: Identities, purpose: str) -> None:
+    """A reader of the terms can tell the label holder's words from the terms, and sees all terms."""
+    first, *others = identities.terms(purpose=purpose).sentences()
+    assert others == identities.terms().sentences()[1:]
     assert first.isprintable()
     before, words, after = first.split('"')
     assert before.endswith("in its words: ")
@@ -118,31 +118,31 @@ def test_the_purpose_is_not_taken_for_a_term(houses: Houses, purpose: str) -> No
     assert after == ""
 
 
-def test_one_who_is_not_known(houses: Houses, tmp_path: Path) -> None:
-    path = written(houses, tmp_path, by=houses.shop, fingerprint=houses.shop.fingerprint)
+def test_one_who_is_not_known(identities: Identities, tmp_path: Path) -> None:
+    path = written(identities, tmp_path, by=identities.shop, fingerprint=identities.shop.fingerprint)
     with pytest.raises(IdentityError, match=r"card is not known here.*gal cards add"):
-        read_invitation(path, houses.cards, houses.lab.fingerprint)
+        read_invitation(path, identities.cards, identities.lab.fingerprint)
 
 
-def test_ones_own_is_for_others(houses: Houses, tmp_path: Path) -> None:
-    path = written(houses, tmp_path, by=houses.shop, fingerprint=houses.shop.fingerprint)
+def test_ones_own_is_for_others(identities: Identities, tmp_path: Path) -> None:
+    path = written(identities, tmp_path, by=identities.shop, fingerprint=identities.shop.fingerprint)
     with pytest.raises(InvalidInputError, match=r"an invitation of .* itself: send it to the organizations"):
-        read_invitation(path, houses.cards, houses.shop.fingerprint)
+        read_invitation(path, identities.cards, identities.shop.fingerprint)
 
 
-def test_one_who_signs_for_another(houses: Houses, tmp_path: Path) -> None:
-    path = written(houses, tmp_path, by=houses.shop)
+def test_one_who_signs_for_another(identities: Identities, tmp_path: Path) -> None:
+    path = written(identities, tmp_path, by=identities.shop)
     with pytest.raises(IdentityError, match="not signed by our-bank"):
-        read_invitation(path, houses.cards, houses.lab.fingerprint)
+        read_invitation(path, identities.cards, identities.lab.fingerprint)
 
 
-def test_terms_that_were_altered(houses: Houses, tmp_path: Path) -> None:
-    path = written(houses, tmp_path)
+def test_terms_that_were_altered(identities: Identities, tmp_path: Path) -> None:
+    path = written(identities, tmp_path)
     content = json.loads(path.read_text())
     content["terms"]["rounds"] = 500
     path.write_text(json.dumps(content))
     with pytest.raises(IdentityError, match="altered"):
-        read_invitation(path, houses.cards, houses.lab.fingerprint)
+        read_invitation(path, identities.cards, identities.lab.fingerprint)
 
 
 def _without(name: str) -> Callable[[dict[str, Any]], Any]:
@@ -173,9 +173,9 @@ def _with_term(name: str, value: Any) -> Callable[[dict[str, Any]], Any]:
     ],
 )
 def test_what_is_no_invitation(
-    houses: Houses, tmp_path: Path, spoil: Callable[[dict[str, Any]], Any]
+    identities: Identities, tmp_path: Path, spoil: Callable[[dict[str, Any]], Any]
 ) -> None:
-    path = written(houses, tmp_path)
+    path = written(identities, tmp_path)
     path.write_text(json.dumps(spoil(json.loads(path.read_text()))))
     with pytest.raises(InvalidInputError, match=r"risk\.invitation"):
-        read_invitation(path, houses.cards, houses.lab.fingerprint)
+        read_invitation(path, identities.cards, identities.lab.fingerprint)

@@ -62,7 +62,7 @@ def test_ids_only(network: Network, tmp_path: Path, expected: dict[int, float]) 
     assert (found["degraded"], found["missing"], found["unknown"]) == (0, {}, {})
 
 
-class Overheard:
+class SentIds:
     """Notes the ids that leave for others in predictions."""
 
     def __init__(self, network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,14 +84,14 @@ def test_the_order_of_the_file_stays_here(
     """Cases before controls would tell who is which; ids leave in their own order,
     results come in that of the file.
     """
-    heard = Overheard(network, monkeypatch)
+    seen = SentIds(network, monkeypatch)
     table = network.tables["clinic"].sort_values(LABEL, ascending=False)
     found = predict(network, tmp_path, table.drop(columns=[LABEL]))
     assert [row["id"] for row in found["rows"]] == table[ROW_ID].tolist()
     assert by_id(found) == {one: expected[one] for one in table[ROW_ID]}
-    assert len(heard.sent) == 2
-    assert all(ids == sorted(ids) for ids in heard.sent)
-    assert heard.sent[0] != table[ROW_ID].tolist()
+    assert len(seen.sent) == 2
+    assert all(ids == sorted(ids) for ids in seen.sent)
+    assert seen.sent[0] != table[ROW_ID].tolist()
 
 
 def test_the_file_wins_over_the_source(network: Network, tmp_path: Path, expected: dict[int, float]) -> None:
@@ -141,12 +141,12 @@ def test_many_rows_are_asked_for_in_lots_and_written_in_order(
 ) -> None:
     table = network.tables["clinic"].sort_values(LABEL)[[ROW_ID]]
     printed = predict(network, tmp_path, table)
-    heard = Overheard(network, monkeypatch)
+    seen = SentIds(network, monkeypatch)
     monkeypatch.setattr(batches, "BATCH", 30)
     found = predict(network, tmp_path, table, out=tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == printed["csv"]
     assert found == {key: printed[key] for key in found if key != "written"} | {"written": found["written"]}
-    sent = heard.sent[::2]  # both others are asked the same
+    sent = seen.sent[::2]  # both others receive the same
     assert [len(ids) for ids in sent] == [30, 30, 20]
     assert all(ids == sorted(ids) for ids in sent)
     assert sorted(one for ids in sent for one in ids) == sorted(table[ROW_ID])
@@ -173,7 +173,7 @@ def test_who_predicts_no_more_today_is_named_and_the_others_go_on(
     assert ward.state.use_credit("clinic", day, limit - before - 45)  # for the tests that follow
 
 
-def test_rows_nobody_knows(network: Network, tmp_path: Path) -> None:
+def test_rows_that_no_organization_knows(network: Network, tmp_path: Path) -> None:
     found = predict(network, tmp_path, pd.DataFrame({ROW_ID: [1, 2, 1005]}))
     assert found["unknown"] == {"clinic": 2, "lab": 2, "ward": 2}
     assert [row["degraded"] for row in found["rows"]] == [True, True, False]

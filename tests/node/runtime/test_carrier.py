@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gal.errors import InvalidMessageError
 from gal.node.runtime import carrier as carrier_module
 from gal.node.runtime.carrier import LENGTH, Call, Called, Header, Pace, Parcel, parcel_of
-from loopback import house, settled
+from loopback import make_organization, settled
 from patience import until
 
 ONE, OTHER = "ab" * 16, "cd" * 16
@@ -77,7 +77,7 @@ def test_a_label_holder_stops_while_frames_are_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(carrier_module, "MOST_UNREAD", 1000)
-    clinic, lab = house(tmp_path, "clinic"), house(tmp_path, "lab")
+    clinic, lab = make_organization(tmp_path, "clinic"), make_organization(tmp_path, "lab")
     clinic.knows(lab)
     asked: list[int] = []
 

@@ -83,7 +83,7 @@ def test_learning_and_refit_are_the_same_as_in_one_process(net: Network) -> None
 def test_with_validation_rows_the_refit_is_on_rows_that_were_never_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over nodes as in one process: what was sent can be remembered, and looks right in these rows alone."""
+    """Over nodes as in one process: a memorizer is right only in rows whose residuals were sent."""
     seen = list[int]()
     monkeypatch.setattr("gal.privacy.refit.ENOUGH", 50)
 
@@ -135,7 +135,7 @@ def test_in_large_tables_the_refit_has_an_own_model_that_is_closed(tmp_path: Pat
 
 @pytest.mark.usefixtures("small_forests")
 @pytest.mark.parametrize("written", [False, True])
-def test_what_resumes_after_the_end_has_the_same_closing_model(
+def test_what_resumes_after_the_end_has_the_same_stacker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
 
@@ -201,10 +201,10 @@ def test_a_private_refit_that_fails_does_not_show(net: Network, monkeypatch: pyt
     assert net.nodes["clinic"].state.find_task("hard").active == 1
 
 
-def test_the_others_are_told_the_end_before_her_true_labels_are_looked_at(
+def test_the_end_is_sent_before_the_true_labels_are_read(
     net: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How long that takes, and whether it fails, is after all that they see of a version."""
+    """Organizations cannot observe how long the refit takes, or whether it fails."""
     sent, seen = spied(net, monkeypatch), []
     learning = import_module("gal.node.label_holder.learning.learning")
     for owner, name in ((learning.Learning, "_own_model"), (learning, "refit_facts")):

@@ -77,14 +77,16 @@ def test_it_is_what_one_process_finds(network: Network, learned: Any, here: Any)
     assert np.mean((found.output[:, 0] > 0) == truth) > 0.9
 
 
-def test_interrupted_in_the_probes_it_goes_on(network: Network, learned: Any, here: Any) -> None:
-    """A learning that ends with the random targets, then while the answers are learned from, and goes on."""
+def test_learning_resumes_after_interruptions_in_the_probes(
+    network: Network, learned: Any, here: Any
+) -> None:
+    """Learning is interrupted at the random targets, then during stacking, and resumes."""
     _, _ = learned
     for name in ("again", "again-2"):
         record = network.invite(name, rounds=ROUNDS, interactions=True)
         within = "gal.learner.stacking.Stacking.of_table"
         facts = interrupted_twice(network, record, after=ROUNDS, within=within)
-        if not facts["missed"]:  # a busy machine may miss somebody for a round: that is no other test
+        if not facts["missed"]:  # on a busy machine a reply may come too late for a round
             break
     ensemble, members = here
     assert facts["missed"] == {}

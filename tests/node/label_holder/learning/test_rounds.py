@@ -1,6 +1,4 @@
-"""Learning over nodes is learning in process, to the last bit; and what it
-does when somebody is not there.
-"""
+"""Learning over nodes equals learning in process, also where organizations are missing."""
 
 from __future__ import annotations
 
@@ -59,7 +57,7 @@ def same_as_in_process(network: Network, task: str, alignment: str = "plain", **
     must be the same, to the last bit.
     """
     record = network.invite(task, alignment=alignment, **options)
-    network.wait_until_joined(record)  # longer than learning does: on a busy machine nobody may be missed
+    network.wait_until_joined(record)  # longer than learning waits: no organization may be missing
     facts = network.learn(task)
     assert facts["missed"] == {}
     expected, members = network.in_process(**options)
@@ -160,7 +158,7 @@ def test_many_rows_hold_some_out(tmp_path: Path) -> None:
         assert record.terms.fitted == "held-out"
 
 
-# Rows that somebody does not know, and organizations that are not there
+# Rows that one organization does not know, and organizations that are not there
 
 
 def test_rows_that_one_does_not_know(tmp_path: Path) -> None:

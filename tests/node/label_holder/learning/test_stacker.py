@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("small_forests")
 N, ROUNDS = 2100, 3
 
 
-def crossed(n: int = N) -> dict[str, pd.DataFrame]:
+def interacting(n: int = N) -> dict[str, pd.DataFrame]:
     """Labels that hang on columns of both together; the rows in another order at the second."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(n, 4))
@@ -40,7 +40,7 @@ def crossed(n: int = N) -> dict[str, pd.DataFrame]:
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     models = dict.fromkeys(("clinic", "lab"), 'use = "tabular"')
-    with running(Network(tmp_path_factory.mktemp("stacker"), crossed(), models=models)) as net:
+    with running(Network(tmp_path_factory.mktemp("stacker"), interacting(), models=models)) as net:
         yield net
 
 
@@ -57,7 +57,7 @@ def here(network: Network) -> tuple[Ensemble, list[gal.Organization]]:
     return network.in_process(rounds=ROUNDS)
 
 
-def test_it_is_the_closing_model_of_one_process(
+def test_it_is_the_stacker_of_one_process(
     network: Network, learned: Any, here: tuple[Ensemble, list[gal.Organization]]
 ) -> None:
     record, facts = learned

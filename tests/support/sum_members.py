@@ -1,6 +1,6 @@
-"""Organizations that answer in sums, without a network: the requests of a label holder who keeps to no rule.
+"""Members of secure sums without a network, and a hostile label holder's requests.
 
-Every step of a sum can be asked of each of them by hand, in any order and with anything in it.
+A test sends each step of a sum to each member by hand, in any order and with any content.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ IDS = np.arange(N, dtype=np.int64)
 TASK, PLAIN_TASK = "a" * 32, "b" * 32
 
 
-class SumHouse:
-    """One organization: its folder, its cards, and its answers."""
+class SumMember:
+    """One organization: its folder, its cards, and its replies."""
 
     def __init__(self, home: Path, name: str, others: Sequence[str], known: int = N) -> None:
         home.mkdir(parents=True)
@@ -67,13 +67,13 @@ class SumHouse:
         )
         save_identity(identity(name), home)
         (home / "cards").mkdir()
-        self.cards, self.said = CardFolder(home / "cards"), dict[str, Message]()
+        self.cards, self.replies = CardFolder(home / "cards"), dict[str, Message]()
         for other in (HOLDER, *others):
             self.cards.add(card_of(identity(other)))
         self.start()
 
     def start(self) -> None:
-        """Begin, or begin again after an end: what is not on the disk is gone."""
+        """Start, or restart after a stop: only the state on the disk is kept."""
         self.state = State(self.home)
         self.metrics = Activity()
         configuration = read_configuration(self.home)
@@ -85,15 +85,15 @@ class SumHouse:
         self.state.close()
 
     def answer(self, message: Message) -> Message:
-        """What it answers, or RefusedError."""
+        """Its reply, or RefusedError."""
         encoded = prepare(message)
-        asked = IncomingRequest(HOLDER, encoded.message, encoded.data, encoded.digest)
-        self.said[asked.digest] = self.service.answer(asked).message
-        return self.said[asked.digest]
+        request = IncomingRequest(HOLDER, encoded.message, encoded.data, encoded.digest)
+        self.replies[request.digest] = self.service.answer(request).message
+        return self.replies[request.digest]
 
 
 class ByHand:
-    """All steps of sums, asked of these houses one by one."""
+    """All steps of sums, requested of these members one by one."""
 
     def __init__(self, root: Path, names: Sequence[str], drop_outs: int = 0, **known: int) -> None:
         self.terms = TaskTerms(
@@ -107,9 +107,9 @@ class ByHand:
             secure_aggregation="sums",
             drop_outs=drop_outs,
         )
-        self.circle, self.began = aggregation_group(self.terms), dict[str, str]()
-        self.houses = {
-            name: SumHouse(root / name, name, [one for one in names if one != name], known.get(name, N))
+        self.group, self.began = aggregation_group(self.terms), dict[str, str]()
+        self.members = {
+            name: SumMember(root / name, name, [one for one in names if one != name], known.get(name, N))
             for name in names
         }
         for name in names:
@@ -119,12 +119,12 @@ class ByHand:
     def join(self, name: str, terms: TaskTerms) -> None:
         """Terms that an operator has accepted."""
         record = TaskRecord(terms.task, terms.name, "organization", HOLDER, terms)
-        self.houses[name].state.add_task(record)
+        self.members[name].state.add_task(record)
 
     def beginning(
         self, name: str, task: str = TASK, version: int = 1, fit: Any = None, **other: Any
     ) -> Message:
-        """A request to begin a version with all rows; ``other`` fields may say anything."""
+        """A request to begin a version with all rows; ``other`` fields replace its own."""
         fields = {
             "terms": self.terms.digest,
             "organization": name,
@@ -142,11 +142,11 @@ class ByHand:
     def begin(self, name: str, task: str = TASK, **how: Any) -> Message:
         """Begin a version."""
         begin = self.beginning(name, task, **how)
-        begun = self.houses[name].answer(begin)
+        begun = self.members[name].answer(begin)
         self.began[name] = begin_content(begin, begun.arrays["known"] == 1)
         return begun
 
-    # Questions
+    # Requests that a sum follows
 
     def residual(
         self,
@@ -182,15 +182,15 @@ class ByHand:
     def _ask(
         self,
         name: str,
-        asked: SumRequest,
+        request: SumRequest,
         about: Mapping[str, Any] | None = None,
         rows: Any = None,
         **other: Any,
     ) -> Any:
-        kind, number, fields, arrays = message_to_member(self.circle, asked, about or {}, rows)
+        kind, number, fields, arrays = message_to_member(self.group, request, about or {}, rows)
         message = Message(kind, TASK, 1, f"{kind} {number}", fields | other, arrays)
         certificate = identity(name).certificate
-        return read_member(self.circle, name, certificate, asked, self.houses[name].answer(message))
+        return read_member(self.group, name, certificate, request, self.members[name].answer(message))
 
     def keys(self, name: str, number: int) -> Offer:
         """A member's keys."""
@@ -204,17 +204,17 @@ class ByHand:
 
     def ready(self, number: int, names: Sequence[str] | None = None) -> Collector:
         """Keys and shares of a sum, exchanged among these members."""
-        collector = Collector(self.circle, number)
-        for name in names or self.circle.names:
+        collector = Collector(self.group, number)
+        for name in names or self.group.names:
             collector.take_offer(self.keys(name, number))
-        for name in names or self.circle.names:
+        for name in names or self.group.names:
             collector.take_shares(self.share(name, number, collector.offers()))
         return collector
 
     def masked(
         self, name: str, collector: Collector, question: Message, rows: Any = None, **other: Any
     ) -> Masked:
-        """A member's masked answer to a question that it has had; ``other`` fields may say anything."""
+        """A member's masked reply to an earlier request; ``other`` fields replace its own."""
         chosen = IDS[:0] if rows is None else question.arrays["integers"][rows == 1]
         if question.kind == "fit":
             request = fit_request(question, name)
@@ -223,13 +223,13 @@ class ByHand:
             content = fit_sum_content(residual, learned)
             unit, n = fit_unit(request), len(request.residual)
         else:
-            n, found = len(chosen), self.houses[name].said[digest(encode(question))].fields
+            n, found = len(chosen), self.members[name].replies[digest(encode(question))].fields
             rows_asked, unit = row_digest(chosen, "integer", "plain"), found["unit"]
             content = prediction_content(question, rows_asked, (n, 1), found["learned"])
         ask = collector.ask(content, (n, 1), unit)
-        asked = AnswerAsked(ask, collector.boxes_for(name))
+        final = AnswerAsked(ask, collector.boxes_for(name))
         chosen_rows = None if rows is None else np.asarray(rows)
-        masked: Masked = self._ask(name, asked, {"of": digest(encode(question))}, chosen_rows, **other)
+        masked: Masked = self._ask(name, final, {"of": digest(encode(question))}, chosen_rows, **other)
         return masked
 
     def open(self, name: str, number: int, there: Sequence[str], dropped: Sequence[str] = ()) -> Opening:
@@ -238,13 +238,13 @@ class ByHand:
         return opening
 
     def fitted(self, name: str, round: int = 1) -> NDArray[Any]:
-        """What a member has computed, and only it knows."""
-        house = self.houses[name]
-        known = house.state.answer(TASK, 1, "assisted", round, -1)
+        """A member's own fitted values."""
+        member = self.members[name]
+        known = member.state.answer(TASK, 1, "assisted", round, -1)
         assert known is not None
-        return decode((house.state.folder(TASK, 1) / known.answer).read_bytes()).arrays["fitted"]
+        return decode((member.state.folder(TASK, 1) / known.answer).read_bytes()).arrays["fitted"]
 
     def close(self) -> None:
         """End all of them."""
-        for house in self.houses.values():
-            house.stop()
+        for member in self.members.values():
+            member.stop()

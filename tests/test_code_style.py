@@ -1,7 +1,6 @@
-"""The habits of the house: short functions and classes, small folders, one definition per public name.
+"""Rules of style: short functions and classes, small folders, one definition per public name.
 
-What does not keep to them yet is listed by name. The lists only shrink: a repair
-takes it off, and none is added.
+Exceptions are listed by name. The lists only shrink: a repair removes an entry, and none is added.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def defined_twice(root: Path) -> set[str]:
     ],
     ids=["functions", "classes", "files", "folders", "names"],
 )
-def test_a_rule_of_the_house(find: Callable[[Path], set[str]], listed: set[str], rule: str) -> None:
+def test_a_rule_of_style(find: Callable[[Path], set[str]], listed: set[str], rule: str) -> None:
     found = find(SOURCES)
     assert not found - listed, f"{rule}: divide or rename {sorted(found - listed)}"
     assert not listed - found, f"mended: take {sorted(listed - found)} off the list in {Path(__file__).name}"

@@ -1,4 +1,4 @@
-"""Under noise on labels: who only gives back what it was sent has no part in the private stack."""
+"""Label DP: a memorizer of the sent residuals gets no weight in the private stack."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gal.privacy import RandomisedResponse, SeededNoise
 PARTS = {"a": [0, 1], "b": [2, 3], "c": [4, 5]}
 
 
-class Remembers(RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Gives back what it was ever sent of a row, and nothing of others."""
+class Memorizer(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Predicts the last target of each row that it was fitted on, and 0 for others."""
 
     sent: ClassVar[dict[bytes, NDArray[Any]]] = {}
 
-    def fit(self, X: Any, y: Any) -> Remembers:
+    def fit(self, X: Any, y: Any) -> Memorizer:
         self.nothing_ = np.zeros_like(np.asarray(y, dtype=float)[0])
         self.sent.update(zip((row.tobytes() for row in X), np.asarray(y, dtype=float), strict=True))
         return self
@@ -31,14 +31,14 @@ class Remembers(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
 
 @pytest.mark.usefixtures("few_penalties")
-def test_who_remembers_noisy_labels_is_left_out_of_the_private_stack() -> None:
+def test_a_memorizer_of_noisy_labels_is_left_out_of_the_private_stack() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 6))
     y = (X[:, 0] + 2 * X[:, 2] + 0.5 * rng.normal(size=400) > 0).astype(int)
     for hostile in (False, True):
-        Remembers.sent.clear()
+        Memorizer.sent.clear()
         noise = RandomisedResponse(3.0, [0, 1], SeededNoise(1))
-        local: dict[str, Any] = {"a": Ridge(), "b": Ridge(), "c": Remembers() if hostile else Ridge()}
+        local: dict[str, Any] = {"a": Ridge(), "b": Ridge(), "c": Memorizer() if hostile else Ridge()}
         model = GALClassifier(PARTS, rounds=3, local_models=local, privacy=noise, random_state=0).fit(X, y)
         refit = model.private_refit_
         assert refit is not None
