@@ -146,7 +146,7 @@ ALL = [
         "5 rounds beyond ten",
         _long,
         {"rounds": 10},
-        code=("learner/task_making.py:_goes_on",),
+        code=("learner/task_making.py:_may_continue",),
     ),
     Piece(
         "6e patience",

@@ -17,9 +17,9 @@ from gal.learner.drivers import (
     Driver,
     MessageObserver,
     Traffic,
+    current_fitted,
     drive_learning,
     drive_own,
-    fitted_now,
     open_driver,
 )
 from gal.learner.labels import Labels
@@ -30,7 +30,7 @@ from gal.learner.task_making import make_task
 from gal.privacy.own_model import all_rounds, learn_own
 from gal.privacy.protection import has_guarantee, private_options, protect
 from gal.privacy.refit import PrivateRefit, refit_privately
-from gal.secure_aggregation.asking import WayOfAsking, asking_for
+from gal.secure_aggregation.asking import RequestMode, asking_for
 from gal.secure_aggregation.terms import from_sums
 
 
@@ -144,7 +144,7 @@ class AssembledTask:
 
     task: Task
     members: Mapping[str, Organization]
-    asking: WayOfAsking
+    asking: RequestMode
     true_labels: Labels | None
     """For the private refit, where the task learns from protected ones."""
 
@@ -194,7 +194,7 @@ class AssembledTask:
         own = drive_own(self.task, self.members, driver, learn_own(self.task, labels))
         if not ensemble.requested():
             return None
-        fitted = fitted_now(self.task, ensemble, reached, self.members)
+        fitted = current_fitted(self.task, ensemble, reached, self.members)
         return refit_privately(self.task, labels, ensemble, fitted, own, summed=from_sums(ensemble))
 
 

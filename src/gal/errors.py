@@ -242,12 +242,12 @@ def _printable_character(one: str) -> str:
     return " " if unicodedata.category(one) == "Zs" else one.encode("unicode_escape").decode()
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
+def suggestion(given: str, known: Iterable[str]) -> str:
     """For the end of a message: a similar known name; empty where none is similar.
 
-    >>> did_you_mean("progresion", ["age", "progression"])
+    >>> suggestion("progresion", ["age", "progression"])
     " Did you mean 'progression'?"
-    >>> did_you_mean("Y", ["x", "y"])
+    >>> suggestion("Y", ["x", "y"])
     " Did you mean 'y'?"
     """
     names = list(known)

@@ -73,7 +73,7 @@ def bench(
     from gal_bench.data.splits import PROTOCOLS
     from gal_bench.outcomes import Outcomes
     from gal_bench.pages import print_runs
-    from gal_bench.runner import left_to_run, run_tables, write_plan
+    from gal_bench.runner import pending_cells, run_tables, write_plan
     from gal_bench.specs import check_names, narrow, read_tables
 
     if listed:
@@ -108,7 +108,7 @@ def bench(
     except OSError as error:
         raise InvalidInputError(f"--results {str(results)!r} cannot be written to: {error}") from error
     readable = [name for name in DEEP_SETS if name not in ON_REQUEST]
-    missing = left_to_run(left, outcomes, readable)
+    missing = pending_cells(left, outcomes, readable)
     screen = Screen(stderr=True)
     if plan is not None:
         write_plan(missing, plan)

@@ -82,7 +82,7 @@ class Outcomes:
         """Add a line; the outcome as it is kept."""
         line: dict[str, Any] = {"cell": _short(cell)}
         if cell.deep:
-            outcome = replace(outcome, commit=commit_here() if self._commit is None else self._commit)
+            outcome = replace(outcome, commit=current_commit() if self._commit is None else self._commit)
         else:
             line["sources"] = fingerprint()
         line["outcome"] = outcome.to_json()
@@ -109,7 +109,7 @@ def _short(cell: Cell) -> dict[str, Any]:
 
 
 @cache
-def commit_here() -> str:
+def current_commit() -> str:
     """Of the sources; empty where they are no checkout."""
     command = ["git", "rev-parse", "--short=7", "HEAD"]
     try:

@@ -279,7 +279,7 @@ def _glance(run: Run) -> str:
             here = [figures.get((dataset, size, name)) for name in names]
             if any(one is not None and one.final for one in here):
                 place = dataset if size == "by name" else f"{dataset}, {organizations_in_words(size)}"
-                rows.append([place, *map(_ours_and_theirs, here)])
+                rows.append([place, *map(_compared_means, here)])
     if not rows:
         return ""
     legend = (
@@ -289,7 +289,7 @@ def _glance(run: Run) -> str:
     return f"{legend}\n\n{_markdown(['', *(run.table.row(name).label for name in names)], rows)}"
 
 
-def _ours_and_theirs(figure: Figure | None) -> str:
+def _compared_means(figure: Figure | None) -> str:
     """Our mean in bold, the paper's behind it."""
     if figure is None or not (figure.final or figure.paper):
         return ""

@@ -108,7 +108,7 @@ def rounds_figure(run: Run, dataset: str, beside: Run | None = None) -> Figure:
     for row, outcomes in there.items():
         name, panels, look = METHODS[row]
         if "b" in panels:
-            values = mean_of_those_left([one.rates for one in outcomes])
+            values = remaining_mean([one.rates for one in outcomes])
             rate.plot(range(1, len(values) + 1), values, label=name, **look)
     _finish(rate, "rate × root mean square of the residual")
     own = there.get("gal-linear") or there["gal"]
@@ -160,10 +160,10 @@ def _draw_scores(axes: Axes, curves: Mapping[str, tuple[Sequence[Any], Pen]], me
     _finish(axes, METRICS.get(metric, "AUC on test rows"))
 
 
-def mean_of_those_left(series: Sequence[Sequence[float]]) -> list[float]:
+def remaining_mean(series: Sequence[Sequence[float]]) -> list[float]:
     """Round by round, the mean over the series that have the round.
 
-    >>> mean_of_those_left([[1.0, 4.0], [3.0]])
+    >>> remaining_mean([[1.0, 4.0], [3.0]])
     [2.0, 4.0]
     """
     longest = max(map(len, series), default=0)
@@ -174,7 +174,7 @@ def mean_weights(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
     """By organization: the mean weight of every round, over the seeds that have it."""
     names = dict.fromkeys(name for one in outcomes for weights in one.weights for name in weights)
     return {
-        name: mean_of_those_left([[weights.get(name, 0.0) for weights in one.weights] for one in outcomes])
+        name: remaining_mean([[weights.get(name, 0.0) for weights in one.weights] for one in outcomes])
         for name in names
     }
 

@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from gal.errors import ExperimentError, GALError, InvalidInputError, MissingExtraError, NothingLearnedError
 from gal.warnings import InterruptedWarning
 from gal_bench.cells import Cell, Outcome, Sources
-from gal_bench.outcomes import Outcomes, commit_here
+from gal_bench.outcomes import Outcomes, current_commit
 
 if TYPE_CHECKING:
     from gal_bench.specs import RowSpec, TableSpec
@@ -107,7 +107,7 @@ def in_order(tables: Iterable[TableSpec]) -> list[Cell]:
     return sorted(found.values(), key=lambda cell: cell.seed)
 
 
-def left_to_run(tables: Iterable[TableSpec], known: Outcomes, sets: Collection[str]) -> list[Cell]:
+def pending_cells(tables: Iterable[TableSpec], known: Outcomes, sets: Collection[str]) -> list[Cell]:
     """The deep cells of these data sets without an outcome, in order."""
     return [
         cell for cell in in_order(tables) if cell.deep and cell.dataset in sets and known.get(cell) is None
@@ -182,7 +182,7 @@ def run_cell(cell: Cell, sources: Sources) -> Outcome:
 
 def write_plan(cells: Iterable[Cell], path: Path) -> None:
     """Write these cells down for another machine, with the commit of the sources."""
-    plan = {"commit": commit_here(), "cells": [cell.to_json() for cell in cells]}
+    plan = {"commit": current_commit(), "cells": [cell.to_json() for cell in cells]}
     path.write_text(json.dumps(plan, indent=1), encoding="utf-8")
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from gal.errors import InvalidInputError, did_you_mean
+from gal.errors import InvalidInputError, suggestion
 from gal_bench.cells import ROUNDS, Cell
 
 FOLDER = Path(__file__).parent / "rows"
@@ -244,7 +244,7 @@ def check_names(kind: str, given: Iterable[str], known: Iterable[str]) -> None:
     names = list(known)
     unknown = [name for name in given if name not in names]
     if unknown:
-        meant = did_you_mean(unknown[0], names)
+        meant = suggestion(unknown[0], names)
         raise InvalidInputError(
             f"no {kind} {', '.join(map(repr, unknown))}; there are: {', '.join(names)}.{meant}"
         )

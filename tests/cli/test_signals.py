@@ -8,13 +8,13 @@ import pytest
 
 pytest.importorskip("grpc")
 
-from gal.cli.nodes import ended_by_signals
+from gal.cli.nodes import stop_event
 from patience import LONGEST
 
 
 def test_a_second_interruption_waits_no_longer_and_the_first_does() -> None:
     handler = signal.getsignal(signal.SIGINT)
-    with ended_by_signals() as stopping:
+    with stop_event() as stopping:
         signal.raise_signal(signal.SIGINT)
         assert stopping.wait(LONGEST)
         with pytest.raises(KeyboardInterrupt):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gal.core.cross_validation import IN_SENTINEL, CrossValidated
 from gal.core.losses import SquaredError
-from gal.core.memorization import MATTERS, harm, lose_more, memorizers
+from gal.core.memorization import MATTERS, harm, has_excess_loss, memorizers
 from gal.core.outcome import Decision, Stopping, TaskOutcome
 from gal.core.pipeline import learn
 from gal.core.requests import FitRequest
@@ -232,7 +232,7 @@ def test_where_it_is_hidden_the_sentinel_fold_still_loses_more(task: Any) -> Non
 
     def losing(share: Floats) -> bool:
         cv = replace(validated(task, lambda _: {}), stages=(np.zeros((N, 1)), share * task.y))
-        return lose_more(task, cv, 1, 1.0)
+        return has_excess_loss(task, cv, 1, 1.0)
 
     assert losing(share)
     assert not losing(np.full((N, 1), 0.7))

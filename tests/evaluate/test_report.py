@@ -18,7 +18,7 @@ from gal.errors import InvalidInputError, InvalidOptionError
 from gal.evaluate import Simulation, report, simulate
 from gal.evaluate.metrics import quality_of
 from gal.evaluate.reporting.facts import PRIVACY, bytes_in_words, number
-from gal.evaluate.reporting.learned import facts_of_version, versions_cells, why_alone
+from gal.evaluate.reporting.learned import baseline_reason, facts_of_version, versions_cells
 from gal.evaluate.reporting.writing import page_of
 from gal.node.store.audit import Total
 from report_pages import ReadPage, check_harmless
@@ -163,8 +163,10 @@ def test_groups_of_numbers_and_of_equal_predictions() -> None:
 
 def test_why_a_label_holder_stays_alone_names_memorizers() -> None:
     outcome = TaskOutcome(Ended.ROUNDS, 3, decision=Decision.MEMORIZATION, memorizers=("lab",))
-    assert why_alone({"outcome": plain(outcome)}).startswith("lab repeats residuals")
+    assert baseline_reason({"outcome": plain(outcome)}).startswith("lab repeats residuals")
     worse = replace(outcome, decision=Decision.WORSE_ON_SENTINEL, memorizers=())
-    assert "sentinel fold" in why_alone({"outcome": plain(worse)})
+    assert "sentinel fold" in baseline_reason({"outcome": plain(worse)})
     for facts in ({}, {"outcome": plain(replace(worse, decision=Decision.NO_BETTER))}):
-        assert why_alone(facts).startswith("on rows that were not fitted, the label holder alone was better")
+        assert baseline_reason(facts).startswith(
+            "on rows that were not fitted, the label holder alone was better"
+        )

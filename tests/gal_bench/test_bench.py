@@ -189,7 +189,7 @@ def test_outcomes_of_other_sources_count_for_deep_runs_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     column, deep = Cell("Wine", 2, "per seed", 0), Cell("MNIST", 8, "official", 77, models=("Network",))
-    monkeypatch.setattr(outcomes_module, "commit_here", lambda: "abc1234")
+    monkeypatch.setattr(outcomes_module, "current_commit", lambda: "abc1234")
     assert known(tmp_path).put(deep, made_up(deep)).commit == "abc1234"
     known(tmp_path).put(column, PLAIN)
     assert known(tmp_path).get(column) == PLAIN
@@ -267,7 +267,7 @@ CELLS = [
 def test_a_plan_resumes_after_failures_and_interrupts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runner, "commit_here", lambda: "abc1234")
+    monkeypatch.setattr(runner, "current_commit", lambda: "abc1234")
     write_plan(CELLS, tmp_path / "plan.json")
     words = [str(tmp_path / "plan.json"), str(tmp_path / "outcomes.jsonl"), str(tmp_path)]
 

@@ -23,7 +23,7 @@ import pytest
 import forked
 from gal.node.worker.sandbox import landlock_version
 from gal_bench.demo import four_nodes
-from gal_bench.demo.checks import InOneProcess, gain_interval, labels_from, worked_out
+from gal_bench.demo.checks import InOneProcess, gain_interval, labels_from, n_reconstructed
 from gal_bench.demo.confined import can_reach
 from gal_bench.demo.four_nodes import (
     HOLDER,
@@ -75,11 +75,11 @@ def test_labels_follow_from_residuals_and_not_from_noise(learned_again: Any) -> 
 
 def test_a_column_follows_from_fitted_values_and_not_from_noise(learned_again: Any) -> None:
     one, ids, y = learned_again
-    assert worked_out(one, "insurer", ids, y) == 1
+    assert n_reconstructed(one, "insurer", ids, y) == 1
     rng = np.random.default_rng(0)
     noisy = [values + rng.normal(size=values.shape) for values in one.fitted["insurer"]]
     other = replace(one, fitted={"insurer": noisy})
-    assert worked_out(other, "insurer", ids, y) == 0
+    assert n_reconstructed(other, "insurer", ids, y) == 0
 
 
 def test_a_gain_that_is_not_there_has_an_interval_around_zero() -> None:

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gal.errors import MissingDataError
-from gal_bench.data.images import SOURCES, Patch, lay_out, load_images
+from gal_bench.data.images import SOURCES, Patch, load_images, patch_layout
 from gal_bench.data.sources import ViewSet
 from known_files import make_known
 
@@ -75,7 +75,7 @@ class Made:
                 put(path, content)
 
     def patches(self, organizations: int) -> dict[str, Patch]:
-        return lay_out(organizations, *self.train.shape[2:])
+        return patch_layout(organizations, *self.train.shape[2:])
 
     def load(self, organizations: int, *, masked: bool = False) -> ViewSet:
         return load_images(self.name, organizations, self.folder, masked=masked)
@@ -108,7 +108,7 @@ class TestLayout:
     @pytest.mark.parametrize("size", [28, 32])
     def test_patches_tile_the_image_row_by_row(self, organizations: int, size: int) -> None:
         owner = np.zeros((size, size), int)
-        patches = lay_out(organizations, size, size)
+        patches = patch_layout(organizations, size, size)
         assert list(patches) == [f"patch {number + 1}" for number in range(organizations)]
         for number, patch in enumerate(patches.values()):
             owner[patch.top : patch.top + patch.height, patch.left : patch.left + patch.width] += number + 1

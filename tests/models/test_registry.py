@@ -12,7 +12,7 @@ from gal import Organization
 from gal.errors import InvalidInputError, MissingExtraError
 from gal.extras import require
 from gal.models.adapters import is_stateful
-from gal.models.registry import MODELS, make_model, stays_put
+from gal.models.registry import MODELS, is_known_stateless, make_model
 
 DEEP = ("network", "shared_body")
 NEEDS = dict.fromkeys(DEEP, "deep")
@@ -29,9 +29,9 @@ def test_every_name_makes_a_local_model(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_known_to_be_stateless_need_no_extra_and_are_stateless(name: str) -> None:
-    assert stays_put(name) == (name not in NEEDS)
-    assert not stays_put(name, {"some": "option"})
-    if stays_put(name):
+    assert is_known_stateless(name) == (name not in NEEDS)
+    assert not is_known_stateless(name, {"some": "option"})
+    if is_known_stateless(name):
         assert not is_stateful(make_model("lab", name))
 
 

@@ -27,7 +27,7 @@ from gal.core.rows import all_rows
 from gal.learner.labels import Labels
 from gal.learner.options import Options
 from gal.learner.task_making import make_task
-from gal.privacy.refit import PrivateRefit, never_sent, stacked
+from gal.privacy.refit import PrivateRefit, stacked, unsent_rows
 from gal.storage.archive import read_archive, write_archive
 
 Floats = NDArray[np.float64]
@@ -159,16 +159,16 @@ def test_which_rows_were_never_sent() -> None:
     y, kept = np.arange(2000.0)[:, None] % 7, Options(fitted="held-out", validation_fraction=0.2)
     how: dict[str, Any] = {"label_holder": "a", "private": True}
     task = make_task(Labels(y, SquaredError()), ["a", "b"], kept, **how)
-    rows = never_sent(task)
+    rows = unsent_rows(task)
     assert rows is not None
     assert len(rows) == 800
     assert set(rows) == set(range(2000)) - set(task.rows.fit)
     for fewer in (replace(task.rows, fit=np.arange(1501)), all_rows(2000)):
-        assert never_sent(replace(task, rows=fewer)) is None
+        assert unsent_rows(replace(task, rows=fewer)) is None
     facts = {"rows": task.rows, "release": None, "stateful": ()}
-    assert never_sent(SimpleNamespace(**facts)) is not None  # type: ignore[arg-type]
+    assert unsent_rows(SimpleNamespace(**facts)) is not None  # type: ignore[arg-type]
     for other in ({"release": "noise on residuals"}, {"stateful": ("b",)}):
-        assert never_sent(SimpleNamespace(**facts | other)) is None  # type: ignore[arg-type]
+        assert unsent_rows(SimpleNamespace(**facts | other)) is None  # type: ignore[arg-type]
 
 
 @every_loss

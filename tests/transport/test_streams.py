@@ -327,7 +327,7 @@ def before_the_greeting(*frames: bytes) -> Stream:
         incoming=iter(frames),
         outgoing=Outgoing(),
         is_known=lambda: True,
-        why_lost=lambda: LinkLostError("gone"),
+        loss_reason=lambda: LinkLostError("gone"),
         cancel=lambda: None,
     )
 

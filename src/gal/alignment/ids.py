@@ -96,11 +96,11 @@ def check_same_kind(own: RowIds, other_kind: str, organization: str, other: str)
     )
 
 
-def check_overlap(n_shared: int, n_asked: int, organization: str, label_holder: str) -> None:
+def check_overlap(n_shared: int, n_requested: int, organization: str, label_holder: str) -> None:
     """An error where an organization knows none of the label holder's rows."""
     if n_shared == 0:
         raise AlignmentError(
-            f"organization {organization!r} knows none of the {n_asked} rows of {label_holder!r}. "
+            f"organization {organization!r} knows none of the {n_requested} rows of {label_holder!r}. "
             "Check that row_id names the same kind of id at both, written in the same way"
         )
 

@@ -248,7 +248,7 @@ def _measure(one: Rehearsal) -> str:
 
 
 def _style(leak: LeakReport) -> str:
-    alarming = bool(leak.exceeding()) or (leak.knows_all is not None and leak.cost is None)
+    alarming = bool(leak.exceeding()) or (leak.perfect_attack is not None and leak.cost is None)
     return "bold red" if alarming else "bold"
 
 

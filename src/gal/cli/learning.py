@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from gal.cli.nodes import ended_by_signals
+from gal.cli.nodes import stop_event
 from gal.cli.options import AsJson, Home, TaskName, Wait
 from gal.cli.screen import EVERY, Screen, command_line, escape, print_facts, print_parts
 from gal.cli.tasks import print_privacy
@@ -61,7 +61,7 @@ def learn_command(
     patience = {"join": wait, "deadline": deadline, "quorum": quorum, "pause": pause}
     screen = Screen(stderr=True)
     watcher = Watcher(screen)
-    with ended_by_signals() as stopping, screen.status("starting", spinner="dots") as spinner:
+    with stop_event() as stopping, screen.status("starting", spinner="dots") as spinner:
         watcher.spinner = spinner
         facts = do(
             folder,
@@ -185,7 +185,7 @@ def predict_command(
         "join": wait,
     }
     waiting = f"waiting for replies of the organizations (up to {wait + deadline:g} s)"
-    with ended_by_signals() as stopping, screen.status(waiting, spinner="dots"):
+    with stop_event() as stopping, screen.status(waiting, spinner="dots"):
         log = open_log(folder, "error")
         facts = do(folder, "predict", arguments, on_event=lambda _: None, stopping=stopping, log=log)
     csv = facts.pop("csv", "")

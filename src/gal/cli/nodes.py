@@ -17,7 +17,7 @@ import typer
 
 from gal.cli.options import AsJson, Home
 from gal.cli.screen import Screen, command_line, escape, print_facts
-from gal.errors import InvalidInputError, did_you_mean
+from gal.errors import InvalidInputError, suggestion
 
 
 def init(
@@ -126,7 +126,7 @@ def _data_source(
     for option, column in (("--row-id", row_id or "id"), ("--label", label)):
         if column is not None and column not in known:
             raise InvalidInputError(
-                f"{given!r} has no column {column!r}: name it with {option}.{did_you_mean(column, known)} "
+                f"{given!r} has no column {column!r}: name it with {option}.{suggestion(column, known)} "
                 f"There are {', '.join(map(repr, known[:30]))}{' and more' if len(known) > 30 else ''}"
             )
     inside = "://" not in given and Path(named).is_relative_to(folder)
@@ -175,7 +175,7 @@ def serve(
         faulthandler.enable()
     beside = _page_beside(page_at) if page else None
     opened = open_log(folder, level, log == "json")  # type: ignore[arg-type]
-    with ended_by_signals() as stopping, serving(folder, opened, beside):
+    with stop_event() as stopping, serving(folder, opened, beside):
         while not stopping.wait(0.5):  # the signal may wake another thread than this one
             pass
 
@@ -199,7 +199,7 @@ def _page_beside(listen: str) -> Any:
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[threading.Event]:
+def stop_event() -> Iterator[threading.Event]:
     """An event that Ctrl-C and SIGTERM set; a second Ctrl-C ends the command at once."""
     stopping = threading.Event()
 

@@ -140,7 +140,7 @@ def invite_command(
         options={"rounds": "auto" if rounds is None else rounds, "loss": "auto"} | more,
         **of_task,
     )
-    facts = privacy_now(folder, task)
+    facts = current_privacy(folder, task)
 
     def show(screen: Screen) -> None:
         print_privacy(facts, screen)
@@ -199,7 +199,7 @@ def _print_missing_secret(home: Path, align: str, screen: Screen) -> None:
         )
 
 
-def privacy_now(home: Path, task: str) -> dict[str, Any]:
+def current_privacy(home: Path, task: str) -> dict[str, Any]:
     """The protection of a task's labels, its cost, and what is left of the budget."""
     from gal.node.admin.membership import opened
     from gal.node.config.configuration import LEDGER

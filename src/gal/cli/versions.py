@@ -29,7 +29,7 @@ def versions(
     as_json: AsJson = False,
 ) -> None:
     """Versions of an own task: when, how many rows, how good, and which one is active."""
-    from gal.cli.tasks import print_privacy, privacy_now
+    from gal.cli.tasks import current_privacy, print_privacy
     from gal.evaluate.reporting.learned import versions_cells
     from gal.evaluate.reporting.writing import check_report, write_report
     from gal.node.admin.membership import opened
@@ -54,7 +54,7 @@ def versions(
             number: version_facts(record, number, learned)
             for number, learned in records.state.learned_versions(record.id).items()
         }
-    privacy = privacy_now(folder, task) if data is not None and data.label is not None else None
+    privacy = current_privacy(folder, task) if data is not None and data.label is not None else None
     if report is not None:
         finished = [number for number, facts in found.items() if facts["status"] == "finished"]
         if not finished:

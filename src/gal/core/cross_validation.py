@@ -167,7 +167,7 @@ class LeftOut:
         reached = min(0 if one is None else len(one.rounds) for one in self._progress)
         while len(self._scored) <= reached and self._outcome is None:
             self._scored.append(self._score(self._stages[len(self._scored)]))
-            if self.task.stopping.impatient([loss for loss, _ in self._scored]):
+            if self.task.stopping.is_stalled([loss for loss, _ in self._scored]):
                 done = len(self._scored) - 1
                 self._outcome = TaskOutcome(Ended.PATIENCE, done, patience, "cross-validation")
         return self._outcome
@@ -178,7 +178,7 @@ class LeftOut:
         """
         rows, patience = self.task.rows.without(SENTINEL).validation, self.task.stopping.patience
         losses = [self._score(stage, rows)[0] for stage in self._stages]
-        if patience is None or not self.task.stopping.impatient(losses, AHEAD):
+        if patience is None or not self.task.stopping.is_stalled(losses, AHEAD):
             return None
         return TaskOutcome(Ended.PATIENCE, len(losses) - 1, AHEAD * patience, "sentinel fold")
 

@@ -367,7 +367,7 @@ def classification_loss(loss: object, n_classes: int, *, one_output: bool = True
     return own_loss(loss, 1 if n_classes == 2 and one_output else n_classes)
 
 
-def knows_curvature(loss: Loss) -> bool:
+def has_curvature(loss: Loss) -> bool:
     """Whether the curvature of this loss follows from its residual."""
     return isinstance(loss, BinaryLogLoss | MultinomialLogLoss)
 

@@ -79,7 +79,7 @@ def _ranks(values: Floats) -> Floats:
     return np.asarray((np.cumsum(counts) - counts / 2)[place] - len(values) / 2)
 
 
-def lose_more(task: Task, cv: CrossValidated, rounds: int, baseline: float) -> bool:
+def has_excess_loss(task: Task, cv: CrossValidated, rounds: int, baseline: float) -> bool:
     """Whether rows of the sentinel fold lose significantly more than the others, by Mann and Whitney's test
     and by a share of the baseline's loss: some organization memorizes, even where none is found.
     """
@@ -119,7 +119,7 @@ def guarded(
     others = [name for name in task.organizations if name != task.label_holder]
     rounds = min(cv.best, most)
     found = memorizers(others, task.label_holder, task.loss, task.y, cv, rounds)
-    if not found and lose_more(task, cv, rounds, baseline):
+    if not found and has_excess_loss(task, cv, rounds, baseline):
         found = tuple(others)
     cv = cv.without(task, found) if found else cv
     rounds = min(cv.best, most)

@@ -94,14 +94,14 @@ class Stopping:
         later = len(progress.rounds) > 1  # the first may be the label holder's own, of columns without signal
         if self.min_rate is not None and later and abs(last.rate) / last.scale <= self.min_rate * largest:
             return TaskOutcome(Ended.RATE, last.round, last.rate)
-        if self.impatient(validation_losses(progress.initial_validation_loss, progress.rounds)):
+        if self.is_stalled(validation_losses(progress.initial_validation_loss, progress.rounds)):
             return TaskOutcome(Ended.PATIENCE, last.round, self.patience)
         before = progress.rounds[-2].train_loss if len(progress.rounds) > 1 else progress.initial_train_loss
         if self.plateau is not None and before - last.train_loss <= self.plateau * abs(before):
             return TaskOutcome(Ended.PLATEAU, last.round, self.plateau)
         return None
 
-    def impatient(self, losses: Sequence[float], times: int = 1) -> bool:
+    def is_stalled(self, losses: Sequence[float], times: int = 1) -> bool:
         """Whether the lowest of these losses, before the first round and after each, is so many rounds ago;
         ``times`` as many.
         """

@@ -50,7 +50,7 @@ def reevaluated(
     again: dict[Track, Progress] = {}
     for request, replies in zip(requests, trip, strict=True):
         own, reached = tracks[request.track]
-        now = _predicted_now(own, reached, request, replies)
+        now = _current_predictions(own, reached, request, replies)
         unstopped = replace(own, rounds=len(now), stopping=Stopping(None, None, None))
         again[request.track] = _replay(rounds(unstopped, request.track), now)
     return again.get("assisted", assisted), again.get("alone", alone), outcome
@@ -67,7 +67,7 @@ def _replay(steps: Rounds, now: list[dict[str, Reply]]) -> Progress:
         ) from None
 
 
-def _predicted_now(
+def _current_predictions(
     task: Task, reached: Progress, request: PredictRequest, replies: Mapping[str, Reply]
 ) -> list[dict[str, Reply]]:
     """By round, what each organization replies now; one that missed a round has no part in it now either."""

@@ -112,7 +112,7 @@ class Task:
         if not (self.guard and validated) or self.label_holder is None or len(self.organizations) == 1:
             return None
         own = self.only(self.label_holder)
-        return replace(own, stacker=self.stacker, keep_fitted=self.keeps_all)
+        return replace(own, stacker=self.stacker, keep_fitted=self.keeps_all_rows)
 
     @property
     def own_first(self) -> bool:
@@ -173,12 +173,12 @@ class Task:
         """Rows whose fitted values a progress keeps: all, where a later step needs all; else those that
         validate, or else measure contributions.
         """
-        if self.keeps_all:
+        if self.keeps_all_rows:
             return np.arange(self.rows.n)
         return self.rows.validation if len(self.rows.validation) else self.contribution_rows
 
     @property
-    def keeps_all(self) -> bool:
+    def keeps_all_rows(self) -> bool:
         """Whether a later step needs the fitted values of all rows."""
         looked_at = self.stacker is not None or self.probes is not None or self.keep_fitted
         return looked_at or self.rows.n_cv_folds > 0 or bool(self.stateful)

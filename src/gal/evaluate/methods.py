@@ -10,7 +10,7 @@ from typing import Any
 
 from sklearn.base import clone
 
-from gal.errors import InvalidInputError, InvalidOptionError, did_you_mean
+from gal.errors import InvalidInputError, InvalidOptionError, suggestion
 from gal.estimators import GALClassifier, GALRegressor
 from gal.learner.options import option_by_name
 
@@ -59,7 +59,7 @@ def check_label_holder(organizations: OrganizationsColumns, label_holder: str | 
     if holder not in organizations:
         raise InvalidOptionError(
             f"label_holder {holder!r} is none of the organizations {', '.join(organizations)}."
-            f"{did_you_mean(holder, organizations)}"
+            f"{suggestion(holder, organizations)}"
         )
     return holder
 

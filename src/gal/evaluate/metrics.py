@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score
 
-from gal.errors import InvalidOptionError, did_you_mean
+from gal.errors import InvalidOptionError, suggestion
 from gal.learner.labels import are_classes
 from gal.privacy.leakage import Share
 
@@ -164,7 +164,7 @@ def metric_for(name: str, y: NDArray[Any]) -> Metric:
         return METRICS["r2" if not are_classes(y) else "auc" if n_values == 2 else "accuracy"]
     if name not in METRICS:
         raise InvalidOptionError(
-            f"metric must be auto or one of {', '.join(METRICS)}, got {name!r}.{did_you_mean(name, METRICS)}"
+            f"metric must be auto or one of {', '.join(METRICS)}, got {name!r}.{suggestion(name, METRICS)}"
         )
     chosen = METRICS[name]
     if not chosen.classes and y.dtype.kind not in "iufb":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.base import clone
 
-from gal.errors import InvalidInputError, InvalidLabelsError, did_you_mean
+from gal.errors import InvalidInputError, InvalidLabelsError, suggestion
 from gal.learner.labels import LARGEST_NUMBER, are_classes
 from gal.models import TabularModel
 from gal.models.reading.column_reading import ColumnReading, column_readings
@@ -51,7 +51,7 @@ def target_column(frame: pd.DataFrame, target: str) -> pd.Series[Any]:
     """The column to predict; an error where there is none, or values of it are missing."""
     if target not in frame.columns:
         raise InvalidInputError(
-            f"no column {target!r} to predict.{did_you_mean(target, frame.columns)} "
+            f"no column {target!r} to predict.{suggestion(target, frame.columns)} "
             f"The table has {', '.join(frame.columns[:20])}"
         )
     import pandas as pd
@@ -102,7 +102,7 @@ def checked_organizations(
         if unknown:
             raise InvalidInputError(
                 f"organization {name!r}: no column {', '.join(map(repr, unknown))} in the table."
-                f"{did_you_mean(unknown[0], frame.columns)} It has {', '.join(frame.columns[:20])}"
+                f"{suggestion(unknown[0], frame.columns)} It has {', '.join(frame.columns[:20])}"
             )
         _refuse_large(frame, columns, f"organization {name!r}")
     return names

@@ -191,11 +191,11 @@ def simulate(
     rounds_used, used, learning, traffic = [], [], [], None
     for index, split in enumerate(splits):
 
-        def tell_split(words: str, share: float, index: int = index) -> None:
+        def report_split(words: str, share: float, index: int = index) -> None:
             tell(f"split {index + 1} of {len(splits)}, {words}", (index + share) / len(splits))
 
         test = X.iloc[split.test]
-        fitted = _models(X.iloc[split.train], y[split.train], task, tell_split)
+        fitted = _models(X.iloc[split.train], y[split.train], task, report_split)
         for name, model in fitted.items():
             by_split[name].append(_output(model, test, None if classes is None else len(classes)))
             if hasattr(model, "chosen_"):

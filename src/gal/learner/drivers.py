@@ -48,7 +48,7 @@ class Traffic:
     """Bytes of residuals (and of sample weights, where they are shared) to the others."""
     received: int = 0
     """Bytes of fitted values from the others."""
-    asked_again: int = 0
+    repeated_request: int = 0
     """Of these: re-evaluations of stateful models, after the last round."""
 
     def count(self, request: Request, organizations: int, replies: Sequence[Any]) -> None:
@@ -59,7 +59,7 @@ class Traffic:
             weight = 0 if request.sample_weight is None else request.sample_weight.nbytes
             self.sent += organizations * (request.residual.nbytes + weight)
         else:
-            self.asked_again += received
+            self.repeated_request += received
 
 
 @dataclass
@@ -157,7 +157,7 @@ def drive_learning(
             try:
                 requests = steps.send(replies)
             except KeyboardInterrupt:  # in the label holder's own work: no stacker then
-                rounds_only = replace(task, stacker=None, probes=None, keep_fitted=task.keeps_all)
+                rounds_only = replace(task, stacker=None, probes=None, keep_fitted=task.keeps_all_rows)
                 steps, interrupted = on_one_thread(learn(rounds_only, progress=reached)), True
                 next(steps)
                 requests = steps.throw(EndLearning())
@@ -225,7 +225,7 @@ def _job(task: Task, one: Organization, request: Request, driver: Driver, share:
         return partial(LocalModelError, str(error))
     if isinstance(request, FitRequest):
         fit = partial(fit_locally, one.name, view, one.model, request, task.terms)
-        return partial(_or_error, fit, previous=one.models_before(request), share=share)
+        return partial(_or_error, fit, previous=one.previous_models(request), share=share)
     again = partial(predict_locally, one.name, view, dict(one.models), request, task.loss.n_outputs)
     return partial(_or_error, again, share=share)
 
@@ -280,7 +280,7 @@ def ask_to_predict(
     return replies
 
 
-def fitted_now(
+def current_fitted(
     task: Task, ensemble: Ensemble, reached: Progress, members: Mapping[str, Organization]
 ) -> Sequence[Mapping[str, NDArray[np.float32]]]:
     """The replies of all rounds that an assisted model uses; stateful models are re-evaluated."""

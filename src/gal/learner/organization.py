@@ -32,8 +32,8 @@ from gal.models.adapters import (
     LocalModel,
     copy_unfitted,
     fit_weighted,
-    go_beyond,
     is_stateful,
+    prepare_for_probes,
     prepared,
     threads_of,
 )
@@ -121,7 +121,7 @@ class Organization:
 
     def fit(self, request: FitRequest, terms: Terms) -> Floats32:
         """Fit the residual; values of all rows. The models stay here."""
-        before = self.models_before(request)
+        before = self.previous_models(request)
         values, models = fit_locally(self.name, self.prepare(), self.model, request, terms, previous=before)
         self.keep(request, models)
         return values
@@ -135,7 +135,7 @@ class Organization:
         """Current predictions of the task's own rows, shape (rounds, n, K)."""
         return predict_locally(self.name, self.prepare(), self.models, request, terms.n_outputs)
 
-    def models_before(self, request: FitRequest) -> Models:
+    def previous_models(self, request: FitRequest) -> Models:
         """A stateful model after its last round before this one; nothing for other models."""
         rounds = [round for track, round in self.models if track == request.track and round < request.round]
         return self.models[request.track, max(rounds)] if rounds and self.stateful else ()
@@ -189,7 +189,7 @@ def fit_locally(
     template = as_local_model(model, terms.n_outputs, name)
     set_seed(template, local_seed(terms.seed, name, request.round))
     if request.target != "residual":
-        go_beyond(template, terms.n_outputs, random=request.target == "random")
+        prepare_for_probes(template, terms.n_outputs, random=request.target == "random")
     with (
         _failures(f"organization {name!r}, round {request.round}", f"{type(model).__name__} failed: "),
         at_most(threads_of(model, share)),

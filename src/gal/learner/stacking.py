@@ -366,7 +366,7 @@ class Stacking:
             max_iter=EPOCHS,
             random_state=task.seed,
         )
-        with _whose_failure(), catch_warnings():
+        with _stacker_failures(), catch_warnings():
             simplefilter("ignore", ConvergenceWarning)
             model.fit(standard, target[:, 0] if numbers and target.shape[1] == 1 else target, weight)
         first, last = zip(model.coefs_, model.intercepts_, strict=True)
@@ -386,7 +386,7 @@ class Stacking:
         )
         target = task.y if task.y.shape[1] > 1 else task.y[:, 0]
         weight = None if task.sample_weight is None else len(rows) * shares(task.sample_weight[rows])
-        with _whose_failure():
+        with _stacker_failures():
             forest.fit(received.features(rows).table, target[rows], weight)
         return forest.set_params(n_jobs=None)  # several cores add trees up in the order in which they come
 
@@ -405,7 +405,7 @@ def _stacked(models: Sequence[Any], alone: Blend, blend: Blend, received: Stacke
 
 
 @contextmanager
-def _whose_failure() -> Iterator[None]:
+def _stacker_failures() -> Iterator[None]:
     """A failure of the stacker is named as such."""
     try:
         yield

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gal.core.line_search import line_search
 from gal.core.local_losses import LocalLoss
-from gal.core.losses import AbsoluteError, knows_curvature
+from gal.core.losses import AbsoluteError, has_curvature
 from gal.core.outcome import Stopping
 from gal.core.probes.kept_probes import ProbePlan
 from gal.core.requests import Release
@@ -76,9 +76,9 @@ def make_task(
     weight = weights_of_rows(labels, options.class_weight, sample_weight, private=protected)
     members = [] if release is not None else sorted(set(organizations) - set(stateful))
     probes = _probes(options, labels, rows, members, n_jobs, private=private)
-    rounds = MOST_ROUNDS if plain and _goes_on(options, rows) else options.usual_rounds
+    rounds = MOST_ROUNDS if plain and _may_continue(options, rows) else options.usual_rounds
     stacks_own = private and _stacks_own(options, labels, rows)
-    stacking = not private and _will_stack(options, labels, rows, len(organizations) * rounds)
+    stacking = not private and _uses_stacker(options, labels, rows, len(organizations) * rounds)
     return Task(
         y=labels.y,
         loss=labels.loss,
@@ -95,7 +95,7 @@ def make_task(
         stopping=Stopping(None, None, None)
         if paper
         else Stopping(patience=options.patience, plateau=options.plateau),
-        newton=plain and n >= LARGE and knows_curvature(labels.loss),
+        newton=plain and n >= LARGE and has_curvature(labels.loss),
         scale_residual=bool(chosen(options.scale_residual, not paper)),
         keep_fitted=private,
         guard=not private,
@@ -108,7 +108,7 @@ def make_task(
     )
 
 
-def _goes_on(options: Options, rows: Rows) -> bool:
+def _may_continue(options: Options, rows: Rows) -> bool:
     """Whether learning may take more rounds than the paper's while they help: in a cross-validation."""
     return rows.n_cv_folds > 0 and is_auto(options.rounds) and options.patience is not None
 
@@ -151,7 +151,7 @@ def _probes(
     return ProbePlan(int(wanted), int(wanted), Stacking(n_jobs))
 
 
-def _will_stack(options: Options, labels: Labels, rows: Rows, replies: int) -> bool:
+def _uses_stacker(options: Options, labels: Labels, rows: Rows, replies: int) -> bool:
     """Whether there is a stacker: it needs validation rows, and so many replies in memory."""
     validated = len(rows.validation) > 0
     check_stacking(options.stacking, labels.loss, validated=validated)

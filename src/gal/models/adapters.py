@@ -206,17 +206,17 @@ def set_seed(model: Any, seed: int) -> None:
         model.set_params(**{name: _derived_seed(seed, index) for index, name in enumerate(unset)})
 
 
-def go_beyond(model: Any, n_outputs: int, *, random: bool) -> None:
-    """Prepare a model with a method ``goes_beyond`` for probe rounds with this number of outputs.
+def prepare_for_probes(model: Any, n_outputs: int, *, random: bool) -> None:
+    """Prepare a model with a method ``prepare_probes`` for probe rounds with this number of outputs.
 
     ``random``: the targets are random numbers. Changes ``model``, of a pipeline its last step.
     """
     if isinstance(model, PerOutput):
-        go_beyond(model.estimator, n_outputs, random=random)
+        prepare_for_probes(model.estimator, n_outputs, random=random)
     elif isinstance(model, Pipeline):
-        go_beyond(model.steps[-1][1], n_outputs, random=random)
-    elif hasattr(model, "goes_beyond"):
-        model.goes_beyond(n_outputs, random=random)
+        prepare_for_probes(model.steps[-1][1], n_outputs, random=random)
+    elif hasattr(model, "prepare_probes"):
+        model.prepare_probes(n_outputs, random=random)
 
 
 def supports_sample_weight(model: Any) -> bool:

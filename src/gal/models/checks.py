@@ -118,7 +118,7 @@ def _state(model: Any) -> list[str]:
 
 
 @_check
-def fitting_leaves_the_given_model_unchanged(model: Any) -> Findings:
+def check_model_unchanged(model: Any) -> Findings:
     before = _state(model)
     _fitted(model, *_data())
     yield _state(model) == before, "fitting a copy changed the given model: copies share state with it"
@@ -143,7 +143,7 @@ for _name, _case in {
 
 
 @_check
-def predict_before_fit_raises(model: Any) -> Findings:
+def check_predict_before_fit(model: Any) -> Findings:
     try:
         _ordinary(copy_unfitted(model)).predict(_data()[0])
     except Exception:
@@ -152,7 +152,7 @@ def predict_before_fit_raises(model: Any) -> Findings:
 
 
 @_check
-def same_seed_gives_the_same_predictions(model: Any) -> Findings:
+def check_same_seed(model: Any) -> Findings:
     X, residual = _data()
     first, second = (_fitted(model, X, residual).predict(X) for _ in range(2))
     yield (
@@ -163,7 +163,7 @@ def same_seed_gives_the_same_predictions(model: Any) -> Findings:
 
 
 @_check
-def a_prediction_depends_on_its_row_alone(model: Any) -> Findings:
+def check_rowwise_prediction(model: Any) -> Findings:
     X, residual = _data()
     local = _fitted(model, X, residual)
     expected, order = np.asarray(local.predict(X)), np.random.default_rng(1).permutation(len(X))
@@ -183,7 +183,7 @@ def constant_residual(model: Any) -> Findings:
 
 
 @_check
-def inputs_are_not_modified(model: Any) -> Findings:
+def check_inputs_unmodified(model: Any) -> Findings:
     for n_outputs in (1, 3):
         X, residual = _data(n_outputs=n_outputs)
         columns, sent = X.copy(), residual.copy()
@@ -193,7 +193,7 @@ def inputs_are_not_modified(model: Any) -> Findings:
 
 
 @_check
-def sample_weight_is_honoured(model: Any) -> Findings:
+def check_weighted_fit(model: Any) -> Findings:
     if not supports_sample_weight(model):
         return
     X, residual = _data()
@@ -206,7 +206,7 @@ def sample_weight_is_honoured(model: Any) -> Findings:
 
 
 @_check
-def refitting_forgets_the_first_fit(model: Any) -> Findings:
+def check_refit(model: Any) -> Findings:
     if is_stateful(model):  # every round is learned by a fresh copy
         return
     X, residual = _data()
@@ -224,7 +224,7 @@ def refitting_forgets_the_first_fit(model: Any) -> Findings:
 
 
 @_check
-def rows_of_a_prepared_view_are_those_of_the_view(model: Any) -> Findings:
+def check_prepared_rows(model: Any) -> Findings:
     """The contract of ``gal.models.View``, for models that prepare a view or take a partitioned one."""
     X, residual = _data()
     local = as_local_model(model, 3, "check")
@@ -252,7 +252,7 @@ def rows_of_a_prepared_view_are_those_of_the_view(model: Any) -> Findings:
 
 
 @_check
-def a_moving_model_answers_for_all_its_rounds(model: Any) -> Findings:
+def check_stateful_rounds(model: Any) -> Findings:
     """Also where a task resumes, and an organization is ahead of the label holder."""
     if not is_stateful(model):
         return

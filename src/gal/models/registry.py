@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from gal.errors import InvalidInputError, MissingExtraError, did_you_mean
+from gal.errors import InvalidInputError, MissingExtraError, suggestion
 
 MODELS: Mapping[str, str] = {
     "tabular": "gal.models:TabularModel",
@@ -29,7 +29,7 @@ ALWAYS_MADE = frozenset(MODELS) - {"network", "shared_body"}
 """Models without extras: without options they can always be made, and none is stateful."""
 
 
-def stays_put(name: str, options: Mapping[str, Any] | None = None) -> bool:
+def is_known_stateless(name: str, options: Mapping[str, Any] | None = None) -> bool:
     """Whether a model is known, without importing it, to be available and not stateful."""
     return name in ALWAYS_MADE and not options
 
@@ -40,7 +40,7 @@ def make_model(organization: str, name: str, options: Mapping[str, Any] | None =
     if not colon:
         raise InvalidInputError(
             f"organization {organization!r}: no local model is called {name!r}."
-            f"{did_you_mean(name, MODELS)} Choose one of {', '.join(MODELS)}, or give package.module:Class"
+            f"{suggestion(name, MODELS)} Choose one of {', '.join(MODELS)}, or give package.module:Class"
         )
     failed = f"organization {organization!r}: cannot make {name!r}"
     try:

@@ -56,7 +56,7 @@ def learn_own(task: Task, labels: Labels) -> OwnLearning:
         steps = learn(alone)
         requests = next(steps)
         while True:
-            replies = yield [_to_herself(one) for one in requests]
+            replies = yield [_baseline_request(one) for one in requests]
             for request, said in zip(requests, replies, strict=True):
                 if isinstance(request, FitRequest) and request.fold is None:
                     fitted[request.round] = said
@@ -107,7 +107,7 @@ def _alone(task: Task, holder: str, labels: Labels) -> Task:
     )
 
 
-def _to_herself(request: Request) -> FitRequest:
+def _baseline_request(request: Request) -> FitRequest:
     assert isinstance(request, FitRequest)  # models that move have no cross-validation
     return replace(request, track="alone")
 

@@ -196,7 +196,7 @@ def refit_privately(
     whole: Replies = (ensemble.coefficients, fitted)
     if summed:
         whole = added(whole)
-    public, left_out, rows = added_to(task.first_of(), *whole), [whole] * FOLDS, never_sent(task)
+    public, left_out, rows = added_to(task.first_of(), *whole), [whole] * FOLDS, unsent_rows(task)
     if cv is None or folds is None:
         folds = rng.permutation(len(labels.y)) % FOLDS
     else:
@@ -293,7 +293,7 @@ def added(replies: Replies) -> Replies:
     return ([dict.fromkeys(together, 1.0)], [together]) if totals else ([], [])
 
 
-def never_sent(task: Task) -> Rows | None:
+def unsent_rows(task: Task) -> Rows | None:
     """Rows of which no residual was sent; None: all rows, since these are too few or models are stateful.
 
     Of other rows an organization may memorize what it received, which follows their true labels.

@@ -335,7 +335,7 @@ class MessageHeader(Fields):
     """Type and shape by name."""
 
     @model_validator(mode="after")
-    def _belongs_to_a_task(self) -> Self:
+    def _check_task(self) -> Self:
         if not self.task and self.kind not in WITHOUT_TASK:
             raise ValueError(f"{self.kind} needs the id of a task")
         return self

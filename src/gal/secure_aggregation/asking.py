@@ -85,7 +85,7 @@ def summed_options(
     return replace(options, rounds=options.usual_rounds, weights=equal, stacking=stacking)
 
 
-class WayOfAsking:
+class RequestMode:
     """How requests reach organizations; here each one by itself."""
 
     def __init__(self, names: Sequence[str], traffic: Traffic | None) -> None:
@@ -122,11 +122,11 @@ class WayOfAsking:
 
 def asking_for(
     secure_aggregation: Any, organizations: Mapping[str, Organization], holder: str, traffic: Traffic | None
-) -> WayOfAsking:
+) -> RequestMode:
     """The way of requesting for the option ``secure_aggregation``."""
     sums = read_secure_aggregation(secure_aggregation)
     if sums is None:
-        return WayOfAsking(list(organizations), traffic)
+        return RequestMode(list(organizations), traffic)
     if holder not in organizations:
         raise InvalidOptionError(
             f"label holder {holder!r} is none of the organizations {', '.join(organizations)}"

@@ -22,7 +22,7 @@ from gal.learner.assisted_model import AssistedModel, Unasked, mean_added
 from gal.learner.drivers import Driver, Traffic, ask, ask_to_predict, open_driver
 from gal.learner.options import Options
 from gal.learner.organization import Organization
-from gal.secure_aggregation.asking import WayOfAsking, summed_options
+from gal.secure_aggregation.asking import RequestMode, summed_options
 from gal.secure_aggregation.collector import Collector
 from gal.secure_aggregation.masking import added_rounds, fit_unit, prediction_unit, sha256_of
 from gal.secure_aggregation.member import GroupMember
@@ -116,7 +116,7 @@ class LocalGroup:
         return total, there
 
 
-class Summing(WayOfAsking):
+class Summing(RequestMode):
     """Requests the sum of the fitted values of all but the label holder's own organization."""
 
     def __init__(

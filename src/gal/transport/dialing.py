@@ -53,7 +53,7 @@ def dial(
         incoming=call,
         outgoing=outgoing,
         is_known=lambda: cards.is_known(name, card.fingerprint),
-        why_lost=lambda: explain(call, name, where),
+        loss_reason=lambda: explain(call, name, where),
         cancel=call.cancel,
         after=channel.close,
     )

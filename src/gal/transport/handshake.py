@@ -27,14 +27,15 @@ def greet(stream: Stream, card: Card, identity: Identity, *, software: str, larg
     except InvalidMessageError as error:
         raise IdentityError(
             f"{stream.peer} did not reply as a node does: {error}. If {stream.peer} runs another gal-learn, "
-            f"upgrade the older of the two; here runs {software}, with protocol {_spoken_here()}"
+            f"upgrade the older of the two; here runs {software}, with protocol {_supported_versions()}"
         ) from error
     if reply.kind == "refusal":
         raise RefusedError(reply.fields["code"], f"{stream.peer} refused: {reply.fields['message']}")
     if reply.kind != "welcome" or reply.fields["version"] not in VERSIONS:
         raise IdentityError(
-            f"{stream.peer} replied {reply.kind!r}, which is no welcome for protocol {_spoken_here()}: "
-            f"upgrade gal-learn at {stream.peer} (pip install --upgrade gal-learn); here runs {software}"
+            f"{stream.peer} replied {reply.kind!r}, which is no welcome for protocol "
+            f"{_supported_versions()}: upgrade gal-learn at {stream.peer} "
+            f"(pip install --upgrade gal-learn); here runs {software}"
         )
     version = reply.fields["version"]
     signed = _signed(nonce, identity.fingerprint, card.fingerprint, version)
@@ -54,7 +55,7 @@ def welcome(stream: Stream, identity: Identity, *, software: str, largest: int) 
         raise RefusedError(
             "no-hello",
             f"{error}. Upgrade the older of the two gal-learn: {identity.name} runs {software}, with "
-            f"protocol {_spoken_here()}",
+            f"protocol {_supported_versions()}",
         ) from error
     if hello.kind != "hello":
         raise RefusedError("no-hello", f"{stream.peer} began with {hello.kind!r}, not with a hello")
@@ -65,7 +66,7 @@ def welcome(stream: Stream, identity: Identity, *, software: str, largest: int) 
         raise RefusedError(
             "unknown-version",
             f"{stream.peer} speaks protocol {', '.join(map(str, theirs)) or 'none'}, {identity.name} "
-            f"{_spoken_here()}: upgrade gal-learn at {older} (pip install --upgrade gal-learn)",
+            f"{_supported_versions()}: upgrade gal-learn at {older} (pip install --upgrade gal-learn)",
         )
     proof = identity.sign(_signed(hello.fields["nonce"], stream.fingerprint, identity.fingerprint, version))
     fields = {"version": version, "software": software, "proof": base64.b64encode(proof).decode()}
@@ -73,7 +74,7 @@ def welcome(stream: Stream, identity: Identity, *, software: str, largest: int) 
     stream.agree(version, hello.fields["software"], largest)
 
 
-def _spoken_here() -> str:
+def _supported_versions() -> str:
     return ", ".join(map(str, VERSIONS))
 
 

@@ -89,7 +89,7 @@ class Listener:
 
     def __enter__(self) -> Self:
         until = time.monotonic() + CLOSING
-        while (why := _why_not(self.host, self.port)) is not None:
+        while (why := _port_error(self.host, self.port)) is not None:
             if time.monotonic() > until or why.errno != errno.EADDRINUSE:
                 hint = HINTS.get(why.errno or 0, f"{why.strerror}")
                 if isinstance(why, socket.gaierror):
@@ -234,7 +234,7 @@ class Listener:
             incoming=incoming,
             outgoing=Outgoing(),
             is_known=lambda: self.cards.is_known(name, fingerprint),
-            why_lost=lambda: LinkLostError(f"{name} ended the stream"),
+            loss_reason=lambda: LinkLostError(f"{name} ended the stream"),
             cancel=context.cancel,
         )
         if not context.add_callback(stream.gone):
@@ -276,7 +276,7 @@ class Listener:
             self.on_refused(stream.fingerprint, str(stream.refusal))
 
 
-def _why_not(host: str, port: int) -> OSError | None:
+def _port_error(host: str, port: int) -> OSError | None:
     """Why this port cannot be opened; gRPC would share it with another node, without an error."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -101,7 +101,7 @@ class Stream:
         incoming: Iterator[bytes],
         outgoing: Outgoing,
         is_known: Callable[[], bool],
-        why_lost: Callable[[], NodeError],
+        loss_reason: Callable[[], NodeError],
         cancel: Callable[[], object],
         after: Callable[[], object] = lambda: None,
     ) -> None:
@@ -116,7 +116,7 @@ class Stream:
         self.refusal: RefusedError | None = None
         """Why this side ended the stream; it is sent to the peer."""
         self._incoming = incoming
-        self._is_known, self._why_lost = is_known, why_lost
+        self._is_known, self._why_lost = is_known, loss_reason
         self._cancel, self._after = cancel, after
         self._assembler = Assembler(GREETING_BYTES)
         self._skipping = False

@@ -92,7 +92,7 @@ def load_images(name: str, organizations: int, data_dir: Folder = None, *, maske
         )
     train, test = READERS[name](data_dir)
     size = train.pixels.shape[2:]
-    patches, everywhere = lay_out(organizations, *size), Patch(0, 0, *size)
+    patches, everywhere = patch_layout(organizations, *size), Patch(0, 0, *size)
 
     def view(pixels: Pixels, patch: Patch) -> View:
         if masked:
@@ -107,7 +107,7 @@ def load_images(name: str, organizations: int, data_dir: Folder = None, *, maske
     return ViewSet(name, views[0], train.y, views[1], test.y, "accuracy", wholes[0], wholes[1])
 
 
-def lay_out(organizations: int, height: int, width: int) -> dict[str, Patch]:
+def patch_layout(organizations: int, height: int, width: int) -> dict[str, Patch]:
     """The paper's patches of an image, in pixels, row by row: as many rows as columns, or half as many."""
     power = organizations.bit_length() - 1
     rows, columns = 2 ** (power // 2), 2 ** (power - power // 2)

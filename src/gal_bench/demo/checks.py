@@ -76,7 +76,7 @@ def revealed(one: InOneProcess, learned: NDArray[Any], y: Floats) -> dict[str, i
     return {
         "labels": labels_from(one.residuals[0][:, 0], y),
         "of_labels": len(y),
-        "columns": sum(worked_out(one, name, learned, y) for name in partners),
+        "columns": sum(n_reconstructed(one, name, learned, y) for name in partners),
         "of_columns": sum(one.tables[name].shape[1] for name in partners),
         "known_rows": KNOWN_ROWS,
     }
@@ -89,7 +89,7 @@ def labels_from(residual: Floats, y: Floats) -> int:
     return int((np.abs(y[low] + slope * (residual - residual[low]) - y) < 0.5).sum())
 
 
-def worked_out(one: InOneProcess, name: str, learned: NDArray[Any], y: Floats) -> int:
+def n_reconstructed(one: InOneProcess, name: str, learned: NDArray[Any], y: Floats) -> int:
     """How many columns of an organization the label holder works out from its fitted values."""
     from gal.privacy.leakage import columns_from_answers
 

@@ -150,7 +150,7 @@ def run_demo(
         rounds_learned=learned["rounds_learned"],
         seconds=time.perf_counter() - started,
         contributions=learned["contributions"],
-        left={name: what_left(json.loads(one)) for name, [one] in printed.items()},
+        left={name: outgoing_messages(json.loads(one)) for name, [one] in printed.items()},
         killed=killed,
         missed=learned["missed"],
         separated=_separated(homes),
@@ -357,7 +357,7 @@ def _learned_ensemble(home: Path) -> Any:
     return None if learned is None or learned.outcome is None else ensemble_of(learned.outcome.ensemble)
 
 
-def what_left(audit: Mapping[str, Any]) -> dict[str, Any]:
+def outgoing_messages(audit: Mapping[str, Any]) -> dict[str, Any]:
     """What left an organization, from what ``gal audit --json`` says."""
     out = [one for one in audit["summary"] if one["direction"] == "out"]
     found: dict[str, Any] = {"messages": {}, "n_bytes": {}, "to": sorted({one["peer"] for one in out})}

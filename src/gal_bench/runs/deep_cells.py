@@ -73,11 +73,11 @@ def run_deep_cell(cell: Cell, sources: Sources) -> Outcome:
         validation_loss=validation_loss(ensemble),
         label_holder=views.label_holder,
         facts=facts,
-        device=device_here(),
+        device=device_description(),
     )
 
 
-def device_here() -> str:
+def device_description() -> str:
     """What torch computes on here, with its version."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     return f"{device}, torch {torch.__version__}"
@@ -166,7 +166,7 @@ def _assembled(cell: Cell, views: ViewSet) -> tuple[Ensemble, list[NDArray[Any]]
         "trips": float(traffic.trips),
         "sent": float(traffic.sent),
         "received": float(traffic.received),
-        "revisit_bytes": float(traffic.asked_again),
+        "revisit_bytes": float(traffic.repeated_request),
     }
     return ensemble, outputs if views.classes else [output[:, 0] for output in outputs], facts
 

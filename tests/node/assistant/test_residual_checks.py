@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gal.core.rows import all_rows
 from gal.errors import RefusedError
-from gal.node.config.policy import Policy, PolicyLimits, effective_rows, rested_on
+from gal.node.config.policy import Policy, PolicyLimits, effective_rows, effective_sample_sizes
 
 
 def rests_on(squares: NDArray[np.float64]) -> float:
@@ -23,10 +23,10 @@ def test_it_is_the_narrowest_output_that_counts(n: int) -> None:
     residual = rng.standard_normal((n, 3)).astype(np.float32)
     residual[:, 1] **= 3
     every = [rests_on(column.astype(np.float64) ** 2) for column in residual.T]
-    assert min(rested_on(residual, None)) == pytest.approx(min(every), rel=1e-12)
+    assert min(effective_sample_sizes(residual, None)) == pytest.approx(min(every), rel=1e-12)
     weight = rng.random(n) + 1e-3
     weighed = [rests_on(weight * column.astype(np.float64) ** 2) for column in residual.T]
-    assert min(rested_on(residual, weight)) == pytest.approx(min(weighed), rel=1e-12)
+    assert min(effective_sample_sizes(residual, weight)) == pytest.approx(min(weighed), rel=1e-12)
     assert effective_rows(weight) == pytest.approx(rests_on(weight), rel=1e-12)
 
 

@@ -195,7 +195,7 @@ def test_what_is_abandoned_is_deleted(lab: Lab) -> None:
 def test_what_is_forgotten_is_gone(lab: Lab) -> None:
     lab.ask(fit(lab.ask(begin()).fields["rows"]))
     lab.state.forget(TERMS.task)
-    lab.service.let_go(TERMS.task)
+    lab.service.erase_forgotten(TERMS.task)
     assert not (lab.home / "tasks" / TERMS.task).exists()
     assert lab.refusal(predict([1], 1)) == "not-joined"
 

@@ -296,7 +296,7 @@ def garbled(*frames: bytes) -> Stream:
         incoming=iter(frames),
         outgoing=Outgoing(1000),
         is_known=lambda: True,
-        why_lost=lambda: LinkLostError("gone"),
+        loss_reason=lambda: LinkLostError("gone"),
         cancel=lambda: None,
     )
 

@@ -28,7 +28,7 @@ from gal.node.label_holder.learning.open_version import Patience
 from gal.node.store.failures import describe_failure
 from gal.node.store.row_index import forgotten_rows
 from gal.node.worker import worker as worker_module
-from gal.node.worker.worker import Worker, WorkFailedError, why_ended
+from gal.node.worker.worker import Worker, WorkFailedError, exit_failure
 from gal.node.worker.worker_process import Server
 from patience import LONGEST, patient
 from small_network import Network, numbers, running
@@ -215,14 +215,14 @@ def test_a_closed_one_does_not_come_back(home: Path) -> None:
 
 def test_why_it_ended(home: Path) -> None:
     configuration = read_configuration(home)
-    limit = why_ended(-signal.SIGXCPU, configuration)
+    limit = exit_failure(-signal.SIGXCPU, configuration)
     assert limit.code == "cpu-limit"
     assert "3600 seconds" in limit.outside
     assert "policy.fit_cpu_seconds" in limit.inside
     assert "policy" not in limit.outside
-    assert why_ended(-signal.SIGSEGV, configuration).inside.count("SIGSEGV") == 1
-    assert "exit status 7" in why_ended(7, configuration).inside
-    assert "7" not in why_ended(7, configuration).outside
+    assert exit_failure(-signal.SIGSEGV, configuration).inside.count("SIGSEGV") == 1
+    assert "exit status 7" in exit_failure(7, configuration).inside
+    assert "7" not in exit_failure(7, configuration).outside
 
 
 @pytest.mark.slow

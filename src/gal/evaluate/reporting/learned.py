@@ -110,7 +110,7 @@ def left_cells(moved: Iterable[Total], holder: str) -> Cells | None:
     return Cells(["from", "to", "content", "messages", "size"], rows) if rows else None
 
 
-def why_alone(facts: Mapping[str, Any]) -> str:
+def baseline_reason(facts: Mapping[str, Any]) -> str:
     """Why assistance is not used, in a sentence."""
     outcome = restored(TaskOutcome, facts.get("outcome"))
     better = "on rows that were not fitted, the label holder alone was better: assistance is not used."
@@ -131,7 +131,7 @@ def why_alone(facts: Mapping[str, Any]) -> str:
 def _answer(facts: Mapping[str, Any], loss: str, found: Contributions | None) -> tuple[str, ReportVerdict]:
     alone, assisted = facts.get("alone_validation_loss"), facts.get("assisted_validation_loss")
     if facts.get("track") == "alone":
-        return f"No: {why_alone(facts)}", "hurts"
+        return f"No: {baseline_reason(facts)}", "hurts"
     if found is None or found.rows == "training" or not found.by_organization:
         if alone is None or assisted is None:
             return "Not known: there were no validation rows.", "unclear"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gal.errors import InvalidColumnsError, InvalidInputError, did_you_mean, printable
+from gal.errors import InvalidColumnsError, InvalidInputError, printable, suggestion
 from gal.models.reading.converting import named_parts, parts_of, reading_of
 from gal.models.reading.deciding import ALONE, ALONE_BY_NAME, ENOUGH, ID_NAME
 from gal.models.reading.texts import MEASURES, Texts, texts_of
-from gal.models.reading.written_numbers import SPACES, stands_for_nothing
+from gal.models.reading.written_numbers import SPACES, marks_missing
 from gal.models.tabular.columns import DECLARED, LEFT_OUT, HowRead, Kind, as_numbers, is_number
 
 if TYPE_CHECKING:
@@ -79,12 +79,12 @@ def checked_kinds(kinds: Mapping[str, str], names: list[str]) -> dict[str, str]:
     for name, kind in kinds.items():
         if kind not in DECLARED:
             raise InvalidInputError(
-                f"column {name!r}: no kind is called {kind!r}.{did_you_mean(kind, DECLARED)} "
+                f"column {name!r}: no kind is called {kind!r}.{suggestion(kind, DECLARED)} "
                 f"Choose one of {', '.join(DECLARED)}"
             )
         if name not in names:
             raise InvalidColumnsError(
-                f"no column is called {name!r}.{did_you_mean(name, names)} There are {', '.join(names[:20])}"
+                f"no column is called {name!r}.{suggestion(name, names)} There are {', '.join(names[:20])}"
             )
     return dict(kinds)
 
@@ -92,7 +92,7 @@ def checked_kinds(kinds: Mapping[str, str], names: list[str]) -> dict[str, str]:
 def _read(column: pd.Series[Any], name: str, declared: str | None) -> ColumnReading:
     reading = reading_of(column, name, declared)
     if reading is None:
-        return _as_it_is(column, name, declared)
+        return _typed_reading(column, name, declared)
     looked_at = column.iloc[:: -(-len(column) // FEW_ROWS)] if len(column) else column
     missing = _share_missing(looked_at, reading)
     if declared is not None and missing == 1 and reading.kind not in LEFT_OUT and column.notna().any():
@@ -104,7 +104,7 @@ def _read(column: pd.Series[Any], name: str, declared: str | None) -> ColumnRead
     return ColumnReading(name, reading.kind, missing, _examples(column), done, declared is not None, reading)
 
 
-def _as_it_is(column: pd.Series[Any], name: str, declared: str | None) -> ColumnReading:
+def _typed_reading(column: pd.Series[Any], name: str, declared: str | None) -> ColumnReading:
     """The reading of a column of numbers, or of categories of pandas."""
     import pandas as pd
 
@@ -150,7 +150,7 @@ def _examples(column: pd.Series[Any]) -> tuple[str, ...]:
     """The first distinct values."""
     known = column.iloc[:FIRST_ROWS].dropna().drop_duplicates() if _comparable(column) else column.dropna()
     texts = [_text(one) for one in known.iloc[: EXAMPLES * 4].tolist()]
-    present = [one for one in texts if not stands_for_nothing(one)]
+    present = [one for one in texts if not marks_missing(one)]
     if len(present) < EXAMPLES:
         present = list(dict.fromkeys([*present, *texts]))
     return tuple(shown(one) for one in present[:EXAMPLES])

@@ -13,9 +13,9 @@ from gal.models.reading.deciding import (
     FALSE,
     THING_NAME,
     TRUE,
+    are_plausible_dates,
     date_reading,
-    how_to_read,
-    is_near,
+    decide_reading,
     number_form_of,
 )
 from gal.models.reading.texts import MEASURES, Texts, category_of, measures_of, texts_of
@@ -103,7 +103,7 @@ def reading_of(column: Column, name: Any, declared: str | None = None) -> HowRea
         return _of_numbers(column, declared)
     if isinstance(column.dtype, pd.CategoricalDtype) and declared in {None, "category"}:
         return None
-    return how_to_read(texts_of(column), str(name), declared)
+    return decide_reading(texts_of(column), str(name), declared)
 
 
 def _of_numbers(column: Column, declared: str | None) -> HowRead | None:
@@ -276,7 +276,7 @@ def _parts_of_date(column: Column, texts: Texts | None, how: Mapping[str, Any]) 
     else:
         read = read_moments(texts.clean, how.get("orders", {}))
         days = texts.spread(np.full(len(texts.values), np.nan) if read.clocks else read.days)
-    days[~is_near(days)] = np.nan
+    days[~are_plausible_dates(days)] = np.nan
     there = np.isfinite(days)
     whole = np.where(there, np.floor(days), 0).astype(np.int64)
     parts = [Part("days", days)]

@@ -91,7 +91,7 @@ CODE_NAME = re.compile(
 )
 
 
-def how_to_read(texts: Texts, name: str, declared: str | None = None) -> HowRead:
+def decide_reading(texts: Texts, name: str, declared: str | None = None) -> HowRead:
     """How a column of text is read; ``declared`` is the user's kind."""
     known = texts.known()
     if declared is not None and declared != "auto":
@@ -143,7 +143,7 @@ def _moment(known: Texts, some: Texts) -> HowRead | None:
     if some.share(plain & ~compact) > 0.05 and some.share(plain) > 1 - READ:
         return None
     moments = read_moments(clean)
-    near, nothing = is_near(moments.days), np.isnan(moments.days)
+    near, nothing = are_plausible_dates(moments.days), np.isnan(moments.days)
     if some.share(near) >= 1 - BESIDE_DATES and some.share(digits & nothing) <= 1 - READ:
         words = _words_beside(some, ~near)
         return _dates_of(moments if some is known else read_moments(known.some(DATES).clean), words)
@@ -170,14 +170,14 @@ def _words_beside(some: Texts, which: NDArray[np.bool_]) -> list[str]:
     return sorted(word for word, count in counts.most_common(KEPT_WORDS) if count >= least)
 
 
-def is_near(days: NDArray[np.float64]) -> NDArray[np.bool_]:
+def are_plausible_dates(days: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Whether days since 1970 are plausible dates: 9999-12-31 means never."""
     return np.asarray((days > FIRST_DAY) & (days < LAST_DAY))
 
 
 def date_reading(days: NDArray[np.float64], **how: Any) -> HowRead:
     """Dates, with weekday, month and hour where these vary."""
-    known = days[is_near(days)]
+    known = days[are_plausible_dates(days)]
     whole = np.unique(np.floor(known))
     first = (
         whole - whole.astype("datetime64[D]").astype("datetime64[M]").astype("datetime64[D]").astype(float)

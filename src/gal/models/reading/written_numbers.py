@@ -118,10 +118,10 @@ def cleaned(text: str) -> str:
     return clean.strip("='\" ") if clean[:1] in {"'", '"', "="} else clean  # ="0815", as from spreadsheets
 
 
-def stands_for_nothing(text: str) -> bool:
+def marks_missing(text: str) -> bool:
     """Whether text marks a missing value.
 
-    >>> [stands_for_nothing(one) for one in ("N/A", " - ", "?", "0", "no")]
+    >>> [marks_missing(one) for one in ("N/A", " - ", "?", "0", "no")]
     [True, True, True, False, False]
     """
     return cleaned(text).casefold() in MISSING

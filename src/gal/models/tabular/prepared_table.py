@@ -101,7 +101,7 @@ class CodedTable:
     def wide_column(self, wanted: int) -> Floats:
         """One column of the wide matrix of all rows, shape (n,)."""
         j = bisect_right(self.edges, wanted) - 1
-        return self.encoder.wide_of(j, self.codes()[:, j])[:, wanted - self.edges[j]]
+        return self.encoder.wide_columns_of(j, self.codes()[:, j])[:, wanted - self.edges[j]]
 
     def by_category(self, factor: Floats | None) -> list[Floats]:
         """Wide columns of the ridge's rows, times a number for each row (None: times themselves): their sums
@@ -112,7 +112,7 @@ class CodedTable:
         factor = None if factor is None else factor[self.ridge_rows]
         for j, start in enumerate(self.edges[:-1]):  # blocks of rows would sum categories bit by bit
             kept = self._wide[:, start : self.edges[j + 1]] if self._keeps_wide else None
-            wide = self.encoder.wide_of(j, codes[:, j]) if kept is None else kept
+            wide = self.encoder.wide_columns_of(j, codes[:, j]) if kept is None else kept
             for i, column in enumerate(wide.T, start):
                 product = column * (column if factor is None else factor)
                 for q, one in enumerate(sums):

@@ -144,7 +144,7 @@ class TableEncoder:
             self._fill(wide[start:end], j, codes[:, j])
         return wide.T
 
-    def wide_of(self, j: int, codes: Floats) -> Floats:
+    def wide_columns_of(self, j: int, codes: Floats) -> Floats:
         """The wide columns of one code (n,)."""
         wide = np.zeros((len(self.categories_[j]) or 1 + len(self.bends_[j]), len(codes)))
         self._fill(wide, j, codes)

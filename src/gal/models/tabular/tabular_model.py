@@ -87,7 +87,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self.random_state = random_state
         self.kinds = kinds
 
-    def goes_beyond(self, n_outputs: int, *, random: bool) -> None:
+    def prepare_probes(self, n_outputs: int, *, random: bool) -> None:
         """What comes is no residual of a round: random numbers, or an interaction probe, fitted once."""
         if self.max_iter is not None or self.learning_rate is not None:
             return

@@ -224,7 +224,7 @@ def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
 
     if (configuration.home / "state.sqlite").exists():
         with closing(State(configuration.home)) as state:
-            if why := state.why_spent():
+            if why := state.spent_reason():
                 yield Finding("restored", None, why, "open new tasks with your partners")
 
 

@@ -229,7 +229,9 @@ class Links:
         tasks = self._state.tasks()
         held = {task.id for task in tasks if task.status == "open"}
         for gone in self._tasks - held:  # in a thread, since it may wait for a fit
-            threading.Thread(target=self._service.let_go, args=(gone,), name="let go", daemon=True).start()
+            threading.Thread(
+                target=self._service.erase_forgotten, args=(gone,), name="let go", daemon=True
+            ).start()
         self._tasks = held
         wanted = {task.label_holder for task in tasks if task.role == "organization"}
         for peer in wanted - set(self._links):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gal.clock import utc_now
 from gal.errors import RefusedError
-from gal.models.registry import stays_put
+from gal.models.registry import is_known_stateless
 from gal.node.assistant.answer_guard import AnswerGuard
 from gal.node.assistant.request_checks import RequestChecks, agreed_version
 from gal.node.assistant.sum_replies import SumReplies, check_rates
@@ -274,7 +274,7 @@ class Service:
         """Whether the local model is stateful; the worker is consulted once, if at all."""
         if self._moves is None:
             chosen = self.configuration.model
-            known = stays_put(chosen.use, chosen.options)
+            known = is_known_stateless(chosen.use, chosen.options)
             self._moves = False if known else bool(self.worker("describe")[0]["moving"])
         return self._moves
 
@@ -283,7 +283,7 @@ class Service:
         self.worker.forget()
         drop_needless(self.state, task, number)
 
-    def let_go(self, task: str) -> None:
+    def erase_forgotten(self, task: str) -> None:
         """Erase a task that a command has forgotten, from memory and from files that a fit may have added."""
         with self._locks[task]:
             self.worker.forget()

@@ -37,7 +37,7 @@ from gal.node.config.aggregation_messages import (
     sum_number,
 )
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.config.requests import IncomingRequest, asked_tokens, fit_request
+from gal.node.config.requests import IncomingRequest, fit_request, requested_tokens
 from gal.node.store.logs import Log
 from gal.node.store.state import State, TaskRecord
 from gal.protocol import Encoded, Message, prepare
@@ -311,7 +311,7 @@ class SumReplies:
                 "other-rows",
                 f"{self._name} has added up other rows of this request: predict these rows in a new request",
             )
-        tokens = asked_tokens(message, request.peer)[chosen]
+        tokens = requested_tokens(message, request.peer)[chosen]
         values = computed.values()[chosen[known]]
         order = row_digest(tokens, message.fields["kind"], message.fields["method"])
         exact = tokens.ndim > 1 and not group.drop_outs  # records of groups with drop-outs keep their form

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from gal.errors import did_you_mean
+from gal.errors import suggestion
 from gal.models.tabular.columns import DECLARED
 
 PASSWORD_VARIABLE = "GAL_DATA_PASSWORD"
@@ -104,7 +104,7 @@ def _is_named_as_file(path: Path) -> bool:
 def _column_kind(value: str) -> str:
     if value not in DECLARED:
         raise ValueError(
-            f"no kind of column is called {value!r:.40}.{did_you_mean(value, DECLARED)} "
+            f"no kind of column is called {value!r:.40}.{suggestion(value, DECLARED)} "
             f"Choose one of {', '.join(DECLARED)}"
         )
     return value

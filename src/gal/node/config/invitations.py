@@ -138,7 +138,7 @@ class TaskTerms(BaseModel):
     made: str = ""
 
     @model_validator(mode="after")
-    def _sums_can_be(self) -> Self:
+    def _check_sums(self) -> Self:
         if self.noise is not None and self.secure_aggregation != "sums":
             raise ValueError("noise is for sums")
         if self.secure_aggregation == "sums":

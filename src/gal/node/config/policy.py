@@ -58,7 +58,7 @@ class Policy(BaseModel):
     disk_per_peer: Size = ByteSize(50 * 10**9)
 
     @model_validator(mode="after")
-    def _some_number_of_rows_is_allowed(self) -> Self:
+    def _check_row_limits(self) -> Self:
         if self.min_rows > self.max_rows:
             raise InvalidInputError(
                 f"min_rows = {self.min_rows} is more than max_rows = {self.max_rows}: every request would be "
@@ -219,7 +219,7 @@ class PolicyLimits:
     def check_effective(self, residual: NDArray[Any], weight: NDArray[Any] | None, round: int) -> None:
         """Whether a fit of this residual with these weights rests on enough rows."""
         self.check_fit(len(residual) if weight is None else int(effective_rows(weight) + 1e-6), round)
-        fewest = min(rested_on(residual, weight), default=np.inf)
+        fewest = min(effective_sample_sizes(residual, weight), default=np.inf)
         self._check_residual(fewest, round)
 
     def check_folds(
@@ -231,12 +231,12 @@ class PolicyLimits:
         """
         if rows.folds is None:
             return
-        whole = rested_on(residual, weight)
+        whole = effective_sample_sizes(residual, weight)
         for fold in range(rows.n_folds):
             taken = rows.folds != fold
             counts = None if weight is None else weight[taken]
             self.check_fit(int(taken.sum()) if counts is None else int(effective_rows(counts) + 1e-6), round)
-            for few, all_of_it in zip(rested_on(residual[taken], counts), whole, strict=True):
+            for few, all_of_it in zip(effective_sample_sizes(residual[taken], counts), whole, strict=True):
                 if few < APART * all_of_it:
                     self._check_residual(few, round)
 
@@ -265,7 +265,7 @@ def effective_rows(mass: NDArray[Any]) -> float:
     return float(shares.sum()) ** 2 / float(shares @ shares)
 
 
-def rested_on(residual: NDArray[Any], weight: NDArray[Any] | None) -> list[float]:
+def effective_sample_sizes(residual: NDArray[Any], weight: NDArray[Any] | None) -> list[float]:
     """By output: the number of rows that a residual's squares rest on; infinite for zeros."""
     found = []
     for column in residual.T:

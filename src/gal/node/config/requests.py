@@ -31,7 +31,7 @@ class IncomingRequest(NamedTuple):
     """Only for own predictions: a file with the own columns of the rows."""
 
     @staticmethod
-    def to_oneself(name: str, encoded: Encoded, rows: str | None = None) -> IncomingRequest:
+    def own_request(name: str, encoded: Encoded, rows: str | None = None) -> IncomingRequest:
         """A request of a label holder to its own organization, without a network."""
         return IncomingRequest(name, encoded.message, encoded.data, encoded.digest, True, rows)
 
@@ -59,7 +59,7 @@ def refusal(message: Message, code: str, why: str, digest: str | None = None) ->
     return prepare(Message("refusal", message.task, message.version, message.request, fields))
 
 
-def asked_tokens(message: Message, peer: str) -> NDArray[Any]:
+def requested_tokens(message: Message, peer: str) -> NDArray[Any]:
     """The row ids in a message: exactly one kind of them."""
     given = [message.arrays[name] for name in ("integers", "texts", "hashes") if name in message.arrays]
     if len(given) != 1:

@@ -62,7 +62,7 @@ def tidy(state: State) -> None:
                 drop_files(state, record, number)
 
 
-def members_now(state: State, assistants: Assistants, task: str) -> dict[str, str]:
+def current_members(state: State, assistants: Assistants, task: str) -> dict[str, str]:
     """By organization of an own task: its state now, or that it has left."""
     sent = [one for one in assistants.open_requests() if one.sent and one.encoded.message.task == task]
     there = dict.fromkeys(assistants.connected(), NOT_JOINED)

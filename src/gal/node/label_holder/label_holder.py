@@ -71,13 +71,13 @@ class LabelHolder:
         from gal.node.label_holder.learning.learning import Learning
 
         record, activity = self.node.state.find_task(task, HOLDER), self.node.records.activity
-        with self.not_learning(), activity.learning(record.name, record.terms.rounds):
+        with self.exclusive_learning(), activity.learning(record.name, record.terms.rounds):
             chosen = patience or Patience()
             version = OpenVersion(self.node, record, 0, chosen, on_event, stopping, watcher=activity)
             return Learning(version, self.guard).run(anew=anew)
 
     @contextmanager
-    def not_learning(self) -> Iterator[None]:
+    def exclusive_learning(self) -> Iterator[None]:
         """Nothing else is learned inside this block; an error where something is."""
         if not self._learning.acquire(blocking=False):
             now, what = self.node.records.activity.facts()["learning"], ""

@@ -47,7 +47,7 @@ from gal.node.label_holder.learning.secure_sums import SummedPredictions
 from gal.node.label_holder.shared_rows import NamedRows, WantedRows, shared_positions
 from gal.node.label_holder.stacker_files import read_learned, read_refit
 from gal.node.store.failures import describe_failure
-from gal.node.store.files import whole_file, within_reach
+from gal.node.store.files import readable_path, whole_file
 from gal.node.store.state import TaskRecord
 from gal.node.store.stored_versions import LearningOutcome
 from gal.privacy.refit import PrivateRefit
@@ -287,8 +287,8 @@ class Predictor:
         encoded = self._message(wanted, request, named)
         name, home, own_rows = self._node.name, self._node.configuration.home, wanted.own_rows
         try:
-            with nullcontext() if own_rows is None else within_reach(own_rows, home) as rows:
-                to_own = IncomingRequest.to_oneself(name, encoded, None if rows is None else str(rows))
+            with nullcontext() if own_rows is None else readable_path(own_rows, home) as rows:
+                to_own = IncomingRequest.own_request(name, encoded, None if rows is None else str(rows))
                 message = self._node.service.predict_own(to_own)
         except Exception as error:
             return {name: LocalModelError(describe_failure(error, name).inside)}

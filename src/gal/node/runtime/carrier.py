@@ -193,7 +193,7 @@ class Call:
             incoming=self._incoming,
             outgoing=self._outgoing,
             is_known=lambda: cards.is_known(name, fingerprint),
-            why_lost=lambda: self._lost,
+            loss_reason=lambda: self._lost,
             cancel=self._cancel,
         )
         threading.Thread(target=self._carry, name=f"calling {name}", daemon=True).start()
@@ -426,7 +426,7 @@ class Called:
             incoming=session.incoming,
             outgoing=session.outgoing,
             is_known=lambda: cards.is_known(self.label_holder, card.fingerprint),
-            why_lost=lambda: session.lost,
+            loss_reason=lambda: session.lost,
             cancel=lambda: session.end(LinkLostError(f"the stream to {self.label_holder} was closed")),
         )
         session.stream = stream

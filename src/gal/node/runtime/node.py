@@ -75,7 +75,7 @@ class Node:
             if self._ledger is None:
                 from gal.privacy.ledger import Ledger
 
-                self._ledger = Ledger(self.home / LEDGER, as_spent=self.state.why_spent)
+                self._ledger = Ledger(self.home / LEDGER, as_spent=self.state.spent_reason)
             return self._ledger
 
     def _close_ledger(self) -> None:
@@ -110,7 +110,7 @@ class Node:
         drop_leftovers(self.state)
         empty_temporary_folder(self.home)
         audit = AuditLog(self.state.path, clock=self._clock, database=self.state.database)
-        if why := self.state.why_spent():
+        if why := self.state.spent_reason():
             self.log.warning("restored", why=why)
         activity = Activity()
         self.records = Records(audit, self.log, activity, Quotas(configuration.policy, self._clock))

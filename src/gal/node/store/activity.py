@@ -120,7 +120,7 @@ class Activity:
             self._predicted["rows"] += n_rows
             self._predicted["degraded"] += degraded
 
-    def not_predicted(self) -> None:
+    def prediction_failed(self) -> None:
         with self._changing():
             self._predicted["failed"] += 1
 

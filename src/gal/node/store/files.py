@@ -142,7 +142,7 @@ def empty_temporary_folder(home: Path) -> int:
 
 
 @contextmanager
-def within_reach(path: Path, home: Path) -> Iterator[Path]:
+def readable_path(path: Path, home: Path) -> Iterator[Path]:
     """A file that the worker process can read: itself, or a temporary copy in the home folder."""
     if path.resolve().is_relative_to(home.resolve()):
         yield path

@@ -330,7 +330,7 @@ class State:
             row = db.execute("SELECT time, backup, why FROM restores ORDER BY rowid DESC").fetchone()
         return None if row is None else Restore(*row)
 
-    def why_spent(self) -> str:
+    def spent_reason(self) -> str:
         """Why the privacy budget counts as spent; empty where it does not."""
         found = self.restored()
         return "" if found is None else found.in_words()

@@ -27,10 +27,10 @@ from gal.models.registry import make_model
 from gal.node.config.configuration import NodeConfiguration
 from gal.node.config.policy import PolicyLimits
 from gal.node.config.requests import (
-    asked_tokens,
     check_roles,
     fit_request,
     predict_request,
+    requested_tokens,
 )
 from gal.node.source.data import check_kinds, part_columns, read_like, view_in_parts, view_of_table
 from gal.node.store.files import write_whole
@@ -245,7 +245,7 @@ class LocalWork:
                 view = view_of_table(table, positions[known]) if known.any() else None
             else:
                 view = view_of_table(read_like(self.configuration, Path(rows), kinds))
-                asked = asked_tokens(message, peer)
+                asked = requested_tokens(message, peer)
                 known = np.ones(len(asked), dtype=np.bool_)
             request = predict_request(message, organization)
             values = np.zeros((len(request.rounds), 0, n_outputs), dtype=np.float32)

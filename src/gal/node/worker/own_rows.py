@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gal.alignment import Index, RowIds, check_distinct, check_same_kind, secret_digest, tokens
 from gal.errors import AlignmentError, RefusedError
 from gal.node.config.configuration import NodeConfiguration
-from gal.node.config.requests import asked_tokens, secret_of
+from gal.node.config.requests import requested_tokens, secret_of
 from gal.node.source.data import (
     Kind,
     Table,
@@ -123,7 +123,7 @@ class OwnRows:
 
     def _asked(self, message: Message, peer: str) -> NDArray[Any]:
         """The tokens in a message; a refusal where the secrets for keyed hashes differ."""
-        asked = asked_tokens(message, peer)
+        asked = requested_tokens(message, peer)
         hashed = message.fields["method"] == "hashed"
         if hashed and secret_digest(secret_of(self._configuration)) != message.fields["secret"]:
             raise RefusedError(

@@ -197,7 +197,7 @@ class Worker:
         while True:
             try:
                 if not connection.poll(IDLE):
-                    if self._let_rest(connection, process):
+                    if self._end_idle(connection, process):
                         return
                     continue
                 result, content = receive_piece(connection)
@@ -212,7 +212,7 @@ class Worker:
     def _end(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
         """Fail all waiting commands with the reason."""
         process.kill()  # it may still run, but without a usable connection
-        failure = why_ended(process.wait(), self._configuration)
+        failure = exit_failure(process.wait(), self._configuration)
         with self._lock:
             waiting, self._waiting = self._waiting, {}
             self._connection = None
@@ -223,7 +223,7 @@ class Worker:
             own = failure if number == longest else failure._replace(code=ENDED)
             future.set_result(({"failure": own._asdict()}, b""))
 
-    def _let_rest(self, connection: Connection, process: subprocess.Popen[bytes]) -> bool:
+    def _end_idle(self, connection: Connection, process: subprocess.Popen[bytes]) -> bool:
         """End an idle process; False where a command waits."""
         with self._lock:
             if self._waiting:
@@ -238,7 +238,7 @@ class Worker:
         return True
 
 
-def why_ended(code: int, configuration: NodeConfiguration) -> Failure:
+def exit_failure(code: int, configuration: NodeConfiguration) -> Failure:
     """Why a worker process ended, from its exit status."""
     name, policy = configuration.name, configuration.policy
     if code == -signal.SIGXCPU:

@@ -67,7 +67,7 @@ class Server:
                 os._exit(OUTDATED)  # the node runs the command in a new process
             result, content = method(data, **command)
         except BaseException as error:
-            if is_puzzling(error):
+            if needs_traceback(error):
                 traceback.print_exc(file=sys.stderr)
             result, content = {"failure": describe_failure(error, self._name)._asdict()}, b""
         with self._sending:
@@ -77,7 +77,7 @@ class Server:
                 os._exit(1)
 
 
-def is_puzzling(error: BaseException) -> bool:
+def needs_traceback(error: BaseException) -> bool:
     """Whether the traceback of an error helps: the sentence of most of ours is enough."""
     return not isinstance(error, GALError) or isinstance(error, LocalModelError)
 

@@ -132,20 +132,20 @@ def columns_from_residuals(
     def read(part: int, rows: Mask) -> list[Floats]:
         return _messages(np.nan_to_num(residual[rows, :, part]), everybody[rows], known[rows], loss)
 
-    def teaches(rows: Mask) -> bool:
+    def is_learnable(rows: Mask) -> bool:
         return int(known[rows].sum()) >= FEWEST and not known[rows].all()
 
     everywhere = np.ones(len(own), dtype=np.bool_)
     messages, parts = read(0, everywhere), list[Reading]()
     for part in range(1, residual.shape[2]):
         rows: Mask = np.asarray(~np.isnan(residual[:, :, part]).any(axis=(1, 2)))
-        if teaches(rows):
+        if is_learnable(rows):
             also = [np.hstack([one[rows], two]) for one, two in zip(messages, read(part, rows), strict=True)]
             parts.append((rows, also))
     ways: list[list[Reading]] = [[(everywhere, messages)], parts]
     if signs is not None:
         rows = np.asarray(~np.isnan(signs).any(axis=1))
-        ways.append([(rows, [signs[rows]])] if teaches(rows) else [])
+        ways.append([(rows, [signs[rows]])] if is_learnable(rows) else [])
     return _reconstructed([way for way in ways if way], own, views, known, rng, by)
 
 
@@ -326,7 +326,7 @@ def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> tuple[
     several = target.shape[1] > 1
     straight = make_pipeline(StandardScaler(), RidgeCV(PENALTIES, gcv_mode="svd", alpha_per_target=several))
     curved = make_pipeline(StandardScaler(), KernelRidge(alpha=CURVED_PENALTY, kernel="rbf"))
-    news = [(straight, _what_is_new(inputs, least)) for inputs in tables for least in ROUNDING]
+    news = [(straight, _innovations(inputs, least)) for inputs in tables for least in ROUNDING]
     tries = [(reader, inputs) for inputs in tables for reader in (straight, curved)]
     for reader, table in [*((reader, new) for reader, new in news if new.shape[1]), *tries]:
         left_out = cross_val_predict(reader, table[known], target, cv=folds).reshape(target.shape)
@@ -339,7 +339,7 @@ def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> tuple[
     return np.asarray(np.clip(guessed, low, high)), np.min(errors, axis=0) / len(target)
 
 
-def _what_is_new(inputs: Floats, least: float) -> Floats:
+def _innovations(inputs: Floats, least: float) -> Floats:
     """Of each input what does not follow from those before it, all of the same size: what moved from round
     to round may be small beside what stayed. What is smaller than ``least`` beside it is left out.
     """

@@ -152,7 +152,7 @@ class LeakReport:
         return max(self.attacks, key=lambda one: one.canaries.right)
 
     @property
-    def knows_all(self) -> AttackResult | None:
+    def perfect_attack(self) -> AttackResult | None:
         """The first attack that was right about every single canary; None without."""
         right = (one for one in self.attacks if 0 < one.canaries.of == one.canaries.right)
         return next(right, None)
@@ -168,7 +168,7 @@ class LeakReport:
 
     def verdict(self) -> str:
         """What it means, in plain words."""
-        worst, all_of = self.worst, self.knows_all
+        worst, all_of = self.worst, self.perfect_attack
         said = [f'The strongest attack ("{worst.name}") was right about {worst.canaries} of the canaries.']
         if all_of is not None and self.cost is None:
             when = "1" if all_of is self.attacks[0] else str(self.rounds)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from gal.core.state import Ensemble, Round, plain
-from gal.node.label_holder.learning.learning import why_not_active
+from gal.node.label_holder.learning.learning import inactive_reason
 from gal.node.store.stored_versions import LearnedVersion, LearningOutcome
 from small_network import LABEL, ROW_ID, Network, numbers, running
 
@@ -46,7 +46,7 @@ def version(*losses: float, kept: int | None = None, loss: str = "squared") -> L
 )
 def test_which_one_predicts(new: LearnedVersion, old: LearnedVersion | None, stays: bool) -> None:
     assert new.outcome is not None
-    assert bool(why_not_active(new.outcome, old, 1)) == stays
+    assert bool(inactive_reason(new.outcome, old, 1)) == stays
 
 
 @pytest.fixture

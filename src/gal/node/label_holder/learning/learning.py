@@ -246,7 +246,7 @@ class Learning:
             time.sleep(max(0.0, left))
         active = state.find_task(task, HOLDER).active
         old = state.learned_version(task, active) if active else None
-        why = why_not_active(outcome, old, active)
+        why = inactive_reason(outcome, old, active)
         state.put_version(task, version.number, finished, activate=not why)
         if not self._private:
             self._end_for_others(ensemble)
@@ -289,7 +289,7 @@ def _driven(
     return found
 
 
-def why_not_active(new: LearningOutcome, old: LearnedVersion | None, active: int) -> str:
+def inactive_reason(new: LearningOutcome, old: LearnedVersion | None, active: int) -> str:
     """Why a new version does not replace the active one: its validation loss is higher. Empty: it does."""
     if old is None or old.outcome is None or old.outcome.loss != new.loss:
         return ""

@@ -126,7 +126,7 @@ class OpenVersion:
 
     def own_reply(self, encoded: Encoded) -> Encoded:
         """The reply of the label holder's own organization."""
-        return self.node.service.answer(IncomingRequest.to_oneself(self.own_name, encoded))
+        return self.node.service.answer(IncomingRequest.own_request(self.own_name, encoded))
 
     # Waiting
 
@@ -136,7 +136,7 @@ class OpenVersion:
         self.check_stopping()
         return in_time
 
-    def is_given_up(self, name: str) -> bool:
+    def is_overdue(self, name: str) -> bool:
         """Whether an organization has been away for as long as any is waited for."""
         return name not in self.present() and self.node.assistants.away(name) >= self.patience.join
 
@@ -161,9 +161,9 @@ class OpenVersion:
         present = self.present()
         return sorted(name for name in self.invited if present.get(name))
 
-    def check_quorum(self, n_there: int, missing: Sequence[str]) -> None:
+    def check_quorum(self, n_present: int, missing: Sequence[str]) -> None:
         """TaskError where too few organizations are there."""
-        if n_there >= self.quorum:
+        if n_present >= self.quorum:
             return
         task, connected = self.record.name, self.node.assistants.connected()
         why = "; ".join(
@@ -173,8 +173,8 @@ class OpenVersion:
             for name in missing
         )
         raise TaskError(
-            f"only {n_there} of {self.n_organizations} organizations are there after {self.patience.join:g} "
-            f"s, the quorum is {self.quorum}: {why}. Then: gal learn {task}"
+            f"only {n_present} of {self.n_organizations} organizations are present after "
+            f"{self.patience.join:g} s, the quorum is {self.quorum}: {why}. Then: gal learn {task}"
         )
 
     # Events

@@ -65,7 +65,7 @@ class Rounds:
         values: list[dict[str, Reply]] = [{} for _ in requests]
         for stored in self._version.replies.of(step):
             if stored.place >= len(requests):
-                raise self._not_the_same(step)
+                raise self._resume_error(step)
             values[stored.place][stored.organization] = self._reply(step, stored, requests[stored.place])
         if self._sums is not None:
             self._sums.note(requests, values)
@@ -156,7 +156,7 @@ class Rounds:
         # A sum has a quorum of its own; probes, and requests to one organization, need none.
         has_quorum = self._sums is None and len(requests[0].organizations) > 1 and not is_probe(requests[0])
         if has_quorum and len(replied) < min(version.quorum, len(self._shared)):
-            why = {name: self._why_missed(name) for _, name in pendings}
+            why = {name: self._absence_reason(name) for _, name in pendings}
             why |= {one.organization: one.problem for one in stored if one.problem}
             reasons = "; ".join(f"{name} {one}" for name, one in sorted(why.items()) if name not in replied)
             raise TaskError(
@@ -165,16 +165,16 @@ class Rounds:
                 f"gal learn {task}, with --quorum {max(len(replied), 1)} if they are enough; or go on "
                 f"without: gal invite {task} NAME --withdraw"
             )
-        version.absent = {name for name in set(version.invited) - replied if version.is_given_up(name)}
+        version.absent = {name for name in set(version.invited) - replied if version.is_overdue(name)}
         missed = [
-            StoredReply(place, name, "", None, None, self._why_missed(name))
+            StoredReply(place, name, "", None, None, self._absence_reason(name))
             for place, request in enumerate(requests)
             for name in request.organizations
             if name not in (version.own_name, SUM)
         ]
         version.replies.close(step, missed)
 
-    def _why_missed(self, name: str) -> str:
+    def _absence_reason(self, name: str) -> str:
         version = self._version
         status = version.node.state.members(version.record.id).get(name, "not invited")
         if status != "invited":
@@ -231,7 +231,7 @@ class Rounds:
         if stored.file is None:
             return NoReplyError(stored.problem or "did not answer")
         if stored.request != self._request(step, stored.place, request, name).digest:
-            raise self._not_the_same(step)
+            raise self._resume_error(step)
         message = self._decoded.get((stored.place, name))
         if message is None:
             data = self._read(stored)
@@ -244,7 +244,7 @@ class Rounds:
             message = restore(data, stored.digest).message
         return read_values(message, self._shared[name], request, self._version.task)
 
-    def _not_the_same(self, step: int) -> TaskError:
+    def _resume_error(self, step: int) -> TaskError:
         task = self._version.record.name
         return TaskError(
             f"version {self._version.number} of {task!r} cannot be resumed: the requests of step {step} are "

@@ -218,7 +218,7 @@ class SecureRounds:
             )
 
         def wait(waiting: Callable[[], set[str]], seconds: float) -> None:
-            version.wait(lambda: all(version.is_given_up(name) for name in waiting()), seconds)
+            version.wait(lambda: all(version.is_overdue(name) for name in waiting()), seconds)
 
         shared = setup.shared | {SUM: next(iter(others.values()))}
         calls = GroupCalls(version.node, version.record, version.number, wait)

@@ -68,7 +68,7 @@ def _add_page(app: FastAPI, node: WatchedNode) -> None:
     async def changes() -> AsyncIterator[str]:
         try:
             while True:
-                stamp, found = activity.stamp, await asyncio.to_thread(node_now)
+                stamp, found = activity.stamp, await asyncio.to_thread(current_facts)
                 yield f"data: {json.dumps(found)}\n\n"
                 learns = found["learning"] is not None and found["learning"]["state"] == "learning"
                 busy = found["waiting"] or found["computing"] or learns
@@ -80,7 +80,7 @@ def _add_page(app: FastAPI, node: WatchedNode) -> None:
             watchers.release()
 
     @app.get("/v1/node", summary="The node's present activity, and its tasks")
-    def node_now() -> dict[str, Any]:
+    def current_facts() -> dict[str, Any]:
         checks = health.checks()
         ready = all(one.ok for one in checks)
         return node_facts(node) | {"ready": ready, "checks": [vars(one) for one in checks]}

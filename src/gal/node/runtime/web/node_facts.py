@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from gal import __version__
 from gal.errors import GALError
 from gal.node.assistant.links import Links
-from gal.node.label_holder.holder_node import HolderNode, members_now, waited_for
+from gal.node.label_holder.holder_node import HolderNode, current_members, waited_for
 from gal.node.label_holder.learning.open_version import Patience
 from gal.node.label_holder.version_facts import version_facts
 from gal.node.store.activity import UNSEEN, finite_loss
@@ -50,7 +50,7 @@ def node_facts(node: WatchedNode) -> dict[str, Any]:
         "waiting": waited_for(node.state, node.assistants, activity["learning"]),
         "computing": activity["computing"],
         "tasks": [
-            task_facts(node.state, task, members_now(node.state, node.assistants, task.id), activity)
+            task_facts(node.state, task, current_members(node.state, node.assistants, task.id), activity)
             for task in node.state.tasks()
         ],
         "partners": _partners(node, activity["peers"]),

@@ -51,7 +51,7 @@ class PredictionRequest(BaseModel):
     rows: Annotated[list[Any], Field(min_length=1, max_length=MOST_ROWS)] | None = None
 
     @model_validator(mode="after")
-    def _either(self) -> PredictionRequest:
+    def _check_ids_or_rows(self) -> PredictionRequest:
         if (self.ids is None) == (self.rows is None):
             raise ValueError(f"the request needs {FORM}")
         if not all(isinstance(row, dict) and "id" in row for row in self.rows or ()):
@@ -224,7 +224,7 @@ class OnlinePredictions:
         except InvalidInputError as error:
             return error_reply(400, str(error))
         except GALError as error:
-            activity.not_predicted()
+            activity.prediction_failed()
             return error_reply(503, str(error))
         activity.predicted(time.perf_counter() - begun, found["n_rows"], found["degraded"])
         return JSONResponse(found)
