@@ -147,14 +147,14 @@ def sections_of(run: Run) -> Iterator[TablePart]:
                 yield TablePart(title, *_scores(run, here))
 
 
-def _scores(run: Run, here: Sequence[Figure]) -> tuple[list[str], list[list[str]]]:
-    arrows = {one.dataset: "↓" if one.metric == "mad" else "↑" for one in here}
+def _scores(run: Run, figures: Sequence[Figure]) -> tuple[list[str], list[list[str]]]:
+    arrows = {one.dataset: "↓" if one.metric == "mad" else "↑" for one in figures}
     sets = [name for name in run.table.sets if name in arrows]
-    cells = {(one.row.name, one.dataset): _score_cell(one) for one in here}
+    cells = {(one.row.name, one.dataset): _score_cell(one) for one in figures}
     rows = [
         [row.label, *(cells.get((row.name, name), "") for name in sets)]
         for row in run.table.rows
-        if any(one.row.name == row.name for one in here)
+        if any(one.row.name == row.name for one in figures)
     ]
     return ["", *(f"{name} {arrows[name]}" for name in sets)], rows
 
@@ -180,9 +180,9 @@ def _spread(values: Sequence[float], digits: int) -> str:
     return f"{np.mean(values):.{digits}f}{spread}"
 
 
-def _facts(run: Run, here: Sequence[Figure]) -> tuple[list[str], list[list[str]]]:
+def _facts(run: Run, figures: Sequence[Figure]) -> tuple[list[str], list[list[str]]]:
     names = run.table.facts
-    found = sorted(here, key=lambda one: run.table.sets.index(one.dataset))
+    found = sorted(figures, key=lambda one: run.table.sets.index(one.dataset))
     rows = [
         [one.dataset, one.row.label, *(_fact_cell(run.at(one.row, *one.place), name) for name in names)]
         for one in found

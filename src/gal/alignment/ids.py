@@ -105,7 +105,7 @@ def check_overlap(n_shared: int, n_requested: int, organization: str, label_hold
         )
 
 
-def _refuse_duplicates(values: NDArray[Any], whose: str) -> None:
+def _refuse_duplicates(values: NDArray[Any], owner: str) -> None:
     if len(values) <= FEW and len(set(values.tolist())) == len(values):
         return
     if values.dtype.kind == "i":  # in less memory than pandas' table
@@ -119,6 +119,6 @@ def _refuse_duplicates(values: NDArray[Any], whose: str) -> None:
         count, value = int(again.sum()), values[[again.argmax()]].tolist()[0]
         rows = np.flatnonzero(values == value)[:2] + 1
         raise AlignmentError(
-            f"{whose}: {count} {'row has' if count == 1 else 'rows have'} an id that another row has too, "
+            f"{owner}: {count} {'row has' if count == 1 else 'rows have'} an id that another row has too, "
             f"such as {value!r:.80} in rows {rows[0]} and {rows[1]}. Keep one row for each id"
         )

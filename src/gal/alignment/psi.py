@@ -97,22 +97,24 @@ def _names(ids: RowIds) -> list[str]:
     return [f"{ids.kind} {one}" for one in ids.values]
 
 
-def _points(data: bytes, what: str, expected: int | None = None) -> list[bytes]:
+def _points(data: bytes, subject: str, expected: int | None = None) -> list[bytes]:
     """The points in a message, or an error where it is no list of that many."""
     count, rest = divmod(len(data), POINT)
     if rest or count == 0 or (expected is not None and count != expected):
         wanted = "points" if expected is None else f"{expected} points"
         raise InvalidMessageError(
-            f"private set intersection: the {what} has {len(data)} bytes, expected {wanted} of {POINT} "
+            f"private set intersection: the {subject} has {len(data)} bytes, expected {wanted} of {POINT} "
             "bytes each"
         )
     return [bytes(data[start : start + POINT]) for start in range(0, len(data), POINT)]
 
 
-def _tried(what: str, call: Any) -> Any:
+def _tried(subject: str, call: Any) -> Any:
     """A call of the library; a point outside of the curve becomes an error about the peer."""
     try:
         return call()
     except Exception as error:
         first = str(error).partition("\n")[0]
-        raise InvalidMessageError(f"private set intersection: the {what} cannot be used: {first}") from error
+        raise InvalidMessageError(
+            f"private set intersection: the {subject} cannot be used: {first}"
+        ) from error

@@ -101,13 +101,13 @@ def _data_source(
     name: str,
     given: str,
     folder: Path,
-    where: Mapping[str, str | None],
+    location: Mapping[str, str | None],
     row_id: str | None,
     label: str | None,
 ) -> str:
     """The checked source for node.toml: a file is seen from the current folder, or is in the new one already.
 
-    ``where`` has the table of a database, or the endpoint and region of a store.
+    ``location`` has the table of a database, or the endpoint and region of a store.
     """
     from gal.node.source.data import columns_of_new
 
@@ -122,7 +122,7 @@ def _data_source(
                 "(or leave it out, and fill in [data] in node.toml later)"
             )
         named = str(found)
-    known = columns_of_new(name, named, where)
+    known = columns_of_new(name, named, location)
     for option, column in (("--row-id", row_id or "id"), ("--label", label)):
         if column is not None and column not in known:
             raise InvalidInputError(

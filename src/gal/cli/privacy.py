@@ -77,7 +77,7 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     yield NOT_PROTECTED
 
 
-def _account(one: Mapping[str, Any], what: str, receiver: str, left_out: str = "") -> Iterator[str]:
+def _account(one: Mapping[str, Any], secret: str, receiver: str, left_out: str = "") -> Iterator[str]:
     """What each task spent, what each peer and all of them together received, and what is left."""
     budget, delta = one["budget"], f", delta {one['delta']:g}" if one["delta"] else ""
 
@@ -88,28 +88,28 @@ def _account(one: Mapping[str, Any], what: str, receiver: str, left_out: str = "
         noises = " and ".join(NOISES.get(name, name) for name in task["mechanisms"])
         peers = escape(", ".join(task["peers"])) or "no organization"
         spent = f"{noises}, {cost(task['epsilon'])};"
-        if "none" in task["mechanisms"] and what == "label":
+        if "none" in task["mechanisms"] and secret == "label":
             spent = LOUD
         yield f"  [bold]{escape(task['task'])}[/]: {spent} received by {peers}"
     if one["tasks"]:
         each = "; ".join(f"{escape(peer)} {cost(epsilon)}" for peer, epsilon in one["peers"].items())
         yield f"  Each {receiver} by itself: {each}."
         yield f"  All tasks and organizations together, if they collude: {cost(one['spent'])}.{left_out}"
-        yield f"  {_meaning(one, what)}"
+        yield f"  {_meaning(one, secret)}"
     if budget is not None:
         at = f" at delta {budget['delta']:g}" if budget["delta"] else ""
-        yield f"  Budget for one {what}: epsilon {budget['epsilon']:g}{at}; left: {one['left']:.4g}."
+        yield f"  Budget for one {secret}: epsilon {budget['epsilon']:g}{at}; left: {one['left']:.4g}."
     elif one["tasks"]:
-        yield f"  There is no budget (privacy.{BUDGETS[what]} in node.toml): nothing is refused."
+        yield f"  There is no budget (privacy.{BUDGETS[secret]} in node.toml): nothing is refused."
 
 
-def _meaning(one: Mapping[str, Any], what: str) -> str:
+def _meaning(one: Mapping[str, Any], secret: str) -> str:
     """The best guess that epsilon and delta allow."""
     epsilon, delta = one["spent"], one["delta"]
     if one["unprotected"]:
-        return f"They can know any {what} for certain."
+        return f"They can know any {secret} for certain."
     if epsilon is None:
         return f"That is no guarantee at delta {delta:g}."
     best = min(1.0, 1 / (1 + math.exp(-epsilon)) + delta)
-    two = "two labels of a row" if what == "label" else "two rows that may be behind the replies"
+    two = "two labels of a row" if secret == "label" else "two rows that may be behind the replies"
     return f"An attacker with all of it guesses which of {two} is right in at most {best:.1%} of cases."

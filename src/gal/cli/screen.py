@@ -128,12 +128,12 @@ class ProgressLine:
     """A spinner in a terminal; elsewhere a line on standard error now and then."""
 
     def __init__(
-        self, what: str = "starting", *, quiet: bool = False, every: float = EVERY, early: float = EARLY
+        self, step: str = "starting", *, quiet: bool = False, every: float = EVERY, early: float = EARLY
     ) -> None:
         self._console = Screen(stderr=True)
         self._shown, self._every, self._early = not quiet, every, early
         self._live = self._shown and self._console.is_terminal
-        self._status = self._console.status(what, spinner="dots")
+        self._status = self._console.status(step, spinner="dots")
         self._started = self._printed = time.monotonic()
 
     def __enter__(self) -> ProgressLine:
@@ -145,10 +145,10 @@ class ProgressLine:
         if self._live:
             self._status.stop()
 
-    def __call__(self, what: str, share: float | None = None) -> None:
+    def __call__(self, step: str, share: float | None = None) -> None:
         """Show the current step and, from the ``share`` of the work that is done, the remaining time."""
         gone = time.monotonic() - self._started
-        line = escape(what)
+        line = escape(step)
         if share and gone >= self._early:
             line += f" ({span(gone)} so far, about {span(gone * (1 - share) / share)} left)"
         if self._live:

@@ -76,16 +76,16 @@ def _read_csv(path: Path) -> pd.DataFrame:
         raise InvalidInputError(f"{str(path)!r} cannot be read as a table{what}. Correct the line") from error
 
 
-def _read_as(path: Path, how: Written) -> pd.DataFrame:
-    names_in_header(path, how)
-    refuse_ragged(path, how, most=FIRST_LINES)
-    given: dict[str, Any] = {"sep": how.delimiter, "encoding": how.encoding, "skipinitialspace": True}
-    given["encoding_errors"] = how.errors
-    table: pd.DataFrame = pd.read_csv(path, decimal=how.decimal, index_col=False, **given)
+def _read_as(path: Path, form: Written) -> pd.DataFrame:
+    names_in_header(path, form)
+    refuse_ragged(path, form, most=FIRST_LINES)
+    given: dict[str, Any] = {"sep": form.delimiter, "encoding": form.encoding, "skipinitialspace": True}
+    given["encoding_errors"] = form.errors
+    table: pd.DataFrame = pd.read_csv(path, decimal=form.decimal, index_col=False, **given)
     if len(table) > FIRST_LINES and table.iloc[:, -1].isna().any():  # lines that are too short end so
-        refuse_ragged(path, how)
+        refuse_ragged(path, form)
     whole = [name for name in table.columns if pd.api.types.is_numeric_dtype(table[name])]
-    if whole and leading_zeros(path, how):
+    if whole and leading_zeros(path, form):
         texts = pd.read_csv(path, usecols=whole, dtype=str, index_col=False, **given)
         codes = [name for name in whole if texts[name].str.fullmatch(r"0\d+").mean() > THOUSANDTH]
         table[codes] = texts[codes]

@@ -129,8 +129,8 @@ def columns_by_organization(
     return found
 
 
-def positions_of(what: str, columns: Columns, X: Any, names: list[str] | None) -> list[int]:
-    """Positions of columns in the table, as scikit-learn finds them; ``what`` names them in errors."""
+def positions_of(subject: str, columns: Columns, X: Any, names: list[str] | None) -> list[int]:
+    """Positions of columns in the table, as scikit-learn finds them; ``subject`` names them in errors."""
     if callable(columns):
         columns = columns(X)
     if isinstance(columns, slice) and not isinstance(columns.start or columns.stop, str):
@@ -148,7 +148,7 @@ def positions_of(what: str, columns: Columns, X: Any, names: list[str] | None) -
         if names is not None:
             more = ", ..." if len(names) > SHOWN else ""
             there = f"the table has {len(names)} columns: {', '.join(names[:SHOWN])}{more}"
-        raise InvalidColumnsError(f"{what}: no columns {columns!r:.200} ({error}); {there}") from error
+        raise InvalidColumnsError(f"{subject}: no columns {columns!r:.200} ({error}); {there}") from error
 
 
 def plain_columns(organizations: Any) -> Any:

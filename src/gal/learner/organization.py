@@ -153,16 +153,16 @@ class Organization:
 
 
 @contextmanager
-def _failures(where: str, what: str = "") -> Iterator[None]:
+def _failures(owner: str, action: str = "") -> Iterator[None]:
     """Any failure of a local model is a LocalModelError that names the organization."""
     try:
         yield
     except ClusterError as error:
-        raise ClusterError(f"{where}: {error}") from error
+        raise ClusterError(f"{owner}: {error}") from error
     except GALError:
         raise
     except Exception as error:
-        raise LocalModelError(f"{where}: {what}{error}") from error
+        raise LocalModelError(f"{owner}: {action}{error}") from error
 
 
 def fit_locally(

@@ -231,8 +231,10 @@ class Stacker:
         """The same of replies to interaction probes."""
         return self._blended(Features.of_probes(output, table))
 
-    def _blended(self, seen: Features) -> Floats:
-        return blended(self.weights, [seen.output, *(predicted(one, self.loss, seen) for one in self.models)])
+    def _blended(self, features: Features) -> Floats:
+        return blended(
+            self.weights, [features.output, *(predicted(one, self.loss, features) for one in self.models)]
+        )
 
 
 def stackable(loss: Loss) -> bool:

@@ -463,11 +463,11 @@ class _Rows:
 
         return float(minimize_scalar(loss, bounds=(1e-6, 1 - 1e-6), method="bounded").x)
 
-    def _beside(self, inputs: Floats32, seen: NDArray[np.bool_], with_own: bool) -> Floats32:
-        """Inputs with the base's outputs beside them, as ``seen`` rows scale these; or zeros."""
+    def _beside(self, inputs: Floats32, rows: NDArray[np.bool_], with_own: bool) -> Floats32:
+        """Inputs with the base's outputs beside them, as ``rows`` rows scale these; or zeros."""
         own = np.zeros_like(self.base)
         if with_own:
-            own = (self.base - self.base[seen].mean(axis=0)) / self._own_scale(seen)
+            own = (self.base - self.base[rows].mean(axis=0)) / self._own_scale(rows)
         return np.hstack([inputs, own.astype(np.float32)])
 
     def _own_scale(self, seen: NDArray[np.bool_]) -> Floats:

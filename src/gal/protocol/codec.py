@@ -229,14 +229,14 @@ def _flat(values: pa.Array, kind: str) -> NDArray[Any]:
     return found
 
 
-def _checked(what: str, check: Callable[[Any], Model], values: Any) -> Model:
+def _checked(subject: str, check: Callable[[Any], Model], values: Any) -> Model:
     """Values as a pydantic model, or an error that names the first wrong one."""
     try:
         return check(values)
     except ValidationError as error:
         first = error.errors(include_input=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise InvalidMessageError(f"{what}: {place!r:.60}: {first['msg']!s:.200}") from None
+        raise InvalidMessageError(f"{subject}: {place!r:.60}: {first['msg']!s:.200}") from None
 
 
 def check_fields(kind: str, fields: Any) -> dict[str, Any]:

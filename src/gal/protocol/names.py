@@ -27,18 +27,18 @@ def is_name(name: object) -> bool:
     return isinstance(name, str) and NAME.fullmatch(name) is not None
 
 
-def check_name(name: str, what: str) -> str:
-    """The name, or an error; ``what`` is its owner in the error, such as "a task"."""
+def check_name(name: str, owner: str) -> str:
+    """The name, or an error; ``owner`` is its owner in the error, such as "a task"."""
     if not is_name(name):
         raise InvalidInputError(
-            f"{what} needs a name of 1 to 64 letters, digits, dots, hyphens and underscores that begins "
+            f"{owner} needs a name of 1 to 64 letters, digits, dots, hyphens and underscores that begins "
             f"with a letter or digit, got {name!r:.80}"
         )
     return name
 
 
-def parse_address(address: str, what: str = "", *, any_port: bool = False) -> tuple[str, int]:
-    """Host and port; ``what`` is the owner in errors. Port 0 (any free one) needs ``any_port``.
+def parse_address(address: str, owner: str = "", *, any_port: bool = False) -> tuple[str, int]:
+    """Host and port; ``owner`` is the owner in errors. Port 0 (any free one) needs ``any_port``.
 
     >>> parse_address("bank.example:7443", "bank"), parse_address("[::1]:7443", "bank")
     (('bank.example', 7443), ('::1', 7443))
@@ -50,7 +50,7 @@ def parse_address(address: str, what: str = "", *, any_port: bool = False) -> tu
     except ValueError:
         host, port = "", 0
     if not host or len(host) > 253 or port > 65535 or (port == 0 and not any_port):
-        whose = f"{what}: " if what else ""
+        whose = f"{owner}: " if owner else ""
         raise InvalidInputError(
             f"{whose}the address must be host:port, such as bank.example:7443 or [2001:db8::1]:7443, with a "
             f"port from 1 to 65535, got {address!r:.100}"

@@ -220,8 +220,8 @@ def _with_lost(rounds: Sequence[Round], left_out: Mapping[int, Mapping[str, str]
     )
 
 
-def _is_numbers(said: Any) -> bool:
-    return isinstance(said, np.ndarray) and bool(np.isfinite(said).all())
+def _is_numbers(reply: Any) -> bool:
+    return isinstance(reply, np.ndarray) and bool(np.isfinite(reply).all())
 
 
 def added_up(ensemble: Ensemble) -> Ensemble:
@@ -233,23 +233,23 @@ def added_up(ensemble: Ensemble) -> Ensemble:
 
 
 def accept_sum(
-    ensemble: Ensemble, own: NDArray[Any] | None, total: Floats, there: Bools, n_members: int
+    ensemble: Ensemble, own: NDArray[Any] | None, total: Floats, present: Bools, n_members: int
 ) -> LocalPredictions:
     """The predictions of the model that ``added_up`` makes of this one.
 
     ``own``: predictions (rounds, n, K) of the label holder's own organization, NaN in unknown rows; ``total``
-    (n, K): the sum of ``n_members`` in the rows that are ``there``. The mean in learning stands in elsewhere.
+    (n, K): the sum of ``n_members`` in the ``present`` rows. The mean in learning stands in elsewhere.
     """
     among, added = len(ensemble.summed), added_up(ensemble)
     together = total / among + (among - n_members) * mean_added(ensemble, SUM) / among
-    replies = {SUM: np.where(there[:, None], together, np.nan)}
+    replies = {SUM: np.where(present[:, None], together, np.nan)}
     if own is not None and ensemble.label_holder is not None:
         part = own_rounds(ensemble, ensemble.label_holder, own)
         known = ~np.isnan(own).all(axis=(0, 2))
         replies[ensemble.label_holder] = np.where(known[:, None], part, np.nan)
     request = PredictRequest(added.requested_rounds, added.requested(), added.track)
     answers = accept_predicted(
-        added, request, {name: part[None] for name, part in replies.items()}, len(there)
+        added, request, {name: part[None] for name, part in replies.items()}, len(present)
     )
     missing = {name: why for name, why in answers.missing.items() if name != SUM}
     return replace(answers, missing=missing, degraded=answers.degraded | (n_members < among))

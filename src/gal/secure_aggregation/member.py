@@ -267,13 +267,13 @@ class GroupMember:
             one.secrets, one.own_shares, one.shares = _NO_SECRETS, (b"", b""), {}
         return one.opening
 
-    def _opening(self, one: _Sum, number: int, there: Sequence[str], dropped: Sequence[str]) -> Opening:
+    def _opening(self, one: _Sum, number: int, present: Sequence[str], dropped: Sequence[str]) -> Opening:
         if not self.group.shares:
             return Opening(self.name, number, {self.name: one.secrets.seed}, {})
         return Opening(
             self.name,
             number,
-            seeds={name: one.shares[name][1] for name in there},
+            seeds={name: one.shares[name][1] for name in present},
             keys={name: one.shares[name][0] for name in dropped},
         )
 
@@ -291,8 +291,8 @@ class GroupMember:
             )
         return self._pending[number]
 
-    def _scope(self, what: str) -> str:
-        return f"{self._holder} {what}"
+    def _scope(self, content: str) -> str:
+        return f"{self._holder} {content}"
 
     def _check_present(self, names: Sequence[str]) -> None:
         """Whether these members can form a sum: enough of them, and no dropped one."""
@@ -313,10 +313,10 @@ class GroupMember:
                 f"{' '.join(ask.members)}",
             )
 
-    def _settle(self, code: str, claims: Sequence[Claim], why: str) -> None:
+    def _settle(self, code: str, claims: Sequence[Claim], reason: str) -> None:
         differing = self._record.settle(claims)
         if differing:
-            raise RefusedError(code, f"{self.name} refuses: {why} (on record: {differing[0].value})")
+            raise RefusedError(code, f"{self.name} refuses: {reason} (on record: {differing[0].value})")
 
 
 def check_group(group: Group, known: Collection[str]) -> None:

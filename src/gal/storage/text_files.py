@@ -70,16 +70,16 @@ def opened_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def opened_text(path: Path, how: Written) -> Iterator[IO[str]]:
+def opened_text(path: Path, form: Written) -> Iterator[IO[str]]:
     """The text of a file of this form."""
     with opened_bytes(path) as raw:
-        yield io.TextIOWrapper(raw, encoding=how.encoding, errors=how.errors, newline="")
+        yield io.TextIOWrapper(raw, encoding=form.encoding, errors=form.errors, newline="")
 
 
-def names_in_header(path: Path, how: Written) -> list[str]:
+def names_in_header(path: Path, form: Written) -> list[str]:
     """The column names; an error where one occurs twice."""
-    with opened_text(path, how) as file:
-        names = next(csv.reader(file, delimiter=how.delimiter, skipinitialspace=True), [])
+    with opened_text(path, form) as file:
+        names = next(csv.reader(file, delimiter=form.delimiter, skipinitialspace=True), [])
     twice = [name for name, count in Counter(names).items() if count > 1 and name]
     if twice:
         raise InvalidColumnsError(
@@ -89,10 +89,10 @@ def names_in_header(path: Path, how: Written) -> list[str]:
     return names
 
 
-def refuse_ragged(path: Path, how: Written, *, most: int | None = None) -> None:
+def refuse_ragged(path: Path, form: Written, *, most: int | None = None) -> None:
     """An error where a line has more or fewer values than line 1 has names, with its number."""
-    with opened_text(path, how) as file:
-        lines = csv.reader(file, delimiter=how.delimiter, skipinitialspace=True)
+    with opened_text(path, form) as file:
+        lines = csv.reader(file, delimiter=form.delimiter, skipinitialspace=True)
         names, last = len(next(lines, [])), lines.line_num
         for count, values in enumerate(lines):
             first, last = last + 1, lines.line_num
@@ -103,15 +103,15 @@ def refuse_ragged(path: Path, how: Written, *, most: int | None = None) -> None:
                 above = "; lines above the names are to be removed" if names == 1 or first == 2 else ""
                 raise InvalidInputError(
                     f"{str(path)!r}, line {first}{joined}: {_counted(len(values), 'value')}; line 1 has "
-                    f"{_counted(names, 'name')}, separated by {how.delimiter!r}. Correct the line; text with "
-                    f"it in stands in double quotes{above}"
+                    f"{_counted(names, 'name')}, separated by {form.delimiter!r}. Correct the line; text "
+                    f"with it in stands in double quotes{above}"
                 )
             if count == most:
                 return
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def refuse_spreadsheet(path: Path) -> None:
@@ -163,12 +163,13 @@ def _decimal(lines: list[str], delimiter: str) -> str:
     return "," if commas and not points else "."
 
 
-def leading_zeros(path: Path, how: Written) -> bool:
+def leading_zeros(path: Path, form: Written) -> bool:
     """Whether a file has digits with leading zeros, such as the postal code 01067."""
     code = re.compile(
-        rf'(?:^|["{re.escape(how.delimiter)}])[ ]?0\d+(?=["{re.escape(how.delimiter)}\r\n]|$)'.encode(), re.M
+        rf'(?:^|["{re.escape(form.delimiter)}])[ ]?0\d+(?=["{re.escape(form.delimiter)}\r\n]|$)'.encode(),
+        re.M,
     )
-    if how.encoding == "utf-16":
+    if form.encoding == "utf-16":
         return True
     with opened_bytes(path) as file:
         rest = b""

@@ -199,11 +199,11 @@ def _public_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
 
 
 @lru_cache(maxsize=8)
-def _private_key(pem: bytes, where: str = "the private key") -> ec.EllipticCurvePrivateKey:
+def _private_key(pem: bytes, source: str = "the private key") -> ec.EllipticCurvePrivateKey:
     try:
         key = load_pem_private_key(pem, password=None)
     except (ValueError, TypeError) as error:
-        raise IdentityError(f"{where} is not a readable private key (PEM, no password): {error}") from error
+        raise IdentityError(f"{source} is not a readable private key (PEM, no password): {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise IdentityError(f"{where} is not a P-256 key: keys of nodes are made by gal init")
+        raise IdentityError(f"{source} is not a P-256 key: keys of nodes are made by gal init")
     return key

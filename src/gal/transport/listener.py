@@ -220,11 +220,11 @@ class Listener:
             return None
         return None if known is None else known[0]
 
-    def _turn_away(self, fingerprint: str | None, context: Any, code: str, why: str) -> NoReturn:
+    def _turn_away(self, fingerprint: str | None, context: Any, code: str, reason: str) -> NoReturn:
         """Refuse a peer before its stream exists."""
-        self.on_refused(fingerprint, why)
+        self.on_refused(fingerprint, reason)
         context.set_trailing_metadata(((CODE, code),))
-        context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
         raise AssertionError("abort raises")
 
     def _stream(self, fingerprint: str, name: str, incoming: Iterator[bytes], context: Any) -> Stream:

@@ -235,10 +235,10 @@ class Stream:
             self._unfinished = 0
         return data
 
-    def _no_message(self, why: InvalidMessageError, n_bytes: int) -> InvalidMessageError:
+    def _no_message(self, error: InvalidMessageError, n_bytes: int) -> InvalidMessageError:
         """The same error with the peer and its bytes."""
-        what = "a message that is refused" if isinstance(why, NoRoomError) else "an invalid message"
-        return type(why)(f"{self.peer} sent {what}: {why}", n_bytes)
+        what = "a message that is refused" if isinstance(error, NoRoomError) else "an invalid message"
+        return type(error)(f"{self.peer} sent {what}: {error}", n_bytes)
 
     def _waste(self, n_bytes: int) -> None:
         """Report these bytes and those of an unfinished message as wasted."""

@@ -52,56 +52,57 @@ SERVER_OPTIONS = (
 )
 
 
-def explain(call: Any, peer: str, where: str) -> NodeError:
-    """Why this call ended, for the operator; ``where`` is the address, with the proxy if one is set."""
+def explain(call: Any, peer: str, address: str) -> NodeError:
+    """Why this call ended, for the operator; ``address`` is the address, with the proxy if one is set."""
     code, details = call.code(), call.details() or ""
     if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         codes = [value for key, value in call.trailing_metadata() or () if key == CODE]
         refused = codes[0] if codes and isinstance(codes[0], str) else "refused"
         return RefusedError(refused, f"{peer} refused: {details}")
     if code is grpc.StatusCode.UNAVAILABLE:
-        return _unavailable(details, peer, where)
+        return _unavailable(details, peer, address)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return RefusedError(
-            "no-node", f"the server at {where} is no node of GAL: check the address in the card of {peer}"
+            "no-node", f"the server at {address} is no node of GAL: check the address in the card of {peer}"
         )
     if code is grpc.StatusCode.OK:
         return LinkLostError(f"{peer} closed the stream")
-    return LinkLostError(f"the stream to {peer} at {where} ended: {details or code}")
+    return LinkLostError(f"the stream to {peer} at {address} ended: {details or code}")
 
 
-def _unavailable(details: str, peer: str, where: str) -> NodeError:
+def _unavailable(details: str, peer: str, address: str) -> NodeError:
     """gRPC has one code for all failures before a call arrives; its details distinguish them."""
     if "HTTP proxy returned" in details:
         status = details.partition("HTTP proxy returned ")[2]
         return LinkLostError(
-            f"the proxy did not connect to {peer} at {where} ({status}): may it connect to that port? Set "
+            f"the proxy did not connect to {peer} at {address} ({status}): may it connect to that port? Set "
             "network.proxy in node.toml, or no_proxy where none is needed"
         )
     if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
         return IdentityError(
-            f"the server at {where} does not hold the key in the card of {peer}: ask {peer} for its card "
+            f"the server at {address} does not hold the key in the card of {peer}: ask {peer} for its card "
             "again if it has a new key; otherwise another server is at this address"
         )
     if "WRONG_VERSION_NUMBER" in details:
         return IdentityError(
-            f"the server at {where} does not speak TLS: check host and port in the card of {peer}"
+            f"the server at {address} does not speak TLS: check host and port in the card of {peer}"
         )
     if "failed to connect" in details and any(
         sign in details for sign in ("Socket closed", "ALERT", "handshake failed", "Connection reset")
     ):
         return RefusedError(
             "not-admitted",
-            f"{peer} at {where} ended the connection while the keys were checked: has {peer} added your "
+            f"{peer} at {address} ended the connection while the keys were checked: has {peer} added your "
             "card, and is it of your present key?",
         )
     if "lookup" in details or "resol" in details:
         return LinkLostError(
-            f"no host of this name is known: {where}: check the network and the address in the card of {peer}"
+            f"no host of this name is known: {address}: check the network and the address in the card of "
+            f"{peer}"
         )
     if "onnect" in details and "Stream removed" not in details:  # an open one can be reset, too
         return LinkLostError(
-            f"{peer} cannot be reached at {where} ({details.rpartition('remote host: ')[2][:200]}): does its "
-            "node run, and is the address in its card right?"
+            f"{peer} cannot be reached at {address} ({details.rpartition('remote host: ')[2][:200]}): does "
+            "its node run, and is the address in its card right?"
         )
-    return LinkLostError(f"the stream to {peer} at {where} was lost: {details}")
+    return LinkLostError(f"the stream to {peer} at {address} was lost: {details}")

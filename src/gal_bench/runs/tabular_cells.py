@@ -187,11 +187,11 @@ def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
     return mechanism_named(name, epsilon=cell.epsilon, delta=cell.delta, source=source, **facts)
 
 
-def seeds_of(cell: Cell, what: str) -> list[int]:
+def seeds_of(cell: Cell, purpose: str) -> list[int]:
     """For a generator of its own for what is drawn in a cell of this data set,
     number of organizations and seed.
     """
-    return [cell.seed, zlib.crc32(f"{cell.dataset} {cell.organizations} {what}".encode())]
+    return [cell.seed, zlib.crc32(f"{cell.dataset} {cell.organizations} {purpose}".encode())]
 
 
 CANARIES = 0.2

@@ -267,28 +267,28 @@ def _labelled(texts: Texts | None, n_rows: int, names: list[str], label: Callabl
     return category_of(at[texts.codes], names)
 
 
-def _parts_of_date(column: Column, texts: Texts | None, how: Mapping[str, Any]) -> list[Part]:
+def _parts_of_date(column: Column, texts: Texts | None, reading: Mapping[str, Any]) -> list[Part]:
     """Days, and hour, weekday and month where they vary."""
     if texts is None:
         numbers = as_numbers(column)
         dated = not isinstance(column, np.ndarray) and column.dtype.kind in "MO"
-        days = (numbers if dated else _days_of(numbers, how.get("unit", "days"))).copy()
+        days = (numbers if dated else _days_of(numbers, reading.get("unit", "days"))).copy()
     else:
-        read = read_moments(texts.clean, how.get("orders", {}))
+        read = read_moments(texts.clean, reading.get("orders", {}))
         days = texts.spread(np.full(len(texts.values), np.nan) if read.clocks else read.days)
     days[~are_plausible_dates(days)] = np.nan
     there = np.isfinite(days)
     whole = np.where(there, np.floor(days), 0).astype(np.int64)
     parts = [Part("days", days)]
-    if how["hours"]:
+    if reading["hours"]:
         parts.append(Part("hour", np.where(there, (days - np.floor(days)) * 24, np.nan), OF_CALENDAR))
-    if how["weekdays"]:  # day 0 was a Thursday
+    if reading["weekdays"]:  # day 0 was a Thursday
         weekday = category_of(np.where(there, (whole + 3) % 7, -1), WEEKDAYS)
         parts.append(Part("weekday", weekday, OF_CALENDAR))
-    if how["months"]:
+    if reading["months"]:
         month = whole.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
         parts.append(Part("month", category_of(np.where(there, month, -1), MONTHS), OF_CALENDAR))
-    if how.get("words"):
-        words = _labelled(texts, len(column), how["words"], str.casefold)
+    if reading.get("words"):
+        words = _labelled(texts, len(column), reading["words"], str.casefold)
         parts.append(Part(BESIDE, words))
     return parts

@@ -160,10 +160,10 @@ def _dates_of(moments: ReadMoments, words: list[str]) -> HowRead:
     return date_reading(moments.days, orders=moments.orders, words=words)
 
 
-def _words_beside(some: Texts, which: NDArray[np.bool_]) -> list[str]:
+def _words_beside(some: Texts, mask: NDArray[np.bool_]) -> list[str]:
     """Frequent words among numbers or dates, in lower case."""
     counts = Counter[str]()
-    for text, count, here in zip(some.clean, some.counts.tolist(), which.tolist(), strict=True):
+    for text, count, here in zip(some.clean, some.counts.tolist(), mask.tolist(), strict=True):
         if here:
             counts[text.casefold()] += count
     least = KEPT_WORD * float(some.counts.sum())
@@ -263,9 +263,9 @@ def _also_category(found: HowRead, known: Texts, some: Texts) -> HowRead:
     return HowRead("number", {**found.how, "names": True}) if names else found
 
 
-def number_form_of(how: Mapping[str, Any]) -> NumberForm:
+def number_form_of(reading: Mapping[str, Any]) -> NumberForm:
     """The form of numbers in a reading."""
-    return NumberForm(how["decimal"], how["larger"])
+    return NumberForm(reading["decimal"], reading["larger"])
 
 
 def _text(known: Texts) -> HowRead:

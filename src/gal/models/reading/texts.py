@@ -77,10 +77,10 @@ class Texts:
         missing = np.full((1, *numbers.shape[1:]), np.nan)
         return np.concatenate([numbers, missing])[self.codes]
 
-    def share(self, which: NDArray[np.bool_]) -> float:
+    def share(self, mask: NDArray[np.bool_]) -> float:
         """The share of rows with one of these values, among rows with any."""
         total = float(self.counts.sum())
-        return float(self.counts[which].sum()) / total if total > 0 else 0.0
+        return float(self.counts[mask].sum()) / total if total > 0 else 0.0
 
 
 def texts_of(column: Any) -> Texts:

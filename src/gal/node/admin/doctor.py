@@ -62,14 +62,14 @@ def examine(home: Path) -> list[Finding]:
     """Check everything that a node in this folder needs, in the order of repair."""
     home, found = Path(home).absolute(), list[Finding]()
 
-    def look(what: str, findings: Iterator[Finding], fix: str = "see the message") -> None:
+    def look(subject: str, findings: Iterator[Finding], fix: str = "see the message") -> None:
         try:
             found.extend(findings)
         except GALError as error:
-            found.append(Finding(what, False, str(error), fix))
+            found.append(Finding(subject, False, str(error), fix))
         except Exception as error:
             report = "report this, if it is not clear what to do"
-            found.append(Finding(what, False, f"{type(error).__name__}: {error}", report))
+            found.append(Finding(subject, False, f"{type(error).__name__}: {error}", report))
 
     look("folder", _folder(home))
     try:

@@ -279,10 +279,10 @@ class RequestChecks:
         ):
             raise self._limits.refusal("small predictions")
 
-    def _count(self, request: IncomingRequest, what: str, limit: int, day: str = "") -> bool:
+    def _count(self, request: IncomingRequest, kind: str, limit: int, day: str = "") -> bool:
         """Count one more of a day (default: today); True where the limit had been reached."""
         return (
-            self._state.spend_predictions(f"{what} {request.peer}", day or self._today(), 1, limit) >= limit
+            self._state.spend_predictions(f"{kind} {request.peer}", day or self._today(), 1, limit) >= limit
         )
 
     def _today(self) -> str:

@@ -257,6 +257,6 @@ def _rows(data: Sequence[bytes], size: int) -> Bytes:
     return np.frombuffer(b"".join(data), dtype=np.uint8).reshape(len(data), size)
 
 
-def _check_shape(what: str, array: NDArray[Any], expected: tuple[int, ...], name: str) -> None:
+def _check_shape(subject: str, array: NDArray[Any], expected: tuple[int, ...], name: str) -> None:
     if array.shape != expected:
-        raise InvalidMessageError(f"{what} of {name!r} have shape {array.shape}, expected {expected}")
+        raise InvalidMessageError(f"{subject} of {name!r} have shape {array.shape}, expected {expected}")

@@ -237,8 +237,8 @@ def _quoted(words: str) -> str:
     return '"' + printable(" ".join(words.split())).replace('"', "'") + '"'
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _canonical(facts: Any) -> bytes:

@@ -53,9 +53,9 @@ class Answering(Protocol):
         """The reply to a prediction request of the node to itself."""
 
 
-def refusal(message: Message, code: str, why: str, digest: str | None = None) -> Encoded:
+def refusal(message: Message, code: str, reason: str, digest: str | None = None) -> Encoded:
     """The refusal of a message, with the message's digest where it was a request."""
-    fields = {"code": code, "message": why[:2000], "answers": digest}
+    fields = {"code": code, "message": reason[:2000], "answers": digest}
     return prepare(Message("refusal", message.task, message.version, message.request, fields))
 
 

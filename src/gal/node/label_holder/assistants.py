@@ -199,9 +199,9 @@ class Assistants:
             elif error is not None:  # a problem here: the audit log cannot be written
                 self._fail([pending], str(error))
 
-    def _fail(self, pendings: Iterable[Pending], why: str) -> None:
+    def _fail(self, pendings: Iterable[Pending], reason: str) -> None:
         for pending in pendings:
-            pending.problem = why
+            pending.problem = reason
             pending.done.set()
         self.notify()
 
@@ -322,9 +322,9 @@ class Assistants:
         if all(done.is_set() for done in pending.together):
             self.notify()
 
-    def _refuse(self, stream: Stream, message: Message, code: str, why: str) -> None:
-        self._records.refused(stream.peer, code, why)
-        self._records.send(stream, refusal(message, code, why))
+    def _refuse(self, stream: Stream, message: Message, code: str, reason: str) -> None:
+        self._records.refused(stream.peer, code, reason)
+        self._records.send(stream, refusal(message, code, reason))
 
 
 def _checked_tasks(state: State, peer: str, message: Message) -> tuple[dict[str, bool], dict[str, str]]:

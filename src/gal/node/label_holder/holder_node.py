@@ -82,8 +82,8 @@ def waited_for(
     left = None if asking is None else max(0.0, asking["since"] + asking["seconds"] - now)
     oldest: dict[str, dict[str, Any]] = {}
 
-    def add(name: str, what: str, round: int, since: float, seconds_left: float | None) -> None:
-        facts = {"organization": name, "what": what, "round": round, "for_seconds": now - since}
+    def add(name: str, state: str, round: int, since: float, seconds_left: float | None) -> None:
+        facts = {"organization": name, "what": state, "round": round, "for_seconds": now - since}
         oldest.setdefault(name, facts | {"seconds_left": seconds_left, "connected": name in here})
 
     for one in sorted(assistants.open_requests(), key=lambda one: one.since):

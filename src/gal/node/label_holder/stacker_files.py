@@ -69,16 +69,16 @@ def _write(path: Path, ensemble: Ensemble) -> str:
     return digest(path.read_bytes())
 
 
-def _read(path: Path, whose: str, expected: str) -> Ensemble:
+def _read(path: Path, owner: str, expected: str) -> Ensemble:
     if read_whole(path, expected) is None:
         raise TaskError(
-            f"the stacker {whose} ({path}) is missing or damaged: bring the file back from a backup, or "
+            f"the stacker {owner} ({path}) is missing or damaged: bring the file back from a backup, or "
             "learn a new version"
         )
     try:
         return load_ensemble(path)
     except StoredModelError as error:
-        raise TaskError(f"the stacker {whose} cannot be used: {error}") from error
+        raise TaskError(f"the stacker {owner} cannot be used: {error}") from error
 
 
 def _path(state: State, task: str, version: int, file: str) -> Path:

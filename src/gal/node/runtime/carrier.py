@@ -349,8 +349,8 @@ class Session:
         self.lost: NodeError = LinkLostError("the call ended")
         self.stream: Stream | None = None
 
-    def end(self, why: NodeError) -> None:
-        self.lost = why
+    def end(self, error: NodeError) -> None:
+        self.lost = error
         self.incoming.finish()
         self.outgoing.finish(drop=True)
         if self.stream is not None:

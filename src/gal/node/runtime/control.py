@@ -204,7 +204,7 @@ def serving(
 
 def do(
     home: Path,
-    what: str,
+    command: str,
     arguments: Mapping[str, Any],
     *,
     on_event: Event,
@@ -217,10 +217,10 @@ def do(
         with running_node(home) as connection:
             if connection is not None:
                 threading.Thread(target=_close_on, args=(stopping, connection), daemon=True).start()
-                return ask_node(connection, what, arguments, on_event)
+                return ask_node(connection, command, arguments, on_event)
         try:
             with serving(home, log) as (_, commands):
-                return commands[what](arguments, on_event, stopping)
+                return commands[command](arguments, on_event, stopping)
         except NodeRunsError:
             if time.monotonic() > until or stopping.wait(0.3):
                 raise

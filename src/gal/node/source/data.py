@@ -195,12 +195,12 @@ def _without_forgotten(configuration: NodeConfiguration, table: Table, *, empty:
     return replace(table, ids=table.ids.take(kept), columns=table.columns.take(chosen), label=label)
 
 
-def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, where: str) -> None:
+def refuse_forgotten(configuration: NodeConfiguration, ids: RowIds, source: str) -> None:
     """InvalidInputError where one of these ids was forgotten here."""
     gone = np.flatnonzero(forgotten_rows(configuration.home).among(ids.values))
     if len(gone):
         raise InvalidInputError(
-            f"{where}: {len(gone)} of {len(ids)} rows were forgotten here (gal forget --row), the first is "
+            f"{source}: {len(gone)} of {len(ids)} rows were forgotten here (gal forget --row), the first is "
             f"in place {gone[0] + 1}: take them out"
         )
 
@@ -210,9 +210,9 @@ def columns_in(configuration: NodeConfiguration, source: Path) -> list[str]:
     return _names(_reader(configuration, source))
 
 
-def columns_of_new(name: str, source: str, where: Mapping[str, str | None]) -> list[str]:
-    """Names of all columns of the source of a new organization; ``where``: other keys of [data]."""
-    given = {"source": source, "row_id": "any row id", **where}
+def columns_of_new(name: str, source: str, location: Mapping[str, str | None]) -> list[str]:
+    """Names of all columns of the source of a new organization; ``location``: other keys of [data]."""
+    given = {"source": source, "row_id": "any row id", **location}
     try:
         data = DataSource.model_validate(given)
     except ValidationError as error:

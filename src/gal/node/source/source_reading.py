@@ -287,7 +287,7 @@ def typed_row_ids(column: Any, data: DataSource, organization: str) -> RowIds:
     return row_ids(column, organization, data.row_id)
 
 
-def _as_label(whose: str, name: str, kind: Any) -> str:
+def _as_label(owner: str, name: str, kind: Any) -> str:
     column = quoted(name)
     if kind.id in {"boolean", "tinyint", "smallint", "integer", "bigint", "float", "double"}:
         return column
@@ -296,7 +296,7 @@ def _as_label(whose: str, name: str, kind: Any) -> str:
     if kind.id in NUMBERS:
         return f"CAST({column} AS DOUBLE)"
     raise InvalidLabelsError(
-        f"{whose}: the label {name!r} has the type {kind}; a label is a number, a boolean or text"
+        f"{owner}: the label {name!r} has the type {kind}; a label is a number, a boolean or text"
     )
 
 
@@ -318,7 +318,7 @@ def _parquet_names(path: Path) -> list[str]:
         raise InvalidInputError(f"{str(path)!r} is no Parquet file: {first_words(error)}") from error
 
 
-def refuse_repeated(whose: str, names: Sequence[str]) -> None:
+def refuse_repeated(owner: str, names: Sequence[str]) -> None:
     """InvalidColumnsError where names differ at most in upper and lower case."""
     seen: dict[str, str] = {}
     for name in names:
@@ -327,7 +327,7 @@ def refuse_repeated(whose: str, names: Sequence[str]) -> None:
             how = (
                 "is there twice" if name == other else f"differs from {other!r} only in upper and lower case"
             )
-            raise InvalidColumnsError(f"{whose}: column {name!r} {how}; rename one of them")
+            raise InvalidColumnsError(f"{owner}: column {name!r} {how}; rename one of them")
         seen[name.casefold()] = name
 
 
@@ -342,13 +342,13 @@ def first_words(error: Exception) -> str:
     return "; ".join(lines[:3])[:300].rstrip(".") if lines else type(error).__name__
 
 
-def _as_utf_8(path: Path, how: Written, home: Path) -> IO[bytes]:
+def _as_utf_8(path: Path, form: Written, home: Path) -> IO[bytes]:
     """A temporary copy of a text file in UTF-8."""
     place = home / "tmp"
     try:
         place.mkdir(mode=0o700, exist_ok=True)
         made = tempfile.NamedTemporaryFile(dir=place, suffix=".csv")  # noqa: SIM115
-        with opened_text(path, how) as file:
+        with opened_text(path, form) as file:
             while block := file.read(1 << 20):
                 made.write(block.encode())
         made.flush()

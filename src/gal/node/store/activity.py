@@ -81,19 +81,19 @@ class Activity:
                 learning |= {key: event[key] for key in ("round", "rounds")} | {"curve": curve}
                 learning |= {key: dict(event[key]) for key in ("missed", "weights")}
 
-    def asking(self, what: str, seconds: float) -> None:
+    def asking(self, step: str, seconds: float) -> None:
         """A request went to all organizations, with a deadline in so many seconds."""
         with self._changing():
-            self._wait_for(what, seconds, None)
+            self._wait_for(step, seconds, None)
 
-    def _wait_for(self, what: str, seconds: float, organizations: list[str] | None) -> None:
+    def _wait_for(self, step: str, seconds: float, organizations: list[str] | None) -> None:
         learning = self._learning
         if learning is None or learning["state"] != "learning":
             return
         before = learning["asking"]
-        since = before["since"] if before is not None and before["what"] == what else time.time()
+        since = before["since"] if before is not None and before["what"] == step else time.time()
         learning["asking"] = {
-            "what": what,
+            "what": step,
             "since": since,
             "seconds": seconds,
             "organizations": organizations,
@@ -156,10 +156,10 @@ class Activity:
             self._counts["messages", direction, peer, kind] += 1
             self._counts["message_bytes", direction, peer, kind] += n_bytes
 
-    def count(self, what: str, *labels: str) -> None:
+    def count(self, kind: str, *labels: str) -> None:
         """Count "refusals" (by code) or "limited" (by peer and limit)."""
         with self._lock:
-            self._counts[(what, *labels)] += 1
+            self._counts[(kind, *labels)] += 1
 
     def facts(self) -> dict[str, Any]:
         """Everything as plain data; times are seconds since 1970."""
@@ -189,10 +189,10 @@ def _losses(of: Mapping[str, Any]) -> dict[str, float | None]:
     return {key: finite_loss(of[key]) for key in LOSSES}
 
 
-def _quantile(ordered: list[float], which: float) -> float | None:
+def _quantile(ordered: list[float], share: float) -> float | None:
     """The smallest value with at least this share of values at or below it.
 
     >>> _quantile([1.0, 2.0, 3.0, 4.0], 0.5), _quantile([], 0.5)
     (2.0, None)
     """
-    return ordered[max(0, math.ceil(which * len(ordered)) - 1)] if ordered else None
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None

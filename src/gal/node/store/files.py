@@ -18,10 +18,12 @@ from gal.protocol import digest
 
 
 @contextmanager
-def whole_file(path: Path, what: str = "", *, durably: bool = False, mode: int = 0o600) -> Iterator[BinaryIO]:
+def whole_file(
+    path: Path, subject: str = "", *, durably: bool = False, mode: int = 0o600
+) -> Iterator[BinaryIO]:
     """A file to write, so that a crash leaves the old or the new one; NodeError where the disk refuses it.
 
-    ``durably``: it survives a power failure after the block. ``what``: its name in the error.
+    ``durably``: it survives a power failure after the block. ``subject``: its name in the error.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
@@ -35,7 +37,7 @@ def whole_file(path: Path, what: str = "", *, durably: bool = False, mode: int =
             _sync_folder(path.parent)
     except OSError as error:
         raise NodeError(
-            f"{what or path} cannot be written: {error.strerror or error}. Make room on the disk, or make "
+            f"{subject or path} cannot be written: {error.strerror or error}. Make room on the disk, or make "
             "the folder writable, and try again"
         ) from error
     finally:

@@ -136,14 +136,14 @@ class Records:
             problems.append(None)
         return problems
 
-    def refused(self, peer: str, code: str, why: str, inside: str = "", n_bytes: int = 0) -> None:
+    def refused(self, peer: str, code: str, reason: str, inside: str = "", n_bytes: int = 0) -> None:
         """Record a refusal.
 
         ``inside`` may quote this organization's data and is for its own log only. ``n_bytes`` that were no
         message are in no other entry.
         """
         self.quotas.count(peer, refusals=code not in OUR_FAULT, n_bytes=n_bytes)
-        self._record_refusal(peer, code, why, inside, n_bytes)
+        self._record_refusal(peer, code, reason, inside, n_bytes)
 
     def wasted(self, peer: str, n_bytes: int) -> None:
         """Count bytes that are no message; LimitedError where the peer is over its quota with them."""
@@ -152,11 +152,11 @@ class Records:
         if limited is not None:
             raise limited
 
-    def turned_away(self, fingerprint: str, why: str) -> None:
+    def turned_away(self, fingerprint: str, reason: str) -> None:
         """Record a TLS peer without a card here; all of them together have one quota."""
         if self.quotas.exceeded("") is None:
             self.quotas.count("", refusals=1)
-            self._record_refusal("", "turned-away", f"{why} ({fingerprint or 'no key'})")
+            self._record_refusal("", "turned-away", f"{reason} ({fingerprint or 'no key'})")
 
     def is_limited(self, peer: str) -> LimitedError | None:
         """The limit that a peer has reached, counted at each call and recorded once a day."""
@@ -167,11 +167,11 @@ class Records:
                 self._record_refusal(peer, limited.code, str(limited))
         return limited
 
-    def _record_refusal(self, peer: str, code: str, why: str, inside: str = "", n_bytes: int = 0) -> None:
+    def _record_refusal(self, peer: str, code: str, reason: str, inside: str = "", n_bytes: int = 0) -> None:
         self.activity.count("refusals", code)
-        note = printable(f"{code}: {why}"[:500])[:500]  # a peer's own words may be in it
+        note = printable(f"{code}: {reason}"[:500])[:500]  # a peer's own words may be in it
         self.audit.append("in", "refused", peer=peer, n_bytes=n_bytes, note=note)
-        self.log.warning("refused", peer=peer, code=code, why=inside or why)
+        self.log.warning("refused", peer=peer, code=code, why=inside or reason)
 
 
 def _facts_of(message: Message, digest: str, n_bytes: int) -> dict[str, Any]:

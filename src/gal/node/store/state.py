@@ -287,10 +287,10 @@ class State:
         return found[0] if found else None
 
     def answers(
-        self, task: str, version: int, where: str = "1", values: tuple[Any, ...] = ()
+        self, task: str, version: int, condition: str = "1", values: tuple[Any, ...] = ()
     ) -> list[Answer]:
         """All answers of a version, by track and round."""
-        query = f"SELECT {ANSWERS} FROM answers WHERE task = ? AND version = ? AND ({where})"
+        query = f"SELECT {ANSWERS} FROM answers WHERE task = ? AND version = ? AND ({condition})"
         with self.reading() as db:
             rows = db.execute(f"{query} ORDER BY track, round, part", (task, version, *values))
             return [Answer(*row) for row in rows]
@@ -347,12 +347,12 @@ class State:
                 db.execute(_SPEND, (peer, day, before + n_rows))
         return before
 
-    def use_credit(self, whose: str, what: str, n_rows: int) -> bool:
+    def use_credit(self, peer: str, kind: str, n_rows: int) -> bool:
         """Take rows off a sum of `spend_predictions`; False where it is too small."""
         with self.transaction() as db:
             done = db.execute(
                 "UPDATE predictions SET n_rows = n_rows - ? WHERE peer = ? AND day = ? AND n_rows >= ?",
-                (n_rows, whose, what, n_rows),
+                (n_rows, peer, kind, n_rows),
             )
             return done.rowcount == 1
 

@@ -75,16 +75,16 @@ class Allowance:
         self._limit(resource.RLIMIT_CPU, cpu)
         self._limit(resource.RLIMIT_DATA, memory)
 
-    def _limit(self, which: int, wanted: int | None) -> None:
+    def _limit(self, kind: int, wanted: int | None) -> None:
         """Set a limit of the kernel where it changes; None: the highest."""
-        if which not in self._limits:
-            self._limits[which] = resource.getrlimit(which)
-        now, hard = self._limits[which]
+        if kind not in self._limits:
+            self._limits[kind] = resource.getrlimit(kind)
+        now, hard = self._limits[kind]
         if wanted is None or (wanted > hard != resource.RLIM_INFINITY):
             wanted = hard
         if wanted != now:
-            resource.setrlimit(which, (wanted, hard))
-            self._limits[which] = wanted, hard
+            resource.setrlimit(kind, (wanted, hard))
+            self._limits[kind] = wanted, hard
 
 
 ALLOWANCE = Allowance()

@@ -211,7 +211,7 @@ def _from_answers(
     views: Mapping[str, Any],
     own_view: Any,
     labels: Floats,
-    told: Mask,
+    known_rows: Mask,
     rng: np.random.Generator,
     sum_name: str | None,
 ) -> list[Reconstruction]:
@@ -220,23 +220,23 @@ def _from_answers(
         return []
     own = labels if own_view is None else np.hstack([numbers_of(own_view)[sent.rows], labels])
     # A kernel between all of more rows takes gigabytes.
-    rows = np.setdiff1d(np.arange(len(own)), rng.permutation(np.flatnonzero(told))[MOST_TAUGHT:])
+    rows = np.setdiff1d(np.arange(len(own)), rng.permutation(np.flatnonzero(known_rows))[MOST_TAUGHT:])
     here = {name: _take(view, sent.rows[rows]) for name, view in views.items()}
 
-    def of_each(said: Mapping[str, Floats]) -> dict[str, Floats]:
+    def of_each(replies: Mapping[str, Floats]) -> dict[str, Floats]:
         if sum_name is not None:
-            return dict.fromkeys(here, said[sum_name][rows]) if sum_name in said else {}
-        return {name: values[rows] for name, values in said.items()}
+            return dict.fromkeys(here, replies[sum_name][rows]) if sum_name in replies else {}
+        return {name: values[rows] for name, values in replies.items()}
 
     more = of_each(sent.more_answers)
-    return columns_from_answers(of_each(sent.answers), here, own[rows], told[rows], rng, more=more)
+    return columns_from_answers(of_each(sent.answers), here, own[rows], known_rows[rows], rng, more=more)
 
 
 def _from_residuals(
     sent: SentRows,
     own: Mapping[str, Any],
     views: Mapping[str, Any],
-    told: Mask,
+    known_rows: Mask,
     rng: np.random.Generator,
     loss: Loss | None,
 ) -> list[Reconstruction]:
@@ -244,10 +244,10 @@ def _from_residuals(
     rounds = ~np.isnan(sent.residual[:, :, 0]).all(axis=(0, 2))  # the label holder may have begun alone
     residual = sent.residual[:, rounds]
     there = ~np.isnan(residual[:, :, 0]).any(axis=(1, 2))
-    if not own or not views or int(told[there].sum()) < FEWEST or bool(told[there].all()):
+    if not own or not views or int(known_rows[there].sum()) < FEWEST or bool(known_rows[there].all()):
         return []
     rows = np.flatnonzero(there)
-    rows = np.setdiff1d(rows, rng.permutation(rows[told[rows]])[MOST_READING:])
+    rows = np.setdiff1d(rows, rng.permutation(rows[known_rows[rows]])[MOST_READING:])
     here = {name: _take(view, sent.rows[rows]) for name, view in (dict(own) | dict(views)).items()}
     found = []
     ranked = sorted(views, key=lambda one: (-here[one].shape[1], one))
@@ -256,7 +256,7 @@ def _from_residuals(
             residual[rows],
             numbers_of(here[name]),
             {other: view for other, view in here.items() if other != name},
-            told[rows],
+            known_rows[rows],
             rng,
             by=name,
             loss=loss,

@@ -219,28 +219,28 @@ def public_labels(kept: Mapping[str, Any], rows: LabelledRows) -> Protected:
 def learning_task(
     configuration: NodeConfiguration,
     kept: Mapping[str, Any],
-    seen: Protected,
+    protected: Protected,
     organizations: Sequence[str],
     moving: Sequence[str] = (),
 ) -> Task:
     """The learner's task on visible labels; with secure aggregation the others are one organization."""
-    options = seen.options
+    options = protected.options
     if "secure_aggregation" in kept:
         name, sums = configuration.name, kept["secure_aggregation"]
         members = {one: SimpleNamespace(stateful=one in moving) for one in sums["members"]}
-        options = summed_options(Sums(sums["drop_outs"]), options, name, members, private=seen.private)
+        options = summed_options(Sums(sums["drop_outs"]), options, name, members, private=protected.private)
         organizations, moving = [name, SUM], [one for one in moving if one == name]
     if options.interactions:
         PolicyLimits(configuration.name, configuration.policy).check_consent("own probes")
     return make_task(
-        seen.labels,
+        protected.labels,
         organizations,
         options,
         label_holder=configuration.name,
         label_holder_loss=configuration.model.local_loss,
         stateful=moving,
-        release=seen.release,
-        private=seen.private,
+        release=protected.release,
+        private=protected.private,
         seed=kept["seed"],
     )
 

@@ -184,5 +184,5 @@ class OpenVersion:
         self.watcher.note(about)
         self.on_event(about)
 
-    def report_waiting(self, what: str, organizations: Sequence[str], seconds: float) -> None:
-        self.report("waiting", what=what, organizations=list(organizations), seconds=seconds)
+    def report_waiting(self, step: str, organizations: Sequence[str], seconds: float) -> None:
+        self.report("waiting", what=step, organizations=list(organizations), seconds=seconds)

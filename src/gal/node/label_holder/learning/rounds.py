@@ -120,7 +120,7 @@ class Rounds:
             self._requests[key] = prepare(shared.message(request, *about))
         return self._requests[key]
 
-    def _await(self, what: str, own: Sequence[Future[None]], pendings: Pendings) -> None:
+    def _await(self, step: str, own: Sequence[Future[None]], pendings: Pendings) -> None:
         """Wait for all that are connected or may soon be back, for as long as the deadline."""
         version, deadline = self._version, self._version.patience.deadline
 
@@ -137,9 +137,9 @@ class Rounds:
                 return True  # replies cannot be stored here: more would be of no use
             return own_done() and not waited_for()
 
-        version.watcher.asking(what, deadline)
+        version.watcher.asking(step, deadline)
         if not version.wait(ready, 1.0):
-            version.report_waiting(what, sorted(waited_for()), deadline)
+            version.report_waiting(step, sorted(waited_for()), deadline)
             version.wait(ready, deadline - 1.0)
         while not own_done():  # the deadline is for the others
             version.wait(own_done, 60.0)

@@ -74,9 +74,11 @@ Wait = Callable[[Callable[[], set[str]], float], None]
 class SumFailedError(NodeError):
     """A sum could not be opened; ``by_member``: the problems, where they are known."""
 
-    def __init__(self, why: str, by_member: Mapping[str, str] | None = None, *, again: bool = False) -> None:
+    def __init__(
+        self, reason: str, by_member: Mapping[str, str] | None = None, *, again: bool = False
+    ) -> None:
         problems = "; ".join(f"{name} {problem}" for name, problem in sorted((by_member or {}).items()))
-        super().__init__(f"{why}: {problems}" if problems else why)
+        super().__init__(f"{reason}: {problems}" if problems else reason)
         self.by_member, self.again = dict(by_member or {}), again
 
 
@@ -141,13 +143,13 @@ class GroupCalls:
         return opened
 
     def _trip(
-        self, trips: Sequence[Mapping[str, SumRequest]], summands: Sequence[Summand], until: float
+        self, trips: Sequence[Mapping[str, SumRequest]], summands: Sequence[Summand], deadline: float
     ) -> tuple[list[dict[str, SumReply]], dict[str, str]]:
         """One round trip of all sums: the replies to each, by member, and the refusals."""
         requests = [self._encoded(trip, one) for trip, one in zip(trips, summands, strict=True)]
         replies: list[dict[str, SumReply]] = [{} for _ in trips]
         refused, lost, opening = dict[str, str](), False, False
-        for place, by in enumerate(self.request(requests, until - time.monotonic())):
+        for place, by in enumerate(self.request(requests, deadline - time.monotonic())):
             for name, pending in by.items():
                 opening = pending.encoded.message.kind == "open"
                 if pending.reply is None:
