@@ -53,7 +53,7 @@ class Exception_(NamedTuple):
     def covers(self, found: Found) -> bool:
         """Whether this is about that word at that place."""
         return (
-            found.word == self.word
+            fnmatch.fnmatch(found.word, self.word)
             and fnmatch.fnmatch(found.path, self.files)
             and re.search(self.line, found.text) is not None
         )

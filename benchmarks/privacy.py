@@ -4,7 +4,7 @@
     [--json]
 
 *canaries*: on BreastCancer, Wine and digits a fifth of the training labels is drawn by chance; every attack
-of the meter guesses them from what was sent, without protection and under randomised response at epsilon 0.5,
+of the meter guesses them from what was sent, without protection and under randomized response at epsilon 0.5,
 1, 2 and 4. No attack may be right more often than e^eps / (e^eps + K - 1) beyond its interval of 95 %;
 without protection the first residual must tell all of them. Of so many intervals a few miss by chance, so
 those of 95 % for all comparisons of a set together (Bonferroni) stand beside them. Eight organizations, ridge

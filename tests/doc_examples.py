@@ -1,6 +1,6 @@
 """Examples of README and docs: runs them, and writes their output and the generated parts back.
 
-python tests/doc_examples.py generated    # only help texts and the catalogue of errors
+python tests/doc_examples.py generated    # only help texts and the catalog of errors
 python tests/doc_examples.py              # outputs of examples, too
 python tests/doc_examples.py nodes        # the demo's output and the tutorial, too: minutes
 """
@@ -78,7 +78,7 @@ ERRORS = re.compile(r"(<!-- generated: errors -->\n)(?P<text>.*?)(\n<!-- end of 
 
 
 def errors_text() -> str:
-    """The catalogue of errors: a row for each class of ``gal.errors``, in its order."""
+    """The catalog of errors: a row for each class of ``gal.errors``, in its order."""
     rows = ["| error | kind of | exit code | cause | remedy |", "|---|---|---:|---|---|"]
     for name, one in vars(errors).items():
         if isinstance(one, type) and issubclass(one, errors.GALError):

@@ -83,7 +83,7 @@ def test_help_texts_are_current(page: Path) -> None:
         assert found["text"] == help_text(found["command"]), "run `python tests/doc_examples.py`"
 
 
-def test_the_catalogue_of_errors_is_current() -> None:
+def test_the_catalog_of_errors_is_current() -> None:
     found = ERRORS.search((ROOT / "docs/reference/cli.md").read_text(encoding="utf-8"))
     assert found is not None
     assert found["text"] == errors_text(), "run `python tests/doc_examples.py generated`"

@@ -113,7 +113,7 @@ def _no_ridge(coded: Any, target: Any, weight: Any, _: float) -> tuple[Any, Any]
     return np.zeros((width, outputs)), np.average(target, axis=0, weights=weight)
 
 
-def _no_bends(*_: Any) -> Any:
+def _no_hinges(*_: Any) -> Any:
     return np.empty((0, 4))
 
 
@@ -233,10 +233,10 @@ ALL = [
         code=("models/tabular/tabular_model.py:ridge",),
     ),
     Piece(
-        "14b local model: curved columns of the ridge",
+        "14b local model: hinge columns of the ridge",
         _always,
-        replaced={"gal.models.tabular.table_encoder._bends": _no_bends},
-        code=("models/tabular/table_encoder.py:_bends",),
+        replaced={"gal.models.tabular.table_encoder._hinges": _no_hinges},
+        code=("models/tabular/table_encoder.py:_hinges",),
     ),
     Piece(
         "14c local model: trees",

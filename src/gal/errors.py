@@ -1,4 +1,4 @@
-"""All errors of GAL in one tree, from which the reference's catalogue is generated.
+"""All errors of GAL in one tree, from which the reference's catalog is generated.
 
 A message names the organization, the round or file, what was expected, what came, and what to do. Commands
 end with the ``exit_code`` of the class.
@@ -18,7 +18,7 @@ class GALError(Exception):
     exit_code: ClassVar[int] = 3
     """How a command ends."""
     remedy: ClassVar[str] = "Do what the message says."
-    """What to do, for the catalogue; the message is more exact."""
+    """What to do, for the catalog; the message is more exact."""
 
 
 # What the caller passed in

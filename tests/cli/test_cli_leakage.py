@@ -52,7 +52,7 @@ class TestForPeople:
         result = leakage(files, "--privacy", "randomised-response", "--epsilon", "1")
         assert result.exit_code == 0, result.output
         assert "the guarantee allows 73.1%" in result.stdout
-        assert "Randomised response on 2 classes with epsilon 1" in result.stdout
+        assert "Randomized response on 2 classes with epsilon 1" in result.stdout
         assert result.stdout.lower().count("noise came from a seed") == 1
         assert "-o classes= was not given, so the table's own was used" in result.stdout
 

@@ -108,7 +108,7 @@ def cluster(tmp_path: Path) -> Iterator[ByHand]:
 
 @pytest.fixture
 def network(tmp_path: Path) -> Iterator[Forests]:
-    options = {"closing": False, "cross_validation": 0}
+    options = {"stacking": False, "cross_validation": 0}
     with Forests(tmp_path / "nodes", ("lab", "hospital"), rounds=3, n_rows=400, options=options) as found:
         yield found
 

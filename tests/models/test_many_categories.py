@@ -129,7 +129,7 @@ class TestThroughAnotherColumn:
         slopes, added = fit_slopes(coded, slope[:, None], None)
         slope[3] += 10.0
         again, changed = fit_slopes(coded, slope[:, None], None)
-        z = 17  # among wide columns: before it stand four numbers with three knots each, and the shop
+        z = 17  # among wide columns: before it stand four numbers with three hinges each, and the shop
         assert [one[:3] for one in slopes] == [one[:3] for one in again] == [(0, 0, z)]
         moved = np.flatnonzero(np.abs(changed - added)[:, 0] > 1e-9)
         np.testing.assert_array_equal(moved, np.setdiff1d(np.flatnonzero(X["shop"] == X["shop"][3]), 3))

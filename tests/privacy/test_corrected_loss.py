@@ -1,4 +1,4 @@
-"""The log loss that knows of randomised response: a loss like the others, right
+"""The log loss that knows of randomized response: a loss like the others, right
 on average, and calm far away.
 """
 
@@ -46,7 +46,7 @@ def problem(loss: CorrectedLogLoss, n: int, seed: int, spread: float = 2.0) -> t
 
 
 def randomised(codes: NDArray[np.intp], loss: CorrectedLogLoss, rng: np.random.Generator) -> Floats:
-    """These codes after randomised response, (n, 1)."""
+    """These codes after randomized response, (n, 1)."""
     others = (codes + rng.integers(1, loss.n_classes, len(codes))) % loss.n_classes
     return np.where(rng.random(len(codes)) < loss.keep, codes, others)[:, None].astype(np.float64)
 

@@ -82,7 +82,7 @@ class TestShares:
     def test_the_bound_is_reached_by_a_mechanism_that_sometimes_fails(
         self, epsilon: float, delta: float, classes: int
     ) -> None:
-        """It tells the label with probability delta, and else answers by randomised response."""
+        """It tells the label with probability delta, and else answers by randomized response."""
         keep = best_guess(Cost(epsilon), classes)
         assert keep == pytest.approx(math.exp(epsilon) / (math.exp(epsilon) + classes - 1))
         assert best_guess(Cost(epsilon, delta), classes) == pytest.approx(delta + (1 - delta) * keep)

@@ -271,7 +271,7 @@ def _inside(guess: float, inner: float, outer: float) -> float:
 def _best_breakpoint(line: Line, slopes: tuple[float, float]) -> float:
     """Minimiser of a convex piecewise linear loss: where its slope changes sign.
 
-    Entry (i, k) bends at ``(y - output) / direction``, where the slope rises by
+    Entry (i, k) has a knot at ``(y - output) / direction``, where the slope rises by
     ``(low + high) * |direction|``.
     """
     low, high = slopes
@@ -284,16 +284,16 @@ def _best_breakpoint(line: Line, slopes: tuple[float, float]) -> float:
     error, direction, mass = error[moving], direction[moving], mass[moving]
     if len(error) == 0:
         return 0.0
-    bends = error / direction
-    order = np.argsort(bends, kind="stable")
+    knots = error / direction
+    order = np.argsort(knots, kind="stable")
     # Far to the left every entry with direction > 0 is too low, every other too high.
     start = -float(np.sum(mass * np.where(direction > 0, low, high)))
     slope = start + (low + high) * np.cumsum(mass[order])
     level = 1e-12 * abs(start)
     first = int(np.searchsorted(slope, -level))
     last = int(np.searchsorted(slope, level, side="right"))
-    left = float(bends[order[first]])
-    right = float(bends[order[min(last, len(order) - 1)]])
+    left = float(knots[order[first]])
+    right = float(knots[order[min(last, len(order) - 1)]])
     return 0.0 if left <= 0 <= right else left if abs(left) < abs(right) else right
 
 

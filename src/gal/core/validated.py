@@ -64,7 +64,7 @@ class BestRounds:
 
     @property
     def validated(self) -> float:
-        """The loss by which both are compared: of the closed model."""
+        """The loss by which both are compared: with the stacker and the probes."""
         if self.probes is not None:
             return self.probes.validation_loss
         return min(self.losses) if self.stacker is None else self.stacker.validation_loss

@@ -36,7 +36,7 @@ SMALL = 50
 FOLDS = 4
 """Folds of a cross-validation."""
 
-CLOSING_BYTES = 4 * 2**30
+STACKER_BYTES = 4 * 2**30
 """At most so many bytes of fitted values are kept for a stacker by default."""
 
 PROBES, PROBES_FOR_THREE = 10, 4
@@ -44,7 +44,7 @@ PROBES, PROBES_FOR_THREE = 10, 4
 there are three organizations, if no two show anything together.
 """
 
-CLOSING_ROWS = 1_000_000
+STACKER_ROWS = 1_000_000
 """Most rows for a stacker by default."""
 
 
@@ -167,7 +167,7 @@ def _stacks_own(options: Options, labels: Labels, rows: Rows) -> bool:
 
 def _fits(labels: Labels, rows: Rows, replies: int) -> bool:
     """Whether there are enough rows for a stacker, and so many replies are not too large to be kept."""
-    return LARGE <= rows.n <= CLOSING_ROWS and 4 * rows.n * labels.loss.n_outputs * replies <= CLOSING_BYTES
+    return LARGE <= rows.n <= STACKER_ROWS and 4 * rows.n * labels.loss.n_outputs * replies <= STACKER_BYTES
 
 
 def make_rows(

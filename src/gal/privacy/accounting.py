@@ -20,7 +20,7 @@ from gal.errors import InvalidOptionError, MissingExtraError
 Mechanism = Literal["randomised-response", "laplace", "gaussian", "discrete-gaussian", "none"]
 
 EXTREME = 1e9
-"""Parameters lie between 1 / this and this: floating-point numbers carry no further, and nobody needs it."""
+"""Parameters lie between 1 / this and this: the range of exact floating-point results."""
 SMALLEST_DISTANCE = 1e-5
 """Gaussian releases in which two values lie less standard deviations apart count as if it were so many."""
 SMALLEST_TARGET = 1e-3
@@ -52,7 +52,7 @@ class Cost:
 class Event:
     """Releases of one mechanism about one row.
 
-    ``parameter``: epsilon for randomised response; scale / L1 sensitivity for Laplace; standard deviation /
+    ``parameter``: epsilon for randomized response; scale / L1 sensitivity for Laplace; standard deviation /
     L2 sensitivity for Gaussian and discrete Gaussian; 0 for "none", which is sent as it is and costs
     infinitely much. Sensitivity: how far the released numbers of a row can lie apart for two different
     values. ``count``: how many such releases.

@@ -62,7 +62,7 @@ SELECT DISTINCT history, now FROM (
 ) LEFT JOIN asked USING (row)
 """
 """What different rows have cost so far: releases of each kind, by the id of the first charge of that kind.
-Charges with one key and event are one release, whoever received it."""
+Charges with one key and event are one release to all its receivers."""
 ALREADY = """
 UPDATE asked SET now = 0 WHERE row IN (
     SELECT row FROM charges JOIN charged ON charge = id WHERE subject = ? AND key = ? AND mechanism = ?
@@ -342,7 +342,7 @@ def _check_budget(db: sqlite3.Connection, charge: Charge, budget: Budget) -> Non
 def _refusal(charge: Charge, budget: Budget, earlier: list[Event], after: float) -> str:
     """Why a charge is refused, and what to do; ``earlier`` is what the row that would cost most has cost before."""
     of_answers = charge.subject == "answers"
-    release = f"This release to {', '.join(map(repr, charge.peers)) or 'nobody'}"
+    release = f"This release to {', '.join(map(repr, charge.peers)) or 'no organization'}"
     before, asked = spent(earlier, budget.delta), spent([charge.event], budget.delta)
     what = release if math.isinf(asked) else "What was sent before about some of these rows"
     if any(event.mechanism == "none" for event in (charge.event, *earlier)):

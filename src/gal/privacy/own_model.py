@@ -108,7 +108,7 @@ def _alone(task: Task, holder: str, labels: Labels) -> Task:
 
 
 def _baseline_request(request: Request) -> FitRequest:
-    assert isinstance(request, FitRequest)  # models that move have no cross-validation
+    assert isinstance(request, FitRequest)  # stateful models have no cross-validation
     return replace(request, track="alone")
 
 

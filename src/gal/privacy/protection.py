@@ -25,7 +25,7 @@ from gal.privacy.noise import NoiseSource, SystemNoise
 from gal.privacy.registry import KINDS
 
 CROSS_VALIDATED: dict[str, Any] = {"cross_validation": "always", "patience": None}
-"""What is chosen under noise on labels: all rounds are learned, and the true labels judge them later."""
+"""Options under label DP: all rounds are learned, and validated on the true labels afterwards."""
 
 
 @dataclass(frozen=True)

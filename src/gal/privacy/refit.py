@@ -240,8 +240,8 @@ def stacked(
     singles = [_single(t, name) for t, found in enumerate(fitted) for name in names if name in found]
     if not singles or not isinstance(loss, NUMBERS + CLASSES):
         return None
-    crossed = any(one is not whole for one in left_out)
-    width = len(singles) * loss.n_outputs * (len(left_out) + 2 if crossed else 1)
+    validated = any(one is not whole for one in left_out)
+    width = len(singles) * loss.n_outputs * (len(left_out) + 2 if validated else 1)
     if len(rows) > FITTED_ENTRIES // width:
         rows = np.sort(rng.choice(rows, max(FITTED_ENTRIES // width, 2 * FOLDS), replace=False))
     # Every fold has to leave something to learn.
@@ -265,9 +265,9 @@ def stacked(
     several = loss.n_outputs > 1 and isinstance(loss, CLASSES)
     with_own = (False,) if own is None else (True, False) if several else (True,)
     last = table(whole, singles)
-    tables = [table(one, singles) if crossed else last for one in left_out]
+    tables = [table(one, singles) if validated else last for one in left_out]
     best = here.fit(singles, tables, last, with_own)
-    if crossed:
+    if validated:
         stages = {2**power for power in range(len(fitted).bit_length())} & set(range(1, len(fitted)))
         sums = [_summed(stage, name) for stage in sorted(stages | {len(fitted)}) for name in names]
         held_out = [(singles, tables), (sums, [table(one, sums) for one in left_out])]
@@ -494,7 +494,7 @@ def _fit_linear(
         ridge = Ridge(penalty).fit(table.astype(np.float64), y)
         return ridge.coef_.reshape(y.shape[1], -1).T, np.asarray(ridge.intercept_).reshape(-1)
     n, columns = table.shape
-    # In these units all directions are about equally curved, so that few steps are enough.
+    # In these units the Hessian is about the identity, so that few steps are enough.
     units = np.sqrt(np.append(np.square(table).sum(axis=0) / 4 + penalty, n / 4))[:, None]
     weights, intercept = start or (np.zeros((columns, loss.n_outputs)), loss.initial(y))
 

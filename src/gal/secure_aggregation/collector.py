@@ -192,7 +192,7 @@ class Collector:
 
     def _asked(self) -> Ask:
         if self._ask is None:
-            raise RefusedError("order", f"sum {self.number}: nobody has been asked yet")
+            raise RefusedError("order", f"sum {self.number}: no member has a request yet")
         return self._ask
 
 

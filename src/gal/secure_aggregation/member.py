@@ -248,7 +248,7 @@ class GroupMember:
             raise RefusedError(
                 "members",
                 f"sum {number} is to be opened for {', '.join(there)}: {self.name}, which answered, must be "
-                f"among them, and nobody but {', '.join(one.ask.members)}",
+                f"among them, and no others than {', '.join(one.ask.members)}",
             )
         self._check_present(there)
         together = " ".join(there)

@@ -118,7 +118,7 @@ def check_offer(group: Group, number: int, offer: Offer) -> None:
         raise RefusedError(
             "offer",
             f"the keys that came for {offer.name!r} are not signed by {expected}, under which the group "
-            f"knows it (the certificate is of {found}): somebody else made them. Nothing was sent",
+            f"knows it (the certificate is of {found}): they are forged. Nothing was sent",
         )
 
 
@@ -163,8 +163,8 @@ class Masked:
 
 @dataclass(frozen=True)
 class Opening:
-    """One member's help to open a sum: of every other member one share, of one of its secrets. Where nobody
-    may drop out: its own seed, whole.
+    """One member's help to open a sum: of every other member one share, of one of its secrets. Without
+    drop-outs: its own seed, whole.
     """
 
     name: str

@@ -17,7 +17,7 @@ from gal.protocol.names import join_address, parse_address
 from gal.transport.cards import CardFolder
 from gal.transport.handshake import welcome
 from gal.transport.identity import Identity, fingerprint_of
-from gal.transport.stream import CLOSING_SECONDS, Outgoing, Stream
+from gal.transport.stream import CLOSE_SECONDS, Outgoing, Stream
 from gal.transport.wire import CODE, METHOD, SERVER_OPTIONS, SERVICE, grpc
 
 LOGGER = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ STREAMS_AT_ONCE, STREAMS_PER_SECOND = 64, 4.0
 LOOK = 0.2
 """Seconds between looks at the cards."""
 
-CLOSING = 3.0
+PORT_SECONDS = 3.0
 """Seconds that gRPC may take to close the port of a server that has ended."""
 
 EVER = 10 * 365 * 86400.0
@@ -78,7 +78,6 @@ class Listener:
         self._streams: dict[str, Stream] = {}
         self._threads: set[threading.Thread] = set()
         self._lock = threading.Lock()
-        self._closing = False
         self._opened: dict[str, tuple[float, float]] = {}
         """By key: the streams that it may open, and the time of that count."""
         self._trusted: frozenset[bytes] = frozenset()
@@ -88,7 +87,7 @@ class Listener:
         self._ended = threading.Event()
 
     def __enter__(self) -> Self:
-        until = time.monotonic() + CLOSING
+        until = time.monotonic() + PORT_SECONDS
         while (why := _port_error(self.host, self.port)) is not None:
             if time.monotonic() > until or why.errno != errno.EADDRINUSE:
                 hint = HINTS.get(why.errno or 0, f"{why.strerror}")
@@ -106,14 +105,13 @@ class Listener:
     ) -> None:
         """End all streams within two seconds, also with peers that hang."""
         with self._lock:
-            self._closing = True
+            self._ended.set()
             streams, threads = list(self._streams.values()), list(self._threads)
-        self._ended.set()
         self._watching.join()
         for stream in streams:
             stream.outgoing.finish()
-        stopped = [server.stop(CLOSING_SECONDS) for server, _ in self._servers]
-        deadline = time.monotonic() + 2 * CLOSING_SECONDS
+        stopped = [server.stop(CLOSE_SECONDS) for server, _ in self._servers]
+        deadline = time.monotonic() + 2 * CLOSE_SECONDS
         for stream in streams:
             stream.close()
         for one in stopped:
@@ -196,8 +194,8 @@ class Listener:
             old = self._streams.get(fingerprint)
             self._streams[fingerprint] = stream
             self._threads.add(thread)
-            closing = self._closing
-        if closing:
+            ended = self._ended.is_set()
+        if ended:
             stream.outgoing.finish()
         if old is not None:
             old.refuse("replaced", f"{name} opened another stream: does a second node run with the same key?")

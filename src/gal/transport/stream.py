@@ -15,7 +15,7 @@ from gal.transport.wire import grpc
 WAITING_FRAMES = 4
 """Frames (of 1 MiB) that wait for a slow peer before ``send`` blocks."""
 
-CLOSING_SECONDS = 1.0
+CLOSE_SECONDS = 1.0
 """Seconds for frames that wait when a stream is closed."""
 
 GREETING_BYTES = 1 << 16
@@ -184,7 +184,7 @@ class Stream:
         with self._ending:
             self._closed = True
         self.outgoing.finish()
-        if not self._gone.wait(CLOSING_SECONDS):
+        if not self._gone.wait(CLOSE_SECONDS):
             self.abandon()
         self._after()
 
@@ -194,7 +194,7 @@ class Stream:
             self._closed = True
         self.outgoing.finish(drop=True)
         self._cancel()
-        self._gone.wait(CLOSING_SECONDS)
+        self._gone.wait(CLOSE_SECONDS)
         self._after()
 
     def gone(self) -> None:

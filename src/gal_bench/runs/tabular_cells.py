@@ -151,7 +151,7 @@ def _peak_memory() -> float:
 # --- privacy: the table's scores come from true labels only; a second fit has canaries and is attacked
 
 NOISY_LABELS = "noisy-labels"
-"""Randomised response for classes, Laplace noise for numbers: a noisy copy of the labels, once."""
+"""Randomized response for classes, Laplace noise for numbers: a noisy copy of the labels, once."""
 OF_CLASSES, OF_NUMBERS = "randomised-response", "laplace-labels"
 """What noisy labels are."""
 BOUNDS = {"Diabetes": (0.0, 400.0), "BostonHousing": (0.0, 60.0)}

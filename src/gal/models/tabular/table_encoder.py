@@ -31,10 +31,10 @@ BLOCK = 2**17
 """Numbers in a block of the wide matrix: 1 MiB, which a cache holds."""
 
 KNOTS = (0.25, 0.5, 0.75)
-"""Quantiles of a number at which its line may bend."""
+"""Quantiles of a number at which its slope may change."""
 
-BEND = 0.1
-"""Size of the bends beside a standardised column: the ridge shrinks them a hundred times as much."""
+HINGE_SIZE = 0.1
+"""Size of the hinges beside a standardized column: the ridge shrinks them a hundred times as much."""
 
 
 class TableEncoder:
@@ -102,7 +102,7 @@ class TableEncoder:
         """Encoders with the same key encode alike; stored models of several rounds have each its own."""
 
     def _scale(self, j: int, numbers: Floats, counts: Floats | None) -> bool:
-        """Learn mean, standard deviation and bends; whether there is any number to learn from."""
+        """Learn mean, standard deviation and hinges; whether there is any number to learn from."""
         known = ~np.isnan(numbers) if counts is None else ~np.isnan(numbers) & (counts > 0)
         if not known.any():
             return False
@@ -112,7 +112,7 @@ class TableEncoder:
         # A constant column has a spread of rounding errors only.
         if spread > 1e-24 * self.center_[j] ** 2:
             self.scale_[j] = np.sqrt(spread)
-            self.bends_[j] = _bends((numbers - self.center_[j]) / self.scale_[j], counts)
+            self.bends_[j] = _hinges((numbers - self.center_[j]) / self.scale_[j], counts)
         return True
 
     def read(self, table: Table | ReadTable) -> Any:
@@ -136,8 +136,8 @@ class TableEncoder:
         return codes
 
     def wide(self, codes: Floats) -> Floats:
-        """Standardised numbers and their bends (missing: the mean), and one column per category; column after
-        column in memory.
+        """Standardized numbers and their hinges (missing: the mean), and one column per category. Columns are
+        contiguous in memory.
         """
         wide = np.zeros((self.width, len(codes)))
         for j, (start, end) in enumerate(pairwise(self.edges)):
@@ -160,10 +160,10 @@ class TableEncoder:
         wide[0] = size * line
         if len(wide) > 1:
             knot, level, slope, spread = self.bends_[j].T[:, :, None]
-            bends = np.maximum(line - knot, 0.0, out=wide[1:])
-            bends -= level
-            bends -= slope * line
-            bends *= size * BEND / spread
+            hinges = np.maximum(line - knot, 0.0, out=wide[1:])
+            hinges -= level
+            hinges -= slope * line
+            hinges *= size * HINGE_SIZE / spread
         if missing.any():
             wide[:, missing] = 0.0
 
@@ -190,7 +190,7 @@ class TableEncoder:
     def edges(self) -> list[int]:
         """Where the wide columns of each column start, and the last ones end."""
         widths = [
-            len(names) or 1 + len(bends) for names, bends in zip(self.categories_, self.bends_, strict=True)
+            len(names) or 1 + len(hinges) for names, hinges in zip(self.categories_, self.bends_, strict=True)
         ]
         return [0, *accumulate(widths)]
 
@@ -201,8 +201,8 @@ class TableEncoder:
             yield slice(start, start + rows)
 
 
-def _bends(line: Floats, counts: Floats | None) -> Floats:
-    """Hinges max(line - knot, 0) less what a straight line says of them: rows of knot, level, slope, size.
+def _hinges(line: Floats, counts: Floats | None) -> Floats:
+    """Hinges max(line - knot, 0) less their linear fit: rows of knot, level, slope, size.
 
     ``line`` is standardised, so level and slope are plain averages.
     """
@@ -213,11 +213,11 @@ def _bends(line: Floats, counts: Floats | None) -> Floats:
         order = np.argsort(line, kind="stable")
         below = np.cumsum(counts[order])
         knots = np.unique(line[order][np.searchsorted(below, np.multiply(KNOTS, below[-1]))])
-    bends = []
+    hinges = []
     for knot in knots:
         hinge = np.maximum(line - knot, 0.0)
         level, slope = np.average(hinge, weights=counts), np.average(hinge * line, weights=counts)
         size = np.sqrt(np.average((hinge - level - slope * line) ** 2, weights=counts))
-        if size > 1e-6:  # two distinct values cannot bend
-            bends.append((knot, level, slope, size))
-    return np.reshape(bends, (-1, 4)).astype(np.float64)
+        if size > 1e-6:  # with two distinct values it is a line
+            hinges.append((knot, level, slope, size))
+    return np.reshape(hinges, (-1, 4)).astype(np.float64)

@@ -1,6 +1,6 @@
 """The default local model: does well on an ordinary mixed table without tuning.
 
-A ridge regression on standardised columns, their bends (a line may change its slope at the quartiles)
+A ridge regression on standardized columns, their hinges (a line may change its slope at the quartiles)
 and one-hot categories first, then shrunk means of columns with many categories (``many_categories.py``), then
 a few small trees on what these left over. The ridge carries small tables, where trees fit noise; the trees
 carry large ones and what columns say together.
@@ -55,7 +55,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
 
     Parameters
     ----------
-    alpha: strength of the ridge, on standardised columns; bends are shrunk a hundred times as much.
+    alpha: strength of the ridge, on standardized columns; hinges are shrunk a hundred times as much.
     max_iter, learning_rate, max_leaf_nodes: of the trees; ``max_iter=0`` leaves them out. None: 5 and 0.15
         (beyond the rounds 6 and 0.15), for three or more outputs 1 and 0.3 (beyond the rounds 2 and 0.25).
         A tree has at most one leaf for 200 rows, and beyond eight leaves one for 1000 rows.

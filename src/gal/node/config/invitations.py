@@ -198,7 +198,7 @@ class TaskTerms(BaseModel):
             f"Rows are matched by {align}.",
             f"Privacy: {promise}. Your fitted values and predictions are another matter: they leave {how}, "
             "unless your own node.toml rounds them or adds noise to them.",
-            *self._circle(),
+            *self._aggregation(),
         ]
 
     def _probes(self) -> list[str]:
@@ -214,7 +214,7 @@ class TaskTerms(BaseModel):
             "node.toml (default: false)."
         ]
 
-    def _circle(self) -> list[str]:
+    def _aggregation(self) -> list[str]:
         if self.secure_aggregation == "none":
             return []
         lost = f"{self.drop_outs} of them may drop out, for good" if self.drop_outs else "none may drop out"

@@ -30,7 +30,7 @@ Mask = NDArray[np.bool_]
 RESAMPLES = 300
 FOLDS = 5
 PENALTIES = np.logspace(-8, 4, 25)
-CURVED_PENALTY = 0.1
+KERNEL_PENALTY = 0.1
 ROUNDING = (1e-6, 1e-4, 1e-2)
 """What is smaller beside a number says nothing of it: of one of 32 bits, and of outputs found from it."""
 FEWEST = 4
@@ -316,7 +316,7 @@ def columns_as_numbers(view: Any) -> tuple[Floats, list[slice], list[str]]:
 
 def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> tuple[Floats, Floats]:
     """All columns from some inputs, each by what is best where it is known: a straight
-    or a curved ridge, or its mean; and the mean squared error of that there.
+    or a kernel ridge, or its mean; and the mean squared error of that there.
     """
     target = columns[known]
     made = [np.tile(target.mean(axis=0), (len(columns), 1))]
@@ -325,9 +325,9 @@ def _guessed(readings: Sequence[Floats], columns: Floats, known: Mask) -> tuple[
     tables = [inputs for inputs in readings if inputs.shape[1]]
     several = target.shape[1] > 1
     straight = make_pipeline(StandardScaler(), RidgeCV(PENALTIES, gcv_mode="svd", alpha_per_target=several))
-    curved = make_pipeline(StandardScaler(), KernelRidge(alpha=CURVED_PENALTY, kernel="rbf"))
+    kernel = make_pipeline(StandardScaler(), KernelRidge(alpha=KERNEL_PENALTY, kernel="rbf"))
     news = [(straight, _innovations(inputs, least)) for inputs in tables for least in ROUNDING]
-    tries = [(reader, inputs) for inputs in tables for reader in (straight, curved)]
+    tries = [(reader, inputs) for inputs in tables for reader in (straight, kernel)]
     for reader, table in [*((reader, new) for reader, new in news if new.shape[1]), *tries]:
         left_out = cross_val_predict(reader, table[known], target, cv=folds).reshape(target.shape)
         errors.append(np.square(left_out - target).sum(axis=0))

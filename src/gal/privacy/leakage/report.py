@@ -69,7 +69,7 @@ def best_guess(cost: Cost, classes: int) -> float:
     label j) + delta for all k and j. Summed over k other than j, and then over j, with p the sum of P(guess
     k | label k) over all C classes: (C - 1) p <= e^epsilon (C - p) + C (C - 1) delta, so that p / C is at
     most what this returns. It is reached by telling the label with probability delta, and answering by
-    randomised response otherwise.
+    randomized response otherwise.
 
     >>> round(best_guess(Cost(1.0), 2), 3), round(best_guess(Cost(1.0), 10), 3)
     (0.731, 0.232)
@@ -79,7 +79,7 @@ def best_guess(cost: Cost, classes: int) -> float:
 
 
 def equivalent_epsilon(accuracy: float, classes: int) -> float:
-    """The epsilon of randomised response under which the best guess is right this often.
+    """The epsilon of randomized response under which the best guess is right this often.
 
     >>> round(equivalent_epsilon(best_guess(Cost(2.0), 3), 3), 6)
     2.0

@@ -86,9 +86,9 @@ class Transcript:
         self._trip += 1
         for request, answers in zip(requests, replies, strict=True):
             if not isinstance(request, FitRequest) or request.track != "assisted":
-                continue  # nothing about the labels is in it, or nobody else is asked
+                continue  # without label information, or for the label holder alone
             shape = request.residual.shape[1:]
-            # What is not fitted values of these outputs counts as no answer, as it does in learning.
+            # Other shapes and types count as no reply, as in learning.
             usable = {
                 name: one
                 for name, one in answers.items()
@@ -116,16 +116,16 @@ class Transcript:
         """What others than the label holder received, by row; ``roles`` are the task's
         (``model.task_rows_``).
         """
-        heard = {
+        received = {
             key: message
             for key, message in self.messages.items()
             if any(name != label_holder for name in message.organizations)
         }
-        if not heard:
+        if not received:
             raise InvalidInputError("nothing was sent to other organizations: there is no message to attack")
-        first, rounds = next(iter(heard.values())), range(1, 1 + max(round for round, _ in heard))
+        first, rounds = next(iter(received.values())), range(1, 1 + max(round for round, _ in received))
         residual = np.full((roles.n, len(rounds), 1 + roles.n_cv_folds, first.residual.shape[1]), np.nan)
-        for (round, fold), message in heard.items():
+        for (round, fold), message in received.items():
             fit = roles.fit if fold is None else roles.without(fold).fit
             if len(fit) != len(message.residual):
                 raise InvalidInputError(

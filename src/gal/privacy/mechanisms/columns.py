@@ -115,7 +115,7 @@ def residual_distance(loss: Loss, bounds: Bounds | None) -> float:
     """How far the residuals of two outputs lie apart at most, in Euclidean length, the label being the same.
 
     Squared error: as far as bounded outputs do. Log loss that knows of the noise: the residual is
-    ``trust (one-hot - probability)``, whose entry of the label is ``signal p (1 - p) / (accident + signal
+    ``weight (one-hot - probability)``, whose entry of the label is ``signal p (1 - p) / (accident + signal
     p)`` for the probability p of the label, and whose others add up to minus that.
 
     >>> residual_distance(SquaredError(), (0.0, 50.0))

@@ -121,16 +121,14 @@ class PaperMechanism(Mechanism):
 
 
 NONE = (
-    "No privacy mechanism: residuals are sent as they are, and whoever receives the first can know "
+    "No privacy mechanism: residuals are sent as they are, and the receiver of the first can know "
     "every training label (for classes, the one positive entry is the class)."
 )
 PAPER = (
     "No differential-privacy guarantee: it clips at quantiles of the private residuals themselves, and "
     "nothing is added up over rounds. For comparison with the paper only."
 )
-REPEATABLE = (
-    " The noise came from a seed, so that anybody who knows it can take it off again: for benchmarks only."
-)
+REPEATABLE = " The noise came from a seed, and anybody with the seed can remove it: for benchmarks only."
 
 
 @dataclass(frozen=True)

@@ -98,11 +98,9 @@ class CorrectedLogLoss:
         return np.asarray((1 - self.doubt) * corrected + self.doubt * over_classes)
 
     def pseudo_residual(self, y: Floats, output: Floats) -> Floats:
-        """Minus the derivative by the outputs (n, K): that of the log loss, as
-        far as the label can be trusted.
-        """
-        _, trust = self._with_shrinkage(self.plain.value(y, output))
-        pull = ((1 - self.doubt) * trust)[:, None] * self.plain.pseudo_residual(y, output)
+        """Minus the derivative by the outputs (n, K): that of the log loss, times the label's weight."""
+        _, weight = self._with_shrinkage(self.plain.value(y, output))
+        pull = ((1 - self.doubt) * weight)[:, None] * self.plain.pseudo_residual(y, output)
         if self.doubt > 0:
             probability = self.inverse_link(output)[:, -self.n_outputs :]
             pull += self.doubt * (1 / self.n_classes - probability)

@@ -60,7 +60,7 @@ class RandomisedResponse(LabelMechanism):
         named = isinstance(self.classes, Sequence | np.ndarray) and not isinstance(self.classes, str)
         if not named or len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
             raise InvalidOptionError(
-                "randomised response needs the public set of all classes that can occur, at least two "
+                "randomized response needs the public set of all classes that can occur, at least two "
                 f"different ones, got {self.classes!r:.200}"
             )
 
@@ -124,8 +124,8 @@ class RandomisedResponse(LabelMechanism):
     def describe(self) -> str:
         """The guarantee in plain words."""
         return (
-            f"Randomised response on {len(self.classes)} classes with {self.cost}, once for all rounds and "
-            "all organizations together: whoever held all classes of a row for equally likely before guesses "
+            f"Randomized response on {len(self.classes)} classes with {self.cost}, once for all rounds and "
+            "all organizations together: an observer with equal priors for all classes of a row guesses "
             f"its label right with probability at most {self.keep:.1%} afterwards."
         )
 
