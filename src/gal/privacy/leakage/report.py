@@ -63,7 +63,7 @@ class Share:
 
 
 def best_guess(cost: Cost, classes: int) -> float:
-    """The most often that anybody guesses a label right who held all ``classes`` for equally likely before.
+    """The highest probability with which an attacker with a uniform prior over ``classes`` guesses a label.
 
     Under (epsilon, delta)-differential privacy of a label, P(guess k | label k) <= e^epsilon P(guess k |
     label j) + delta for all k and j. Summed over k other than j, and then over j, with p the sum of P(guess

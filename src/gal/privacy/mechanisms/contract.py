@@ -128,7 +128,7 @@ PAPER = (
     "No differential-privacy guarantee: it clips at quantiles of the private residuals themselves, and "
     "nothing is added up over rounds. For comparison with the paper only."
 )
-REPEATABLE = " The noise came from a seed, and anybody with the seed can remove it: for benchmarks only."
+REPEATABLE = " The noise came from a seed and can be removed by all who know it: for benchmarks only."
 
 
 @dataclass(frozen=True)

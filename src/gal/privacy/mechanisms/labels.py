@@ -125,8 +125,8 @@ class RandomisedResponse(LabelMechanism):
         """The guarantee in plain words."""
         return (
             f"Randomized response on {len(self.classes)} classes with {self.cost}, once for all rounds and "
-            "all organizations together: an observer with equal priors for all classes of a row guesses "
-            f"its label right with probability at most {self.keep:.1%} afterwards."
+            "all organizations together: an attacker with a uniform prior over the classes guesses a label "
+            f"with probability at most {self.keep:.1%}."
         )
 
 
