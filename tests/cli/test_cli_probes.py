@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,11 @@ def gal(*words: Any) -> str:
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A clinic with labels and a lab, who know each other."""
     monkeypatch.chdir(tmp_path)
-    rows = pd.DataFrame({"id": range(100), "x": range(100), "y": [0, 1] * 50})
-    rows.to_csv("clinic.csv", index=False)
-    rows[["id", "x"]].to_csv("lab.csv", index=False)
+    rows = pd.DataFrame(
+        {"id": range(100), "x": range(100), "y": [0, 1] * 50, "ill": ["no", "no", "yes"] * 33 + ["no"]}
+    )
+    rows[["id", "x", "y"]].to_csv("clinic.csv", index=False)
+    rows[["id", "x", "ill"]].to_csv("lab.csv", index=False)
     for name, more in {"clinic": ("--label", "y", "--listen", "127.0.0.1:7443"), "lab": ()}.items():
         gal("init", name, "--home", name, "--data", f"{name}.csv", "--row-id", "id", *more)
     gal("cards", "add", "clinic/clinic.card", "--home", "lab")
@@ -60,3 +63,24 @@ def test_interaction_probes_need_the_consent_of_everybody_who_takes_part(homes: 
         gal("join", "risk.invitation", "--home", "lab", "--yes")
     consent(homes / "lab")
     assert PROBES_REVEAL in gal("join", "risk.invitation", "--home", "lab", "--yes")
+
+
+def test_who_joins_sees_what_probes_would_reveal_of_its_own_columns(homes: Path) -> None:
+    for home in ("clinic", "lab"):
+        consent(homes / home)
+    gal("invite", "risk", "lab", *PROBES, "--home", "clinic")
+    said = gal("join", "risk.invitation", "--home", "lab", "--yes")
+    assert "Measured on 100 of your rows with your model 'tabular'" in said
+    assert re.search(r"(ill \(no\)|x \(above 49\.5\)) \d+%, from random targets \d+%; ", said)
+    assert said.index("2 of 2 columns were tried") < said.index("Joined risk")
+    facts = json.loads(
+        CliRunner().invoke(app, ["join", "risk.invitation", "--home", "lab", "--yes", "--json"]).stdout
+    )
+    found = {one["column"]: one for one in facts["probes_reveal"]["columns"]}
+    assert list(found) == ["ill", "x"], "the fewest values come first"
+    assert found["x"]["followed"] > 0.9
+    Path("lab.csv").unlink()
+    unread = gal("join", "risk.invitation", "--home", "lab", "--yes")
+    assert "What probes would reveal of your own columns was not measured: organization 'lab'" in unread
+    gal("invite", "plain", "lab", "--home", "clinic")
+    assert "probes would reveal" not in gal("join", "plain.invitation", "--home", "lab", "--yes")

@@ -12,7 +12,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.linear_model import Ridge
 
-from gal import GALClassifier, GALRegressor
+from gal import GALClassifier, GALRegressor, Organization
 from gal.assembling import grouped
 from gal.core.losses import BinaryLogLoss
 from gal.core.requests import FitRequest
@@ -20,6 +20,7 @@ from gal.core.rows import all_rows, with_probes
 from gal.evaluate.rehearsal import canary_leak
 from gal.privacy import LaplaceLabels, RandomisedResponse
 from gal.privacy.leakage import Reconstruction, Transcript, columns_from_answers, columns_from_residuals
+from gal.privacy.leakage.own_signs import rehearse_signs
 from gal.privacy.leakage.reconstruction import numbers_of
 from gal.privacy.noise import SeededNoise
 
@@ -160,6 +161,19 @@ class TestInteractionProbes:
         )
         found = [{one.column: one.with_messages.value for one in each.received} for each in (probed, plain)]
         assert max(found[0].values()) > max(found[1].values()) + 0.15
+
+    def test_an_organization_measures_its_own_before_it_joins(self) -> None:
+        """A model of one two-valued column shows it in every row; a model without use of it shows nothing."""
+        rng = np.random.default_rng(0)
+        view = pd.DataFrame({"ill": rng.random(1000) < 0.3, "age": rng.normal(size=1000)}).astype(float)
+        names, whole = ["ill", "age"], Organization("lab", view[["ill"]], Ridge())
+        [found] = rehearse_signs(whole, view[["ill"]], ["ill"])
+        assert found == {"column": "ill", "value": "above 0", "followed": 1.0, "random": 1.0}
+        blind = Organization("lab", rng.normal(size=(1000, 2)), Ridge())
+        assert max(one["followed"] for one in rehearse_signs(blind, view, names)) < 0.6
+        ill, age = rehearse_signs(Organization("lab", view, Ridge()), view, names)
+        assert min(ill["followed"], age["followed"]) > 0.8
+        assert ill["random"] <= ill["followed"]
 
 
 class TestTheLabelHolderReadsAnswers:

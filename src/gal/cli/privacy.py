@@ -10,6 +10,7 @@ import typer
 
 from gal.cli.options import AsJson, Home
 from gal.cli.screen import escape, print_facts
+from gal.core.probes.kept_probes import PROBES_REVEAL
 
 NOT_PROTECTED = (
     "Not protected by any of this: row ids, unless rows are matched by psi; the number of rows; the times of "
@@ -74,7 +75,27 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
         )
     yield from _account(replies, "row", "label holder", " Replies without noise are not counted.")
     yield ""
+    if facts["probes"]:
+        yield f"[bold]Columns, through interaction probes[/]: {PROBES_REVEAL}"
+        yield from map(_probes, facts["probes"])
+        yield ""
     yield NOT_PROTECTED
+
+
+def _probes(one: Mapping[str, Any]) -> str:
+    """Whose sign bits went to whom, as far as this node can know."""
+    version = f"  [bold]{escape(one['task'])}[/], version {one['version']}:"
+    if "label_holder" in one:
+        holder = escape(one["label_holder"])
+        return (
+            f"{version} signs of {one['replies']} replies of yours, and of your fitted values, may have gone "
+            f"to the other organizations. Only {holder} knows which: it sees them in gal privacy."
+        )
+    kept = [f"{escape(sign['of'])} to {escape(sign['to'])} in {sign['probes']}" for sign in one["kept"]]
+    return (
+        f"{version} each organization received at most {one['most']} probes. Sign bits in the probes that "
+        f"the model keeps: {', '.join(kept) or 'none'}."
+    )
 
 
 def _account(one: Mapping[str, Any], secret: str, receiver: str, left_out: str = "") -> Iterator[str]:

@@ -19,7 +19,7 @@ from gal.cli.options import (
     check_secure_aggregation,
     named_values,
 )
-from gal.cli.screen import Screen, command_line, escape, print_facts
+from gal.cli.screen import ProgressLine, Screen, command_line, escape, print_facts
 from gal.core.probes.kept_probes import PROBES_REVEAL
 from gal.errors import InvalidInputError, printable
 from gal.privacy.registry import KINDS, NONE, promised_names
@@ -232,7 +232,7 @@ def join_command(
     as_json: AsJson = False,
 ) -> None:
     """Read the terms of a task, and take part if you accept them."""
-    from gal.node.admin.membership import check_group_cards, join, read_terms
+    from gal.node.admin.membership import check_group_cards, join, read_terms, rehearse_probes
     from gal.node.config.configuration import home_of
 
     folder = home_of(home)
@@ -240,6 +240,12 @@ def join_command(
     screen = Screen(stderr=as_json)
     for sentence in terms.sentences():
         screen.print(f"- {escape(sentence)}")
+    rehearsed = None
+    if terms.probes:
+        with ProgressLine(quiet=as_json, every=2.0) as progress:
+            progress("measuring on your own rows what interaction probes would reveal")
+            rehearsed = rehearse_probes(folder)
+        screen.print(f"- {escape(_rehearsed(rehearsed))}")
     check_group_cards(folder, terms)
     if not yes and not typer.confirm("Take part under these terms?", err=as_json):
         screen.print("Not joined.")
@@ -254,7 +260,25 @@ def join_command(
         )
         _print_missing_secret(folder, terms.alignment, screen)
 
-    print_facts({"task": terms.task, "name": terms.name, "label_holder": peer}, as_json, show)
+    joined = {"task": terms.task, "name": terms.name, "label_holder": peer, "probes_reveal": rehearsed}
+    print_facts(joined, as_json, show)
+
+
+def _rehearsed(found: Mapping[str, Any]) -> str:
+    """What interaction probes would reveal of the own columns, in one sentence or two."""
+    if not found["columns"]:
+        why = f": {found['why']}" if "why" in found else ", because no column has two values"
+        return f"What probes would reveal of your own columns was not measured{why}."
+    columns = "; ".join(
+        f"{one['column']} ({one['value']}) {one['followed']:.0%}, from random targets {one['random']:.0%}"
+        for one in sorted(found["columns"], key=lambda one: -one["followed"])
+    )
+    return (
+        f"Measured on {found['rows']:,} of your rows with your model {found['model']!r}: the share of rows "
+        f"in which one sign bit of yours would tell a column where residuals follow it weakly, 50 % being a "
+        f"guess: {columns}. Several sign bits tell more. {len(found['columns'])} of {found['of']} columns "
+        "were tried."
+    )
 
 
 def forget_command(

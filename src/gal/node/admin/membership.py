@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gal.clock import utc_now
-from gal.errors import InvalidInputError, RefusedError
+from gal.errors import GALError, InvalidInputError, RefusedError
 from gal.node.config.aggregation_messages import check_members
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.invitations import TaskTerms, read_invitation, write_invitation
 from gal.node.config.policy import PolicyLimits
 from gal.node.runtime.node import held_lock
 from gal.node.store.audit import AuditLog
+from gal.node.store.files import temporary_folder
 from gal.node.store.state import State, TaskRecord
 from gal.node.worker.erasing import erase_rows
+from gal.node.worker.worker import Worker
 from gal.transport import CardFolder, Identity, load_identity
 
 REMOVED = "left: removed by the label holder"
 """The status of an organization that the label holder has removed."""
+REHEARSED, FEWEST = 2_000, 20
+"""The most, and the fewest, own rows on which interaction probes are rehearsed."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,33 @@ def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
         limits = PolicyLimits(records.configuration.name, records.configuration.policy)
         limits.check_invitation(peer, terms.rounds, terms.probes)
         return terms, peer
+
+
+def rehearse_probes(home: Path) -> dict[str, Any]:
+    """What interaction probes would reveal of this organization's columns, measured on some of its rows.
+
+    ``columns`` are those of `rehearse_signs`; where nothing could be measured, ``why`` says so.
+    """
+    from gal.node.source.data import data_of, read_some, read_source, view_of_table
+    from gal.node.store.views import save_view
+
+    configuration = read_configuration(home)
+    place = temporary_folder(configuration.home)
+    try:
+        streamed = data_of(configuration).is_streamed
+        table = read_some(configuration, REHEARSED) if streamed else read_source(configuration)
+        if len(table) < FEWEST:
+            raise InvalidInputError(f"there are {len(table)} rows, and {FEWEST} are needed")
+        rows = np.sort(np.random.default_rng(0).permutation(len(table))[:REHEARSED])
+        with (
+            closing(Worker(configuration)) as worker,
+            tempfile.TemporaryDirectory(prefix="gal-join-", dir=place) as folder,
+        ):
+            save_view(view_of_table(table, rows), Path(folder) / "view")
+            found, _ = worker("signs", view=Path(folder) / "view", names=table.features)
+    except GALError as error:
+        return {"why": str(error), "columns": []}
+    return {"model": configuration.model.use, "rows": len(rows), "of": len(table.features)} | found
 
 
 def check_group_cards(home: Path, terms: TaskTerms) -> None:

@@ -104,6 +104,17 @@ class LocalWork:
         fits = fitted.shape == residual.shape and bool(np.isfinite(fitted).all())
         return {"fits": fits, "shape": fitted.shape}, b""
 
+    def signs(self, data: bytes, view: Folder, names: Sequence[str]) -> Result:  # noqa: ARG002
+        """Fit the local model as interaction probes would; what sign bits reveal of each column."""
+        from gal.privacy.leakage.own_signs import rehearse_signs
+
+        rows, chosen = load_view(Path(view)), self.configuration
+        with self._limited(own=False), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = model_of_view(chosen, rows, names, ())
+            organization = Organization(chosen.name, rows, model, local_loss=chosen.model.local_loss)
+            return {"columns": rehearse_signs(organization, rows, names)}, b""
+
     def rows(self, data: bytes) -> Result:  # noqa: ARG002
         """The features of the source, which is read."""
         return self.own_rows.facts(), b""

@@ -29,7 +29,7 @@ from gal.node.store.failures import Failure
 FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 """Settings that let the process return the memory of a table once its view is stored."""
 
-LIMITED = frozenset({"attempt", "fit", "predict", "revisit"})
+LIMITED = frozenset({"attempt", "fit", "predict", "revisit", "signs"})
 """Commands with limits of CPU time and memory for requests of others."""
 
 IDLE = 300.0

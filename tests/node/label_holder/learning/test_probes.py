@@ -4,6 +4,7 @@ and served; only with the consent of every organization.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 
 import gal
 from after_the_rounds import interrupted_twice, outputs
+from gal.core.probes.kept_probes import SEEDS
 from gal.core.state import Ensemble
 from gal.errors import RefusedError
+from gal.node.runtime.web.privacy_account import privacy_account
 from gal.node.store.state import TaskRecord
 from small_network import LABEL, ROW_ID, Network, exact, running
 
@@ -75,6 +78,19 @@ def test_it_is_what_one_process_finds(network: Network, learned: Any, here: Any)
     assert found.output.tobytes() == expected.tobytes()
     truth = network.tables["clinic"][LABEL] == "yes"
     assert np.mean((found.output[:, 0] > 0) == truth) > 0.9
+
+
+def test_the_accounts_show_whose_sign_bits_went_to_whom(network: Network, learned: Any, here: Any) -> None:
+    """The label holder knows it of the probes that it keeps; the others only which replies they gave."""
+    record, _ = learned
+    [sent] = privacy_account(network.root / "clinic", "together")["probes"]
+    vectors = here[0].probes.vectors
+    pairs = [(sign.organization, one.organization) for one in vectors for sign in one.signs]
+    assert sent["most"] == record.terms.probes
+    assert {(one["of"], one["to"]): one["probes"] for one in sent["kept"]} == Counter(pairs)
+    [given] = privacy_account(network.root / "lab", "together")["probes"]
+    assert given["label_holder"] == "clinic"
+    assert given["replies"] > SEEDS
 
 
 def test_learning_resumes_after_interruptions_in_the_probes(

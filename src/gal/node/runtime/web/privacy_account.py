@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from gal.node.assistant.answer_guard import SUBJECT as ANSWERS
 from gal.node.config.configuration import LEDGER, read_configuration
-from gal.node.store.state import State
+from gal.node.label_holder.stacker_files import read_learned
+from gal.node.store.state import State, TaskRecord
 from gal.node.worker.answer_noise import answer_noise, noise_facts
 
 if TYPE_CHECKING:
@@ -100,6 +103,7 @@ def privacy_account(home: Path, task: str | None = None) -> dict[str, Any]:
                 for one in dict.fromkeys(labels)
             ],
             "nothing_sent": [one.name for one in own if not state.statuses(one.id, one.role)],
+            "probes": [*_sent_probes(state, own), *_answered_probes(state, joined)],
             "columns": account(COLUMNS, privacy.column_budget),
             "answers": account(ANSWERS, privacy.answer_budget, float((noise or {"delta": 0.0})["delta"]))
             | {
@@ -108,3 +112,27 @@ def privacy_account(home: Path, task: str | None = None) -> dict[str, Any]:
                 "plain": plain,
             },
         }
+
+
+def _sent_probes(state: State, own: Sequence[TaskRecord]) -> Iterator[dict[str, Any]]:
+    """By version of own tasks with interaction probes: whose sign bits went to whom, in the probes that the
+    model keeps.
+    """
+    for task in own:
+        for number, version in state.learned_versions(task.id).items() if task.terms.probes else ():
+            if version.outcome is None:
+                continue
+            kept = read_learned(state, task.id, number, version.outcome).probes
+            vectors = [] if kept is None else kept.vectors
+            pairs = Counter((sign.organization, one.organization) for one in vectors for sign in one.signs)
+            signs = [{"of": of, "to": to, "probes": count} for (of, to), count in sorted(pairs.items())]
+            yield {"task": task.name, "version": number, "most": task.terms.probes, "kept": signs}
+
+
+def _answered_probes(state: State, joined: Sequence[TaskRecord]) -> Iterator[dict[str, Any]]:
+    """By version of joined tasks: own replies whose signs the label holder may have sent on."""
+    for task in joined:
+        for number, version in state.versions(task.id).items() if task.terms.probes else ():
+            replies = state.answers(task.id, number, "part = -1 AND round > ?", (version.rounds,))
+            about = {"label_holder": task.label_holder, "replies": len(replies)}
+            yield {"task": task.name, "version": number} | about
