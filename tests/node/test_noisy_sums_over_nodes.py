@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ from pydantic import ValidationError
 pytest.importorskip("opendp", reason="opendp is not installed: the extra privacy")
 pytest.importorskip("dp_accounting", reason="dp-accounting is not installed: the extra privacy")
 
+from gal.errors import GALError, RefusedError
+from gal.node.admin.membership import read_terms
 from gal.node.assistant.answer_guard import SUBJECT
 from gal.privacy.accounting import noise_multiplier
 from gal.privacy.ledger import row_keys
 from gal.secure_aggregation.masking import noise_share
-from small_network import ROW_ID, Network, exact, numbers, running
+from patience import patient
+from small_network import QUICKLY, ROW_ID, Network, exact, numbers, running
 
 NAMES = ("clinic", "lab", "ward", "bank")
 OPTIONS: dict[str, Any] = {"rounds": 3, "cross_validation": 0, "validation_fraction": 0.0}
@@ -61,6 +65,28 @@ def test_every_sum_has_noise_and_is_charged_by_every_organization(
             assert ledger.spent(SUBJECT, DELTA, rows=rest) == pytest.approx(50.0, rel=1e-3)
             assert ledger.spent(SUBJECT, DELTA, rows=predicted) > 60.0
             assert {one.event.mechanism for one in ledger.entries()} == {"discrete-gaussian"}
+
+
+def test_a_budget_caps_the_sums_without_noise_of_its_own(tmp_path: Path) -> None:
+    """Two learnings of epsilon 50 go beyond a budget of 65: the ledger refuses within the second."""
+    budget = "[privacy]\nanswer_budget_epsilon = 65.0\nanswer_budget_delta = 1e-5\n"
+    with running(Network(tmp_path, numbers(120, organizations=NAMES), more={"lab": budget})) as network:
+        network.invite("risk", secure_aggregation="sums", **NOISE, **OPTIONS)
+        network.learn("risk")
+        lab = network.nodes["lab"]
+        assert lab.ledger.spent(SUBJECT, DELTA) == pytest.approx(50.0, rel=1e-3)
+        network.wait_until_joined(network.invite("next", secure_aggregation="sums", **NOISE, **OPTIONS))
+        patience = replace(QUICKLY, join=0.3, deadline=patient(3.0))
+        with pytest.raises(GALError, match="lab has spent its privacy budget for some of these rows"):
+            network.learn("next", patience=patience)
+        assert 51.0 < lab.ledger.spent(SUBJECT, DELTA) <= 65.0
+        network.wait_until_joined(network.invite("plain", secure_aggregation="sums", **OPTIONS))
+        with pytest.raises(GALError, match="'plain' would have no noise: open a task with noise on sums"):
+            network.learn("plain", patience=patience)
+        with pytest.raises(RefusedError, match="'plain' would have no noise") as refused:
+            read_terms(network.root / "lab", network.root / "clinic-plain.invitation")
+        assert refused.value.code == "no-noise"
+        assert read_terms(network.root / "lab", network.root / "clinic-next.invitation")[1] == "clinic"
 
 
 def test_terms_without_noise_are_as_they_were_and_noise_is_for_sums_only(tmp_path: Path) -> None:

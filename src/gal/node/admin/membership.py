@@ -14,6 +14,7 @@ import numpy as np
 
 from gal.clock import utc_now
 from gal.errors import GALError, InvalidInputError, RefusedError
+from gal.node.assistant.answer_guard import check_bounded
 from gal.node.config.aggregation_messages import check_members
 from gal.node.config.configuration import NodeConfiguration, read_configuration
 from gal.node.config.invitations import TaskTerms, read_invitation, write_invitation
@@ -114,6 +115,7 @@ def read_terms(home: Path, invitation: Path) -> tuple[TaskTerms, str]:
             raise InvalidInputError("this node has no data: add a section [data] to node.toml")
         limits = PolicyLimits(records.configuration.name, records.configuration.policy)
         limits.check_invitation(peer, terms.rounds, terms.probes)
+        check_bounded(records.configuration, terms)
         return terms, peer
 
 

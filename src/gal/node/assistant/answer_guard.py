@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gal.errors import BudgetSpentError, PrivacyError, RefusedError
 from gal.node.config.configuration import NodeConfiguration
+from gal.node.config.invitations import TaskTerms
 from gal.node.config.requests import IncomingRequest
 from gal.node.store.files import read_whole
 from gal.node.store.logs import Log
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
 
 SUBJECT = "answers"
 """The ledger's subject for this organization's replies about its rows."""
+
+
+def check_bounded(configuration: NodeConfiguration, terms: TaskTerms) -> None:
+    """A refusal where node.toml has a budget for replies, and those of a task would have no noise."""
+    chosen = configuration.privacy
+    if chosen.answer_budget is not None and chosen.answer_noise == "none" and terms.noise is None:
+        raise RefusedError(
+            "no-noise",
+            f"{configuration.name} has a privacy budget for its replies (privacy.answer_budget_epsilon), and "
+            f"those of {terms.name!r} would have no noise: open a task with noise on sums (gal invite "
+            "--secure-aggregation sums -o sums_epsilon=...), or ask its operator to set privacy.answer_noise",
+        )
 
 
 class AnswerGuard:

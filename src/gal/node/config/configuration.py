@@ -105,7 +105,9 @@ class Privacy(Section):
     """The cost of one reply about one row: its K numbers of one round together."""
     answer_delta: Delta = 0.0
     answer_budget_epsilon: Positive | None = None
-    """For all replies about one row, to all label holders; None: no limit."""
+    """For all replies about one row, to all label holders, with noise of this node or of the terms of a sum;
+    replies without noise are refused. None: no limit.
+    """
     answer_budget_delta: Delta = 0.0
 
     @model_validator(mode="after")
@@ -115,7 +117,11 @@ class Privacy(Section):
         given = [
             name for name in type(self).model_fields if name.startswith("answer_") and getattr(self, name)
         ]
-        useless = [name for name in given if noise == "none" and name != "answer_noise"]
+        useless = [
+            name
+            for name in given
+            if noise == "none" and name != "answer_noise" and not name.startswith("answer_budget")
+        ]
         # A budget with a larger delta may well have a smaller epsilon.
         small = budget is not None and cost is not None and budget < cost
         for wrong, why in (
@@ -142,9 +148,9 @@ class Privacy(Section):
                 'answer_noise = "laplace" has no answer_delta: leave it out, or choose "gaussian"',
             ),
             (
-                gaussian and budget is not None and not self.answer_budget_delta,
-                'answer_budget_epsilon needs answer_budget_delta above 0 with answer_noise = "gaussian", such '
-                "as 1e-5",
+                noise != "laplace" and budget is not None and not self.answer_budget_delta,
+                "answer_budget_epsilon needs answer_budget_delta above 0, such as 1e-5, unless answer_noise = "
+                '"laplace": the noise on sums is Gaussian',
             ),
             (
                 small and self.answer_budget_delta <= self.answer_delta,
