@@ -46,6 +46,7 @@ class AnswerGuard:
     ) -> None:
         self.facts = noise_facts(configuration)
         """The noise on replies, for the worker; None: there is none, and nothing is charged."""
+        self._configuration = configuration
         self._name, self._budget = configuration.name, configuration.privacy.answer_budget
         self._log, self._ledger = log, ledger
         if self.facts is None:
@@ -58,6 +59,11 @@ class AnswerGuard:
     def noise_on(self, request: IncomingRequest) -> dict[str, Any] | None:
         """The noise on the reply to a request; none within this organization."""
         return None if request.own else self.facts
+
+    def check_bounded(self, request: IncomingRequest, task: TaskRecord) -> None:
+        """Refuse replies without noise to others where there is a budget for replies."""
+        if not request.own and request.message.kind != "end":
+            check_bounded(self._configuration, task.terms)
 
     def charge(
         self, peer: str, task: TaskRecord, rows: Keys, count: int = 1, *, aggregated: bool = False

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gal.clock import utc_now
 from gal.errors import RefusedError
 from gal.models.registry import is_known_stateless
-from gal.node.assistant.answer_guard import AnswerGuard, check_bounded
+from gal.node.assistant.answer_guard import AnswerGuard
 from gal.node.assistant.request_checks import RequestChecks, agreed_version
 from gal.node.assistant.sum_replies import SumReplies, check_rates
 from gal.node.config.configuration import NodeConfiguration
@@ -74,8 +74,7 @@ class Service:
             raise RefusedError("not-a-request", f"{kind} is not a request")
         task = self._checks.task(request)
         self._sums.check_allowed(request, task)
-        if not request.own and kind != "end":
-            check_bounded(self.configuration, task.terms)
+        self.guard.check_bounded(request, task)
         if kind in self._sums.handlers:
             self._checks.current(request, task)
         if kind in BESIDE:
