@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
 Rows = NDArray[np.intp]
 
-HIDDEN, EPOCHS, LEARNING_RATE = 32, 6, 0.03
+HIDDEN, EPOCHS, LEARNING_RATE = 32, 12, 0.03
 BATCHES, LARGEST_BATCH = 20, 1_000
 """Of the network: an epoch has so many batches of at most so many rows."""
 
