@@ -197,12 +197,12 @@ def main(words: Sequence[str]) -> int:
     for number, cell in enumerate(left, start=1):
         try:
             outcome = known.put(*_run_one(cell, sources))
-            said = f"{outcome.metric} {outcome.final:.4g} on {outcome.device}"
+            result = f"{outcome.metric} {outcome.final:.4g} on {outcome.device}"
         except Exception:
             failed += 1
-            said = f"failed: {traceback.format_exc()}"
-        _print(f"{number} of {len(left)}: {cell.words}: {said}")
-        if "CUDA error" in said:
+            result = f"failed: {traceback.format_exc()}"
+        _print(f"{number} of {len(left)}: {cell.words}: {result}")
+        if "CUDA error" in result:
             _print("stopped: after a CUDA error nothing more can be run in this process; start it again")
             break
     return FAILED if failed else 0

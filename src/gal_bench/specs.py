@@ -117,7 +117,7 @@ class TableSpec(BaseModel):
     first_seed: int = 0
     """Where they begin: other seeds give the same figures anew."""
     facts: list[str] = []
-    """What is told of every run, see ``cells.Outcome``; without any the table shows scores."""
+    """Facts of every run to show, see ``cells.Outcome``; without any the table shows scores."""
     note: str = ""
     glance: list[str] = []
     """Names of the rows that the page shows side by side before everything else."""
@@ -151,8 +151,8 @@ class TableSpec(BaseModel):
                 if row.organizations and organizations not in row.organizations:
                     continue
                 for dataset in self.sets:
-                    asked = not row.sets or dataset in row.sets
-                    if asked and not (dataset == "Iris" and organizations == 8):  # it has four columns
+                    included = not row.sets or dataset in row.sets
+                    if included and not (dataset == "Iris" and organizations == 8):  # it has four columns
                         yield dataset, organizations, protocol
 
     def cells_at(self, row: RowSpec, dataset: str, organizations: int | str, protocol: str) -> list[Cell]:
@@ -231,7 +231,7 @@ def how_many(dataset: str, organizations: int | str) -> int | str:
 
 
 def _by_size(value: BySize, organizations: int | str, default: int) -> int:
-    """What is said for so many organizations.
+    """The value for so many organizations.
 
     >>> _by_size({"8": 4}, 8, 1), _by_size({"8": 4}, 2, 1), _by_size(3, "by name", 1)
     (4, 1, 3)

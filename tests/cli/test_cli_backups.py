@@ -46,7 +46,7 @@ def test_a_node_goes_and_comes_back(home: Path, tmp_path: Path, monkeypatch: pyt
     assert "counts as spent" in said
     [finding] = _restored(read_configuration(there))
     assert finding.ok is None
-    assert "counts as spent" in finding.said
+    assert "counts as spent" in finding.message
     assert (there / "key.pem").read_bytes() == (home / "key.pem").read_bytes()
     monkeypatch.setenv("GAL_HOME", str(tmp_path / "third"))
     assert "goes on as before" in gal("backup", file, "--restore", "--head", facts["head"])

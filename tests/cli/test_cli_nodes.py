@@ -214,7 +214,7 @@ def test_cards(town: Town, tmp_path: Path) -> None:
 
 def test_doctor(town: Town, tmp_path: Path) -> None:
     said = gal("doctor", "--home", town.lab, "--json")  # the clinic does not run, and need not
-    assert [one["said"] for one in said.facts if one["ok"] is False] == []
+    assert [one["message"] for one in said.facts if one["ok"] is False] == []
     (tmp_path / "gone.csv").write_text("id,x\n1,2\n")
     gal("init", "shop", "--home", tmp_path / "shop", "--data", tmp_path / "gone.csv", "--row-id", "id")
     (tmp_path / "gone.csv").unlink()

@@ -151,7 +151,7 @@ def test_a_nodes_default_model_reads_the_columns_of_its_source(tmp_path: Path, c
         lines = list(columns_found(configuration, found, 100))
         assert lines[0].startswith("income: number ($")
         assert "when: date (2020-01-01, 2020-01-02, 2020-01-03): days + weekday + month" in lines
-        assert any(line.startswith("ward: as you said, category (") for line in lines)
+        assert any(line.startswith("ward: as declared, category (") for line in lines)
 
 
 def test_kinds_of_columns_for_a_model_that_reads_none_are_refused(tmp_path: Path) -> None:

@@ -298,11 +298,11 @@ def test_the_doctor_looks_at_it(server: PostgreSQL, tmp_path: Path) -> None:
     configured(tmp_path, server)
     found = {one.what: one for one in examine(tmp_path)}
     assert found["data"].ok is True
-    assert found["data"].said == f"the first {N} rows with integer ids, 6 features (2 of text)"
+    assert found["data"].message == f"the first {N} rows with integer ids, 6 features (2 of text)"
     (tmp_path / "node.toml").write_text((tmp_path / "node.toml").read_text().replace("patients", "guests"))
     found = {one.what: one for one in examine(tmp_path)}
     assert found["data"].ok is False
-    assert "There is no such table" in found["data"].said
+    assert "There is no such table" in found["data"].message
 
 
 def test_a_new_node_of_a_database(

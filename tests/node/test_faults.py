@@ -118,7 +118,7 @@ def test_with_too_few_answers_learning_stops_and_goes_on_when_they_are_back(
     network.until_round(1)
     network.kill("lab")
     network.allow(HOLDER)
-    with pytest.raises(NodeError, match=r"the quorum is 3. lab did not answer within [\d.]+ s"):
+    with pytest.raises(NodeError, match=r"the quorum is 3. lab did not reply within [\d.]+ s"):
         learning.result()
     network.serve("lab")
     network.learn()

@@ -236,7 +236,7 @@ def test_answers_to_what_was_not_asked_do_not_count(
     since = net.mark("clinic")
     with assisting(net, terms, twist):
         ensemble = net.learned(name, patience=Patience(join=patient(20.0), deadline=patient(1.5)))
-    assert "did not answer" in ensemble.rounds[0].left_out["mallory"]
+    assert "did not reply" in ensemble.rounds[0].left_out["mallory"]
     assert "not-asked" in net.refusals("clinic", since)
     assert "mallory" not in ensemble.rounds[1].left_out
 
@@ -437,7 +437,7 @@ def test_an_organization_that_does_not_read_delays_no_other(net: Network) -> Non
             thread.join()
     for one in ensemble.rounds:
         assert "lab" not in one.left_out
-        assert "did not answer" in one.left_out["mallory"]
+        assert "did not reply" in one.left_out["mallory"]
 
 
 # Keys

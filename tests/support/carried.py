@@ -58,7 +58,7 @@ class MemoryCarrier:
         try:
             found = self._pool.submit(answer, data).result(deadline)
         except TimeoutError:
-            raise LinkLostError(f"{name} did not answer within {deadline:g} s") from None
+            raise LinkLostError(f"{name} did not reply within {deadline:g} s") from None
         if name not in self.present():
             raise LinkLostError(f"{name} went away before it had answered")
         return found

@@ -311,7 +311,7 @@ def test_dialing_another_server(bank: Organization, hospital: Organization) -> N
 
 
 def test_dialing_a_silent_server(bank: Organization, hospital: Organization) -> None:
-    with answering(None) as port, pytest.raises(LinkLostError, match=r"did not answer within 0\.3 s"):
+    with answering(None) as port, pytest.raises(LinkLostError, match=r"did not reply within 0\.3 s"):
         dialed(hospital, card_of(bank.identity, f"127.0.0.1:{port}"), timeout=0.3)
 
 

@@ -147,7 +147,7 @@ def doctor(home: Home = None, as_json: AsJson = False) -> None:
 def _print_findings(findings: list[dict[str, Any]], out: Screen) -> None:
     marks = {True: "[green]ok  [/]", False: "[red]bad [/]", None: "[yellow]note[/]"}
     for one in findings:
-        out.print(f"{marks[one['ok']]}  [bold]{escape(one['what'])}[/]  {escape(one['said'])}")
+        out.print(f"{marks[one['ok']]}  [bold]{escape(one['what'])}[/]  {escape(one['message'])}")
         if one["fix"] and one["ok"] is not True:
             out.print(f"      [bold]to do:[/] {escape(one['fix'])}")
 

@@ -74,7 +74,7 @@ def dial(
         stream.abandon()
         if late.is_set() and isinstance(error, NodeError):
             raise LinkLostError(
-                f"{name} at {where} did not answer within {timeout:g} s: does its node run, and does a "
+                f"{name} at {where} did not reply within {timeout:g} s: does its node run, and does a "
                 "firewall allow the connection?"
             ) from error
         raise

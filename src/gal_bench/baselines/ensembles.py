@@ -97,8 +97,8 @@ def learn_assisted(
 
     ``last_only`` is the authors' script. Within a round each organization overwrites what the one before did,
     so only the last one's fit counts; and gradients add up, so that the residual it gets is M times the true
-    one. The others, who change nothing, are not asked. A squared error (not the paper's preset) overshoots by
-    M - 1 in every round: with more than two organizations it diverges.
+    one. The others get no request, as they would change nothing. A squared error (not the paper's preset)
+    overshoots by M - 1 in every round: with more than two organizations it diverges.
     """
     if not np.isfinite(rate) or rate <= 0:
         raise InvalidOptionError(f"rate must be a number above 0, got {rate!r}")

@@ -191,7 +191,7 @@ class Stays:
     """(measurements,): position in ``PARAMETERS``, -1 for what no view uses."""
     value: Floats
     described: NDArray[np.bool_]
-    """(measurements,): said at admission about the patient, rather than measured."""
+    """(measurements,): facts of the admission, rather than measurements."""
 
     def hourly(
         self, limits: dict[str, tuple[float, float]], rows: Positions
@@ -248,10 +248,10 @@ def read_stays(data_dir: Path | str | None) -> Stays:
 
 def stays_checksum(texts: dict[str, str]) -> str:
     """Of names and lines, the same for every archive of the same files."""
-    said = hashlib.sha256()
+    hashed = hashlib.sha256()
     for name, text in sorted(texts.items()):
-        said.update(f"{name}\n{text}\n".encode())
-    return said.hexdigest()
+        hashed.update(f"{name}\n{text}\n".encode())
+    return hashed.hexdigest()
 
 
 def _parsed(texts: Sequence[str]) -> tuple[Positions, Positions, Positions, Floats, NDArray[np.bool_]]:

@@ -29,7 +29,7 @@ ENDS = (0.025, 0.975)
 
 @dataclass
 class InOneProcess:
-    """Organizations that are asked by function calls; the last one is the label holder."""
+    """Organizations that reply in this process; the last one is the label holder."""
 
     tables: Mapping[str, pd.DataFrame]
     """By organization: its columns of all rows."""
@@ -57,9 +57,9 @@ class InOneProcess:
         }
 
     def _note(self, requests: Sequence[Any], replies: Sequence[Mapping[str, Any]]) -> None:
-        for request, answers in zip(requests, replies, strict=True):
+        for request, received in zip(requests, replies, strict=True):
             if request.track == "assisted":
-                for name, values in answers.items():
+                for name, values in received.items():
                     self.fitted.setdefault(name, []).append(np.asarray(values, dtype=np.float64))
                 if request.fold is None and len(self.residuals) < request.round:
                     self.residuals.append(request.residual.astype(np.float64))

@@ -120,12 +120,12 @@ def _gain(facts: DemoFacts) -> str:
     """The gain, and its share of what pooling gains; no share of a gain that is not there."""
     to_gain, gained = facts.pooled - facts.alone, facts.assisted - facts.alone
     low, high = facts.gain
-    said = f"Assistance gains {gained:.3f} (95 % interval {low:.3f} to {high:.3f})"
+    gain = f"Assistance gains {gained:.3f} (95 % interval {low:.3f} to {high:.3f})"
     if low <= 0:
-        return f"[yellow]{said}: that can be chance.[/]"
+        return f"[yellow]{gain}: that can be chance.[/]"
     if gained >= to_gain:
-        return f"{said}, [bold]as good as pooled[/]."
-    return f"{said}, [bold]{gained / to_gain:.0%}[/] of the pooling gain."
+        return f"{gain}, [bold]as good as pooled[/]."
+    return f"{gain}, [bold]{gained / to_gain:.0%}[/] of the pooling gain."
 
 
 def _print_left(facts: DemoFacts, out: Console) -> None:

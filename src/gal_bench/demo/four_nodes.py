@@ -204,7 +204,7 @@ def _carry(processes: Processes, file: str, sender: str, receivers: Sequence[str
 def _learn_with_a_kill(
     processes: Processes, serving: dict[str, Popen[str]], say: Say
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Learn; meanwhile one organization is killed and started again, which is told, too."""
+    """Learn; meanwhile one organization is killed and restarted. Returns facts of both."""
     home, killed = processes.homes[HOLDER], threading.Event()
     wait_until(lambda: (home / "control.sock").exists(), serving, processes)
     say(f"The {HOLDER} learns (gal learn). First the nodes agree on the rows.")
@@ -219,14 +219,14 @@ def _learn_with_a_kill(
         try:
             while not (killed.wait(0.05) or learning.done()):
                 pass
-            told = _restart(processes, serving, rounds, say) if killed.is_set() else None
+            restarted = _restart(processes, serving, rounds, say) if killed.is_set() else None
             learned = learning.result()
         except BaseException:
             processes.kill_all()  # the pool waits for its thread, and that for the node
             raise
     if learned["rounds"] < learned["rounds_learned"]:
         say(f"  The model keeps {learned['rounds']} rounds: later ones did not help validation rows.")
-    return learned, told
+    return learned, restarted
 
 
 def _restart(
@@ -234,7 +234,7 @@ def _restart(
 ) -> dict[str, Any]:
     """Start the killed node again: who it was, after which round, how long it was away."""
     gone, home, last = time.perf_counter(), processes.homes[VICTIM], 0
-    while rounds.last > last:  # rounds that ended before it was killed are told late on a busy machine
+    while rounds.last > last:  # events of earlier rounds come late on a busy machine
         last = rounds.last
         time.sleep(AWAY)
     say(f"The {VICTIM}'s node is killed after round {last} (kill -9). The {HOLDER} waits.")
@@ -260,8 +260,8 @@ def wait_until(happened: Callable[[], bool], serving: Mapping[str, Popen[str]], 
     while not happened():
         for name, process in serving.items():
             if process.poll() is not None:
-                said = (processes.homes[name] / LOG).read_text(encoding="utf-8").strip().splitlines()
-                raise NodeError(f"the node of {name} ended: {' '.join(said[-3:])}")
+                lines = (processes.homes[name] / LOG).read_text(encoding="utf-8").strip().splitlines()
+                raise NodeError(f"the node of {name} ended: {' '.join(lines[-3:])}")
         if time.monotonic() > until:
             raise NodeError(f"the nodes were not ready within {PATIENCE:g} s: look at {LOG} in their folders")
         time.sleep(0.05)
@@ -275,21 +275,21 @@ def _learn(home: Path, on_event: Callable[[Mapping[str, Any]], None]) -> dict[st
         if connection is None:
             raise NodeError(f"the node of {HOLDER} takes no commands: look at {LOG} in its folder")
         patience = {"join": 60.0, "deadline": 600.0, "quorum": 0}
-        asked = {"task": TASK, "anew": False, "patience": patience}
-        learned: dict[str, Any] = ask_node(connection, "learn", asked, on_event)
+        command = {"task": TASK, "anew": False, "patience": patience}
+        learned: dict[str, Any] = ask_node(connection, "learn", command, on_event)
         return learned
 
 
 class RoundPrinter:
-    """Says how each round ended, as it ends. ``kill`` is called after round 1."""
+    """Prints the result of each round. ``kill`` is called after round 1."""
 
     def __init__(self, say: Say, kill: Callable[[], None]) -> None:
         self._say, self._kill = say, kill
         self.last = 0
-        """The last round that was said."""
+        """The last round that was printed."""
 
     def __call__(self, event: Mapping[str, Any]) -> None:
-        """One event of the label holder's learning; only rounds are said."""
+        """One event of the label holder's learning; only rounds are printed."""
         if event["event"] != "round":
             return
         share = event["train_loss"] / event["initial"]["train_loss"]
@@ -406,14 +406,14 @@ def _write_report(found: DemoFacts, learned: Mapping[str, Any], home: Path, path
 
 def reveals(found: DemoFacts) -> list[str]:
     """What plain residuals and fitted values reveal, as attacks measured it."""
-    said = found.revealed
+    revealed = found.revealed
 
     def of(what: str) -> str:
-        every = said[f"of_{what}"]
-        return f"all {every}" if said[what] == every else f"{said[what]} of {every}"
+        every = revealed[f"of_{what}"]
+        return f"all {every}" if revealed[what] == every else f"{revealed[what]} of {every}"
 
     return [
         f"Residuals: a partner that knows two labels can work out {of('labels')} labels.",
         f"Fitted values: the {HOLDER} can work out {of('columns')} columns of its partners.",
-        f"It must know {said['known_rows']} patients for that. How to limit this: README.md, 'Privacy'.",
+        f"It must know {revealed['known_rows']} patients for that. How to limit this: README.md, 'Privacy'.",
     ]

@@ -50,9 +50,9 @@ class Processes:
     def run(self, name: str, *command: str) -> str:
         """What a command prints, once it is done; NodeError where it failed."""
         process = self._open(name, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        printed, said = process.communicate()
+        printed, errors = process.communicate()
         if process.returncode != 0:
-            lines = [line.strip() for line in said.splitlines() if line.strip()]
+            lines = [line.strip() for line in errors.splitlines() if line.strip()]
             why = "\n".join(lines[-5:]) or f"exit status {process.returncode}"
             raise NodeError(f"'gal {' '.join(command)}' failed at {name}: {why}")
         return printed

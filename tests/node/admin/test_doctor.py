@@ -89,7 +89,7 @@ def test_a_new_node_with_data_is_fine(home: Path) -> None:
         "card": True,
         "cards": None,
     }
-    assert found["data"].said == "30 rows with integer ids, 2 features (1 of text)"
+    assert found["data"].message == "30 rows with integer ids, 2 features (1 of text)"
     assert all(one.fix for one in found.values() if one.ok is not True)
     assert "gal cards add" in found["cards"].fix
 
@@ -144,27 +144,27 @@ WRONG: dict[str, tuple[Callable[[Path], object], str, bool | None, str]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "what", "ok", "said"), WRONG.values(), ids=WRONG.keys())
+@pytest.mark.parametrize(("change", "what", "ok", "message"), WRONG.values(), ids=WRONG.keys())
 def test_what_is_wrong_is_found(
-    home: Path, change: Callable[[Path], object], what: str, ok: bool | None, said: str
+    home: Path, change: Callable[[Path], object], what: str, ok: bool | None, message: str
 ) -> None:
     change(home)
     [found, *_] = [one for one in examine(home) if one.what == what]
     assert (found.ok, bool(found.fix)) == (ok, True)
-    assert said in f"{found.said} {found.fix}"
+    assert message in f"{found.message} {found.fix}"
 
 
 def test_a_card_of_another_key_or_address_or_none(home: Path) -> None:
     own = home / "lab.card"
     text = own.read_text()
     own.write_text(text.replace("certificate", 'address = "lab.example:7443"\ncertificate', 1))
-    assert "lab.example:7443" in by_what(home)["card"].said
+    assert "lab.example:7443" in by_what(home)["card"].message
     other = home.parent / "other"
     init_node(other, "lab")
     own.write_text((other / "lab.card").read_text())
-    assert "of another key" in by_what(home)["card"].said
+    assert "of another key" in by_what(home)["card"].message
     own.unlink()
-    assert "there is no card" in by_what(home)["card"].said
+    assert "there is no card" in by_what(home)["card"].message
 
 
 def test_a_secret(home: Path) -> None:
@@ -191,8 +191,8 @@ def test_a_label_holder_that_answers_and_knows_us(home: Path, tmp_path: Path) ->
         CardFolder(home / "cards").add(card_of(bank, address))
         found = by_what(home)
     assert found["bank"].ok is True
-    assert "accepts this node" in found["bank"].said
-    assert found["cards"].said == "1 known: bank"
+    assert "accepts this node" in found["bank"].message
+    assert found["cards"].message == "1 known: bank"
 
 
 def test_a_label_holder_that_does_not_know_us(home: Path, tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_label_holder_that_cannot_be_reached(home: Path) -> None:
     CardFolder(home / "cards").add(card_of(make_identity("bank"), f"127.0.0.1:{free_port()}"))
     found = by_what(home)["bank"]
     assert found.ok is None, "who does not learn now need not be there"
-    assert "cannot be reached" in found.said
+    assert "cannot be reached" in found.message
     assert "ask bank whether its node runs" in found.fix
 
 
@@ -225,7 +225,7 @@ def test_a_full_disk_is_not_writable(home: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "fsync", full)
     found = by_what(home)["folder"]
     assert found.ok is False
-    assert "is full" in found.said
+    assert "is full" in found.message
     assert "make room" in found.fix
 
 
@@ -262,7 +262,7 @@ def test_what_it_stumbles_over_is_a_finding(home: Path, monkeypatch: pytest.Monk
 
     for name in ("_folder", "_data", "_model", "_secret", "_identity", "_cards", "_port"):
         monkeypatch.setattr(doctor, name, stumble)
-    broken = [one for one in examine(home) if "ZeroDivisionError" in one.said]
+    broken = [one for one in examine(home) if "ZeroDivisionError" in one.message]
     assert len(broken) == 7
     assert all(one.ok is False for one in broken)
 
@@ -271,7 +271,7 @@ def test_a_kernel_without_landlock_is_noted(home: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(doctor, "landlock_version", lambda: 0)
     found = by_what(home)["sandbox"]
     assert found.ok is None
-    assert "can reach whatever this user can" in found.said
+    assert "can reach whatever this user can" in found.message
     assert "a user of its own" in found.fix
 
 
@@ -288,5 +288,5 @@ def test_a_model_that_ends_its_process_is_a_finding(home: Path, monkeypatch: pyt
     (home / "node.toml").write_text(text.replace('use = "tabular"', 'use = "brutal:Brutal"'))
     [finding] = [one for one in examine(home) if one.what == "model"]
     assert finding.ok is False
-    assert "status 7" in finding.said
+    assert "status 7" in finding.message
     assert "fit_memory" in finding.fix

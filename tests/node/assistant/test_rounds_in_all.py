@@ -41,7 +41,7 @@ def test_they_are_counted_over_tasks_and_restarts(tmp_path: Path) -> None:
         checks = RequestChecks(configuration, state, utc_now)
         checks.fit(asked("c"), version)
         for part in (None, 0):
-            with pytest.raises(RefusedError, match=r"answers 5 fits.*'rounds_per_label_holder'") as refused:
+            with pytest.raises(RefusedError, match=r"accepts 5 fits.*'rounds_per_label_holder'") as refused:
                 checks.fit(asked("c", part=part), version)
             assert refused.value.code == "rounds-spent"
         checks.fit(asked("d", peer="shop"), version)

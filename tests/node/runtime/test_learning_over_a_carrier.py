@@ -52,7 +52,7 @@ def test_who_goes_away_is_missed_and_not_fatal(tmp_path: Path, carrier: MemoryCa
         missed = {one["round"]: dict(one["missed"]) for one in holder.told("round")}
         assert missed[1] == {}
         assert set(missed[2]) == set(missed[3]) == {"lab"}
-        assert "did not answer within" in missed[2]["lab"]
+        assert "did not reply within" in missed[2]["lab"]
 
 
 def test_a_revoked_card_ends_the_call(tmp_path: Path, carrier: MemoryCarrier) -> None:

@@ -48,7 +48,7 @@ TIMES = {"datetime64", "datetime", "date"}
 
 @dataclass(frozen=True)
 class HowRead:
-    """Of what kind a column is, and what all of it said about how it is written.
+    """The kind of a column, and how its values are written.
 
     It is stored with a model, so it is plain data, and holds no value of a row but frequent words and units.
     """

@@ -147,7 +147,7 @@ class CodedTable:
 
 
 class PreparedColumns:
-    """What was computed of a table's columns. Nothing here depends on what was asked before."""
+    """What was computed of a table's columns. Nothing here depends on earlier requests."""
 
     def __init__(self, table: Table, kinds: Mapping[Any, str] | None, weight: Floats | None) -> None:
         self.table, self._kinds, self._weight = table, kinds, weight

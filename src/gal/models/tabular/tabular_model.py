@@ -66,7 +66,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
     __module__ = "gal.models.tabular"  # where stored models look for it
 
     _fitted: tuple[ref[PreparedColumns], Rows | None, Floats] | None = None
-    """The fitted values of the rows of a prepared table that were just fitted; asked for once."""
+    """The fitted values of the rows of a prepared table that were just fitted; read once."""
 
     def __init__(
         self,

@@ -53,7 +53,7 @@ class Finding:
     what: str
     ok: bool | None
     """None: a warning, or it could not be checked."""
-    said: str
+    message: str
     fix: str = ""
     """The remedy, if one is needed."""
 
@@ -105,8 +105,8 @@ def _folder(home: Path) -> Iterator[Finding]:
         yield Finding("folder", False, f"there is no folder {str(home)!r}", "gal init NAME makes one")
         return
     if mode := _open_to_others(home):
-        said = f"{str(home)!r} has {mode}: others on this machine can read it"
-        yield Finding("folder", None, said, f"chmod 700 {home}")
+        message = f"{str(home)!r} has {mode}: others on this machine can read it"
+        yield Finding("folder", None, message, f"chmod 700 {home}")
     try:
         with tempfile.NamedTemporaryFile(dir=home) as file:
             file.write(bytes(TRIED))  # an empty file can be made on a full disk
@@ -115,20 +115,20 @@ def _folder(home: Path) -> Iterator[Finding]:
     except OSError as error:
         full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         fix = "make room" if full else "let the user that runs the node write there"
-        said = f"the disk of {str(home)!r} is full" if full else f"nothing can be written to {str(home)!r}"
-        yield Finding("folder", False, f"{said}: {error.strerror or error}", fix)
+        message = f"the disk of {str(home)!r} is full" if full else f"nothing can be written to {str(home)!r}"
+        yield Finding("folder", False, f"{message}: {error.strerror or error}", fix)
         return
     free = free_disk(home)
-    said = f"{str(home)!r} is writable, {disk_room(free)} are free"
+    message = f"{str(home)!r} is writable, {disk_room(free)} are free"
     fix = "make room: every round stores a model and a reply" if free < LITTLE else ""
-    yield Finding("folder", None if fix else True, said, fix)
+    yield Finding("folder", None if fix else True, message, fix)
 
 
 def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Finding]:
     """Whether all rows, or the first of a streamed source, can be read; into ``table``."""
     if configuration.data is None:
-        said = f"{FILE} has no section [data]: this node has no rows"
-        yield Finding("data", None, said, "add [data] with source and row_id")
+        message = f"{FILE} has no section [data]: this node has no rows"
+        yield Finding("data", None, message, "add [data] with source and row_id")
         return
     from gal.node.source.data import labels_of, read_some, read_source
 
@@ -147,8 +147,8 @@ def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findin
             yield Finding("label", None, str(error), fix)
     if configuration.model.use == "tabular":
         try:
-            for said in columns_found(configuration, found, LOOKED_AT):
-                yield Finding("columns", True, said)
+            for message in columns_found(configuration, found, LOOKED_AT):
+                yield Finding("columns", True, message)
         except GALError as error:
             yield Finding("columns", False, str(error), f"correct data.columns in {FILE}")
 
@@ -173,8 +173,8 @@ def columns_found(configuration: NodeConfiguration, table: Any, most: int) -> It
             plain += 1
             continue
         missing = f", {one.missing:.0%} missing" if one.missing else ""
-        said = "as you said, " if one.declared else ""
-        yield f"{shown(one.name, 40)}: {said}{one.kind}{missing} ({', '.join(one.examples)}): {one.done}"
+        how = "as declared, " if one.declared else ""
+        yield f"{shown(one.name, 40)}: {how}{one.kind}{missing} ({', '.join(one.examples)}): {one.done}"
     if plain:
         yield f"{plain} of {len(table.features)} are numbers as they are"
 
@@ -203,19 +203,19 @@ def _model(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findi
     if result["fits"]:
         yield Finding("model", True, f"{use} can be made and fits {len(view)} rows")
     else:
-        said = f"{use} returns shape {tuple(result['shape'])} or NaN for {len(view)} rows"
-        yield Finding("model", False, said, "gal.models.check_local_model(model) finds out why")
+        message = f"{use} returns shape {tuple(result['shape'])} or NaN for {len(view)} rows"
+        yield Finding("model", False, message, "gal.models.check_local_model(model) finds out why")
 
 
 def _sandbox() -> Iterator[Finding]:
     """Whether the worker process can be sandboxed."""
     if landlock_version() > 0:
-        said = "it reads this folder, the data and Python, and writes this folder only"
-        yield Finding("sandbox", True, f"the local model runs in a sandbox: {said}")
+        message = "it reads this folder, the data and Python, and writes this folder only"
+        yield Finding("sandbox", True, f"the local model runs in a sandbox: {message}")
         return
-    said = "this kernel has no Landlock: the local model can reach whatever this user can"
+    message = "this kernel has no Landlock: the local model can reach whatever this user can"
     fix = "use Linux 5.13 or newer with Landlock, or run the node as a user of its own"
-    yield Finding("sandbox", None, said, fix)
+    yield Finding("sandbox", None, message, fix)
 
 
 def _restored(configuration: NodeConfiguration) -> Iterator[Finding]:
@@ -239,8 +239,8 @@ def _secret(configuration: NodeConfiguration) -> Iterator[Finding]:
     if configuration.data is not None and (file := configuration.data.secret_file) is not None:
         read_secret(file, configuration.name)
         if mode := _open_to_others(file):
-            said = f"others on this machine can read {file.name!r} ({mode})"
-            yield Finding("secret", None, said, f"chmod 600 {file}")
+            message = f"others on this machine can read {file.name!r} ({mode})"
+            yield Finding("secret", None, message, f"chmod 600 {file}")
         else:
             yield Finding("secret", True, f"{file.name!r} holds a secret for keyed hashes")
 
@@ -253,24 +253,24 @@ def _privacy(configuration: NodeConfiguration) -> Iterator[Finding]:
     if facts is not None:
         noise = answer_noise(facts)
         spread = noise.deviation(1)
-        said = (
+        message = (
             f"replies are clipped at +-{noise.clip:g} and get {noise.noise} noise with a standard deviation "
             f"of {spread:.3g} (residuals have a root mean square of 1); each costs {noise.cost}"
         )
         fix = "choose a larger privacy.answer_epsilon or a smaller privacy.answer_clip"
         fix = "" if spread <= MOSTLY_NOISE else fix
-        yield Finding("privacy", None if fix else True, said, fix)
+        yield Finding("privacy", None if fix else True, message, fix)
     has_label = configuration.data is not None and configuration.data.label is not None
     if chosen.label_epsilon is not None:
         at = f" at delta {chosen.label_delta:g}" if chosen.label_delta else ""
-        said = f"the budget of each label is epsilon {chosen.label_epsilon:g}{at}"
-        yield Finding("labels", True, f"{said}; a task without a mechanism is refused")
+        message = f"the budget of each label is epsilon {chosen.label_epsilon:g}{at}"
+        yield Finding("labels", True, f"{message}; a task without a mechanism is refused")
     elif has_label and configuration.listen is not None:  # a label holder
-        said = (
+        message = (
             "labels have no privacy budget: without a mechanism, every organization of a task can infer them"
         )
         fix = f"set privacy.label_epsilon in {FILE}, and choose a mechanism with gal invite --privacy"
-        yield Finding("labels", None, said, fix)
+        yield Finding("labels", None, message, fix)
 
 
 def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
@@ -281,9 +281,9 @@ def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
         yield Finding("key", False, f"there is no {key.name} in {str(home)!r}", "gal init NAME makes one")
         return
     if mode := _open_to_others(key):
-        said = f"others on this machine can read the private key ({mode})"
+        message = f"others on this machine can read the private key ({mode})"
         fix = f"chmod 600 {key}, and gal cards rotate if it may have been read"
-        yield Finding("key", False, said, fix)
+        yield Finding("key", False, message, fix)
         return
     identity = load_identity(home, name)
     yield Finding("key", True, f"key and certificate belong together: {identity.fingerprint}")
@@ -294,9 +294,9 @@ def _identity(configuration: NodeConfiguration) -> Iterator[Finding]:
     if card.fingerprint != identity.fingerprint:
         yield Finding("card", False, f"{path.name} is of another key ({card.fingerprint})", ROTATE)
     elif card.address != address:
-        said = f"{path.name} says the address {card.address or 'none'}, {FILE} says {address or 'none'}"
+        message = f"{path.name} has the address {card.address or 'none'}, {FILE} has {address or 'none'}"
         fix = f'write address = "{address}" into it' if address else "delete its line address"
-        yield Finding("card", False, said, f"{fix}, and send it to the others")
+        yield Finding("card", False, message, f"{fix}, and send it to the others")
     else:
         yield Finding("card", True, f"{path.name} is of this key")
 
@@ -324,8 +324,8 @@ def _port(configuration: NodeConfiguration, *, runs: bool) -> Iterator[Finding]:
     except GALError as error:
         yield Finding("port", False, str(error), f"choose another port or address in {FILE}: listen.bind")
     else:
-        said = f"the node runs, and listens on {bind}" if runs else f"{bind} is free to listen on"
-        yield Finding("port", True, said)
+        message = f"the node runs, and listens on {bind}" if runs else f"{bind} is free to listen on"
+        yield Finding("port", True, message)
 
 
 def _greeted(
@@ -338,18 +338,18 @@ def _greeted(
         try:
             socket.create_connection(parse_address(address), timeout=SECONDS).close()
         except OSError as error:
-            said = f"{address} cannot be reached: {error.strerror or error}"
+            message = f"{address} cannot be reached: {error.strerror or error}"
             # A label holder that does not learn now may be away; an unknown address is wrong.
             away = isinstance(error, ConnectionRefusedError | TimeoutError)
             fix = (
                 f"nothing, if {peer} does not learn now; otherwise ask {peer} whether its node runs, and "
                 f"check that your network allows connections to {address}"
             )
-            yield Finding(peer, None if away else False, said, fix)
+            yield Finding(peer, None if away else False, message, fix)
             return
     if runs:  # a second stream with this key would end that of the running node
-        said = f"{address} accepts connections; the running node knows whether {peer} accepts its card"
-        yield Finding(peer, None if proxied else True, said, "gal status")
+        message = f"{address} accepts connections; the running node knows whether {peer} accepts its card"
+        yield Finding(peer, None if proxied else True, message, "gal status")
         return
     identity = load_identity(configuration.home, configuration.name)
     how: dict[str, Any] = {"proxy": proxy, "timeout": HANDSHAKE_SECONDS}

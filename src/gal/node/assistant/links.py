@@ -153,7 +153,7 @@ class Link:
             records.activity.seen(self.peer)
 
     def _take(self, stream: Stream, fits: ThreadPoolExecutor, beside: ThreadPoolExecutor) -> None:
-        """Receive one message, and have it answered."""
+        """Receive one message, and start its reply."""
         try:
             received = stream.receive()
         except InvalidMessageError as error:

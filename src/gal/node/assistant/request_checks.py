@@ -40,7 +40,7 @@ UNFINISHED = 100
 
 
 class RequestChecks:
-    """Raises RefusedError, with a sentence for the label holder, where a request may not be answered."""
+    """Raises RefusedError, with a sentence for the label holder, where policy forbids a request."""
 
     def __init__(self, configuration: NodeConfiguration, state: State, clock: Callable[[], datetime]) -> None:
         self._name, self._policy = configuration.name, configuration.policy

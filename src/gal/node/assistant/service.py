@@ -1,4 +1,4 @@
-"""How an organization answers a request: it is checked, computed, recorded.
+"""How an organization replies to a request: it is checked, computed, recorded.
 
 Requests over the network and those of the node to itself (``own``) take the same way; its policy is for the
 others. A repeated request gets the stored reply.

@@ -193,7 +193,7 @@ class TaskTerms(BaseModel):
             f"Invited: {others}.",
             f"You would fit {_counted(self.outputs, 'number')} per row in at most "
             f"{_counted(self.rounds, 'round')}, {_counted(fits, 'fit')} a round, and "
-            f"answer with fitted values; later with predictions.{held}",
+            f"reply with fitted values; later with predictions.{held}",
             *self._probes(),
             f"Rows are matched by {align}.",
             f"Privacy: {promise}. Your fitted values and predictions are another matter: they leave {how}, "

@@ -107,7 +107,7 @@ REFUSALS: Mapping[str, tuple[str, str]] = {
     ),
     "fits": (
         "rounds-spent",
-        "{organization} answers {rounds_per_label_holder} fits for one label holder, rounds and "
+        "{organization} accepts {rounds_per_label_holder} fits for one label holder, rounds and "
         "cross-validation folds of all tasks and versions together, and these are spent: ask its operator to "
         "raise 'rounds_per_label_holder'.",
     ),

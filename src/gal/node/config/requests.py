@@ -38,18 +38,18 @@ class IncomingRequest(NamedTuple):
     def reply(
         self, kind: str, fields: Mapping[str, Any] | None = None, arrays: Mapping[str, Any] | None = None
     ) -> Message:
-        """The message that answers this request."""
-        asked, complete = self.message, {"answers": self.digest, **(fields or {})}
-        return Message(kind, asked.task, asked.version, asked.request, complete, arrays or {})
+        """The reply to this request."""
+        request, complete = self.message, {"answers": self.digest, **(fields or {})}
+        return Message(kind, request.task, request.version, request.request, complete, arrays or {})
 
 
 class Answering(Protocol):
-    """An organization that answers requests: a label holder's view of its own."""
+    """An organization that replies to requests: a label holder's view of its own."""
 
-    def answer(self, asked: IncomingRequest) -> Encoded:
+    def answer(self, request: IncomingRequest) -> Encoded:
         """The encoded reply; RefusedError or WorkFailedError where there is none."""
 
-    def predict_own(self, asked: IncomingRequest) -> Message:
+    def predict_own(self, request: IncomingRequest) -> Message:
         """The reply to a prediction request of the node to itself."""
 
 

@@ -71,7 +71,7 @@ class Pending:
     def failure(self, kind: str, seconds: float) -> str:
         """Why there is no reply of this kind after so many seconds; empty where there is one."""
         if self.reply is None:
-            return f"did not answer within {seconds:g} s, or went away"
+            return f"did not reply within {seconds:g} s, or went away"
         message = self.reply.message
         if message.kind == "refusal":
             return f"refused ({message.fields['code']}): {message.fields['message']}"

@@ -155,22 +155,22 @@ class Predictor:
         ensemble, refit = kept
         screened: Screened | None = None
         if SUM in ensemble.requested():
-            answers, unknown = self._summed(wanted, ensemble)
+            predictions, unknown = self._summed(wanted, ensemble)
             ensemble = added_up(ensemble)
         else:
-            answers, unknown, screened = self._single(wanted, ensemble)
+            predictions, unknown, screened = self._single(wanted, ensemble)
         if refit is None:
-            output = stacked_output(ensemble, answers, final_output(ensemble, answers))
+            output = stacked_output(ensemble, predictions, final_output(ensemble, predictions))
         else:
             own = None if refit.own is None else self._own_output(wanted, refit.own.ensemble)
-            output = refit.output(answers_by_round(ensemble, answers), own)
+            output = refit.output(answers_by_round(ensemble, predictions), own)
         # An organization that knows none of the rows has replied all the same.
         knows_none = {name for name, rows in unknown.items() if len(ids) and rows.all()}
         return NodePrediction(
             output,
             *_prediction(output, learned.outcome),
-            answers.degraded if screened is None else answers.degraded | screened.rows,
-            {name: why for name, why in answers.missing.items() if name not in knows_none},
+            predictions.degraded if screened is None else predictions.degraded | screened.rows,
+            {name: why for name, why in predictions.missing.items() if name not in knows_none},
             unknown,
             number,
             {} if screened is None else screened.outside,
@@ -203,13 +203,13 @@ class Predictor:
                 unknown[name] = _gaps(values)
             else:
                 missing[name], values = str(values), None
-        answers = accept_sum(ensemble, values, others.total, others.there, others.n_members)
-        return replace(answers, missing=missing), unknown
+        predictions = accept_sum(ensemble, values, others.total, others.there, others.n_members)
+        return replace(predictions, missing=missing), unknown
 
     def _own_output(self, wanted: WantedRows, own: Ensemble) -> Floats:
         """The output (n, K) of the label holder's own model, which no other organization sees."""
-        answers = _driven(own, len(wanted.ids), partial(self._own_values, wanted))
-        return stacked_output(own, answers, final_output(own, answers))
+        predictions = _driven(own, len(wanted.ids), partial(self._own_values, wanted))
+        return stacked_output(own, predictions, final_output(own, predictions))
 
     def _screen(
         self, wanted: WantedRows, ensemble: Ensemble, request: PredictRequest, replies: Mapping[str, Any]
@@ -221,10 +221,10 @@ class Predictor:
         with self._screening:
             screened = screen(ensemble, request, replies, n_rows, recent)
         for name, n_outside in screened.outside.items():
-            log.warning("answers outside", peer=name, task=task, rows=n_outside, of=n_rows)
+            log.warning("replies out of range", peer=name, task=task, rows=n_outside, of=n_rows)
             activity.outside(name, n_outside)
         for name, distance in screened.drifted.items():
-            log.warning("answers drifted", peer=name, task=task, apart=round(distance, 3))
+            log.warning("replies drifted", peer=name, task=task, apart=round(distance, 3))
         for name in replies:
             if name != self._node.name:
                 activity.drifted(name, screened.drifted.get(name, 0.0))
@@ -271,7 +271,7 @@ class Predictor:
         about = wanted.record.id, wanted.version, wanted.ids, wanted.seconds
         positions = shared_positions(self._assistants, name, *about)
         if positions is None:
-            raise NoReplyError(f"did not answer within {wanted.seconds:g} s, or went away")
+            raise NoReplyError(f"did not reply within {wanted.seconds:g} s, or went away")
         return NamedRows(positions).in_order_of_tokens(wanted.ids, "psi", self._node.configuration)
 
     def _message(self, wanted: WantedRows, request: PredictRequest, named: NamedRows) -> Encoded:
@@ -303,8 +303,8 @@ def _driven(
     try:
         steps.send(request(next(steps)))
     except StopIteration as end:
-        answers: LocalPredictions = end.value
-    return answers
+        predictions: LocalPredictions = end.value
+    return predictions
 
 
 def _gaps(values: NDArray[Any]) -> Bools:

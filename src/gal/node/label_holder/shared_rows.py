@@ -164,7 +164,7 @@ def shared_positions(
     assistants: Assistants, name: str, task: str, version: int, ids: RowIds, seconds: float
 ) -> NDArray[np.intp] | None:
     """Positions of the label holder's rows in the private set intersection with an organization; None where
-    it did not answer in time.
+    it did not reply in time.
     """
     from gal.alignment.psi import Asker
 

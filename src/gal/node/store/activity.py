@@ -17,7 +17,7 @@ from typing import Any
 KEPT = 4096
 """Predictions whose durations are kept."""
 MINUTE = 60.0
-UNSEEN: dict[str, float] = {"seen": 0.0, "answered": 0.0, "missed": 0, "outside": 0, "drift": 0.0}
+UNSEEN: dict[str, float] = {"seen": 0.0, "replied": 0.0, "missed": 0, "outside": 0, "drift": 0.0}
 """The facts of a peer before its first message."""
 LOSSES = ("train_loss", "validation_loss")
 
@@ -134,9 +134,9 @@ class Activity:
         with self._changing():
             self._peer(peer)["seen"] = time.time()
 
-    def answered(self, peer: str) -> None:
+    def replied(self, peer: str) -> None:
         with self._changing():
-            self._peer(peer)["answered"] = time.time()
+            self._peer(peer)["replied"] = time.time()
 
     def outside(self, peer: str, n_rows: int) -> None:
         """Count predicted rows outside the range of the fitted values in learning."""

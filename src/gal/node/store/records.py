@@ -104,7 +104,7 @@ class Records:
         self.activity.message("in", peer, message.kind, received.n_bytes)
         self.log.debug("received", peer=peer, kind=message.kind, task=message.task, bytes=received.n_bytes)
         if awaited:
-            self.activity.answered(peer)
+            self.activity.replied(peer)
         else:
             self.quotas.count(peer, messages=1, n_bytes=received.n_bytes)
 

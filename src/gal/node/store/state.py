@@ -130,7 +130,7 @@ class Restore:
             return ""
         return (
             f"was restored from a backup of {self.backup[:10]}, and does not know which requests it has "
-            "answered since: its limits count as used up. "
+            "replied to since: its limits count as used up. "
             + ("Try again tomorrow" if by_day else "Invite it to a new task, or ask its operator")
         )
 
@@ -289,7 +289,7 @@ class State:
     def answers(
         self, task: str, version: int, condition: str = "1", values: tuple[Any, ...] = ()
     ) -> list[Answer]:
-        """All answers of a version, by track and round."""
+        """All stored replies of a version, by track and round."""
         query = f"SELECT {ANSWERS} FROM answers WHERE task = ? AND version = ? AND ({condition})"
         with self.reading() as db:
             rows = db.execute(f"{query} ORDER BY track, round, part", (task, version, *values))
@@ -301,7 +301,7 @@ class State:
             return [tuple(row) for row in db.execute(MODELS, (task, version, track))]
 
     def put_answer(self, task: str, version: int, answer: Answer, *, moving: bool) -> None:
-        """Store an answer; a stateful (``moving``) model replaces those of earlier rounds of the track."""
+        """Store a reply; a stateful (``moving``) model replaces those of earlier rounds of the track."""
         with self.transaction() as db:
             db.execute("INSERT INTO answers VALUES (?,?,?,?,?,?,?,?,?,?)", (task, version, *astuple(answer)))
             if moving and answer.model is not None:
@@ -309,7 +309,7 @@ class State:
                 db.execute(MOVED, of)
 
     def drop_answer(self, task: str, version: int, answer: Answer) -> None:
-        """Delete an answer whose file is missing or damaged: it is computed again."""
+        """Delete a reply whose file is missing or damaged: it is computed again."""
         which = "task = ? AND version = ? AND track = ? AND round = ? AND part = ?"
         with self.transaction() as db:
             db.execute(

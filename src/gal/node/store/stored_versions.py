@@ -47,7 +47,7 @@ class AssistedVersion:
     began: str = ""
     """The digest of the setup, sent to all; empty in versions of older software."""
     keys: str | None = None
-    """The digest of the file with the ledger's keys of its rows; None where answers have no noise."""
+    """The digest of the file with the ledger's keys of its rows; None where replies have no noise."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,7 @@ def check_noise_installed() -> None:
     """MissingExtraError where noise cannot be drawn, without slow imports."""
     for package in ("opendp", "dp_accounting"):
         if find_spec(package) is None:
-            raise MissingExtraError("privacy", package, "noise on answers")
+            raise MissingExtraError("privacy", package, "noise on replies")
 
 
 def key_bytes(ids: NDArray[Any]) -> bytes:

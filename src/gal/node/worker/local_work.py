@@ -132,12 +132,12 @@ class LocalWork:
         """
         message, folder = decode(data), Path(folder)
         with ALLOWANCE.granted(0, 0):  # the source is as large as it is
-            table, positions, asked = self.own_rows.rows_to_learn(message, peer)
+            table, positions, requested = self.own_rows.rows_to_learn(message, peer)
             known, there = positions >= 0, positions[positions >= 0]
             with alignment_refusals():
-                check_roles(message.arrays, len(asked), peer)
+                check_roles(message.arrays, len(requested), peer)
                 if own:
-                    check_overlap(len(there), len(asked), self.configuration.name, peer)
+                    check_overlap(len(there), len(requested), self.configuration.name, peer)
             if not own:  # the same refusal for few known rows and for none, as it must not reveal ids
                 self.limits.check_begin(len(there))
                 # Rows after a private set intersection are known to both; others would be guesses.
@@ -151,15 +151,15 @@ class LocalWork:
             (folder / LEARNED).unlink(missing_ok=True)  # with the key of an earlier try
             RowIndex(folder / LEARNED).add(table.ids.values[there])
             kind, method = message.fields["kind"], message.fields["method"]
-            order = row_digest(asked if known.all() else asked[known], kind, method)
+            order = row_digest(requested if known.all() else requested[known], kind, method)
             fields, arrays = {"rows": order, "n_rows": len(there)}, {"known": known.astype(np.uint8)}
-            answer = bytes(_answer("begun", message, digest(data), fields, arrays))
+            reply = bytes(_answer("begun", message, digest(data), fields, arrays))
             left = write_whole(folder / ROWS, key_bytes(table.ids.values[there])) if keys else None
             write_whole(folder / "begin.arrow", data)
-            write_whole(folder / "begun.arrow", answer)
+            write_whole(folder / "begun.arrow", reply)
         self.version.forget()
         self.own_rows.drop_large_table()  # rounds need the view only
-        return {"n_rows": len(there), "kinds": dict(table.kinds), "keys": left}, answer
+        return {"n_rows": len(there), "kinds": dict(table.kinds), "keys": left}, reply
 
     # Rounds
 
@@ -245,7 +245,7 @@ class LocalWork:
         message, folder = decode(data), Path(folder)
         if rows is None:
             with ALLOWANCE.granted(0, 0):  # reading the source is not part of it
-                table, positions, asked = self.own_rows.known_rows(message, peer, kinds)
+                table, positions, requested = self.own_rows.known_rows(message, peer, kinds)
         with self._limited(own):
             keys = b""
             if rows is None:
@@ -256,14 +256,14 @@ class LocalWork:
                 view = view_of_table(table, positions[known]) if known.any() else None
             else:
                 view = view_of_table(read_like(self.configuration, Path(rows), kinds))
-                asked = requested_tokens(message, peer)
-                known = np.ones(len(asked), dtype=np.bool_)
+                requested = requested_tokens(message, peer)
+                known = np.ones(len(requested), dtype=np.bool_)
             request = predict_request(message, organization)
             values = np.zeros((len(request.rounds), 0, n_outputs), dtype=np.float32)
             if view is not None:
                 stored = self.version.models(folder, models)
                 values = predict_locally(organization, view, stored, request, n_outputs)
-            order = row_digest(asked[known], message.fields["kind"], message.fields["method"])
+            order = row_digest(requested[known], message.fields["kind"], message.fields["method"])
             sent = self._for_others(values, noise)
             return PredictedRows(sent, known.astype(np.uint8), order, keys).packed()
 
@@ -298,11 +298,11 @@ class LocalWork:
 
 
 def _answer(
-    kind: str, asked: Message, known: str, fields: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    kind: str, request: Message, known: str, fields: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> Any:
     """The reply to a request, whose digest is ``known``."""
-    said = {"answers": known, **fields}
-    return encode(Message(kind, asked.task, asked.version, asked.request, said, arrays))
+    complete = {"answers": known, **fields}
+    return encode(Message(kind, request.task, request.version, request.request, complete, arrays))
 
 
 def _save_models(organization: Organization, track: Any, round: int, path: Path) -> str:

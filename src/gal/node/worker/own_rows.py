@@ -87,7 +87,7 @@ class OwnRows:
         kinds: Mapping[str, Kind] | None = None,
     ) -> Found:
         """Find the requested rows; the table of a streamed source has no others, with these ``kinds``."""
-        method, asked = message.fields["method"], self._asked(message, peer)
+        method, requested = message.fields["method"], self._requested(message, peer)
         if not self.is_streamed:
             table = self.table()
             self._check_kind(table.ids, message, peer)
@@ -96,8 +96,8 @@ class OwnRows:
                 if key not in self._indices:
                     self._indices[key] = Index(self._tokens(table.ids, method))
                 index = self._indices[key]
-            return table, index.positions(asked), asked
-        wanted = RowIds(message.fields["kind"], asked)
+            return table, index.positions(requested), requested
+        wanted = RowIds(message.fields["kind"], requested)
         if method == "hashed":  # only own ids can be recognized by their hashes
             with self._lock:
                 stamp = source_stamp(self._configuration), forgotten_stamp(self._configuration.home)
@@ -105,14 +105,14 @@ class OwnRows:
                     own = source_ids(self._configuration).ids
                     self._ids = stamp, own, Index(self._tokens(own, "hashed"))
                 _, ids, index = self._ids
-            found = index.positions(asked)
+            found = index.positions(requested)
             wanted = ids.take(found[found >= 0])
         table = read_rows(self._configuration, wanted, kinds)
         if len(table) == 0:
             self._check_kind(read_some(self._configuration, 1).ids, message, peer)
-            return table, np.full(len(asked), -1, dtype=np.intp), asked
+            return table, np.full(len(requested), -1, dtype=np.intp), requested
         self._check_kind(table.ids, message, peer)
-        return table, Index(self._tokens(table.ids, method)).positions(asked), asked
+        return table, Index(self._tokens(table.ids, method)).positions(requested), requested
 
     def rows_to_learn(self, message: Message, peer: str) -> Found:
         """As `known_rows`; repeated rows are refused."""
@@ -121,9 +121,9 @@ class OwnRows:
             check_distinct(found[2])
         return found
 
-    def _asked(self, message: Message, peer: str) -> NDArray[Any]:
+    def _requested(self, message: Message, peer: str) -> NDArray[Any]:
         """The tokens in a message; a refusal where the secrets for keyed hashes differ."""
-        asked = requested_tokens(message, peer)
+        requested = requested_tokens(message, peer)
         hashed = message.fields["method"] == "hashed"
         if hashed and secret_digest(secret_of(self._configuration)) != message.fields["secret"]:
             raise RefusedError(
@@ -131,7 +131,7 @@ class OwnRows:
                 f"{peer!r} and organization {self._name!r} have different secrets for keyed hashes: compare "
                 "the files named by data.secret_file",
             )
-        return asked
+        return requested
 
     def _tokens(self, ids: RowIds, method: str) -> NDArray[Any]:
         return tokens(ids, method, secret_of(self._configuration) if method == "hashed" else None)

@@ -205,9 +205,9 @@ class Worker:
                 self._end(connection, process)
                 return
             with self._lock:
-                asked = self._waiting.pop(result["id"], None)
-            if asked is not None:
-                asked[1].set_result((result, content))
+                pending = self._waiting.pop(result["id"], None)
+            if pending is not None:
+                pending[1].set_result((result, content))
 
     def _end(self, connection: Connection, process: subprocess.Popen[bytes]) -> None:
         """Fail all waiting commands with the reason."""

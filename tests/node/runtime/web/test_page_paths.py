@@ -98,7 +98,7 @@ def test_what_the_node_is_doing(network: Network, site: Site) -> None:
     partners = {one["name"]: one for one in facts["partners"]}
     assert set(partners) == {"lab", "ward"}
     assert partners["lab"]["connected"]
-    assert partners["lab"]["answered"] > network.nodes["clinic"].records.activity.started
+    assert partners["lab"]["replied"] > network.nodes["clinic"].records.activity.started
     states = {one["name"]: one["state"] for one in facts["tasks"]}
     assert states == {"risk": "predicts with version 1", "other": "not learned yet"}
     members = {one["name"]: one["members"] for one in facts["tasks"]}

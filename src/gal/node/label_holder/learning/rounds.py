@@ -161,7 +161,7 @@ class Rounds:
             reasons = "; ".join(f"{name} {one}" for name, one in sorted(why.items()) if name not in replied)
             raise TaskError(
                 f"step {step} ({_name_of(requests)}): {len(replied)} of {version.n_organizations} "
-                f"organizations answered, the quorum is {version.quorum}. {reasons}. These replies are kept: "
+                f"organizations replied, the quorum is {version.quorum}. {reasons}. These replies are kept: "
                 f"gal learn {task}, with --quorum {max(len(replied), 1)} if they are enough; or go on "
                 f"without: gal invite {task} NAME --withdraw"
             )
@@ -183,7 +183,7 @@ class Rounds:
             return "was not there when this version began"
         if name in version.declining():
             return "is connected and takes part no more"
-        return f"did not answer within {version.patience.deadline:g} s"
+        return f"did not reply within {version.patience.deadline:g} s"
 
     # Replies
 
@@ -229,7 +229,7 @@ class Rounds:
         """The values of a stored reply for all rows, or an error in their place."""
         name = stored.organization
         if stored.file is None:
-            return NoReplyError(stored.problem or "did not answer")
+            return NoReplyError(stored.problem or "did not reply")
         if stored.request != self._request(step, stored.place, request, name).digest:
             raise self._resume_error(step)
         message = self._decoded.get((stored.place, name))

@@ -129,7 +129,7 @@ def _add_page(app: FastAPI, node: WatchedNode) -> None:
         found = health.checks()
         ready = all(one.ok for one in found)
         if has_token(request, app.state.token):
-            facts: dict[str, Any] = {"problems": {one.name: one.said for one in found if not one.ok}}
+            facts: dict[str, Any] = {"problems": {one.name: one.message for one in found if not one.ok}}
         else:
             facts = {"checks": {one.name: one.ok for one in found}}
         return JSONResponse({"ready": ready} | facts, 200 if ready else 503)

@@ -85,7 +85,7 @@ class NodeMetrics:
         for key, words in (
             ("rows", "Rows predicted for own applications over HTTP."),
             ("degraded", "Of these rows: degraded ones."),
-            ("failed", "Requests of own applications that could not be answered."),
+            ("failed", "Requests of own applications that failed."),
         ):
             yield CounterMetricFamily(f"gal_online_{key}", words, online[key])
 

@@ -154,7 +154,7 @@ def audit_entries(
 class Check:
     name: str
     ok: bool
-    said: str
+    message: str
 
 
 class Health:
@@ -216,16 +216,16 @@ class Health:
             if here < Patience().enough(len(invited) + 1):
                 there = f"{here} of {len(invited) + 1} organizations are there"
                 short.append(f"{task.name}: {there}, not {', '.join(away)}")
-        said = "; ".join(short) or "every task that predicts has its quorum"
-        yield Check("quorum", not short, said)
+        message = "; ".join(short) or "every task that predicts has its quorum"
+        yield Check("quorum", not short, message)
         lost = {peer: why for peer, why in self._node.links.problems().items() if why}
-        said = "; ".join(f"no stream to {peer}: {why}" for peer, why in sorted(lost.items()))
-        yield Check("streams", not lost, said or "all streams to label holders are open")
+        message = "; ".join(f"no stream to {peer}: {why}" for peer, why in sorted(lost.items()))
+        yield Check("streams", not lost, message or "all streams to label holders are open")
 
     def _disk(self) -> Check:
         free = free_disk(self._node.configuration.home)
-        said = f"{disk_room(free)} are free"
-        return Check("disk", free >= LEAST_DISK, said if free >= LEAST_DISK else f"{said}: make room")
+        message = f"{disk_room(free)} are free"
+        return Check("disk", free >= LEAST_DISK, message if free >= LEAST_DISK else f"{message}: make room")
 
 
 def free_disk(home: Path) -> int:

@@ -192,8 +192,8 @@ function showCurve(curve) {
   const left = 16 + 7.5 * Math.max(...words.map((one) => one.length));
   const x = (round) => left + (width - left - right) * round / last;
   const y = (value) => top + (height - top - bottom) * (topOf - scale(value)) / (topOf - bottomOf);
-  const said = describe(curve);
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said });
+  const label = describe(curve);
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   ticks.forEach((value, at) => {
     svg.append(draw("line", { class: "axis", x1: left, x2: width - right, y1: y(value), y2: y(value) }));
     svg.append(draw("text", { class: "tick loss", x: left - 8, y: y(value) + 4, "text-anchor": "end" }, words[at]));
@@ -243,7 +243,7 @@ function showPredictions() {
 
 function showHealth() {
   badge("ready", facts.ready ? "ready" : "not ready", facts.ready ? "good" : "bad");
-  put("checks", ...facts.checks.map((one) => make("li", one.ok ? {} : { class: "bad" }, `${one.name}: ${one.said}`)));
+  put("checks", ...facts.checks.map((one) => make("li", one.ok ? {} : { class: "bad" }, `${one.name}: ${one.message}`)));
 }
 
 function showPartners() {
@@ -252,7 +252,7 @@ function showPartners() {
   put("partners", table({ none: "No cards of other organizations yet: gal cards add FILE." }, [
     ["organization", (one) => one.name], ["stream", link], ["joined tasks", (one) => one.tasks_joined.join(", ")],
     ["not joined", (one) => one.tasks_not_joined.join(", ")],
-    ["last seen", (one) => ago(one.seen)], ["last reply", (one) => ago(one.answered)],
+    ["last seen", (one) => ago(one.seen)], ["last reply", (one) => ago(one.replied)],
     ["missed rounds", (one) => one.missed, "number"], ["rows out of range", (one) => number(one.outside), "number"],
     ["drift", (one) => one.drift ? one.drift.toFixed(2) : "0", "number"]], facts.partners));
 }
@@ -365,8 +365,8 @@ function show(found) {
   document.title = `${facts.organization} – GAL node`;
   $("fingerprint").textContent = facts.fingerprint;
   $("software").textContent = `${facts.software}, running for ${duration(facts.now - facts.started)}`;
-  const said = summary();
-  if ($("sentence").textContent !== said) $("sentence").textContent = said;
+  const sentence = summary();
+  if ($("sentence").textContent !== sentence) $("sentence").textContent = sentence;
   showLearning(); showComputing(); showPredictions(); showHealth(); showPartners(); showTasks();
   const seen = JSON.stringify([facts.tasks.map((one) => [one.id, one.active, one.versions, one.state]), facts.learning?.state, facts.learning?.round]);
   if (seen !== seenVersions) { seenVersions = seen; slowly(); }
