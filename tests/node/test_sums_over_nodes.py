@@ -102,7 +102,7 @@ def test_without_everybody_nothing_is_learned_and_predictions_take_the_mean(netw
     record = network.invite("risk", secure_aggregation="sums", **OPTIONS)
     network.wait_until_joined(record)
     network.stop("lab")
-    with pytest.raises(TaskError, match=r"only 3 of 4 organizations are there.*the quorum is 4"):
+    with pytest.raises(TaskError, match=r"only 3 of 4 organizations are present.*the quorum is 4"):
         network.learn("risk", patience=replace(QUICKLY, join=0.3))
     network.start("lab")
     network.learn("risk")
@@ -162,7 +162,7 @@ def test_who_drops_out_where_that_was_agreed_stays_out(tmp_path: Path) -> None:
         later = network.nodes["shop"].records.audit.entries()[asked:]
         assert "total" not in [one.kind for one in later]
         network.stop("bank")
-        with pytest.raises(TaskError, match=r"only 3 of 4 organizations are there.*the quorum is 4"):
+        with pytest.raises(TaskError, match=r"only 3 of 4 organizations are present.*the quorum is 4"):
             network.learn("risk", patience=replace(QUICKLY, join=0.3))
 
 
