@@ -18,6 +18,7 @@ pytest.importorskip("cryptography")
 from gal.cli.app import app
 from gal.core.probes.kept_probes import PROBES_REVEAL
 from gal.errors import GALError, RefusedError
+from gal.node.config.invitations import FITTED_VALUES_REVEAL, RESIDUALS_REVEAL
 
 PROBES = ("-o", "interactions=2", "-o", "validation_fraction=0.2")
 
@@ -84,3 +85,16 @@ def test_who_joins_sees_what_probes_would_reveal_of_its_own_columns(homes: Path)
     assert "What probes would reveal of your own columns was not measured: organization 'lab'" in unread
     gal("invite", "plain", "lab", "--home", "clinic")
     assert "probes would reveal" not in gal("join", "plain.invitation", "--home", "lab", "--yes")
+
+
+def test_who_opens_and_joins_a_task_sees_what_it_reveals_of_columns(homes: Path) -> None:
+    reveals = f"{RESIDUALS_REVEAL} {FITTED_VALUES_REVEAL}"
+    assert reveals in gal("invite", "risk", "lab", "--home", "clinic")
+    assert f"{reveals} Yours leave as they are" in gal("join", "risk.invitation", "--home", "lab", "--yes")
+    for home in ("clinic", "lab"):
+        assert reveals in gal("privacy", "--home", home)
+    noise = ("--privacy", "randomised-response", "--epsilon", 1, "--classes", "0,1")
+    noisy = (*noise, "-o", "columns_epsilon=10", "-o", "columns_delta=1e-6")
+    for task, options, expected in (("label", noise, RESIDUALS_REVEAL), ("column", noisy, "column privacy")):
+        assert expected in gal("invite", task, "lab", *options, "--home", "clinic")
+        assert expected in gal("join", f"{task}.invitation", "--home", "lab", "--yes")

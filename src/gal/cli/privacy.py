@@ -42,6 +42,8 @@ def privacy(
 
 
 def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    from gal.node.config.invitations import FITTED_VALUES_REVEAL, RESIDUALS_REVEAL
+
     yield f"What others could learn from what [bold]{escape(facts['organization'])}[/] has sent"
     yield ""
     if not facts["labels"]:
@@ -79,6 +81,7 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"[bold]Columns, through interaction probes[/]: {PROBES_REVEAL}"
         yield from map(_probes, facts["probes"])
         yield ""
+    yield f"[bold]Columns, without noise[/]: {RESIDUALS_REVEAL} {FITTED_VALUES_REVEAL}"
     yield NOT_PROTECTED
 
 

@@ -101,6 +101,7 @@ def invite_command(
     """
     from gal.node.admin.membership import invite, remove
     from gal.node.config.configuration import home_of
+    from gal.node.config.invitations import FITTED_VALUES_REVEAL
 
     folder = home_of(home)
     if withdraw:
@@ -144,6 +145,7 @@ def invite_command(
 
     def show(screen: Screen) -> None:
         print_privacy(facts, screen)
+        screen.print(escape(f"Columns: {terms.residuals_reveal()} {FITTED_VALUES_REVEAL}"))
         if terms.secure_aggregation == "sums":
             screen.print(f"[green]{escape(WITH_SUMS)}[/]")
             if facts["mechanism"] != NONE:

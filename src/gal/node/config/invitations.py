@@ -17,6 +17,14 @@ from gal.protocol.messages import Digest, Name, Positive, TaskId
 from gal.secure_aggregation import Sums
 from gal.transport import CardFolder, Identity, verify
 
+RESIDUALS_REVEAL = (
+    "Residuals reveal columns of the label holder and of all organizations to each organization that "
+    "receives them: all columns, where models are linear and it knows 50 rows."
+)
+FITTED_VALUES_REVEAL = (
+    "Fitted values reveal columns to the label holder, whatever the model, above all with residuals that it "
+    "chooses; secure aggregation hides whose value it is, not the columns."
+)
 LARGEST = 1 << 20
 SIGNED = b"gal invitation 1\0"
 
@@ -58,15 +66,11 @@ class PromisedPrivacy(BaseModel):
     def about_columns(self) -> str:
         """The column privacy in plain words."""
         if self.columns_epsilon is None:
-            return (
-                "That does not protect columns: residuals follow from the fitted values of all organizations "
-                "in earlier rounds, and reveal the columns of linear models to every other organization"
-            )
+            return RESIDUALS_REVEAL
         return (
             "Every residual but the first has fresh noise for column privacy (epsilon "
             f"{self.columns_epsilon:g}, delta {self.columns_delta:g}, each version): it bounds what "
-            "residuals reveal to the other organizations of your fitted values of a row. The label holder "
-            "sees the fitted values"
+            "residuals reveal to the other organizations of your fitted values of a row."
         )
 
     def sentence(self) -> str:
@@ -184,9 +188,9 @@ class TaskTerms(BaseModel):
         }[self.alignment]
         others = ", ".join(one.name for one in self.organizations)
         how = "as they are" if self.secure_aggregation == "none" else "under masks, as they are otherwise"
-        promise = "none is promised for the residuals that you receive"
+        promise = "none is promised."
         if self.privacy != "none":
-            promise = f"{self.privacy.sentence()}. {self.privacy.about_columns()}"
+            promise = f"{self.privacy.sentence()}."
         return [
             f"{self.label_holder} asks for help with the task {self.name!r}"
             + (f", in its words: {_quoted(self.purpose)}" if self.purpose else "."),
@@ -196,10 +200,15 @@ class TaskTerms(BaseModel):
             f"reply with fitted values; later with predictions.{held}",
             *self._probes(),
             f"Rows are matched by {align}.",
-            f"Privacy: {promise}. Your fitted values and predictions are another matter: they leave {how}, "
-            "unless your own node.toml rounds them or adds noise to them.",
+            f"Privacy of labels: {promise}",
+            f"Privacy of columns: {self.residuals_reveal()} {FITTED_VALUES_REVEAL} Yours leave {how}, unless "
+            "your own node.toml adds noise to them.",
             *self._aggregation(),
         ]
+
+    def residuals_reveal(self) -> str:
+        """What residuals reveal of columns, in one sentence or two."""
+        return RESIDUALS_REVEAL if self.privacy == "none" else self.privacy.about_columns()
 
     def _probes(self) -> list[str]:
         if not self.probes:
