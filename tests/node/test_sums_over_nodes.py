@@ -18,6 +18,7 @@ from gal.node.label_holder.learning.secure_sums import GroupCalls
 from gal.secure_aggregation import Sums
 from gal.secure_aggregation.member import GroupMember
 from gal.secure_aggregation.terms import SUM
+from low_bits import best_split, sums_of, without_rounding
 from patience import LONGEST, patient
 from small_network import LABEL, QUICKLY, ROW_ID, Network, exact, numbers, running
 
@@ -196,6 +197,34 @@ def test_the_same_residual_is_not_opened_again_without_one_who_was_in_it(
         with pytest.raises(TaskError, match=r"bank has helped to open a sum of the same for bank lab shop"):
             network.learn("risk", patience=patience)
         assert set(network.nodes["clinic"].state.members(record.id).values()) == {"invited"}
+
+
+def test_low_bits_of_sums_do_not_give_a_two_valued_column_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the rounding the same attack succeeds."""
+    rng = np.random.default_rng(1)
+    column = (rng.random(400) < 0.4).astype(np.float64)
+    views = [rng.choice([-1, 1], 400) * rng.uniform(1.5, 2, 400) for _ in NAMES]
+    label = np.sum(views, axis=0) + 0.02 * column + 0.1 * rng.normal(size=400)
+    views[1] = column
+    tables = {
+        name: pd.DataFrame({ROW_ID: np.arange(400), f"{name}_x": view})
+        for name, view in zip(NAMES, views, strict=True)
+    }
+    tables["clinic"][LABEL] = label
+    found = []
+    for place, exact_sums in enumerate((False, True)):
+        if exact_sums:
+            without_rounding(monkeypatch)
+        models = dict.fromkeys(NAMES, 'use = "linear"')
+        with running(Network(tmp_path / str(place), tables, models=models)) as network, sums_of() as opened:
+            network.invite("risk", secure_aggregation="sums", **OPTIONS)
+            network.learn("risk")
+            found.append(best_split(opened, column))
+        assert len(opened) >= 3
+    assert found[0] < 0.1
+    assert found[1] > 0.9
 
 
 def test_the_removal_of_a_member_ends_a_task_without_drop_outs(network: Network) -> None:

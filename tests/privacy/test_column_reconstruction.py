@@ -15,9 +15,10 @@ from sklearn.linear_model import Ridge
 from gal import GALClassifier, GALRegressor, Organization
 from gal.assembling import grouped
 from gal.core.losses import BinaryLogLoss
-from gal.core.requests import FitRequest
-from gal.core.rows import all_rows, with_probes
+from gal.core.requests import FitRequest, Terms
+from gal.core.rows import Rows, all_rows, with_probes
 from gal.evaluate.rehearsal import canary_leak
+from gal.models.registry import make_model
 from gal.privacy import LaplaceLabels, RandomisedResponse
 from gal.privacy.leakage import Reconstruction, Transcript, columns_from_answers, columns_from_residuals
 from gal.privacy.leakage.own_signs import rehearse_signs
@@ -162,6 +163,29 @@ class TestInteractionProbes:
         found = [{one.column: one.with_messages.value for one in each.received} for each in (probed, plain)]
         assert max(found[0].values()) > max(found[1].values()) + 0.15
 
+    def test_a_third_organization_receives_a_two_valued_column(self) -> None:
+        """A learning as it is: of the sign vectors that the shop receives, one is the lab's column, in nearly
+        every row. By default there is none.
+        """
+        rng = np.random.default_rng(0)
+        X = pd.DataFrame(rng.normal(size=(2400, 4)), columns=["x", "ill", "age", "z"])
+        X["ill"] = (X["ill"] > 0).astype(float)
+        y = (rng.random(2400) < 1 / (1 + np.exp(-4 * (2 * X["ill"] - 1) * np.sign(X["z"])))).astype(int)
+        parts = {"clinic": ["x"], "lab": ["ill", "age"], "shop": ["z"]}
+        found = []
+        options: Any
+        for options in ({"interactions": True}, {}):
+            transcript = Transcript()
+            model = GALClassifier(parts, local_models=Ridge(), random_state=0, **options)
+            model.fit(X, y, on_message=transcript)
+            sent = transcript.sent(model.task_rows_, "clinic")
+            signs = sent.signs.get("shop", np.zeros((len(sent.rows), 1)))
+            rows = ~np.isnan(signs).any(axis=1)
+            equal = np.mean((signs[rows] > 0) == (X["ill"].to_numpy()[sent.rows[rows]] > 0)[:, None], axis=0)
+            found.append(float(np.maximum(equal, 1 - equal).max()))
+        assert found[0] > 0.95
+        assert found[1] < 0.6
+
     def test_an_organization_measures_its_own_before_it_joins(self) -> None:
         """A model of one two-valued column shows it in every row; a model without use of it shows nothing."""
         rng = np.random.default_rng(0)
@@ -196,6 +220,22 @@ class TestTheLabelHolderReadsAnswers:
         assert sent.more_answers["lab"].shape == (len(y), 4 * 2, 1)
         assert min(values(every, "lab")) > 0.99
         assert min(values(task, "lab")) < 0.9
+
+    @pytest.mark.parametrize("use", ["linear", "tabular"])
+    def test_residuals_that_it_chooses_show_columns_of_unknown_rows(self, use: str) -> None:
+        """It sends a column of 200 known rows as their residual; replies about other rows are the column."""
+        view = X[TWO["lab"]]
+        known, rest = np.split(np.random.default_rng(0).permutation(len(view)), [200])
+        known.sort()
+        terms = Terms(Rows(len(view), known, known, known[:0]), n_outputs=1, rounds=2, seed=0)
+        scores = []
+        for round, target in enumerate((y, view["s1"]), start=1):
+            residual = ((target - target.mean()) / target.std()).to_numpy(np.float32)[known, None]
+            lab = Organization("lab", view, make_model("lab", use, {}))
+            reply = lab.fit(FitRequest(round, residual, ("lab",)), terms)[rest, 0]
+            scores.append(np.corrcoef(reply, view["s1"].iloc[rest])[0, 1] ** 2)
+        assert scores[1] > 0.9
+        assert scores[0] < 0.6
 
     def test_noise_on_answers_blocks_it(self) -> None:
         sent, views, known = learned(TWO, rounds=10)

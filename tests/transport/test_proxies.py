@@ -7,24 +7,28 @@ import socketserver
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gal.errors import InvalidInputError, LinkLostError
-from loopback import SMALL, Organization, dialed, listening
+from gal.protocol import encode
+from loopback import SMALL, Organization, dialed, listening, residual_message
 from patience import LONGEST
 
 pytestmark = pytest.mark.timeout(60)
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """A proxy that knows CONNECT only; ``targets`` are those of its requests."""
+    """A proxy that knows CONNECT only; ``targets`` are those of its requests, ``carried`` all their bytes."""
 
     daemon_threads = True
 
     def __init__(self, allow: bool) -> None:
         self.allow = allow
         self.targets: list[str] = []
+        self.carried = bytearray()
         super().__init__(("127.0.0.1", 0), Connect)
 
     @property
@@ -45,16 +49,19 @@ class Connect(socketserver.StreamRequestHandler):
         host, _, port = target.rpartition(":")
         with socket.create_connection((host, int(port))) as onward:
             self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            back = threading.Thread(target=pump, args=(onward, self.connection), daemon=True)
+            back = threading.Thread(
+                target=pump, args=(onward, self.connection, self.server.carried), daemon=True
+            )
             back.start()
-            pump(self.connection, onward)
+            pump(self.connection, onward, self.server.carried)
             back.join(LONGEST)
 
 
-def pump(source: socket.socket, target: socket.socket) -> None:
+def pump(source: socket.socket, target: socket.socket, carried: bytearray) -> None:
     """Copies until one side ends, then ends both."""
     with suppress(OSError):
         while data := source.recv(65536):
+            carried += data
             target.sendall(data)
     for one in (source, target):
         with suppress(OSError):
@@ -91,6 +98,24 @@ def test_through_a_proxy(
         assert stream.receive().message == SMALL
         stream.close()
         assert proxy.targets == [live.card().address]
+
+
+def test_an_observer_sees_nothing_inside(bank: Organization, hospital: Organization) -> None:
+    residual = np.random.default_rng(0).normal(size=(100, 1)).astype(np.float32)
+    message = residual_message(100, 0.0)
+    fields = {**message.fields, "target": "residual"}
+    message = replace(message, task="5eed" * 8, fields=fields, arrays={"residual": residual})
+    plain = encode(message).to_pybytes()
+    assert residual.tobytes() in plain
+    with running() as proxy, listening(bank) as live:
+        stream = dialed(hospital, live.card(), proxy=proxy.url)
+        stream.send(message)
+        assert stream.receive().message.arrays["residual"].tobytes() == residual.tobytes()
+        stream.close()
+        assert len(proxy.carried) > 2 * len(residual.tobytes())
+        for inside in (residual.tobytes(), residual.tobytes()[:16], b"residual", message.task.encode()):
+            assert inside in plain
+            assert inside not in proxy.carried
 
 
 def test_a_proxy_that_refuses(bank: Organization, hospital: Organization) -> None:
