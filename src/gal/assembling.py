@@ -35,7 +35,7 @@ from gal.secure_aggregation.terms import from_sums
 
 
 class Validation(BaseEstimator):  # type: ignore[misc]
-    """How learning is validated; nested parameters are ``validation__folds`` and so on.
+    """Options of validation; searched as ``validation__folds`` and so on.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def grouped(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Learned(NamedTuple):
-    """What a task came to."""
+    """The result of a task."""
 
     ensemble: Ensemble
     seconds: list[float]
@@ -190,7 +190,7 @@ class AssembledTask:
     def _refit(
         self, driver: Driver, ensemble: Ensemble, reached: Progress, labels: Labels
     ) -> PrivateRefit | None:
-        """What predicts under a guarantee, from the true labels: nothing of it is sent."""
+        """The model for prediction under a guarantee, fitted to the true labels: nothing of it is sent."""
         own = drive_own(self.task, self.members, driver, learn_own(self.task, labels))
         if not ensemble.requested():
             return None

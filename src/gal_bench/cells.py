@@ -43,7 +43,7 @@ DEEP_MODELS = ("Network", "Network shared body", "Residual network", "Augmented 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where files are read from: data sets, and the authors' splits."""
+    """The folders of the data sets and of the authors' splits."""
 
     data: Path | None = None
     reference: Path | None = None
@@ -84,7 +84,7 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """For people.
+        """A description for people.
 
         >>> Cell("Wine", 8, "per seed", 2, models=("GB", "SVM")).words
         'Wine, 8 organizations, per seed, seed 2: gal GB-SVM'
@@ -123,7 +123,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out on the test rows."""
+    """The result of a cell on the test rows."""
 
     metric: str
     """mad (lower is better), accuracy (in percent) or auc (0 to 1)."""

@@ -43,7 +43,7 @@ class Leak:
 
     @property
     def words(self) -> str:
-        """For a cell of a table; 100 % only where all guesses were right."""
+        """The text of a table's cell; 100 % only where all guesses were right."""
         low, high = (round(100 * end) for end in self.canaries.interval())
         share = round(100 * self.canaries.value)
         found = f"leak {min(share, 99) if self.canaries.right < self.canaries.of else share} % ({low}–{high})"
@@ -90,12 +90,12 @@ class Figure:
 
     @property
     def mean(self) -> float:
-        """Of the final models."""
+        """The mean of the final models."""
         return float(np.mean(self.final))
 
     @property
     def std(self) -> float:
-        """Of the final models."""
+        """The standard deviation of the final models."""
         return float(np.std(self.final))
 
     @property
@@ -118,7 +118,7 @@ class Figure:
         return "better" if gain > limit else "worse" if gain < -limit else ""
 
     def ahead_of(self, other: Figure) -> float:
-        """How much better these final models are, whether lower or higher scores are better."""
+        """The lead of these final models, whether lower or higher scores are better."""
         return other.mean - self.mean if self.metric == "mad" else self.mean - other.mean
 
 
@@ -128,7 +128,7 @@ def figures_of(run: Run) -> list[Figure]:
 
 
 def every_figure(run: Run) -> list[Figure]:
-    """The same, and those that were not run, which have no values."""
+    """All figures, also those without a run, which have no values."""
     found = []
     for row in run.table.rows:
         for place in run.table.places(row):
@@ -177,7 +177,7 @@ def shares_of_gain(run: Run, organizations: int | str) -> dict[str, dict[str, fl
 
 
 def organizations_in_words(organizations: int | str) -> str:
-    """How many organizations a figure is about."""
+    """The number of organizations of a figure."""
     words = {"most": "8 organizations (Iris: 4)", "by name": "organizations by name"}
     return words[organizations] if isinstance(organizations, str) else f"{organizations} organizations"
 
@@ -233,7 +233,7 @@ def _each_share(run: Run) -> Iterator[str]:
 
 
 def _noise(run: Run) -> Iterator[str]:
-    """How often assistance weights are at least as good as equal ones under noise."""
+    """The share of cases in which assistance weights are at least as good as equal ones under noise."""
     figures = by_place(run)
     for protocol in run.table.protocols:
         pairs = []
@@ -253,7 +253,7 @@ def _noise(run: Run) -> Iterator[str]:
 
 
 def _leaks(run: Run) -> Iterator[str]:
-    """Of every row that was attacked: what leaks, what may, and how much of the gain is left."""
+    """Per attacked row of a table: the leak, its bound, and the share of the gain that is left."""
     for protocol in run.table.protocols:
         for row in run.table.rows:
             places = [place for place in run.table.places(row) if place[2] == protocol]

@@ -56,7 +56,7 @@ def fingerprint() -> str:
 
 
 class Outcomes:
-    """Those of a file, to which new ones are added, and those that are kept."""
+    """The outcomes of a file, to which new ones are added, and the kept ones."""
 
     def __init__(self, path: Path, *, commit: str | None = None, anew: bool = False) -> None:
         """``commit``: of new deep outcomes; by default that of the checkout. ``anew``: without kept ones."""
@@ -93,7 +93,7 @@ class Outcomes:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """What was written whole."""
+    """The complete lines."""
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             yield json.loads(line)
@@ -110,7 +110,7 @@ def _short(cell: Cell) -> dict[str, Any]:
 
 @cache
 def current_commit() -> str:
-    """Of the sources; empty where they are no checkout."""
+    """The commit of the sources; empty outside a checkout."""
     command = ["git", "rev-parse", "--short=7", "HEAD"]
     try:
         return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()

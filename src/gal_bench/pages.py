@@ -298,7 +298,7 @@ def _compared_means(figure: Figure | None) -> str:
 
 
 def provenance_of(run: Run) -> str:
-    """What of a deep table was run, on what, and how to run the rest; empty for a table that is not deep."""
+    """The runs of a deep table, their machine, and how to run the rest; empty for other tables."""
     if not run.table.deep:
         return ""
     cells = {repr(cell) for row in run.table.rows for cell in run.table.cells(row)}
@@ -320,7 +320,7 @@ def provenance_of(run: Run) -> str:
 
 
 def _legend(run: Run) -> str:
-    """How to read the cells."""
+    """The legend of the cells."""
     if run.table.facts:
         return "Means over the seeds; scores with their standard deviation where there are several seeds."
     cell = (
@@ -346,7 +346,7 @@ def _legend(run: Run) -> str:
 
 
 def _leak_legend(run: Run) -> str:
-    """How to read the lines about leaks; empty where there are none."""
+    """The legend of the lines about leaks; empty without any."""
     sets: dict[int, dict[str, None]] = {}
     for one in every_figure(run):
         if one.leak is not None:

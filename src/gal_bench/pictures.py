@@ -90,7 +90,7 @@ def drawable(runs: Mapping[str, Run]) -> Iterator[tuple[str, Callable[[], Figure
 
 
 def rounds_figure(run: Run, dataset: str, beside: Run | None = None) -> Figure:
-    """As the paper's Figure 4: (a) the metric, (b) the rate and (c) the weights by assistance round.
+    """The paper's Figure 4: (a) the metric, (b) the rate and (c) the weights by assistance round.
 
     With as many organizations as the set can have; ``beside`` has the rows with other rates.
     """
@@ -122,7 +122,7 @@ def rounds_figure(run: Run, dataset: str, beside: Run | None = None) -> Figure:
 
 
 def noise(run: Run, dataset: str, protocol: str) -> Figure:
-    """As the paper's Figure 5, noise on the fitted values of half of the organizations.
+    """The paper's Figure 5: noise on the fitted values of half of the organizations.
 
     (a) The metric by round, weights on and off; (b) the weights of disturbed and other organizations, σ = 1.
     """

@@ -88,7 +88,7 @@ class RowSpec(BaseModel):
     """The paper's figures: by number of organizations, then by data set."""
 
     def printed(self, dataset: str, organizations: int | str) -> Printed | None:
-        """What the paper reports, if it does."""
+        """The paper's figure, if it has one."""
         return self.paper.get(str(how_many(dataset, organizations)), {}).get(dataset)
 
 
@@ -127,7 +127,7 @@ class TableSpec(BaseModel):
 
     @property
     def file_name(self) -> str:
-        """Of its results, without ending."""
+        """The name of its results without ending."""
         return f"{self.name}-{self.part}" if self.part else self.name
 
     def row(self, name: str) -> RowSpec:
@@ -181,7 +181,7 @@ class TableSpec(BaseModel):
         ]
 
     def seeds_at(self, row: RowSpec, dataset: str, organizations: int | str) -> int:
-        """How many runs are behind one figure."""
+        """The number of runs behind one figure."""
         of_table = self.seeds.get(dataset, 1 if self.deep else 4)
         size = how_many(dataset, organizations)
         wanted = _by_size(row.seeds, f"{size} {dataset}", _by_size(row.seeds, size, of_table))

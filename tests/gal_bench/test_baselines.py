@@ -113,7 +113,7 @@ def test_joint_is_gal_with_one_organization_of_all_columns() -> None:
 
 @pytest.mark.parametrize("option", [{"privacy": "randomised-response"}, {"secure_aggregation": "sums"}])
 def test_baselines_protect_nothing_and_say_so(option: Any) -> None:
-    with pytest.raises(InvalidOptionError, match="protects nothing"):
+    with pytest.raises(InvalidOptionError, match="no privacy mechanism"):
         make("late_sum", **option)
 
 

@@ -267,7 +267,7 @@ def test_cross_validation_is_quietly_off_and_refused_when_asked_for() -> None:
 def test_a_local_loss_needs_an_option_of_the_model() -> None:
     X, _ = data()
     assert Organization("a", X, Drifting(), local_loss="l2").stateful
-    with pytest.raises(UnsupportedLocalLossError, match=r"'a': Drifting cannot minimise"):
+    with pytest.raises(UnsupportedLocalLossError, match=r"'a': Drifting cannot minimize"):
         Organization("a", X, Drifting(), local_loss="l1")
 
 

@@ -36,7 +36,9 @@ COMMANDS = {
     "cards": Command("gal.cli.cards:cards", OPERATE, "Cards of other organizations: add, list, remove."),
     "doctor": Command("gal.cli.nodes:doctor", OPERATE, "Check configuration, data, keys and reachability."),
     "serve": Command("gal.cli.nodes:serve", OPERATE, "Run the node."),
-    "status": Command("gal.cli.status:status", OPERATE, "What this node is, does and waits for; its tasks."),
+    "status": Command(
+        "gal.cli.status:status", OPERATE, "Identity, present work, waiting and tasks of a node."
+    ),
     "join": Command("gal.cli.tasks:join_command", OPERATE, "Read the terms of a task, and take part."),
     "forget": Command("gal.cli.tasks:forget_command", OPERATE, "Delete what is stored of a task or of rows."),
     "audit": Command("gal.cli.status:audit", OPERATE, "Messages that were sent and received, verified."),

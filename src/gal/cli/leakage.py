@@ -51,13 +51,15 @@ def leakage_command(
         typer.Option(
             "--option",
             "-o",
-            help=f"Any other option of the mechanisms, as name=value: {', '.join(OPTIONS)}. May be repeated.",
+            help=f"Other options of the mechanisms: {', '.join(OPTIONS)}. May be repeated.",
             metavar="NAME=VALUE",
         ),
     ] = None,
     secure_aggregation: SecureAggregation = None,
     rounds: Annotated[int, typer.Option(help="Assistance rounds.", min=1)] = 10,
-    seeds: Annotated[int, typer.Option(help="Fits to add up: more make intervals narrower.", min=1)] = 1,
+    seeds: Annotated[
+        int, typer.Option(help="Repetitions with other canaries: more make intervals narrower.", min=1)
+    ] = 1,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:

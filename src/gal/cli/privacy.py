@@ -102,7 +102,7 @@ def _probes(one: Mapping[str, Any]) -> str:
 
 
 def _account(one: Mapping[str, Any], secret: str, receiver: str, left_out: str = "") -> Iterator[str]:
-    """What each task spent, what each peer and all of them together received, and what is left."""
+    """The cost of each task, the total of each peer and of all peers together, and the remaining budget."""
     budget, delta = one["budget"], f", delta {one['delta']:g}" if one["delta"] else ""
 
     def cost(epsilon: float | None) -> str:

@@ -42,7 +42,7 @@ class Screen(Console):
             self.width = WIDEST
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """As rich renders it, with control characters escaped."""
+        """The rendering of rich, with control characters escaped."""
         for one in super().render(renderable, options):
             text = "\n".join(map(printable, one.text.split("\n")))
             yield one if one.control else Segment(text, one.style)

@@ -119,7 +119,7 @@ def _kinds(options: Sequence[str]) -> dict[str, str]:
 
 
 def print_columns(columns: Sequence[UsedColumn], out: Console) -> None:
-    """How columns are read: a line for each that is no plain number, and one for those that are."""
+    """The reading of the columns: a line for each that is not a plain number, and one line for all others."""
     from gal.evaluate.reporting.facts import some
     from gal.evaluate.reporting.simulated import COLUMNS_HEADER, LONGEST, column_cells, missing_share
     from gal.models.reading.column_reading import shown

@@ -18,7 +18,7 @@ DIRECTIONS = {"in": "received", "out": "sent", "own": "done here"}
 
 
 def status(home: Home = None, as_json: AsJson = False) -> None:
-    """What this node is, whether it runs, what it does, whom it waits for, and its tasks."""
+    """The state of this node: its identity, present work, peers that it waits for, and tasks."""
     from gal.node.admin.status import node_status
     from gal.node.config.configuration import home_of
 
@@ -59,7 +59,7 @@ def _print_status(facts: Facts, out: Screen, home: Path) -> None:
 
 
 def activity(live: Facts) -> Iterator[str]:
-    """What a running node learns and computes, and for whom it waits."""
+    """The present work of a running node, and the peers that it waits for."""
     learning = live["learning"]
     if learning is not None and learning["state"] == "learning":
         rounds = f"{learning['round']} of at most {learning['rounds']}"

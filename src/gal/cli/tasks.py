@@ -77,9 +77,9 @@ def invite_command(
         typer.Option(
             "--option",
             "-o",
-            help="Any other option, as name=value: kind, seed, drop_outs; of noise on labels delta, lower, "
-            "upper, columns_epsilon, columns_delta; of noise on sums sums_epsilon, sums_delta, clip; or of "
-            "the estimator, such as loss. May be repeated.",
+            help="Other options: kind, seed, drop_outs. For noise on labels: delta, lower, upper, "
+            "columns_epsilon, columns_delta. For noise on sums: sums_epsilon, sums_delta, clip. Parameters "
+            "of the estimator, such as loss. May be repeated.",
             metavar="NAME=VALUE",
         ),
     ] = None,
@@ -347,7 +347,7 @@ def _ids_in(file: Path) -> list[str]:
 
 
 def _print_erased(facts: Mapping[str, Any], out: Screen) -> None:
-    """What was erased, what is left, and what to do about it."""
+    """The erased and the remaining data, and the next steps."""
     out.print(
         f"Erased {len(facts['hashes'])} rows: {facts['n_files']} files were deleted or rewritten. This node "
         "does not use these rows again. Delete them in the source, too."

@@ -24,7 +24,7 @@ Floats32 = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class BestRounds:
-    """One of the label holder's two models: its best validated rounds, and what closes them."""
+    """One of the label holder's two models: its best validated rounds, and their stacker."""
 
     track: Track
     progress: Progress

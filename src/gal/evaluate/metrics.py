@@ -104,7 +104,7 @@ class Metric:
         return self.words.format(score)
 
     def inputs(self, output: NDArray[Any]) -> NDArray[Any]:
-        """What the score takes, from probabilities of classes 0..C-1, or from numbers."""
+        """The arguments of the score, from probabilities of classes 0..C-1, or from numbers."""
         if not self.classes:
             return output
         if self.needs == "predictions":
@@ -209,7 +209,7 @@ class Quality:
 
 
 def quality_of(truth: NDArray[Any], output: Floats, classes: Sequence[Any] | None) -> Quality:
-    """Of numbers (n,), or of probabilities (n, C) of ``classes``, whose codes are the truth.
+    """Predicted against true values, in groups of rows: numbers (n,), or probabilities (n, C) of ``classes``.
 
     >>> quality_of(np.arange(40) % 2, np.full((40, 2), 0.5), ["no", "yes"]).groups
     [QualityGroup(predicted=0.5, true=0.5, low=0.338, high=0.662, rows=40)]

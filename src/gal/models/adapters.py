@@ -308,5 +308,5 @@ def _weight_parameter(model: Any) -> str:
 
 @lru_cache(4096)
 def _derived_seed(seed: int, index: int) -> int:
-    """The same in every fold of a cross-validation."""
+    """A seed that is the same in every fold of a cross-validation."""
     return int(np.random.SeedSequence([seed, index]).generate_state(1)[0])

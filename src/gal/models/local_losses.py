@@ -66,6 +66,6 @@ def with_local_loss(model: Any, local_loss: str | LocalLoss, organization: str =
     if power == 2 and not isinstance(copied, NOT_SQUARED):
         return copied
     raise UnsupportedLocalLossError(
-        f"organization {organization!r}: {type(model).__name__} cannot minimise the local loss "
+        f"organization {organization!r}: {type(model).__name__} cannot minimize the local loss "
         f"{loss.name!r}: it has no option for it; leave it out, or choose another model, such as LinearModel"
     )

@@ -127,8 +127,7 @@ def row_keys(ids: Iterable[Any]) -> Integers:
     """A number below 2**63 for each row id, in their order: always the same for the same id.
 
     7 and "7" are one row: whether a column of ids is read as numbers depends on the other ids in
-    it. Two ids that by a rare chance get the same number share an account, which then shows more
-    than either has cost, never less.
+    it. Ids with the same number, which is rare, share an account: it shows the sum of both costs.
 
     >>> bool((row_keys(["ann", "bob"]) == row_keys(np.array(["ann", "bob"]))).all())
     True
@@ -272,7 +271,7 @@ class Ledger:
             ) from error
 
     def _write(self, db: sqlite3.Connection, facts: tuple[Any, ...]) -> None:
-        """Add all rows that are asked about to a charge, which is made where it is new."""
+        """Add all rows of the request to a charge, which is created if it is new."""
         db.execute(f"INSERT OR IGNORE INTO charges ({FACTS}, first, last) VALUES ({'?, ' * 8}'', '')", facts)
         same = " AND ".join(f"{column} = ?" for column in FACTS.split(", "))
         [stored] = db.execute(f"SELECT id FROM charges WHERE {same}", facts).fetchone()

@@ -161,7 +161,7 @@ def check_public(privacy: Any, sample_weight: Any, initial: Any) -> None:
         return
     if sample_weight is not None:
         raise PrivacyError(
-            "sample_weight is sent to the organizations and may tell of the labels: learn without it under "
+            "sample_weight is sent to the organizations and may reveal labels: learn without it under "
             "a privacy mechanism"
         )
     words = {"auto", "zero", "best", "mean", "median"}

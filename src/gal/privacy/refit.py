@@ -464,7 +464,7 @@ class _Rows:
         return float(minimize_scalar(loss, bounds=(1e-6, 1 - 1e-6), method="bounded").x)
 
     def _beside(self, inputs: Floats32, rows: NDArray[np.bool_], with_own: bool) -> Floats32:
-        """Inputs with the base's outputs beside them, as ``rows`` rows scale these; or zeros."""
+        """Inputs and the base's outputs, centered and scaled by those of ``rows``; or zeros."""
         own = np.zeros_like(self.base)
         if with_own:
             own = (self.base - self.base[rows].mean(axis=0)) / self._own_scale(rows)

@@ -66,8 +66,8 @@ def summed_options(
         )
     if not (is_auto(options.stacking) or options.stacking is False):
         raise InvalidOptionError(
-            f"a stacker learns from single answers, which secure_aggregation='sums' keeps away: leave "
-            f"stacking away, got stacking={options.stacking!r}"
+            f"a stacker needs single replies, which secure_aggregation='sums' hides: leave stacking "
+            f"out, got stacking={options.stacking!r}"
         )
     if options.interactions:
         raise InvalidOptionError(

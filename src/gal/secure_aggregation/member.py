@@ -131,7 +131,7 @@ class GroupMember:
             check_offer(self.group, number, offer)
         own = by_name.get(self.name)
         if own is None or own.mask_key != one.secrets.offer(self.group, number, self._identity).mask_key:
-            raise RefusedError("offer", f"the offers of sum {number} have not the one that {self.name} made")
+            raise RefusedError("offer", f"the offers of sum {number} lack the one of {self.name}")
         self._check_present(tuple(by_name))
         boxes = self._boxes(one, number, by_name) if self.group.shares else {}
         one.offers = by_name

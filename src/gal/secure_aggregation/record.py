@@ -67,7 +67,7 @@ class DiskRecord:
             yield database
 
     def settle(self, claims: Sequence[Claim]) -> list[Claim]:
-        """The same, durably."""
+        """The same, on the disk before it returns."""
         with self._opened() as database:
             differing = []
             for one in claims:

@@ -104,7 +104,7 @@ def refuse_ragged(path: Path, form: Written, *, most: int | None = None) -> None
                 raise InvalidInputError(
                     f"{str(path)!r}, line {first}{joined}: {_counted(len(values), 'value')}; line 1 has "
                     f"{_counted(names, 'name')}, separated by {form.delimiter!r}. Correct the line; text "
-                    f"with it in stands in double quotes{above}"
+                    f"that contains it belongs in double quotes{above}"
                 )
             if count == most:
                 return
@@ -123,9 +123,8 @@ def refuse_spreadsheet(path: Path) -> None:
     zipped = start.startswith(b"PK\x03\x04") or start == b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
     if path.suffix.lower() in EXCEL or zipped:
         raise InvalidInputError(
-            f"{str(path)!r} is a spreadsheet (Excel) that is not read as it is: open it there, save it as "
-            "Excel workbook (.xlsx), which is read, or the sheet as CSV UTF-8 (File, Save As), and give that "
-            "file"
+            f"{str(path)!r} is a spreadsheet that cannot be read directly: save it as an Excel workbook "
+            "(.xlsx) or its sheet as CSV UTF-8 (File, Save As), and give that file"
         )
 
 

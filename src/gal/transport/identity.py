@@ -194,7 +194,7 @@ def _public_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise IdentityError(f"a certificate with a public key that cannot be read: {error}") from error
     if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(public.curve, ec.SECP256R1):
-        raise IdentityError("a certificate of a key that is not P-256: keys of nodes are made by gal init")
+        raise IdentityError("the key of this certificate is not P-256: make one with gal init")
     return public
 
 

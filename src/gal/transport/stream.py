@@ -236,7 +236,7 @@ class Stream:
         return data
 
     def _no_message(self, error: InvalidMessageError, n_bytes: int) -> InvalidMessageError:
-        """The same error with the peer and its bytes."""
+        """The same error, with the name of the peer and the size of its message."""
         what = "a message that is refused" if isinstance(error, NoRoomError) else "an invalid message"
         return type(error)(f"{self.peer} sent {what}: {error}", n_bytes)
 

@@ -199,7 +199,7 @@ class _Trainee:
             return np.asarray(self.inputs[rows] @ self.parameters.T, dtype=np.float64)
 
     def gradient(self, task: Task, rows: Any) -> Singles:
-        """Of the mean overarching loss of these rows."""
+        """The gradient of the mean overarching loss of these rows."""
         pull = task.loss.pseudo_residual(task.y[rows], self.output(rows))
         return np.asarray(-(pull.T @ self.inputs[rows]) / len(pull), dtype=np.float32)
 

@@ -87,11 +87,13 @@ class _AssistedLearning(_GAL):
 
 
 def _baseline(kind: type[_GAL], used: Collection[str] | None = None, **fixed: Any) -> Method:
-    """Of an estimator like GAL's; options that are none of GAL's, and fixed ones, belong to its class."""
+    """A method from an estimator like GAL's, whose class has fixed options, and options that GAL lacks."""
 
     def method(*, classes: bool, organizations: Any, label_holder: str | None = None, **options: Any) -> Any:
         if options.get("privacy") is not None or options.get("secure_aggregation") is not None:
-            raise InvalidOptionError("a baseline protects nothing: use gal")
+            raise InvalidOptionError(
+                "baselines have no privacy mechanism and no secure aggregation: use the method gal"
+            )
         taken = options if used is None else _used(options, (*COMMON, *used))
         own = {name: taken.pop(name) for name in ("rate",) if name in taken} | fixed
         made: Any = type(kind.__name__, (kind, GALClassifier if classes else GALRegressor), own)
@@ -101,7 +103,7 @@ def _baseline(kind: type[_GAL], used: Collection[str] | None = None, **fixed: An
 
 
 def _used(options: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
-    """Those of the engine's options that a method uses; an unknown option is an error."""
+    """The engine's options that a method uses; an unknown option is an error."""
     unknown = sorted(set(options) - set(used) - set(GALRegressor().get_params(deep=False)))
     if unknown:
         raise InvalidOptionError(f"unknown options {', '.join(unknown)}: see docs/reference/python.md")

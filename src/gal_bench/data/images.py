@@ -59,7 +59,7 @@ CIFAR10_RECORD = (3, 32, 32)
 
 
 class Patch(NamedTuple):
-    """Where an organization's part lies in the whole image, in pixels."""
+    """The place of an organization's part in the whole image, in pixels."""
 
     top: int
     left: int

@@ -118,7 +118,7 @@ def split_rows(y: NDArray[Any], seed: int, *, classes: bool) -> tuple[Positions,
 
 
 def _views(stays: Stays, rows: Positions, train: Positions) -> tuple[dict[str, Any], Sequences]:
-    """Of these stays, by organization, the label holder first, and all as one."""
+    """The views of these stays by organization, the label holder first, and all as one."""
     grids = {name: stays.hourly(limits, rows) for name, limits in SEQUENCES.items()}
     measured = np.concatenate([seen for _, seen in grids.values()], axis=2).any(axis=2)
     lengths: Positions = (measured * np.arange(1, HOURS + 1)).max(axis=1, initial=0)
@@ -247,7 +247,7 @@ def read_stays(data_dir: Path | str | None) -> Stays:
 
 
 def stays_checksum(texts: dict[str, str]) -> str:
-    """Of names and lines, the same for every archive of the same files."""
+    """A checksum of names and lines, the same for every archive of the same files."""
     hashed = hashlib.sha256()
     for name, text in sorted(texts.items()):
         hashed.update(f"{name}\n{text}\n".encode())
@@ -255,7 +255,7 @@ def stays_checksum(texts: dict[str, str]) -> str:
 
 
 def _parsed(texts: Sequence[str]) -> tuple[Positions, Positions, Positions, Floats, NDArray[np.bool_]]:
-    """Of lines like ``07:35,HR,73``: stay, hour, parameter, value, and whether the patient is described."""
+    """Lines like ``07:35,HR,73`` as stay, hour, parameter, value, and whether the patient is described."""
     stay = np.repeat(np.arange(len(texts)), [text.count("\n") + 1 if text else 0 for text in texts])
     # One pass: 1.8 million lines.
     cells = "\n".join(text for text in texts if text).replace("\n", ",").split(",")

@@ -21,7 +21,7 @@ UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lz
 
 @dataclass(frozen=True)
 class Source:
-    """What to put into the data folder, and where to get it."""
+    """The files of a data set, and where to get them."""
 
     name: str
     files: Mapping[str, str]

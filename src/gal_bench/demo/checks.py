@@ -83,14 +83,14 @@ def revealed(one: InOneProcess, learned: NDArray[Any], y: Floats) -> dict[str, i
 
 
 def labels_from(residual: Floats, y: Floats) -> int:
-    """How many whole labels follow from a residual by a straight line through two labels that are known."""
+    """The number of labels on the straight line through two known labels, drawn from a residual."""
     low, high = int(np.argmin(residual)), int(np.argmax(residual))
     slope = (y[high] - y[low]) / (residual[high] - residual[low])
     return int((np.abs(y[low] + slope * (residual - residual[low]) - y) < 0.5).sum())
 
 
 def n_reconstructed(one: InOneProcess, name: str, learned: NDArray[Any], y: Floats) -> int:
-    """How many columns of an organization the label holder works out from its fitted values."""
+    """The number of columns of an organization that the label holder reconstructs from its fitted values."""
     from gal.privacy.leakage import columns_from_answers
 
     known, rng = np.zeros(len(learned), dtype=np.bool_), np.random.default_rng(0)

@@ -86,7 +86,7 @@ def demo(
 
 
 def print_demo(facts: DemoFacts, out: Console) -> None:
-    """What the demo found, for people: in a terminal of 80 columns it fits one screen."""
+    """The results of the demo for people, on one screen of 80 columns."""
     from gal.evaluate.reporting.learned import gain_shares
     from gal_bench.demo.four_nodes import reveals
 

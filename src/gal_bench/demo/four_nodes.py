@@ -75,7 +75,7 @@ class Patients:
 
 @dataclass(frozen=True)
 class DemoFacts:
-    """What the demo found; scores are R2 on patients that were not learned."""
+    """The results of the demo; scores are R2 on patients that were not learned."""
 
     alone: float
     assisted: float
@@ -162,7 +162,7 @@ def run_demo(
 
 
 def check_empty(folder: Path) -> None:
-    """Whether the demo can put its things here."""
+    """An error where the folder of the demo is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInputError(
             f"{str(folder)!r} is not an empty folder: name one that is, or that is not there"
@@ -358,7 +358,7 @@ def _learned_ensemble(home: Path) -> Any:
 
 
 def outgoing_messages(audit: Mapping[str, Any]) -> dict[str, Any]:
-    """What left an organization, from what ``gal audit --json`` says."""
+    """The messages that left an organization, from the output of ``gal audit --json``."""
     out = [one for one in audit["summary"] if one["direction"] == "out"]
     found: dict[str, Any] = {"messages": {}, "n_bytes": {}, "to": sorted({one["peer"] for one in out})}
     for one in out:
@@ -368,7 +368,7 @@ def outgoing_messages(audit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _separated(homes: Mapping[str, Path]) -> dict[str, Any]:
-    """What the processes noted when they tried to look into other folders."""
+    """The notes of the processes on their tries to read other folders."""
     texts = [(home / NOTES).read_text(encoding="utf-8") for home in homes.values()]
     notes = [json.loads(line) for text in texts for line in text.splitlines()]
     tried = sum(one["tried"] for one in notes)
@@ -405,7 +405,7 @@ def _write_report(found: DemoFacts, learned: Mapping[str, Any], home: Path, path
 
 
 def reveals(found: DemoFacts) -> list[str]:
-    """What plain residuals and fitted values reveal, as attacks measured it."""
+    """The leaks of plain residuals and fitted values, as measured by attacks."""
     revealed = found.revealed
 
     def of(what: str) -> str:

@@ -48,7 +48,7 @@ class Processes:
             return self._open(name, command, stdout=log, stderr=subprocess.STDOUT)
 
     def run(self, name: str, *command: str) -> str:
-        """What a command prints, once it is done; NodeError where it failed."""
+        """The output of a command, once it is done; NodeError where it failed."""
         process = self._open(name, command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         printed, errors = process.communicate()
         if process.returncode != 0:

@@ -78,7 +78,7 @@ def run_deep_cell(cell: Cell, sources: Sources) -> Outcome:
 
 
 def device_description() -> str:
-    """What torch computes on here, with its version."""
+    """The device of torch on this machine, with torch's version."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     return f"{device}, torch {torch.__version__}"
 
@@ -205,7 +205,7 @@ def local_models(cell: Cell, views: ViewSet, names: Sequence[str]) -> dict[str, 
 
 
 def options_of(cell: Cell, views: ViewSet) -> dict[str, Any]:
-    """Of the engine; large sets hold a few rows back, numbers are learned with the paper's loss."""
+    """The engine's options: large sets hold a few rows back, numbers are learned with the paper's loss."""
     options = {name: value for name, value in cell.options.items() if name != "rate"}  # AL's alone
     if options.get("preset") != "paper" and len(views.y_train) >= LARGE:
         options.setdefault("fitted", "held-out")
@@ -221,7 +221,7 @@ def _wait() -> None:
 
 
 def _stored_bytes(members: Mapping[str, Organization], ensemble: Ensemble) -> float:
-    """Of the networks of all rounds; one that serves several rounds counts once."""
+    """The stored bytes of the networks of all rounds; a network of several rounds counts once."""
     networks = {
         id(module): module
         for one in members.values()

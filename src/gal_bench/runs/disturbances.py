@@ -101,12 +101,12 @@ class DisturbedModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
         return values[:, 0] if self._single_output else values
 
     def prepare(self, view: Any) -> Any:
-        """Where the model inside wants it; nothing of columns that are noise is used."""
+        """The preparation of the inner model, where it has one, without the noise columns."""
         return view if self.kind == "columns" else prepared(self.model, view)
 
     @property
     def stored_bytes_(self) -> int:
-        """Of the fitted model, pickled; only its size is wanted: it is never loaded."""
+        """The size of the fitted model, pickled to be counted and never loaded."""
         local: Any = self.model_
         return len(pickle.dumps(local.estimators_[0] if local.all_at_once else local.estimators_))
 
@@ -124,5 +124,5 @@ class DisturbedModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: 
 
 
 def _generator(seed: int, residual: Values) -> np.random.Generator:
-    """The same for the same seed and residual, wherever it is made."""
+    """A generator that depends on the seed and the residual only."""
     return np.random.default_rng([seed, zlib.crc32(np.ascontiguousarray(residual).tobytes())])

@@ -79,7 +79,8 @@ PAPER = {"schedule": "constant", "clip_norm": 1.0, "weight_decay": 5e-4}
 
 
 def settings(dataset: str, *, paper: bool) -> dict[str, Any]:
-    """How the networks of this data set are trained: epochs and batches are the paper's but for three sets.
+    """The training options of this data set's networks: epochs and batches are the paper's but for three
+    sets.
 
     With our defaults weights decay ten times as fast as the paper's: better on validation rows of CIFAR-10.
     The paper takes 64 camera views and 8 stays at a time; larger batches learn the same in less time.
@@ -112,9 +113,7 @@ def make_deep_model(name: str, dataset: str, *, paper: bool) -> Any:
 
 
 def changes(dataset: str) -> ShiftAndFlip:
-    """What images of this data set go through in training: a mirrored digit is another digit, one that is
-    moved a little is not.
-    """
+    """The augmentation of this data set's images: digits may be shifted a little, but not mirrored."""
     from gal.models.deep import ShiftAndFlip
 
     return ShiftAndFlip(pixels=1, flip=False) if dataset == "MNIST" else ShiftAndFlip(pixels=0, flip=True)
@@ -135,7 +134,7 @@ def papers_network(dataset: str) -> str:
 
 
 def fusion_network(name: str, dataset: str) -> str:
-    """Of networks that see the labels: that of the local model of this name."""
+    """The network of the fusion baselines for the local model of this name."""
     return "residual_cnn" if name == "Residual network" else papers_network(dataset)
 
 

@@ -12,7 +12,7 @@ from gal.evaluate import metrics
 
 
 def score(metric: str, y: NDArray[Any], prediction: NDArray[Any]) -> float:
-    """Of probabilities of classes (n, C), or numbers (n,)."""
+    """The scores of class probabilities (n, C), or of predicted numbers (n,)."""
     if metric == "mad":
         return metrics.mean_absolute_error(y, prediction)
     if metric == "auc":
@@ -30,7 +30,7 @@ def quality(metric: str, y: NDArray[Any], prediction: NDArray[Any]) -> dict[str,
 
 
 def frequencies(y: NDArray[np.int64], rows: int) -> NDArray[Any]:
-    """What is predicted of classes before the first round."""
+    """The predicted class probabilities before the first round."""
     return np.tile(np.bincount(y) / len(y), (rows, 1))
 
 
@@ -44,7 +44,7 @@ def rounds_of(ensemble: Ensemble | None) -> dict[str, Any]:
 
 
 def validation_loss(ensemble: Ensemble | None, stacker: Any = None) -> float | None:
-    """Of the stacker where there is one, else of the rounds that the final model uses; None without any."""
+    """The loss of the stacker where there is one, else of the kept rounds; None without validation."""
     if ensemble is None:
         return None
     losses = [ensemble.initial_validation_loss, *(one.validation_loss for one in ensemble.rounds)]

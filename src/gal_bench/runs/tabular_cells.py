@@ -115,7 +115,7 @@ def _staged(estimator: Any, split: Split) -> list[NDArray[Any]]:
 
 
 def _constant(split: Split) -> NDArray[Any]:
-    """What is predicted before the first round: class frequencies, or the mean."""
+    """The prediction before the first round: class frequencies, or the mean."""
     if not split.classes:
         return np.full(len(split.y_test), split.y_train.mean())
     return frequencies(split.y_train.astype(int), len(split.y_test))
@@ -188,9 +188,7 @@ def mechanism_of(cell: Cell, split: Split, fit: str = "") -> Any:
 
 
 def seeds_of(cell: Cell, purpose: str) -> list[int]:
-    """For a generator of its own for what is drawn in a cell of this data set,
-    number of organizations and seed.
-    """
+    """Seeds of a generator of its own for one purpose in a data set, number of organizations and seed."""
     return [cell.seed, zlib.crc32(f"{cell.dataset} {cell.organizations} {purpose}".encode())]
 
 
@@ -199,9 +197,7 @@ CANARIES = 0.2
 
 
 def measured_leak(cell: Cell, split: Split, make: Callable[..., Any]) -> dict[str, Any]:
-    """What the leak meter found, as plain values; ``make`` makes the cell's
-    estimator with further options.
-    """
+    """The result of the leak meter as plain values; ``make`` makes the estimator with further options."""
     public, fit = public_of(split), f"canaries {cell.privacy} {cell.epsilon}"
     rng = np.random.default_rng(seeds_of(cell, fit))
     y, mask = plant_canaries(split.y_train, rng, fraction=CANARIES, **public)

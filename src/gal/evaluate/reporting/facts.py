@@ -202,12 +202,12 @@ def quality_section(quality: Quality | None, subject: str) -> list[str | Cells]:
 
 
 def computed_section(facts: Sequence[tuple[str, str]]) -> list[str | Cells]:
-    """How it was computed; unknown facts are left out."""
+    """The computation: splits, models, seed, versions; unknown facts are left out."""
     return [Cells(["", ""], [pair for pair in facts if pair[1]])]
 
 
 def traffic_section(traffic: Traffic | None, others: int) -> list[str | Cells]:
-    """What would leave each organization, where all was computed on one machine."""
+    """The messages that would leave each organization, for a run on one machine."""
     if traffic is None or not others:
         return []
     return [

@@ -190,7 +190,7 @@ def _shrunk(facts: Mapping[str, Any]) -> str:
 
 
 def _on_true_labels(facts: Mapping[str, Any]) -> list[str]:
-    """Of a version with label DP: what was refitted to the true labels."""
+    """The models that a version with label DP has refitted to the true labels."""
     if not facts.get("refitted"):
         if (facts.get("privacy") or {}).get("mechanism", "none") == "none":
             return []

@@ -86,7 +86,7 @@ def answer_in_words(found: Simulation) -> str:
 
 
 def details_in_words(found: Simulation) -> list[str]:
-    """What follows the answer: scores in words, the share of the pooling gain, unused assistance."""
+    """The sentences after the answer: scores, the share of the pooling gain, unused assistance."""
     metric, pooling, holder = METRICS[found.metric], found.pooling_gain, found.label_holder
     sentences = [f"Alone, the model of {holder} {metric.sentence(found.alone.value)}."]
     if len(found.organizations) > 1:
@@ -140,7 +140,7 @@ def share_in_words(share: float) -> str:
 
 
 def probes_in_words(found: ProbeGain) -> str:
-    """What interaction probes would gain and reveal."""
+    """The gain of interaction probes, and the columns that they would reveal."""
     return (
         f"With interaction probes (interactions=True): {measure_of(found.metric)} {number(found.probed)} "
         f"instead of {number(found.without)} (learned from {found.learned_rows:,} rows, measured on "

@@ -145,7 +145,7 @@ def lstm_body(inputs: Inputs, *, hidden: int = 128, embedding: int = 32) -> nn.M
 
 
 def mlp_body(inputs: Inputs, *, hidden: int = 64) -> nn.Module:
-    """For tables: columns are standardised by the first layer, then two hidden layers."""
+    """A body for tables: a layer that standardizes columns, then two hidden layers."""
     _expect(inputs, "table", "other", "images")
     size = math.prod(inputs.shape)
     return nn.Sequential(
@@ -237,7 +237,7 @@ def _known(name: str, inputs: Inputs) -> str:
 
 
 def count_features(body: nn.Module, inputs: Inputs) -> int:
-    """How many features the body has."""
+    """The number of features of the body."""
     shape = _returned_shape(body, inputs)
     if len(shape) != 2 or shape[0] != 2:
         raise InvalidOptionError(

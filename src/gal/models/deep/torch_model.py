@@ -184,7 +184,7 @@ class TorchModel(DeepModel):
 
 
 def _alike(value: Any) -> Any:
-    """The same for values that mean the same; copies of a partial do."""
+    """A key that is equal for equal values, also for copies of a partial."""
     if isinstance(value, partial):
         options = tuple((name, _alike(one)) for name, one in sorted(value.keywords.items()))
         return _alike(value.func), tuple(map(_alike, value.args)), options

@@ -162,7 +162,7 @@ def _sizes(loss: LocalLoss) -> Callable[[Tensor], Tensor]:
             error, torch.zeros_like(error), reduction="none", delta=delta
         )
     raise UnsupportedLocalLossError(
-        f"a network cannot minimise the local loss {loss.name!r}: choose l1, l1.5, l2, l4, huber or a "
+        f"a network cannot minimize the local loss {loss.name!r}: choose l1, l1.5, l2, l4, huber or a "
         "PowerLoss"
     )
 

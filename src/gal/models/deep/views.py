@@ -75,7 +75,7 @@ class TensorView:
             self._idle.setdefault(key, []).append(thing)
 
     def bare(self) -> TensorView:
-        """The same rows without the cache: a cached trainer that holds it would never be freed."""
+        """This view without the cache: a cached trainer that held the cache would never be freed."""
         return TensorView(self.tensors, self.inputs)
 
     def batch(self, rows: Tensor) -> tuple[Tensor, ...]:

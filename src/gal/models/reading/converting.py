@@ -84,7 +84,7 @@ def names_in(table: Table) -> list[Any]:
 
 
 def reading_of(column: Column, name: Any, declared: str | None = None) -> HowRead | None:
-    """How a column is read; None where it is used as it is."""
+    """The reading of a column; None where it is used as it is."""
     if declared == "id":
         return HowRead("id")
     if isinstance(column, np.ndarray):
@@ -160,7 +160,7 @@ def _days_of(numbers: Floats, unit: str) -> Floats:
 
 
 def readings_of(table: Table, kinds: Mapping[Any, str] | None = None) -> list[HowRead | None] | None:
-    """How each column is read; None where all of them are used as they are.
+    """The reading of each column; None where all of them are used as they are.
 
     ``kinds``: declared kinds by name (of an array: by place). "auto" reads categories as the text that they
     were in a file, and "days" are dates as days since 1970.

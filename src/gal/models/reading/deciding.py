@@ -92,7 +92,7 @@ CODE_NAME = re.compile(
 
 
 def decide_reading(texts: Texts, name: str, declared: str | None = None) -> HowRead:
-    """How a column of text is read; ``declared`` is the user's kind."""
+    """The reading of a column of text; ``declared`` is the user's kind."""
     known = texts.known()
     if declared is not None and declared != "auto":
         return _as_declared(known, declared)

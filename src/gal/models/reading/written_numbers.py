@@ -141,7 +141,7 @@ class TakenApart(NamedTuple):
 
 @dataclass(frozen=True)
 class NumberForm:
-    """What single values do not show about the numbers of a column."""
+    """The form of the numbers of a column, which single values do not show."""
 
     decimal: str = "."
     """The decimal mark of ``1,234`` and ``1.234``."""

@@ -48,7 +48,7 @@ TIMES = {"datetime64", "datetime", "date"}
 
 @dataclass(frozen=True)
 class HowRead:
-    """The kind of a column, and how its values are written.
+    """The reading of a column: its kind, and the form of its values.
 
     It is stored with a model, so it is plain data, and holds no value of a row but frequent words and units.
     """
@@ -71,7 +71,7 @@ def as_frame(X: Any) -> pd.DataFrame:
 
 
 def as_table(X: Any) -> Table:
-    """What a ``TableEncoder`` takes: numbers in an array as they are, any other table as a pandas frame."""
+    """A table for a ``TableEncoder``: an array of numbers as it is, any other table as a pandas frame."""
     return X if isinstance(X, np.ndarray) and X.dtype.kind in "fiub" else as_frame(X)
 
 
@@ -161,7 +161,7 @@ def categories_in(column: Column, counts: Floats) -> tuple[NDArray[Any], NDArray
 
 
 def positions(column: Column, categories: list[str]) -> NDArray[np.intp]:
-    """Where each value stands among sorted categories; after the last one where missing or unknown."""
+    """The position of each value among sorted categories; missing and unknown values come last."""
     import pandas as pd
 
     codes, distinct = pd.factorize(column)  # only distinct values become text

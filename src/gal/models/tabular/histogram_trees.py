@@ -117,7 +117,7 @@ class Trees:
         return found
 
     def of_row(self, table: BinnedTable) -> float:
-        """The same of a single row: a call of scikit-learn's takes as long as five small trees here."""
+        """The prediction for one row: a call of scikit-learn's takes as long as five small trees here."""
         row, missing = table.row, table.missing
         found = self.level
         for nodes, left_categories in self._plain:
@@ -145,7 +145,7 @@ class Trees:
 
 @dataclass(frozen=True)
 class Growth:
-    """How trees grow."""
+    """Options of the growth of trees."""
 
     trees: int
     """How many at most."""
@@ -189,5 +189,5 @@ class Boosted:
     trees: Trees
 
     def predict(self, table: NDArray[Any]) -> Floats:
-        """What they add to F^T of these rows (n,)."""
+        """The sum of the trees' predictions for these rows (n,)."""
         return self.trees.predict(BinnedTable.of(self.mapper, table))

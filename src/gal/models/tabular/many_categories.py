@@ -43,7 +43,7 @@ that of single rows."""
 
 
 def effects_of(effects: Sequence[Floats], places: Places) -> Floats:
-    """What the categories of these rows add, shape (n, K)."""
+    """The sum of the effects of the categories of these rows, shape (n, K)."""
     added = effects[0][places[:, 0]]
     for q, effect in enumerate(effects[1:], 1):
         added = added + effect[places[:, q]]
@@ -119,7 +119,7 @@ def _differing(coded: CodedTable, target: Floats) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Of each category: how many rows count, and sums of weights, weighted targets and their squares."""
+    """Per category: the number of rows, and sums of weights, weighted targets and their squares."""
 
     rows: NDArray[np.intp]
     weight: Floats

@@ -61,7 +61,7 @@ class CodedTable:
 
     @cached_property
     def places(self) -> Places:
-        """Where values stand among many categories."""
+        """The positions of values among many categories."""
         return self._places if self.rows is None else self._places[self.rows]
 
     def learn_bins(self) -> None:
@@ -147,7 +147,7 @@ class CodedTable:
 
 
 class PreparedColumns:
-    """What was computed of a table's columns. Nothing here depends on earlier requests."""
+    """Values computed once from a table's columns; they do not depend on earlier requests."""
 
     def __init__(self, table: Table, kinds: Mapping[Any, str] | None, weight: Floats | None) -> None:
         self.table, self._kinds, self._weight = table, kinds, weight
@@ -155,7 +155,7 @@ class PreparedColumns:
 
     @cached_property
     def noted(self) -> dict[str, Any]:
-        """What scikit-learn notes of the columns: how many there are, and their names, if these are text."""
+        """scikit-learn's attributes of the columns: their number, and their names if these are text."""
         noting, names = BaseEstimator(), list(getattr(self.table, "columns", ()))
         if all(type(name) is str for name in names):
             named = {"feature_names_in_": np.asarray(names, dtype=object)} if names else {}
@@ -165,7 +165,7 @@ class PreparedColumns:
 
     @cached_property
     def encoder(self) -> TableEncoder:
-        """How columns are encoded, from all rows: labels and residuals have no part in it."""
+        """The encoder of the columns, from all rows, without labels or residuals."""
         return TableEncoder().fit(self.table, self._weight, kinds=self._kinds, many=True)
 
     def coded(self, encoder: TableEncoder, rows: Rows | None) -> CodedTable:
@@ -203,5 +203,5 @@ class PreparedTable:
         return taken
 
     def coded(self, encoder: TableEncoder) -> CodedTable:
-        """As this encoder has them."""
+        """The table in the codes of this encoder."""
         return self.columns.coded(encoder, self.rows)

@@ -102,7 +102,7 @@ class TableEncoder:
         """Encoders with the same key encode alike; stored models of several rounds have each its own."""
 
     def _scale(self, j: int, numbers: Floats, counts: Floats | None) -> bool:
-        """Learn mean, standard deviation and hinges; whether there is any number to learn from."""
+        """Learn mean, standard deviation and hinges; False for a column without numbers."""
         known = ~np.isnan(numbers) if counts is None else ~np.isnan(numbers) & (counts > 0)
         if not known.any():
             return False
@@ -168,7 +168,7 @@ class TableEncoder:
             wide[:, missing] = 0.0
 
     def places(self, table: Table | ReadTable) -> Places:
-        """Where each value stands among many categories, shape (n, columns with many).
+        """The position of each value among many categories, shape (n, columns with many).
 
         A missing or unknown value has the place after the last one.
         """
@@ -188,7 +188,7 @@ class TableEncoder:
 
     @property
     def edges(self) -> list[int]:
-        """Where the wide columns of each column start, and the last ones end."""
+        """The first wide column of each column, and the end of the last one."""
         widths = [
             len(names) or 1 + len(hinges) for names, hinges in zip(self.categories_, self.bends_, strict=True)
         ]

@@ -88,7 +88,7 @@ class TabularModel(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ig
         self.kinds = kinds
 
     def prepare_probes(self, n_outputs: int, *, random: bool) -> None:
-        """What comes is no residual of a round: random numbers, or an interaction probe, fitted once."""
+        """Prepare for a target that is no residual: random numbers, or an interaction probe, fitted once."""
         if self.max_iter is not None or self.learning_rate is not None:
             return
         if random:
@@ -230,7 +230,7 @@ def ridge(coded: CodedTable, target: Floats, weight: Floats | None, alpha: float
 
 
 def default_model() -> TabularModel:
-    """What an organization uses that names no model of its own."""
+    """The model of an organization that names none."""
     return TabularModel()
 
 

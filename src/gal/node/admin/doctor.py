@@ -154,7 +154,7 @@ def _data(configuration: NodeConfiguration, table: list[Any]) -> Iterator[Findin
 
 
 def columns_found(configuration: NodeConfiguration, table: Any, most: int) -> Iterator[str]:
-    """How the default model reads each column that is no plain number, by the first ``most`` rows."""
+    """The default model's reading of each column that is not a plain number, by the first ``most`` rows."""
     import pandas as pd
 
     from gal.models.reading.column_reading import column_readings, shown

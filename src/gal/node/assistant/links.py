@@ -44,7 +44,7 @@ class WaitingBytes:
             self._left -= n_bytes
 
     def give(self, n_bytes: int) -> None:
-        """A request is no longer waiting."""
+        """Return the bytes of a request that no longer waits."""
         with self._changed:
             self._left += n_bytes
             self._changed.notify_all()

@@ -326,7 +326,7 @@ def _n_different(request: IncomingRequest, chosen: NDArray[np.bool_], enough: in
 
 
 def agreed_version(request: IncomingRequest, reply: Message, **more: Any) -> AssistedVersion:
-    """What is stored of a version, with ``more``: all that later requests are checked against."""
+    """The stored facts of a version, with ``more``, against which later requests are checked."""
     fields, arrays = request.message.fields, request.message.arrays
     known, none = reply.arrays["known"] == 1, np.zeros(0, dtype=np.int32)
     parts, probes = (arrays[name][known] if name in arrays else none for name in ("parts", "probes"))

@@ -77,7 +77,7 @@ class ModelChoice(Section):
 
 
 class Listen(Section):
-    """Where a label holder listens (``bind``), and what the others dial (``address``)."""
+    """The address on which a label holder listens (``bind``), and the one that others dial (``address``)."""
 
     bind: Annotated[str, _address(any_port=True)]
     address: Annotated[str, _address(any_port=False)]

@@ -98,7 +98,7 @@ class SumNoise(BaseModel):
     """At which epsilon is stated."""
 
     def sentence(self, sums: int) -> str:
-        """What the noise guarantees in a learning with so many sums about a row."""
+        """The guarantee of the noise in a learning with so many sums about a row."""
         from gal.privacy.accounting import Event, spent
 
         costs = [spent([Event("discrete-gaussian", self.multiplier, n)], self.delta) for n in (sums, 1)]
@@ -111,7 +111,7 @@ class SumNoise(BaseModel):
 
 
 class TaskTerms(BaseModel):
-    """What an organization knows of a task before it joins; all numbers are upper limits."""
+    """The facts of a task that an organization gets before it joins; all numbers are upper limits."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True)
     format: Literal[1] = 1

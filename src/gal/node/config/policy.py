@@ -225,7 +225,7 @@ class PolicyLimits:
     def check_folds(
         self, rows: Rows, residual: NDArray[Any], weight: NDArray[Any] | None, round: int
     ) -> None:
-        """The same for the model of each fold, which may hold all rows that the residual rests on.
+        """The check of ``check_fit`` for the model of each fold, which may contain all rows of the residual.
 
         The rows of a rare class are few, and fewer in a fold by chance: such a fold is not refused.
         """

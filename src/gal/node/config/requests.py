@@ -120,7 +120,7 @@ def check_roles(arrays: Arrays, n_rows: int, peer: str) -> None:
         raise AlignmentError(f"{peer!r} sent roles without a valid row to fit")
     for name in ("folds", "parts", "probes"):
         if name in arrays and not -1 <= arrays[name].min() <= arrays[name].max() < n_rows:
-            raise AlignmentError(f"{peer!r} sent impossible {name}")
+            raise AlignmentError(f"{peer!r} sent {name} outside of -1 to {n_rows - 1}")
     if "parts" in arrays and not (arrays["fit"].all() and arrays["parts"].min() >= 0):
         raise AlignmentError(f"{peer!r} sent cross-validation folds that leave rows out")
     if "folds" in arrays and ((arrays["folds"] >= 0) != (arrays["fit"] == 1)).any():

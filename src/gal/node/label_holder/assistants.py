@@ -64,7 +64,7 @@ class Pending:
 
     @property
     def key(self) -> tuple[str, str, int, str]:
-        """What a reply must name, besides the digest."""
+        """The fields that a reply must name, besides the digest."""
         message = self.encoded.message
         return self.organization, message.task, message.version, message.request
 

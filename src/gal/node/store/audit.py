@@ -227,7 +227,7 @@ def check_head(head: str | None) -> None:
     """InvalidInputError where a given head has not the form of one."""
     if head is not None and re.fullmatch(r"sha256:[0-9a-f]{64}", head) is None:
         raise InvalidInputError(
-            f"{head!r:.100} is no head: one is sha256: and 64 digits of 0 to 9 and a to f, as in the last "
+            f"{head!r:.100} is no head: a head is sha256: and 64 hexadecimal digits, as in the last "
             "line of gal audit"
         )
 

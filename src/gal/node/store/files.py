@@ -114,7 +114,7 @@ def ensure_token(home: Path) -> str:
         )
     token = path.read_text(encoding="ascii", errors="replace").strip()
     if len(token) < 20:
-        raise ConfigurationError(f"{path} holds no token: delete it, and a new one is made")
+        raise ConfigurationError(f"{path} holds no token: delete it, and the node writes a new one")
     return token
 
 

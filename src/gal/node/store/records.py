@@ -45,7 +45,7 @@ class LimitedError(RefusedError):
 
 
 class Quotas:
-    """What every peer has sent today; safe to use from any thread."""
+    """The messages of every peer today; safe to use from any thread."""
 
     def __init__(self, policy: Policy | None = None, clock: Callable[[], datetime] = utc_now) -> None:
         self._policy, self._clock = policy or Policy(), clock

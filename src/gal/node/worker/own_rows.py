@@ -115,7 +115,7 @@ class OwnRows:
         return table, Index(self._tokens(table.ids, method)).positions(requested), requested
 
     def rows_to_learn(self, message: Message, peer: str) -> Found:
-        """As `known_rows`; repeated rows are refused."""
+        """`known_rows`, with an error for repeated rows."""
         found = self.known_rows(message, peer)
         with alignment_refusals():
             check_distinct(found[2])

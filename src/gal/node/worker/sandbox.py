@@ -116,7 +116,9 @@ def _file_id(path: Path) -> tuple[int, int] | None:
 
 
 def _folder_or_file(path: Path, home: Path) -> Path:
-    """The folder of a file, as an export may replace the file; the file where its folder holds too much."""
+    """The folder of a file, which an export may replace; the file alone where its folder contains a home
+    folder.
+    """
     folder = path if path.is_dir() else path.parent
     above = (home.resolve(), Path.home(), Path(tempfile.gettempdir()).resolve())
     return path if any(one.is_relative_to(folder) for one in above) else folder

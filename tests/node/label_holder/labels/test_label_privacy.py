@@ -366,7 +366,7 @@ def test_the_kind_is_not_looked_up_in_the_labels(net: Network) -> None:
         ({"mechanism": "randomised-response", "epsilon": 0.0, "classes": ("a", "b")}, "above 0"),
         ({"mechanism": "randomised-response", "epsilon": 1.0}, "public set of all classes"),
         ({"mechanism": "laplace-labels", "epsilon": 1.0}, "public lower bound"),
-        ({"mechanism": "laplace-labels", "epsilon": 1.0, "classes": ("a", "b")}, "classes mean nothing"),
+        ({"mechanism": "laplace-labels", "epsilon": 1.0, "classes": ("a", "b")}, "classes has no effect"),
         ({"mechanism": "gaussian-labels", "epsilon": 1.0, "lower": 0.0, "upper": 1.0}, "needs delta"),
     ],
 )

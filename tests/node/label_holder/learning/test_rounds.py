@@ -241,7 +241,7 @@ def test_a_reply_that_counts_and_is_not_as_it_was_ends_the_version(pair: Network
     else:
         with pair.nodes["clinic"].state.transaction() as db:
             db.execute("UPDATE replies SET request = 'sha256:0' WHERE organization = 'lab'")
-    said = "are not those from before" if harm == "another request" else "is gone or damaged here"
+    said = "differ from the stored ones" if harm == "another request" else "is gone or damaged here"
     with pytest.raises(TaskError, match=rf"{said}.*gal learn harmed --anew"):
         pair.learn("harmed")
     assert pair.learn("harmed", anew=True)["missed"] == {}

@@ -158,7 +158,7 @@ class LabelGuard:
     def protect(
         self, record: TaskRecord, version: int, ids: RowIds, labels: Labels, peers: Sequence[str]
     ) -> Protected:
-        """What learning may see of these labels; charged once when this returns, at the first call."""
+        """The visible form of these labels; charged once, at the first call, before it returns."""
         configuration, folder = self.node.configuration, self.node.state.folder(record.id, version, HOLDER)
         privacy, options = privacy_of(record.options), Options(**record.options["options"])
         subject, budget = subject_of(configuration), configuration.privacy.label_budget

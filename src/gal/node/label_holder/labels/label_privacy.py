@@ -30,7 +30,7 @@ SAYABLE_DELTA = 1e-6
 
 @dataclass(frozen=True)
 class LabelPrivacy:
-    """How the labels of a task are protected: public facts only, stored with the task."""
+    """The protection of the labels of a task: public facts only, stored with the task."""
 
     mechanism: str = "none"
     epsilon: float | None = None
@@ -52,8 +52,8 @@ class LabelPrivacy:
         classless = self.mechanism == NONE or "classes" not in kind_named(self.mechanism).suits
         if self.classes is not None and classless:
             raise InvalidOptionError(
-                f"classes mean nothing with the privacy mechanism {self.mechanism}: class labels have "
-                "randomised-response"
+                f"the option classes has no effect with the privacy mechanism {self.mechanism}; class "
+                "labels need randomised-response"
             )
         self.made()  # raises for any other wrong option
 
@@ -129,15 +129,15 @@ def check_allowed(configuration: NodeConfiguration, privacy: LabelPrivacy, task:
         raise PrivacyError(
             f"the task {task!r} has no privacy mechanism and would reveal every label, and node.toml allows "
             f"epsilon {budget.epsilon:g} for labels (privacy.label_epsilon). Nothing was sent: open a task "
-            "with gal invite --privacy, or take the budget out of node.toml"
+            "with gal invite --privacy, or remove the budget from node.toml"
         )
     columns = configuration.privacy.column_budget
     if columns is not None and privacy.columns_epsilon is None:
         raise PrivacyError(
             f"the task {task!r} has no column privacy: its residuals would reveal the fitted values of every "
             f"row, and node.toml allows epsilon {columns.epsilon:g} for them (privacy.column_epsilon). "
-            f"Nothing was sent: open a task with gal invite {COLUMN_OPTIONS}, or take the budget out of "
-            "node.toml"
+            f"Nothing was sent: open a task with gal invite {COLUMN_OPTIONS}, or remove the budget "
+            "from node.toml"
         )
 
 

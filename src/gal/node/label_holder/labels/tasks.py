@@ -261,8 +261,8 @@ def check_terms(
     for what, (now, agreed) in now_and_agreed.items():
         if now > agreed or (now < agreed and what == "numbers per row"):
             raise TaskError(
-                f"the {len(rows.ids)} labelled rows need other terms of {record.name!r} than the agreed "
-                f"ones: {now} {what}, agreed were {agreed}. Open a new task for them: gal invite"
+                f"the {len(rows.ids)} labeled rows need {now} {what}, the terms of {record.name!r} agree on "
+                f"{agreed}: open a new task for these rows with gal invite"
             )
 
 

@@ -31,7 +31,7 @@ Event = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait, and for how many organizations."""
+    """The waiting times, and the number of organizations to wait for."""
 
     join: float = 60.0
     """Seconds for all organizations to connect before the first round."""

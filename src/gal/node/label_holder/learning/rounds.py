@@ -247,8 +247,8 @@ class Rounds:
     def _resume_error(self, step: int) -> TaskError:
         task = self._version.record.name
         return TaskError(
-            f"version {self._version.number} of {task!r} cannot be resumed: the requests of step {step} are "
-            f"not those from before. gal-learn or the options have changed: gal learn {task} --anew"
+            f"version {self._version.number} of {task!r} cannot be resumed: the requests of step {step} "
+            f"differ from the stored ones. gal-learn or the options have changed: gal learn {task} --anew"
         )
 
 

@@ -84,7 +84,7 @@ class SumFailedError(NodeError):
 
 @dataclass(frozen=True)
 class Summand:
-    """What is added up: values of a request that all members have had."""
+    """One sum: the values of a request that all members have received."""
 
     of: str
     """The digest of the request."""
