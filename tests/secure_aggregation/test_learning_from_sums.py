@@ -251,7 +251,7 @@ def test_no_drop_outs_by_default() -> None:
     ("options", "what"),
     [
         ({"weights": "exact"}, "equal weights"),
-        ({"stacking": True}, "a stacker learns from single answers"),
+        ({"stacking": True}, "a stacker needs single replies"),
         ({"interactions": 3}, "interaction probes go to one organization each"),
         ({"secure_aggregation": "plus"}, "secure_aggregation must be None, 'sums' or"),
         (
