@@ -299,6 +299,22 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
 class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc]
     """Gradient Assisted Learning for regression.
 
+    Parameters
+    ----------
+    organizations: mapping name -> columns: names, positions, a slice, a mask, a callable or selector.
+    label_holder: the organization with the labels; None: the first.
+    local_models: one regressor or pipeline for all, or a mapping by name; None: ``gal.models.TabularModel``.
+    rounds: the most assistance rounds; "auto": 10, or up to 20 in cross-validated tables.
+    loss: the overarching loss, by name or as a pair of functions.
+    class_weight: weights of classes; None, "balanced" or a mapping.
+    interactions: interaction probes, which reveal columns: False, True, or the most per organization.
+    validation, algorithm: a `Validation` and an `Algorithm`; None: their defaults.
+    privacy: a label mechanism of ``gal.privacy``, or None.
+    secure_aggregation: None, "sums" or a ``gal.secure_aggregation.Sums``.
+    n_jobs: organizations fitted at a time, by joblib; None: one.
+    random_state: the seed of row roles and local models.
+    verbose: 1 draws a progress bar.
+
     >>> from sklearn.datasets import load_diabetes
     >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
     >>> clinic, lab = ["age", "sex", "bmi", "bp"], ["s1", "s2", "s3", "s4", "s5", "s6"]
@@ -324,7 +340,7 @@ class GALRegressor(MultiOutputMixin, RegressorMixin, _GAL):  # type: ignore[misc
 
 
 class GALClassifier(ClassifierMixin, _GAL):  # type: ignore[misc]
-    """Gradient Assisted Learning for classification.
+    """Gradient Assisted Learning for classification; parameters are those of `GALRegressor`.
 
     >>> from sklearn.datasets import load_breast_cancer
     >>> X, y = load_breast_cancer(return_X_y=True)

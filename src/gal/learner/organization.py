@@ -50,11 +50,14 @@ Models = tuple[LocalModel, ...]
 class Organization:
     """One participant: a name, a view (one row per label) and a local model.
 
-    ``view`` is a table (array, sparse matrix or data frame), an array with more axes such as images
-    (n, channels, height, width), or any object with ``shape`` whose ``[rows]`` takes rows.
-    ``model`` is any scikit-learn regressor or pipeline, or a ``gal.models.StatefulModel``; None takes
-    ``gal.models.TabularModel``.
-    ``local_loss`` is minimized when it fits the residual; None leaves that to the model.
+    Parameters
+    ----------
+    name: unique in a task.
+    view: a table (array, sparse matrix or data frame), an array with more axes such as images
+        (n, channels, height, width), or any object with ``shape`` whose ``[rows]`` takes rows.
+    model: any scikit-learn regressor or pipeline, or a ``gal.models.StatefulModel``; None:
+        ``gal.models.TabularModel``.
+    local_loss: minimized in fits of the residual; None: the model's own.
     """
 
     def __init__(

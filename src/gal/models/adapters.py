@@ -181,9 +181,12 @@ def _parameter_names(kind: type[BaseEstimator], init: Any) -> tuple[str, ...]:  
 
 
 def set_seed(model: Any, seed: int) -> None:
-    """Give every ``random_state`` in ``model`` that is None its own seed; others stay as they are.
+    """Give every ``random_state`` in ``model`` that is None a seed of its own; others stay as they are.
 
-    Changes ``model``; the seeds follow from ``seed`` and the sorted names of the parameters.
+    Parameters
+    ----------
+    model: a scikit-learn model, which is changed.
+    seed: the seeds follow from it and from the sorted names of the parameters.
     """
     if isinstance(model, PerOutput):
         set_seed(model.estimator, seed)  # also reaches one without get_params

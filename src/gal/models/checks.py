@@ -32,9 +32,15 @@ _CHECKS: dict[str, Check] = {}
 
 
 def check_local_model(model: Any) -> None:
-    """Run every check on ``model``: AssertionError or LocalModelError names the rule that it breaks.
+    """Run every check of the contract on a local model: about thirty fits on at most 60 rows.
 
-    ``model`` itself is not changed. Takes about thirty fits on 60 rows or fewer.
+    Parameters
+    ----------
+    model: any regressor, pipeline or stateful model; it is not changed.
+
+    Raises
+    ------
+    AssertionError, LocalModelError: the message names the first check that fails.
     """
     for check in _CHECKS.values():
         check(model)

@@ -135,8 +135,12 @@ def gaussian_multiplier(epsilon: float, delta: float, releases: int) -> float:
 
 
 def noise_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
-    """Standard deviation / L2 sensitivity of discrete Gaussian noise, of which so many releases cost
-    (epsilon, delta): for ``gal.secure_aggregation.Sums``.
+    """The multiplier of discrete Gaussian noise: its standard deviation / L2 sensitivity.
+
+    Parameters
+    ----------
+    epsilon, delta: the cost of all releases together.
+    releases: their number; for ``gal.secure_aggregation.Sums`` one for each row, round and fold.
 
     >>> multiplier = noise_multiplier(4.0, 1e-6, releases=10)
     >>> spent([Event("discrete-gaussian", multiplier, 10)], 1e-6) <= 4.0

@@ -38,7 +38,15 @@ function of their body. A partial of any other function is refused, because skop
 def write_archive(
     path: str | Path, facts: Mapping[str, Any], ensemble: Ensemble | None, objects: Any
 ) -> None:
-    """Write ``facts`` (JSON), the ensemble and ``objects`` (skops) in one atomic step."""
+    """Write facts, ensemble and objects to one file in one atomic step.
+
+    Parameters
+    ----------
+    path: the file to write.
+    facts: plain data, stored as JSON.
+    ensemble: an ensemble, or None.
+    objects: fitted models in lists and mappings, stored by skops.
+    """
     target = Path(path)
     if target.is_dir() or not target.absolute().parent.is_dir():
         raise StoredModelError(
@@ -112,7 +120,17 @@ def _is_there(name: str) -> bool:
 def read_archive(
     path: str | Path, trusted: Sequence[str] = ()
 ) -> tuple[dict[str, Any], Ensemble | None, Any]:
-    """Facts, ensemble or None, and objects; types outside ``TRUSTED`` must be in ``trusted``."""
+    """Read the facts, the ensemble or None, and the objects of a file.
+
+    Parameters
+    ----------
+    path: the file to read.
+    trusted: full names of types that may be built, besides ``TRUSTED``.
+
+    Raises
+    ------
+    StoredModelError: the file is damaged, or holds a type that is not trusted.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             content = json.loads(archive.read("gal.json"))

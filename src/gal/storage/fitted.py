@@ -67,7 +67,13 @@ def organizations_from_objects(objects: Mapping[str, Any]) -> dict[str, Organiza
 
 
 def save_organization(organization: Organization, path: str | Path) -> None:
-    """Write name, local model and fitted models to one file, without the view."""
+    """Write name, local model and fitted models of an organization, without its view.
+
+    Parameters
+    ----------
+    organization: the organization after `gal.learn`.
+    path: the file to write.
+    """
     if not organization.models:
         raise StoredModelError(f"organization {organization.name!r} has fitted nothing yet")
     distinct, places = number_models({organization.name: organization.models})
@@ -77,10 +83,17 @@ def save_organization(organization: Organization, path: str | Path) -> None:
 
 
 def load_organization(path: str | Path, view: Any = None, *, trusted: Sequence[str] = ()) -> Organization:
-    """Read it back, with ``view`` or with views that are given at each prediction.
+    """Read an organization that `save_organization` wrote.
 
-    Types and functions outside of scikit-learn and GAL, such as a user's network, must be ``trusted`` by
-    name.
+    Parameters
+    ----------
+    path: the file to read.
+    view: its view of the rows; None: each prediction brings a view.
+    trusted: full names of types and functions outside of scikit-learn and GAL, such as a user's network.
+
+    Raises
+    ------
+    StoredModelError: the file is damaged, or holds a type that is not trusted.
     """
     facts, _, objects = read_archive(path, trusted)
     if facts["class"] != "Organization":
@@ -92,12 +105,28 @@ def load_organization(path: str | Path, view: Any = None, *, trusted: Sequence[s
 
 
 def save_ensemble(ensemble: Ensemble, path: str | Path) -> None:
-    """Write the ensemble of a label holder, with its stacker."""
+    """Write the ensemble of a label holder, with its stacker.
+
+    Parameters
+    ----------
+    ensemble: the result of `gal.learn`.
+    path: the file to write.
+    """
     write_archive(path, {"class": "Ensemble"}, ensemble, {})
 
 
 def load_ensemble(path: str | Path, *, trusted: Sequence[str] = ()) -> Ensemble:
-    """Read it back; a stacker of another package than scikit-learn must be ``trusted``."""
+    """Read an ensemble that `save_ensemble` wrote.
+
+    Parameters
+    ----------
+    path: the file to read.
+    trusted: full names of types outside of scikit-learn and GAL that a stacker may have.
+
+    Raises
+    ------
+    StoredModelError: the file is damaged, or holds a type that is not trusted.
+    """
     facts, ensemble, _ = read_archive(path, trusted)
     if facts["class"] != "Ensemble" or ensemble is None:
         raise StoredModelError(f"{str(path)!r} holds a {facts['class']}, not an ensemble")
@@ -105,13 +134,30 @@ def load_ensemble(path: str | Path, *, trusted: Sequence[str] = ()) -> Ensemble:
 
 
 def save_models(path: str | Path, name: str, fitted: ModelsByRound) -> None:
-    """Write the models of some rounds of an organization, without its view and its unfitted model."""
+    """Write the models of some rounds of an organization, without its view and its unfitted model.
+
+    Parameters
+    ----------
+    path: the file to write.
+    name: the organization.
+    fitted: fitted models by track and round.
+    """
     distinct, places = number_models({name: fitted})
     write_archive(path, {"class": "Models", "name": name}, None, {"models": distinct, "places": places})
 
 
 def load_models(path: str | Path, *, trusted: Sequence[str] = ()) -> dict[tuple[Any, int], Models]:
-    """Read them back, by track and round."""
+    """Read models that `save_models` wrote, by track and round.
+
+    Parameters
+    ----------
+    path: the file to read.
+    trusted: full names of types outside of scikit-learn and GAL that the models may have.
+
+    Raises
+    ------
+    StoredModelError: the file is damaged, or holds a type that is not trusted.
+    """
     facts, _, objects = read_archive(path, trusted)
     if facts["class"] != "Models":
         raise StoredModelError(f"{str(path)!r} holds a {facts['class']}, not models of rounds")

@@ -47,7 +47,17 @@ footer{margin-top:3rem;color:var(--dim);font-size:.85rem}
 
 
 def report(found: Simulation, path: str | Path) -> Path:
-    """Write one HTML file about a simulation."""
+    """Write one HTML file about a simulation.
+
+    Parameters
+    ----------
+    found: the result of `simulate`.
+    path: the file to write; it must end in ``.html``.
+
+    Returns
+    -------
+    The path of the file.
+    """
     if not isinstance(found, Simulation):
         raise InvalidInputError(f"a report is about a simulation, not about a {type(found).__name__}")
     check_report(Path(path))

@@ -35,10 +35,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RandomisedResponse(LabelMechanism):
-    """Each class label stays with probability e^epsilon / (e^epsilon + C - 1),
-    and else becomes any other class.
+    """Label DP for classes: each label stays with probability e^epsilon / (e^epsilon + C - 1).
 
-    ``classes`` is the public set of classes: which ones occur must not be learned from the labels.
+    Otherwise it becomes one of the other C - 1 classes.
+
+    Parameters
+    ----------
+    epsilon: the privacy cost of one row's label, for all rounds and organizations together.
+    classes: all classes that can occur; they are public, and must not be read from the labels.
+    source, columns_epsilon, columns_delta: as in `LaplaceLabels`.
 
     >>> round(RandomisedResponse(1.0, classes=["no", "yes"]).keep, 3)
     0.731
@@ -203,7 +208,18 @@ class _NoiseOnNumbers(LabelMechanism):
 
 @dataclass(frozen=True)
 class LaplaceLabels(_NoiseOnNumbers):
-    """Numbers within public bounds, plus Laplace noise of scale (upper - lower) / epsilon."""
+    """Label DP for numbers: Laplace noise of scale (upper - lower) / epsilon.
+
+    Parameters
+    ----------
+    epsilon: the privacy cost of one row's label, for all rounds and organizations together.
+    lower, upper: public bounds of every label, chosen without the labels; others are errors.
+    source: of the noise; None: the operating system's entropy.
+    columns_epsilon, columns_delta: column privacy too, by Gaussian noise on residuals; None: without.
+
+    >>> LaplaceLabels(1.0, lower=0.0, upper=100.0).cost
+    Cost(epsilon=1.0, delta=0.0)
+    """
 
     epsilon: float
     lower: float
@@ -218,7 +234,17 @@ class LaplaceLabels(_NoiseOnNumbers):
 
 @dataclass(frozen=True)
 class GaussianLabels(_NoiseOnNumbers):
-    """Numbers within public bounds, plus Gaussian noise for (epsilon, delta)."""
+    """Label DP for numbers: Gaussian noise for (epsilon, delta).
+
+    Parameters
+    ----------
+    epsilon, delta: the privacy cost of one row's label, for all rounds and organizations together.
+    lower, upper: public bounds of every label, chosen without the labels; others are errors.
+    source, columns_epsilon, columns_delta: as in `LaplaceLabels`.
+
+    >>> GaussianLabels(1.0, 1e-6, lower=0.0, upper=100.0).cost
+    Cost(epsilon=1.0, delta=1e-06)
+    """
 
     epsilon: float
     delta: float
