@@ -237,6 +237,12 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         outputs = getattr(self, "classes_", range(self.ensemble_.n_outputs))
         return frame_of_parts(model.parts(table, replies), list(outputs), index)
 
+    def expected_loss(self, missing: Sequence[str] = ()) -> float | None:
+        """The mean loss to expect of new rows without these organizations; None where no rows say so."""
+        check_is_fitted(self, "ensemble_")
+        unasked, kept = read_missing(missing, tuple(self._organizations), ()), self.ensemble_.kept_replies
+        return None if kept is None else kept.expected_loss(sorted(unasked.organizations))
+
     # --- storing
 
     def save(self, path: str | Path) -> None:

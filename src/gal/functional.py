@@ -155,7 +155,7 @@ def predict(
             ensemble, replies = predict_summed(ensemble, members, checked, n_rows, run)
         else:
             replies = drive_prediction(ensemble, members, checked, n_rows, run)
-    output = stacked_output(ensemble, replies, final_output(ensemble, replies, first))
+    output = stacked_output(ensemble, replies, final_output(ensemble, replies, first), first)
     return Prediction(output, replies.missing, replies.degraded)
 
 

@@ -169,7 +169,7 @@ def predict_command(
 ) -> None:
     """Predict rows of a file: every organization replies once for all rounds.
 
-    The mean fitted value of a missing organization replaces its reply, and the prediction is marked degraded.
+    A model of the other replies predicts rows without an organization's reply. They are marked degraded.
     """
     from gal.node.config.configuration import home_of
     from gal.node.runtime.control import do
@@ -214,10 +214,17 @@ def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
         f"{n:,} prediction{'' if n == 1 else 's'}{escape(where)}, version {facts['version']}; {degraded:,} "
         f"{'is' if degraded == 1 else 'are'} degraded."
     )
+    without = "the other replies predict" if facts["expected_losses"] else "its mean fitted value replaces it"
     for name, why in facts["missing"].items():
-        yield f"[yellow]{escape(name)} {escape(why)}: its mean fitted value replaces its reply.[/]"
+        yield f"[yellow]{escape(name)} {escape(why)}: {without}.[/]"
     for name, count in facts["unknown"].items():
-        yield f"[yellow]{escape(name)} does not know {count:,} of the rows: its mean replaces them.[/]"
+        yield f"[yellow]{escape(name)} does not know {count:,} of the rows: {without}.[/]"
+    for cost in facts["expected_losses"]:
+        names, n_rows = ", ".join(map(escape, cost["missing"])), f"{cost['rows']:,}"
+        yield (
+            f"[yellow]Without {names} ({n_rows} row{'' if n_rows == '1' else 's'}): expected "
+            f"{cost['loss'].replace('_', ' ')} {cost['expected']:.3g} instead of {cost['instead_of']:.3g}.[/]"
+        )
     for name, count in facts["outside"].items():
         yield (
             f"[yellow]{escape(name)} predicted {count:,} rows far outside of its range in learning: they are "

@@ -147,6 +147,7 @@ def conclude(
         contributions=measured_contributions(task, helped, own, used=chosen is helped),
         stacker=chosen.stacker,
         probes=chosen.probes,
+        kept_replies=chosen.kept_replies(task),
         cv=chosen.cv if task.keep_fitted else None,
     )
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gal.core.missing import features
 from gal.core.passes import added_by_name, added_to
 from gal.core.probes.kept_probes import ReplyKey
 from gal.core.replies import LocalPredictions
@@ -40,12 +41,16 @@ def final_output(ensemble: Ensemble, answers: LocalPredictions, initial: Floats 
 
 
 @at_most(1)
-def stacked_output(ensemble: Ensemble, answers: LocalPredictions, output: Floats) -> Floats:
-    """F^T as far as the stacker and interaction probes move it, shape (n, K); ``output`` is F^T.
+def stacked_output(
+    ensemble: Ensemble, answers: LocalPredictions, output: Floats, initial: Floats | None = None
+) -> Floats:
+    """The output (n, K) of the whole model; ``output`` is F^T.
 
-    Rows with a missing answer stay where the rounds put them: the mean that stands
-    in says nothing about the row.
+    The stacker and interaction probes move rows that all have predicted. In other rows, the model of the
+    replies that are there takes their place; without kept replies, the mean stands in for a missing one.
     """
+    if answers.degraded.any():
+        output = _without_missing(ensemble, answers, output, initial)
     if (ensemble.stacker is None and ensemble.probes is None) or answers.degraded.all():
         return output
     used, closed = answers_by_round(ensemble, answers), output
@@ -55,6 +60,37 @@ def stacked_output(ensemble: Ensemble, answers: LocalPredictions, output: Floats
         parts = added_by_name(ensemble.coefficients, used)
         closed = ensemble.probes.output(closed, output, parts, probe_answers(ensemble, answers))
     return np.where(answers.degraded[:, None], output, closed)
+
+
+def missing_patterns(
+    gaps: Mapping[str, NDArray[np.bool_]],
+) -> list[tuple[tuple[str, ...], NDArray[np.intp]]]:
+    """Groups of organizations that did not predict some rows, and these rows; ``gaps``: by organization."""
+    names = sorted(gaps)
+    if not names:
+        return []
+    table = np.column_stack([gaps[name] for name in names])
+    rows = np.flatnonzero(table.any(axis=1))
+    patterns, which = np.unique(table[rows], axis=0, return_inverse=True)
+    return [
+        (tuple(name for name, gone in zip(names, pattern, strict=True) if gone), rows[which.ravel() == index])
+        for index, pattern in enumerate(patterns)
+    ]
+
+
+def _without_missing(
+    ensemble: Ensemble, answers: LocalPredictions, output: Floats, initial: Floats | None
+) -> Floats:
+    """The same output where all have predicted; elsewhere that of the replies that are there."""
+    kept = ensemble.kept_replies
+    if kept is None:
+        return output
+    found, first = output.copy(), first_output(ensemble, len(output), initial)
+    by_round = answers_by_round(ensemble, answers)
+    for missing, rows in missing_patterns(answers.gaps):
+        replies = [{name: one[rows] for name, one in done.items()} for done in by_round]
+        found[rows] = kept.without(missing).output(first[rows], features(ensemble.coefficients, replies))
+    return found
 
 
 def probe_answers(ensemble: Ensemble, answers: LocalPredictions) -> dict[ReplyKey, Floats32]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +33,8 @@ class LocalPredictions:
     """Organizations without a usable reply, and why."""
     degraded: NDArray[np.bool_]
     """Rows (n,) that at least one organization did not predict."""
+    gaps: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """By organization that did not predict all rows: the others."""
 
 
 def accept_fitted(
@@ -64,7 +66,7 @@ def accept_predicted(
     shape = (len(request.rounds), n_rows, ensemble.n_outputs)
     values: dict[str, Floats32] = {}
     missing: dict[str, str] = {}
-    degraded = np.zeros(n_rows, dtype=np.bool_)
+    gaps: dict[str, NDArray[np.bool_]] = {}
     for name in request.organizations:
         means = np.array(
             [ensemble.mean_reply(index, name) for index in request.rounds], dtype=np.float32
@@ -81,14 +83,15 @@ def accept_predicted(
         if reply is None:
             missing[name] = problem
             values[name] = np.broadcast_to(means, shape)
-            degraded[:] = True
+            gaps[name] = np.ones(n_rows, dtype=np.bool_)
             continue
         unknown = np.asarray(~np.isfinite(reply).all(axis=(0, 2)))
         if unknown.any():
             reply = np.where(unknown[None, :, None], means, reply)
-            degraded |= unknown
+            gaps[name] = unknown
         values[name] = reply
-    return LocalPredictions(values, missing, degraded)
+    degraded = np.logical_or.reduce([np.zeros(n_rows, dtype=np.bool_), *gaps.values()])
+    return LocalPredictions(values, missing, degraded, gaps)
 
 
 def accept_reevaluated(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.cross_validation import CrossValidated
+from gal.core.missing import LOSSES, KeptReplies, chosen_rows, features
 from gal.core.outcome import validation_losses
 from gal.core.passes import added_by_name, added_to
 from gal.core.probes.kept_probes import Probes, Replies
@@ -112,3 +113,46 @@ class BestRounds:
             return self
         probes = replace(probes, stacker=stacker, validation_loss=self.validated - stacker.gain)
         return replace(self, probes=probes, probe_replies=replies)
+
+    def kept_replies(self, task: Task) -> KeptReplies | None:
+        """Some out-of-sample rows: validation rows, or rows of a cross-validation by learnings without them.
+
+        None where there are none, or nothing of other organizations counts.
+        """
+        counted = sorted({name for counts in self.coefficients for name in counts})
+        if len(counted) < 2 or not isinstance(task.loss, LOSSES):
+            return None
+        validation, shape = task.rows.validation, (task.rows.n, task.loss.n_outputs)
+        if len(validation):
+            rows = chosen_rows(validation, task.sample_weight, 2 * len(counted) * shape[1])
+            places = rows if task.keeps_all else np.searchsorted(validation, rows)
+            fitted = self.fitted(places)
+            seen = features(self.coefficients, fitted)
+            output = added_to(task.first_of(rows), self.coefficients, fitted)
+            if self.stacker is not None:
+                output = self.stacker.output(output, fitted)
+        elif self.cv is not None:
+            rows = chosen_rows(np.arange(shape[0]), task.sample_weight, 2 * len(counted) * shape[1])
+            seen, output = self._left_out(self.cv, counted, rows, shape), self.cv.output(self.kept)[rows]
+        else:
+            return None
+        if not len(rows):
+            return None
+        y, first = task.y[rows], task.first_output if len(task.first_output) == 1 else task.first_output[rows]
+        weight = np.ones(len(rows)) if task.sample_weight is None else task.sample_weight[rows]
+        weight = weight / weight.sum()
+        return KeptReplies(task.loss, y, first, weight, seen, float(task.loss.value(y, output) @ weight))
+
+    def _left_out(
+        self, cv: CrossValidated, names: Sequence[str], rows: NDArray[np.intp], shape: tuple[int, int]
+    ) -> dict[str, Floats32]:
+        """Features of these rows, by the learnings of the cross-validation that did not see them."""
+        found = {name: np.zeros((2, *shape), dtype=np.float32) for name in names}
+        for fold, reached in enumerate(cv.reached):
+            counts = () if reached is None else reached.coefficients[: self.kept]
+            used = [
+                {name: self.shrinkage * one for name, one in each.items() if name in found} for each in counts
+            ]
+            for name, one in features(used, cv.fitted(fold)).items():
+                found[name][:, cv.rows[fold]] = one
+        return {name: one[:, rows] for name, one in found.items()}

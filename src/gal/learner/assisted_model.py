@@ -109,7 +109,7 @@ class AssistedModel:
     def _own(self, output: Floats, answers: LocalPredictions, table: Any) -> Floats:
         """F^T as the label holder's own models move it; with privacy, the output of the private refit."""
         if self.refit is None:
-            return stacked_output(self.ensemble, answers, output)
+            return stacked_output(self.ensemble, answers, output, self._first(table))
         own_output = None
         if self.refit.own is not None:  # its own model predicts from its own columns: nothing is sent
             ensemble: Ensemble = self.refit.own.ensemble

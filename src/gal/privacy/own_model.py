@@ -116,6 +116,7 @@ def all_rounds(ensemble: Ensemble, reached: Progress) -> Ensemble:
     """The ensemble with every round that was learned: the true labels decide what counts, and requests for
     predictions must not depend on them.
     """
+    ensemble = replace(ensemble, kept_replies=None)  # its rounds differ, and a private refit takes means
     if ensemble.cv is None or ensemble.track != "assisted":
         return ensemble
     return replace(

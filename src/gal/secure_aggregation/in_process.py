@@ -210,7 +210,7 @@ def concluded(
     if ensemble.track == "assisted":
         rounds = _with_lost(rounds, left_out)
     used = tuple(units.get(done.round, 1.0) for done in rounds)
-    return replace(ensemble, rounds=rounds, summed=tuple(members), summed_units=used)
+    return replace(ensemble, rounds=rounds, summed=tuple(members), summed_units=used, kept_replies=None)
 
 
 def _with_lost(rounds: Sequence[Round], left_out: Mapping[int, Mapping[str, str]]) -> tuple[Round, ...]:

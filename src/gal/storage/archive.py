@@ -28,7 +28,7 @@ TRUSTED = ("gal.", "sklearn.", "numpy.", "scipy.", "pandas.")
 BODIES = tuple(
     f"gal.models.deep.networks.{kind}_body" for kind in ("cnn", "residual_cnn", "wide_cnn", "lstm", "mlp")
 )
-OWN = ("stacker", "probes")
+OWN = ("stacker", "probes", "kept_replies")
 """Fitted attributes of an ensemble, each with a file in the archive."""
 HARMLESS = frozenset({"builtins.range", "functools.partial", "sklearn.utils.validation.check_array", *BODIES})
 """Trusted functions: scikit-learn's trees with categories hold a partial of ``check_array``, networks the

@@ -1,7 +1,7 @@
 """Prediction over nodes: one request to each organization for all rounds, added up.
 
-An organization's mean stands in where it does not reply or know a row, or its values are outside those of
-learning (``gal.core.screening``); such rows are marked degraded.
+A model of the other replies predicts rows for which an organization does not reply, or that it does not know,
+or where its values are outside those of learning (``gal.core.screening``). Such rows are marked degraded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from gal.alignment import RowIds, row_digest
 from gal.core.algorithm import predict
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson
-from gal.core.prediction import answers_by_round, final_output, stacked_output
+from gal.core.missing import KeptReplies
+from gal.core.prediction import answers_by_round, final_output, missing_patterns, stacked_output
 from gal.core.replies import LocalPredictions
 from gal.core.requests import PredictRequest
 from gal.core.screening import Recent, Screened, screen
@@ -72,7 +73,7 @@ class NodePrediction:
     """Numbers of shape (n, K), or class probabilities of shape (n, C)."""
     classes: Sequence[Any] | None
     degraded: NDArray[np.bool_]
-    """Rows for which a mean stands in for at least one organization."""
+    """Rows without a usable reply of at least one organization."""
     missing: Mapping[str, str]
     """Organizations without a reply, and why."""
     unknown_rows: Mapping[str, NDArray[np.bool_]]
@@ -82,6 +83,28 @@ class NodePrediction:
     """By organization: the number of rows with values outside those of learning."""
     drifted: Mapping[str, float] = field(default_factory=dict)
     """By organization whose values are distributed differently than in learning: the distance, 0 to 1."""
+    gaps: Mapping[str, Bools] = field(default_factory=dict)
+    """By organization: the rows without a usable reply of it."""
+    kept: KeptReplies | None = None
+    """The rows that say what a missing organization costs; None: there are none."""
+
+    @property
+    def expected_losses(self) -> list[dict[str, Any]]:
+        """By group of missing organizations: the number of rows, and the loss to expect instead of the full
+        model's.
+        """
+        if self.kept is None:
+            return []
+        return [
+            {
+                "missing": list(missing),
+                "rows": len(rows),
+                "loss": self.kept.loss.name,
+                "expected": self.kept.expected_loss(missing),
+                "instead_of": self.kept.full_loss,
+            }
+            for missing, rows in missing_patterns(self.gaps)
+        ]
 
     @property
     def unknown(self) -> dict[str, int]:
@@ -98,6 +121,7 @@ class NodePrediction:
             prediction=self.prediction[positions],
             degraded=self.degraded[positions],
             unknown_rows={name: rows[positions] for name, rows in self.unknown_rows.items()},
+            gaps={name: rows[positions] for name, rows in self.gaps.items()},
         )
 
     def most_probable(self) -> list[Any]:
@@ -175,6 +199,8 @@ class Predictor:
             number,
             {} if screened is None else screened.outside,
             {} if screened is None else screened.drifted,
+            answers.gaps,
+            ensemble.kept_replies,
         )
 
     def _single(
@@ -354,7 +380,7 @@ def prediction_facts(found: NodePrediction) -> dict[str, Any]:
     """The version, numbers of rows, and what was missing."""
     facts = {"version": found.version, "n_rows": len(found.degraded), "degraded": int(found.degraded.sum())}
     by_name = {name: dict(getattr(found, name)) for name in ("missing", "unknown", "outside", "drifted")}
-    return facts | by_name
+    return facts | by_name | {"expected_losses": found.expected_losses}
 
 
 def prediction_rows(ids: list[Any], found: NodePrediction) -> list[dict[str, Any]]:
@@ -388,8 +414,13 @@ def predict_in_batches(
     def names(of: str) -> list[str]:
         return list(dict.fromkeys(name for one in done for name in getattr(one, of)))
 
-    def unknown_to(name: str) -> NDArray[np.bool_]:
-        return together(lambda one: one.unknown_rows.get(name, np.zeros(len(one.degraded), dtype=np.bool_)))
+    def rows_of(of: str) -> dict[str, Bools]:
+        def rows(name: str) -> Bools:
+            return together(
+                lambda one: getattr(one, of).get(name, np.zeros(len(one.degraded), dtype=np.bool_))
+            )
+
+        return {name: rows(name) for name in names(of)}
 
     def why_missing(name: str) -> str:
         without = [one for one in done if name in one.missing]
@@ -402,7 +433,8 @@ def predict_in_batches(
         prediction=together(lambda one: one.prediction),
         degraded=together(lambda one: one.degraded),
         missing={name: why_missing(name) for name in names("missing")},
-        unknown_rows={name: unknown_to(name) for name in names("unknown_rows")},
+        unknown_rows=rows_of("unknown_rows"),
+        gaps=rows_of("gaps"),
         outside={name: sum(one.outside.get(name, 0) for one in done) for name in names("outside")},
         drifted={name: max(one.drifted.get(name, 0.0) for one in done) for name in names("drifted")},
     )

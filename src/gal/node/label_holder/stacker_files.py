@@ -19,31 +19,33 @@ from gal.node.store.stored_versions import OWN_STACKER, LearningOutcome, StoredS
 from gal.privacy.refit import PrivateRefit
 from gal.protocol import digest
 from gal.storage import load_ensemble, save_ensemble
+from gal.storage.archive import OWN
 
 FILE, OWN_FILE = "stacker.gal", "own-stacker.gal"
 """In the folder of a version, beside those of its roles: they stay when these are emptied."""
 
 
 def write_stacker(state: State, task: str, version: int, ensemble: Ensemble) -> StoredStacker | None:
-    """Write the stacker; its entry in the version's record, None where there is none."""
+    """Write the stacker and kept replies; their entry in the version's record, None without any."""
     last = ensemble.stacker if ensemble.probes is None else ensemble.probes
-    if last is None:
+    if last is None and ensemble.kept_replies is None:
         return None
     return StoredStacker(
         digest=_write(_path(state, task, version, FILE), ensemble),
         share=0.0 if ensemble.stacker is None else ensemble.stacker.share,
-        validation_loss=last.validation_loss if last.share > 0 else None,
+        validation_loss=None if last is None or not last.share > 0 else last.validation_loss,
         probes=None if ensemble.probes is None else ensemble.probes.share,
     )
 
 
 def read_learned(state: State, task: str, version: int, outcome: LearningOutcome) -> Ensemble:
-    """The ensemble of a finished version, with its stacker."""
+    """The ensemble of a finished version, with its stacker and kept replies."""
     ensemble = ensemble_of(outcome.ensemble)
     if outcome.stacker is None:
         return ensemble
     stored = _read(_path(state, task, version, FILE), f"of version {version}", outcome.stacker.digest)
-    return replace(ensemble, stacker=stored.stacker, probes=stored.probes)
+    kept = {name: getattr(stored, name) for name in OWN}
+    return replace(ensemble, **kept)
 
 
 def write_own_stacker(state: State, task: str, version: int, own: Ensemble | None) -> dict[str, str]:

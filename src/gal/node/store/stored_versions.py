@@ -56,7 +56,7 @@ class StoredStacker:
 
     digest: str
     share: float
-    """0 where there are interaction probes only."""
+    """0 where there are interaction probes or kept replies only."""
     validation_loss: float | None
     """With interaction probes, where there are any; None without validation rows."""
     probes: float | None = None
