@@ -36,7 +36,7 @@ def test_parts_give_what_the_estimator_gives() -> None:
     np.testing.assert_array_equal(gal.predict(ensemble, organizations).output[:, 0], estimator.predict(X))
 
 
-def test_who_has_no_view_is_replaced_by_the_mean_and_said() -> None:
+def test_without_the_view_of_an_organization_the_others_predict() -> None:
     X, y = health()
     organizations = members(X, Ridge())
     ensemble = gal.learn(y, organizations, rounds=3)
@@ -44,7 +44,7 @@ def test_who_has_no_view_is_replaced_by_the_mean_and_said() -> None:
     assert partly.missing == {"lab": "did not reply"}
     assert partly.degraded.all()
     whole = gal.predict(ensemble, organizations).output
-    assert partly.output.mean() == pytest.approx(whole.mean(), abs=1e-5)
+    assert partly.output.mean() == pytest.approx(whole.mean(), abs=0.02)
     assert partly.output.std() < whole.std()
 
 

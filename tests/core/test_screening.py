@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import gal
 from gal import Organization
 from gal.core.algorithm import predict
-from gal.core.prediction import final_output
+from gal.core.prediction import final_output, stacked_output
 from gal.core.replies import LocalPredictions
 from gal.core.requests import PredictRequest
 from gal.core.screening import RECENT, SHARES, Recent, screen, spread_of
@@ -62,7 +62,8 @@ def screened(ensemble: Ensemble, members: list[Organization], new: dict[str, Any
     except StopIteration as end:
         answers: LocalPredictions = end.value
     degraded = answers.degraded | found.rows
-    return gal.Prediction(final_output(ensemble, answers), answers.missing, degraded)
+    output = stacked_output(ensemble, answers, final_output(ensemble, answers))
+    return gal.Prediction(output, answers.missing, degraded)
 
 
 def rmse(found: gal.Prediction, new: dict[str, Any]) -> float:

@@ -88,7 +88,7 @@ def invite_command(
         typer.Option(
             "--withdraw",
             help="Instead: continue without these organizations, which are gone for good. Versions stay; "
-            "their mean fitted values replace their replies.",
+            "the other replies predict without them.",
         ),
     ] = False,
     out: Annotated[Path | None, typer.Option(help="The invitation; default: TASK.invitation here.")] = None,

@@ -112,13 +112,14 @@ def _fitted(kept: KeptReplies, names: tuple[str, ...]) -> Substitute:
         """Steps away from the rounds' own sum, shape (columns + 1, K)."""
         y, output, inputs, weight = kept.y[rows], base[rows], table[:, rows], kept.weight[rows]
         weight = weight / (weight.sum() * unit)
+        pulls = np.append(np.full(len(columns), penalty), PENALTIES[-1])[:, None]
 
         def objective(flat: Floats) -> tuple[float, Floats]:
             step = flat.reshape(start.shape)
             now = output + np.einsum("jnk,jk->nk", inputs, step)
             pull = loss.pseudo_residual(y, now) * weight[:, None]
-            slope = 2 * penalty * step - np.einsum("jnk,nk->jk", inputs, pull)
-            return float(loss.value(y, now) @ weight + penalty * np.square(step).sum()), slope.ravel()
+            slope = 2 * pulls * step - np.einsum("jnk,nk->jk", inputs, pull)
+            return float(loss.value(y, now) @ weight + (pulls * step**2).sum()), slope.ravel()
 
         found = minimize(objective, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 200})
         return np.asarray(found.x.reshape(start.shape))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,3 +200,30 @@ def test_one_that_is_not_connected_is_named(network: Network, tmp_path: Path) ->
         network.start("lab")
     network.wait_until_joined(network.nodes["clinic"].state.find_task("risk"))
     assert "lab" not in predict(network, tmp_path, ids)["missing"]
+
+
+VALIDATED: dict[str, Any] = {"rounds": 2, "cross_validation": 4}
+
+
+def test_without_an_organization_nodes_predict_as_one_process(tmp_path: Path) -> None:
+    """The label holder's kept replies give the model of the other replies, over nodes to the same bits."""
+    with running(Network(tmp_path / "net", numbers(80, linear=True))) as network:
+        network.invite("risk", **VALIDATED)
+        network.learn("risk")
+        ensemble, members = network.in_process(**VALIDATED)
+        table, kept = network.tables["clinic"], ensemble.kept_replies
+        assert kept is not None
+        ids = table[[ROW_ID]]
+        views = {one.name: one.view for one in members}
+        whole = gal.predict(ensemble, members, views).output[:, 0]
+        without = {name: view for name, view in views.items() if name != "lab"}
+        expected = gal.predict(ensemble, members, without).output[:, 0]
+        assert list(by_id(predict(network, tmp_path, ids)).values()) == whole.tolist()
+        network.stop("lab")
+        found = predict(network, tmp_path, ids, join=0.0)
+        assert list(by_id(found).values()) == expected.tolist() != whole.tolist()
+        [cost] = found["expected_losses"]
+        assert (cost["missing"], cost["rows"], cost["loss"]) == (["lab"], 80, "squared_error")
+        assert (cost["expected"], cost["instead_of"]) == (kept.expected_loss(["lab"]), kept.full_loss)
+        forgotten = gal.predict(replace(ensemble, kept_replies=None), members, without).output[:, 0]
+        assert not np.array_equal(forgotten, expected)
