@@ -88,7 +88,7 @@ def chosen_rows(rows: NDArray[np.intp], weight: Floats | None, n_features: int) 
     return rows[:: -(-len(rows) // most)] if len(rows) >= FEWEST_ROWS else rows[:0]
 
 
-@lru_cache(256)
+@lru_cache(64)
 @at_most(1)
 def _fitted(kept: KeptReplies, names: tuple[str, ...]) -> Substitute:
     """The model of all rows, with the penalty that a cross-validation chooses.
