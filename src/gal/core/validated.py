@@ -125,7 +125,7 @@ class BestRounds:
         validation, shape = task.rows.validation, (task.rows.n, task.loss.n_outputs)
         if len(validation):
             rows = chosen_rows(validation, task.sample_weight, 2 * len(counted) * shape[1])
-            places = rows if task.keeps_all else np.searchsorted(validation, rows)
+            places = rows if task.keeps_all_rows else np.searchsorted(validation, rows)
             fitted = self.fitted(places)
             seen = features(self.coefficients, fitted)
             output = added_to(task.first_of(rows), self.coefficients, fitted)
