@@ -199,7 +199,7 @@ class Predictor:
             number,
             {} if screened is None else screened.outside,
             {} if screened is None else screened.drifted,
-            answers.gaps,
+            predictions.gaps,
             ensemble.kept_replies,
         )
 
