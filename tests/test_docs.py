@@ -208,6 +208,23 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_every_row_of_the_threat_model_names_a_test_that_is_there() -> None:
+    page = (ROOT / "docs/concepts/privacy.md").read_text(encoding="utf-8")
+    table = page.split("| who | sees |")[1].split("\n\n")[0].splitlines()[2:]
+    cells = [row.strip("| ").split(" | ")[-1] for row in table]
+    assert len(cells) == 8
+    for cell in cells:
+        files = [one for one in re.findall(r"`([\w/.]+)`", cell) if one.endswith(".py")]
+        assert files or "there" in cell, f"no test: {cell}"
+        for one in files:
+            assert list((ROOT / "tests").rglob(Path(one).name)), one
+            assert "/" not in one or (ROOT / one).is_file(), one
+    reads = (ROOT / "tests/privacy/test_column_reconstruction.py").read_text(encoding="utf-8")
+    named = {one for cell in cells for one in re.findall(r"`(Test\w+)`", cell)}
+    assert len(named) == 3
+    assert all(f"class {one}:" in reads for one in named), named
+
+
 def test_the_map_of_the_packages_names_files_that_are_there() -> None:
     """In the tables of CONTRIBUTING.md, paths with a folder in them."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## How to add")[0]
