@@ -46,7 +46,7 @@ from gal.privacy.leakage import (
     LeakReport,
     Transcript,
     added_reports,
-    columns_from_answers,
+    columns_from_replies,
     columns_from_residuals,
 )
 from gal.privacy.leakage.reconstruction import numbers_of
@@ -207,7 +207,7 @@ def columns(
     read = columns_from_residuals(sent.residual, own, targets, known, rng, by="lab")
     others = {name: view for name, view in views.items() if name != "clinic"}
     held = np.hstack([numbers_of(views["clinic"]), data.y[sent.rows, None]])
-    answered = columns_from_answers(sent.answers, others, held, known, rng, more=sent.more_answers)
+    answered = columns_from_replies(sent.replies, others, held, known, rng, more=sent.more_replies)
     of = [[one for one in read if one.organization == name] for name in ("clinic", "shop")]
     return [[(one.with_messages.value, one.without.value) for one in found] for found in (*of, answered)]
 

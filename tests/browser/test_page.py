@@ -210,7 +210,7 @@ def failed(watched: Watched, network: Network) -> None:
     with pytest.raises(TaskError, match="only 3 of 4"):
         network.learn(quorum=4, join=0.1)
     watched.sees("The last learning, of risk, ended early.", "#sentence")
-    watched.sees("only 3 of 4 organizations are there", "#learning .bad")
+    watched.sees("only 3 of 4 organizations are present", "#learning .bad")
     watched.photograph("failed")
     network.serve("pharmacy")
 

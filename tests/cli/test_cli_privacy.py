@@ -165,7 +165,7 @@ def test_answers_by_label_holder(home: Path) -> None:
         charge(home, "sales", LAPLACE, "shop", subject="answers")
     charge(home, "stock", LAPLACE, "bank", subject="answers", n=5)
     text = said(home)
-    assert "Laplace noise on answers cut at +-3: epsilon 0.5 for each answer" in text
+    assert "Laplace noise on replies cut at +-3: epsilon 0.5 for each reply" in text
     assert "What a row has taught the model" in text
     assert "sales: Laplace noise, epsilon 1.5; received by shop" in text
     assert "Each label holder by itself: bank epsilon 0.5; shop epsilon 1.5." in text

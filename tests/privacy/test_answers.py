@@ -61,8 +61,8 @@ def test_the_systems_noise_is_the_default_and_never_the_same() -> None:
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no such noise": ({"noise": "uniform"}, "laplace or gaussian"),
     "a tiny epsilon": ({"epsilon": 9e-7}, "epsilon must be .* from 1e-06"),
-    "no bound": ({"clip": None}, "public bound of answers"),
-    "no finite bound": ({"clip": math.inf}, "public bound of answers"),
+    "no bound": ({"clip": None}, "public bound of replies"),
+    "no finite bound": ({"clip": math.inf}, "public bound of replies"),
     "delta for Laplace": ({"delta": 1e-6}, "needs no delta"),
     "none for Gaussian": ({"noise": "gaussian"}, "delta must be"),
 }

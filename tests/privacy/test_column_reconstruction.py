@@ -20,7 +20,7 @@ from gal.core.rows import Rows, all_rows, with_probes
 from gal.evaluate.rehearsal import canary_leak
 from gal.models.registry import make_model
 from gal.privacy import LaplaceLabels, RandomisedResponse
-from gal.privacy.leakage import Reconstruction, Transcript, columns_from_answers, columns_from_residuals
+from gal.privacy.leakage import Reconstruction, Transcript, columns_from_replies, columns_from_residuals
 from gal.privacy.leakage.own_signs import rehearse_signs
 from gal.privacy.leakage.reconstruction import numbers_of
 from gal.privacy.noise import SeededNoise
@@ -206,7 +206,7 @@ class TestTheLabelHolderReadsAnswers:
         sent, views, known = learned(TWO, y > 140, GALClassifier, privacy=privacy, rounds=10)
         others = {"lab": views["lab"]}
         own = numbers_of(views["clinic"])
-        found = columns_from_answers(sent.answers, others, own, known, np.random.default_rng(0))
+        found = columns_from_replies(sent.replies, others, own, known, np.random.default_rng(0))
         assert min(values(found, "lab")) > 0.99
         assert {one.by for one in found} == {"the label holder"}
 
@@ -215,9 +215,9 @@ class TestTheLabelHolderReadsAnswers:
         privacy = LaplaceLabels(1.0, 0, 400, source=SeededNoise(0))
         sent, views, known = learned(TWO, privacy=privacy, rounds=2)
         given = {"lab": views["lab"]}, numbers_of(views["clinic"]), known
-        task = columns_from_answers(sent.answers, *given, np.random.default_rng(0))
-        every = columns_from_answers(sent.answers, *given, np.random.default_rng(0), more=sent.more_answers)
-        assert sent.more_answers["lab"].shape == (len(y), 4 * 2, 1)
+        task = columns_from_replies(sent.replies, *given, np.random.default_rng(0))
+        every = columns_from_replies(sent.replies, *given, np.random.default_rng(0), more=sent.more_replies)
+        assert sent.more_replies["lab"].shape == (len(y), 4 * 2, 1)
         assert min(values(every, "lab")) > 0.99
         assert min(values(task, "lab")) < 0.9
 
@@ -240,7 +240,7 @@ class TestTheLabelHolderReadsAnswers:
     def test_noise_on_answers_blocks_it(self) -> None:
         sent, views, known = learned(TWO, rounds=10)
         rng = np.random.default_rng(0)
-        noised = {"lab": sent.answers["lab"] + rng.laplace(scale=1.0, size=sent.answers["lab"].shape)}
+        noised = {"lab": sent.replies["lab"] + rng.laplace(scale=1.0, size=sent.replies["lab"].shape)}
         own = numbers_of(views["clinic"])
-        found = columns_from_answers(noised, {"lab": views["lab"]}, own, known, rng)
+        found = columns_from_replies(noised, {"lab": views["lab"]}, own, known, rng)
         assert max(one.with_messages.value - max(one.without.value, 0) for one in found) < 0.3

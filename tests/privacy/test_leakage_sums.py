@@ -28,7 +28,7 @@ def table(n: int = 160) -> tuple[pd.DataFrame, Any]:
 
 @pytest.fixture(scope="module")
 def both(weak_attackers: None) -> tuple[Rehearsal, Rehearsal]:
-    """With sums, and with single answers."""
+    """With sums, and with single replies."""
     X, y = table()
     return (
         rehearse(X, y, PARTS, secure_aggregation="sums", **grouped(QUICK))[0],
@@ -46,5 +46,5 @@ def test_a_sum_discloses_less_than_single_replies(both: tuple[Rehearsal, Rehears
     assert max(found[0].values()) < 0.9
     assert summed.leak.summed
     assert not single.leak.summed
-    assert "sums of answers reveal most" in summed.leak.verdict()
+    assert "sums of replies reveal most" in summed.leak.verdict()
     assert "sums of" not in single.leak.verdict()

@@ -52,7 +52,7 @@ class TestWhatCounts:
         transcript = Transcript()
         transcript([request(1, column(1, 2))], [answers(2, 7.0)])
         transcript([request(2, column(1, 2))], [answers(2, 8.0) | {"bob": InvalidInputError("no")}])
-        found = transcript.sent(all_rows(2), "alice").answers
+        found = transcript.sent(all_rows(2), "alice").replies
         assert set(found) == {"bob", "carol"}
         np.testing.assert_array_equal(found["carol"][0, :, 0], [7, 8])
         assert np.isnan(found["bob"][:, 1]).all()

@@ -89,7 +89,7 @@ def test_an_opening_of_something_else_is_not_taken() -> None:
 def test_answers_of_another_shape_or_twice_are_not_added() -> None:
     one, said = started().keys(), answers()
     one.collector.ask("a residual", (20, 2), 1.0)
-    with pytest.raises(InvalidReplyError, match="lab answered with uint32 of shape"):
+    with pytest.raises(InvalidReplyError, match="lab replied with uint32 of shape"):
         one.collector.take_masked(Masked("lab", 1, np.zeros((3, 2), dtype=np.uint32)))
     one.ask(said)
     with pytest.raises(RefusedError, match="an answer of 'lab' was not expected"):

@@ -49,7 +49,7 @@ def test_members_help_to_open_a_sum_for_one_set_of_members() -> None:
     one, said = started().keys(), answers()
     one.ask(said)
     without_bank = NAMES[1:]
-    with pytest.raises(RefusedError, match="bank, which answered, must be among them"):
+    with pytest.raises(RefusedError, match="bank, which replied, must be among them"):
         one.members["bank"].open(1, without_bank)
     for name in without_bank:
         one.members[name].open(1, NAMES)
@@ -214,7 +214,7 @@ def test_it_holds_across_restarts(tmp_path: Path) -> None:
     back = {name: restarted(group, name, DiskRecord(tmp_path / f"{name}.sqlite")) for name in NAMES}
     with pytest.raises(RefusedError, match="no keys for sum 1"):
         back["lab"].open(1, NAMES)
-    with pytest.raises(RefusedError, match="has answered in sum 1: take a new number"):
+    with pytest.raises(RefusedError, match="has replied in sum 1: take a new number"):
         back["lab"].offer(1)
     fewer = Round(group, back, 2).keys(NAMES[1:])
     with pytest.raises(RefusedError, match="has helped to open a sum of the same"):
@@ -325,13 +325,13 @@ def test_no_mask_is_used_twice() -> None:
     """Two answers under the same masks would give their difference away."""
     one, said = started().keys(), answers()
     asked = one.ask(said)
-    with pytest.raises(RefusedError, match="cannot answer in sum 1 now, or not again"):
+    with pytest.raises(RefusedError, match="cannot reply in sum 1 now, or not again"):
         one.members["lab"].answer(
             asked, one.collector.boxes_for("lab"), said["bank"], content="a residual", unit=1.0
         )
     with pytest.raises(RefusedError, match="has given its shares"):
         one.members["lab"].share(1, one.collector.offers())
-    with pytest.raises(RefusedError, match="has answered in sum 1: take a new number"):
+    with pytest.raises(RefusedError, match="has replied in sum 1: take a new number"):
         one.members["lab"].offer(1)
 
 

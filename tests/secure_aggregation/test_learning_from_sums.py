@@ -1,4 +1,4 @@
-"""Learning and predicting from sums in one process: plain GAL with equal weights, without single answers."""
+"""Learning and predicting from sums in one process: plain GAL with equal weights, without single replies."""
 
 from __future__ import annotations
 

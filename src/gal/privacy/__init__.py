@@ -1,4 +1,4 @@
-"""Privacy: what may be known of the labels, and of an organization's answers, by whom.
+"""Privacy: bounds on what messages reveal of the labels and of an organization's rows.
 
 Mechanisms with a guarantee (extra ``privacy``): `RandomisedResponse`, `LaplaceLabels` and `GaussianLabels`
 make a noisy copy of the labels once. The paper's own, `PaperLaplace` and `PaperInterval`, are for reproducing

@@ -28,9 +28,9 @@ SMALLEST_TARGET = 1e-3
 TIGHTNESS = 1e-6
 """A multiplier is raised by this share until the noise is enough."""
 SMALLEST_EPSILON = 1e-6
-"""Below this a keep probability cannot be told from chance, and nothing can be learned anyway."""
+"""Below this a keep probability is hardly different from chance, and nothing can be learned anyway."""
 LARGEST_EPSILON = 30.0
-"""Beyond this a keep probability cannot be told from 1, and nothing is protected anyway."""
+"""Beyond this a keep probability is hardly different from 1, and nothing is protected anyway."""
 
 
 @dataclass(frozen=True)

@@ -59,12 +59,12 @@ WITH found AS (
 ), kinds AS (SELECT row, kind, sum(n) AS n FROM releases GROUP BY row, kind ORDER BY row, kind)
 SELECT DISTINCT history, now FROM (
     SELECT row, json_group_object(kind, n) AS history FROM kinds GROUP BY row
-) LEFT JOIN asked USING (row)
+) LEFT JOIN requested USING (row)
 """
 """What different rows have cost so far: releases of each kind, by the id of the first charge of that kind.
 Charges with one key and event are one release to all its receivers."""
 ALREADY = """
-UPDATE asked SET now = 0 WHERE row IN (
+UPDATE requested SET now = 0 WHERE row IN (
     SELECT row FROM charges JOIN charged ON charge = id WHERE subject = ? AND key = ? AND mechanism = ?
         AND parameter = ? AND count = ? AND NOT again
 )
@@ -188,7 +188,7 @@ class Ledger:
                 db.execute(ALREADY, (charge.subject, charge.key, *release))
             peers = json.dumps(sorted(set(charge.peers)))
             self._write(db, (charge.key, charge.subject, charge.task, peers, *release, int(again)))
-            if why and db.execute("SELECT 1 FROM asked WHERE now > 0").fetchone():
+            if why and db.execute("SELECT 1 FROM requested WHERE now > 0").fetchone():
                 raise BudgetSpentError(
                     f"{charge.subject}, task {charge.task!r}: {why}. Nothing was charged or sent"
                 )
@@ -247,7 +247,7 @@ class Ledger:
                 "use the version of gal-learn that wrote it"
             )
         self._db.execute("PRAGMA temp_store = MEMORY")
-        self._db.execute("CREATE TEMP TABLE asked (row INTEGER PRIMARY KEY, now INTEGER NOT NULL)")
+        self._db.execute("CREATE TEMP TABLE requested (row INTEGER PRIMARY KEY, now INTEGER NOT NULL)")
 
     @contextmanager
     def _transaction(self, done: Literal["read", "written"]) -> Iterator[sqlite3.Connection]:
@@ -276,14 +276,14 @@ class Ledger:
         same = " AND ".join(f"{column} = ?" for column in FACTS.split(", "))
         [stored] = db.execute(f"SELECT id FROM charges WHERE {same}", facts).fetchone()
         written = db.execute(
-            "INSERT INTO charged SELECT ?, row, max(now, 1) FROM asked WHERE true "
+            "INSERT INTO charged SELECT ?, row, max(now, 1) FROM requested WHERE true "
             "ON CONFLICT DO UPDATE SET times = times + excluded.times WHERE ?",
             (stored, facts[-1]),
         )
         if written.rowcount > 0:
             now = self._clock().isoformat()
-            said = "UPDATE charges SET last = ?, first = iif(first = '', ?, first) WHERE id = ?"
-            db.execute(said, (now, now, stored))
+            command = "UPDATE charges SET last = ?, first = iif(first = '', ?, first) WHERE id = ?"
+            db.execute(command, (now, now, stored))
 
 
 def _checked(rows: Integers) -> Integers:
@@ -298,10 +298,10 @@ def _checked(rows: Integers) -> Integers:
 
 
 def _look_at(db: sqlite3.Connection, rows: Integers, *, again: bool = False) -> None:
-    """Put these rows into the table of what is asked about, and how often each is charged now."""
+    """Put these rows into the table of requested rows, and how often each is charged now."""
     now = "count(*)" if again else "1"
-    db.execute("DELETE FROM asked")
-    query = f"INSERT INTO asked SELECT value, {now} FROM json_each(?) GROUP BY value"
+    db.execute("DELETE FROM requested")
+    query = f"INSERT INTO requested SELECT value, {now} FROM json_each(?) GROUP BY value"
     db.execute(query, (json.dumps(np.sort(_checked(rows)).tolist()),))
 
 
@@ -314,12 +314,12 @@ def _histories(
     task: str | None = None,
 ) -> list[tuple[Counter[Event], int]]:
     """All different histories of rows, as how many single releases of each kind there were, and how often rows
-    with this history are charged now. Of the rows that are asked about, or of ``every`` row.
+    with this history are charged now. Of the requested rows, or of ``every`` row.
     """
     query = "SELECT id, mechanism, parameter FROM charges WHERE subject = ?"
     kinds = {str(number): Event(kind, size) for number, kind, size in db.execute(query, (subject,))}
     of = {"subject": subject, "peer": peer, "task": task}
-    which = "" if every else "WHERE row IN (SELECT row FROM asked WHERE now > 0)"
+    which = "" if every else "WHERE row IN (SELECT row FROM requested WHERE now > 0)"
     return [
         (Counter({kinds[kind]: count for kind, count in json.loads(history).items()}), now or 0)
         for history, now in db.execute(HISTORIES.format(which=which), of)
@@ -342,8 +342,8 @@ def _refusal(charge: Charge, budget: Budget, earlier: list[Event], after: float)
     """Why a charge is refused, and what to do; ``earlier`` is what the row that would cost most has cost before."""
     of_answers = charge.subject == "answers"
     release = f"This release to {', '.join(map(repr, charge.peers)) or 'no organization'}"
-    before, asked = spent(earlier, budget.delta), spent([charge.event], budget.delta)
-    what = release if math.isinf(asked) else "What was sent before about some of these rows"
+    before, added = spent(earlier, budget.delta), spent([charge.event], budget.delta)
+    what = release if math.isinf(added) else "What was sent before about some of these rows"
     if any(event.mechanism == "none" for event in (charge.event, *earlier)):
         why = f"{what} is without a mechanism, and what that tells has no bound"
         remedy = "choose a mechanism with a guarantee, for rows of which nothing was sent without one"
@@ -354,7 +354,7 @@ def _refusal(charge: Charge, budget: Budget, earlier: list[Event], after: float)
     else:
         why = (
             f"Some rows have spent {before:.4g} of it, so that {max(0.0, budget.epsilon - before):.4g} is "
-            f"left. {release} costs {asked:.4g} and would bring them to {after:.4g}"
+            f"left. {release} costs {added:.4g} and would bring them to {after:.4g}"
         )
         remedy = (
             "raise answer_budget_epsilon in node.toml, or let the label holder go on without these rows"

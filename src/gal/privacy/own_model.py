@@ -57,9 +57,9 @@ def learn_own(task: Task, labels: Labels) -> OwnLearning:
         requests = next(steps)
         while True:
             replies = yield [_baseline_request(one) for one in requests]
-            for request, said in zip(requests, replies, strict=True):
+            for request, received in zip(requests, replies, strict=True):
                 if isinstance(request, FitRequest) and request.fold is None:
-                    fitted[request.round] = said
+                    fitted[request.round] = received
             requests = steps.send(replies)
     except StopIteration as end:
         ensemble: Ensemble = end.value

@@ -122,10 +122,10 @@ def protect(
 
 def parts_at_most(options: Options, n_rows: int) -> int:
     """In how many parts a task under noise on labels is cross-validated at most; 0: it is not."""
-    asked = public_options(options).cross_validation
-    if isinstance(asked, str):
-        return FOLDS if asked == "always" and n_rows >= SMALL else 0
-    return 0 if asked is None else int(asked)
+    folds = public_options(options).cross_validation
+    if isinstance(folds, str):
+        return FOLDS if folds == "always" and n_rows >= SMALL else 0
+    return 0 if folds is None else int(folds)
 
 
 def private_options(privacy: Any, options: Options) -> Options:

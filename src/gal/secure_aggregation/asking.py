@@ -77,8 +77,9 @@ def summed_options(
     moving = sorted(name for name, one in members.items() if one.stateful)
     if moving:
         raise InvalidOptionError(
-            f"the models of {', '.join(moving)} move: they would be asked again after the last round, one by "
-            "one, which secure_aggregation='sums' rules out. Give these organizations models that stand still"
+            f"the models of {', '.join(moving)} are stateful: they would be re-evaluated one by one "
+            "after the last round, which secure_aggregation='sums' rules out. Give them models "
+            "without state"
         )
     equal = EqualWeights(len(members), sum_first=holder > SUM)
     stacking = options.stacking if private else False

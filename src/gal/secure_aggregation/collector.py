@@ -128,7 +128,7 @@ class Collector:
             raise RefusedError("order", f"an answer of {masked.name!r} was not expected in sum {self.number}")
         if masked.values.shape != ask.shape or masked.values.dtype != np.uint32 or self._total is None:
             raise InvalidReplyError(
-                f"{masked.name} answered with {masked.values.dtype} of shape {masked.values.shape}, expected "
+                f"{masked.name} replied with {masked.values.dtype} of shape {masked.values.shape}, expected "
                 f"uint32 of {ask.shape}"
             )
         self._total += masked.values

@@ -141,17 +141,17 @@ class Summing(RequestMode):
         requests: Sequence[Request],
     ) -> list[Mapping[str, Any]]:
         """One round trip; the label holder's own fitted values are not in the sum."""
-        spread = [replace(request, organizations=self._asked(request)) for request in requests]
+        spread = [replace(request, organizations=self._receivers(request)) for request in requests]
         replies = ask(task, organizations, driver, spread)
         found = [
-            self._added(request, said) if SUM in request.organizations else said
-            for request, said in zip(requests, replies, strict=True)
+            self._added(request, received) if SUM in request.organizations else received
+            for request, received in zip(requests, replies, strict=True)
         ]
         if self._counted is not None:
             self._counted.trips += any(SUM in request.organizations for request in requests)
         return found
 
-    def _asked(self, request: Request) -> tuple[str, ...]:
+    def _receivers(self, request: Request) -> tuple[str, ...]:
         if SUM not in request.organizations:
             return request.organizations
         others = set(self.members) - self._group.lost
@@ -159,7 +159,7 @@ class Summing(RequestMode):
 
     def _added(self, request: Request, replies: Mapping[str, Any]) -> dict[str, Any]:
         assert isinstance(request, FitRequest)  # no model is stateful
-        values = {name: said for name, said in replies.items() if name in self.members and _is_numbers(said)}
+        values = {name: one for name, one in replies.items() if name in self.members and _is_numbers(one)}
         failed = {name: str(replies.get(name, "dropped out")) for name in set(self.members) - set(values)}
         unit = fit_unit(request)
         try:
@@ -178,7 +178,7 @@ class Summing(RequestMode):
             gone = set(self.members) - set(there)
             self._left_out[request.round] = {name: failed.get(name, "dropped out") for name in gone}
             self._units[request.round] = unit
-        own = {name: said for name, said in replies.items() if name not in self.members}
+        own = {name: one for name, one in replies.items() if name not in self.members}
         return own | {SUM: total / len(self.members)}
 
     def resumes(self, progress: Progress) -> None:
@@ -226,10 +226,10 @@ def _is_numbers(reply: Any) -> bool:
 
 def added_up(ensemble: Ensemble) -> Ensemble:
     """The same model as one round, for which each organization has added up its own rounds."""
-    asked = ensemble.requested()
-    means = {name: tuple(mean_added(ensemble, name)) for name in asked}
+    names = ensemble.requested()
+    means = {name: tuple(mean_added(ensemble, name)) for name in names}
     rounds = tuple(replace(done, mean_fitted=ByName(means)) for done in ensemble.rounds[:1])
-    return replace(ensemble, coefficients=(ByName(dict.fromkeys(asked, 1.0)),), rounds=rounds)
+    return replace(ensemble, coefficients=(ByName(dict.fromkeys(names, 1.0)),), rounds=rounds)
 
 
 def accept_sum(
@@ -275,20 +275,22 @@ def predict_sums(
     """
     unknown = unknown or {}
     lost = _lost(ensemble, views)
-    asked = tuple(sorted({*ensemble.summed, *ensemble.requested()} - {SUM, *lost}))
-    request = PredictRequest(ensemble.requested_rounds, asked, ensemble.track)
-    said = ask_to_predict(ensemble, organizations, views, driver, request, unknown)
-    failed = sorted(name for name, values in said.items() if not isinstance(values, np.ndarray))
+    names = tuple(sorted({*ensemble.summed, *ensemble.requested()} - {SUM, *lost}))
+    request = PredictRequest(ensemble.requested_rounds, names, ensemble.track)
+    predicted = ask_to_predict(ensemble, organizations, views, driver, request, unknown)
+    failed = sorted(name for name, values in predicted.items() if not isinstance(values, np.ndarray))
     if failed:
-        raise InvalidInputError(f"{failed[0]} could not answer: {said[failed[0]]}")
-    together = {name: own_rounds(ensemble, name, said[name]) for name in ensemble.summed if name in said}
+        raise InvalidInputError(f"{failed[0]} could not predict: {predicted[failed[0]]}")
+    together = {
+        name: own_rounds(ensemble, name, predicted[name]) for name in ensemble.summed if name in predicted
+    }
     there = np.ones(n_rows, dtype=np.bool_)
     for name in together:
         there &= ~unknown.get(name, np.zeros(n_rows, dtype=np.bool_))
     for part in together.values():  # if one member alone knows a row, the sum is its value
         part[~there] = 0.0
     total = _total(ensemble, Sums(len(lost), *ensemble.summed_noise), together, (n_rows, ensemble.n_outputs))
-    return accept_sum(ensemble, said.get(ensemble.label_holder or ""), total, there, len(together))
+    return accept_sum(ensemble, predicted.get(ensemble.label_holder or ""), total, there, len(together))
 
 
 def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape: tuple[int, ...]) -> Floats:
@@ -297,8 +299,8 @@ def _total(ensemble: Ensemble, sums: Sums, together: Mapping[str, Floats], shape
     units = ensemble.summed_units[: len(rates)] or [1.0] * len(rates)  # files of before have none
     unit = prediction_unit(rates, units)
     content = sha256_of(plain_bytes(["predict", rates, list(shape)]))
-    said = np.stack([together[name] for name in sorted(together)], axis=1)
-    rows = [sha256_of(one.tobytes()) for one in said]  # the same in every batch, as the ids of nodes are
+    values = np.stack([together[name] for name in sorted(together)], axis=1)
+    rows = [sha256_of(one.tobytes()) for one in values]  # the same in every batch, as the ids of nodes are
     try:
         total, _ = group.add_up(together, content, unit, rows)
     except RefusedError as error:
@@ -327,8 +329,8 @@ class SummedModel(AssistedModel):
 
     def ask(self, table: Any, unasked: Unasked) -> LocalPredictions:
         """The predictions of the label holder's own organization, and the sum of all others."""
-        asked = [name for name in self.organizations if name not in unasked.organizations]
-        views = {name: self.columns.view(table, name) for name in asked}
+        names = [name for name in self.organizations if name not in unasked.organizations]
+        views = {name: self.columns.view(table, name) for name in names}
         with open_driver(self.n_jobs) as run:
             return predict_sums(
                 self.learned, self.organizations, views, int(table.shape[0]), run, unasked.rows

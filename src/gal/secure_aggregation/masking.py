@@ -129,8 +129,8 @@ def added_rounds(rates: Sequence[float], values: NDArray[np.floating[Any]]) -> F
     known = np.where(np.isnan(values), 0.0, values.astype(np.float64))
     total = np.zeros(values.shape[1:])
     with np.errstate(invalid="ignore"):  # infinity less infinity is refused like each of both
-        for rate, said in zip(rates, known, strict=True):
-            total += rate * said
+        for rate, predicted in zip(rates, known, strict=True):
+            total += rate * predicted
     return total
 
 

@@ -110,7 +110,7 @@ class GroupMember:
     def offer(self, number: int) -> Offer:
         """Fresh keys for a sum; the same ones until its values are sent."""
         if self._record.value(self._scope("number"), str(number)) is not None:
-            raise RefusedError("number", f"{self.name} has answered in sum {number}: take a new number")
+            raise RefusedError("number", f"{self.name} has replied in sum {number}: take a new number")
         if number not in self._pending:
             while len(self._pending) >= PENDING:  # the oldest
                 self._pending.pop(next(iter(self._pending)))
@@ -183,12 +183,12 @@ class GroupMember:
         """
         one = self._sum(ask.number)
         if one.ask is not None or not one.offers:
-            raise RefusedError("order", f"{self.name} cannot answer in sum {ask.number} now, or not again")
+            raise RefusedError("order", f"{self.name} cannot reply in sum {ask.number} now, or not again")
         if (ask.content, ask.unit, tuple(ask.shape)) != (content, unit, tuple(values.shape)):
             raise RefusedError(
                 "content",
-                f"sum {ask.number} is said to be of other things, of shape {tuple(ask.shape)} or in units of "
-                f"{ask.unit}, than {self.name} was asked ({values.shape}, {unit}): nothing was sent",
+                f"sum {ask.number} has another content, of shape {tuple(ask.shape)} or in units of "
+                f"{ask.unit}, than the request to {self.name} ({values.shape}, {unit}): nothing was sent",
             )
         if set(ask.members) - set(one.offers):
             raise RefusedError("members", f"sum {ask.number} has members without keys: nothing was sent")
@@ -200,7 +200,7 @@ class GroupMember:
         if self.group.shares:
             one.shares = {name: self._opened_box(one, ask.number, name, boxes) for name in ask.members}
         claim = Claim(self._scope("number"), str(ask.number), ask.digest)
-        self._settle("number", [claim, *also], f"it has answered in sum {ask.number} before")
+        self._settle("number", [claim, *also], f"it has replied in sum {ask.number} before")
         one.ask, one.once = ask, once or content
         one.rows = tuple(rows) if self.group.shares else ()  # else every sum is of all members
         masked = Masked(self.name, ask.number, encoded + self._masks(one, ask))
@@ -242,12 +242,12 @@ class GroupMember:
         """Shares that open the sum of these members; once, and on record first."""
         one = self._sum(number)
         if one.ask is None:
-            raise RefusedError("order", f"{self.name} has not answered in sum {number}: nothing to open")
+            raise RefusedError("order", f"{self.name} has not replied in sum {number}: nothing to open")
         there = tuple(sorted(set(survivors)))
         if self.name not in there or set(there) - set(one.ask.members):
             raise RefusedError(
                 "members",
-                f"sum {number} is to be opened for {', '.join(there)}: {self.name}, which answered, must be "
+                f"sum {number} is to be opened for {', '.join(there)}: {self.name}, which replied, must be "
                 f"among them, and no others than {', '.join(one.ask.members)}",
             )
         self._check_present(there)

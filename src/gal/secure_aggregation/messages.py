@@ -170,7 +170,7 @@ class Opening:
     name: str
     number: int
     seeds: Mapping[str, bytes]
-    """Shares of the seeds of those whose answers are in the sum."""
+    """Shares of the seeds of the members in the sum."""
     keys: Mapping[str, bytes]
     """Shares of the mask keys of those who dropped out."""
 
@@ -200,7 +200,7 @@ class AnswerAsked:
 
 @dataclass(frozen=True)
 class OpeningAsked:
-    """Its request for an ``Opening``: whose answers came, and whose did not."""
+    """Its request for an ``Opening``: the members with a reply, and those without."""
 
     number: int
     members: tuple[str, ...]

@@ -16,7 +16,7 @@ from gal.sqlite_files import connect, whole_transaction
 
 
 class Claim(NamedTuple):
-    """One thing that is said once."""
+    """A key whose value is fixed once."""
 
     scope: str
     key: str

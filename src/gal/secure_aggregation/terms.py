@@ -11,11 +11,11 @@ from gal.core.state import Ensemble
 from gal.errors import InvalidOptionError
 
 SUM = "the others together"
-"""Stands where an organization's name does, for all whose answers come as one sum."""
+"""Stands where an organization's name does, for all members of one sum."""
 
 
 def from_sums(ensemble: Ensemble) -> bool:
-    """Whether a prediction of this model is asked for as a sum."""
+    """Whether predictions of this model are sums."""
     return SUM in ensemble.requested()
 
 

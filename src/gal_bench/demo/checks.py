@@ -91,14 +91,14 @@ def labels_from(residual: Floats, y: Floats) -> int:
 
 def n_reconstructed(one: InOneProcess, name: str, learned: NDArray[Any], y: Floats) -> int:
     """The number of columns of an organization that the label holder reconstructs from its fitted values."""
-    from gal.privacy.leakage import columns_from_answers
+    from gal.privacy.leakage import columns_from_replies
 
     known, rng = np.zeros(len(learned), dtype=np.bool_), np.random.default_rng(0)
     known[rng.permutation(len(learned))[:KNOWN_ROWS]] = True
     *_, holder = one.tables.values()
     own = np.column_stack([holder.iloc[learned].to_numpy(dtype=np.float64), y])
     values = {name: np.stack(one.fitted[name], axis=1)}
-    found = columns_from_answers(values, {name: one.tables[name].iloc[learned]}, own, known, rng)
+    found = columns_from_replies(values, {name: one.tables[name].iloc[learned]}, own, known, rng)
     return sum(column.with_messages.value >= WORKED_OUT for column in found)
 
 

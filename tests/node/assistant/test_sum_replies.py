@@ -1,4 +1,4 @@
-"""A label holder who tries to get single answers out of organizations that agreed to sums only."""
+"""A label holder that tries to get single replies of organizations that agreed to sums only."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_masked_answer_is_given_again_and_not_anew(made: Callable[..., ByHand]
     collector = by.ready(7)
     first = by.masked("lab", collector, question)
     assert (by.masked("lab", collector, question).values == first.values).all()
-    with refused("order", "cannot answer in sum 7 now, or not again"):
+    with refused("order", "cannot reply in sum 7 now, or not again"):
         by.masked("lab", collector, question, round=2)
 
 
@@ -267,7 +267,7 @@ def test_fits_of_versions_that_began_otherwise_are_not_added_up(
     collector = by.ready(7)
     for name in LATER[:2]:
         by.masked(name, collector, question, shape=[N, 1])
-    with refused("content", "than lab was asked"):
+    with refused("content", "than the request to lab"):
         by.masked("lab", collector, question, shape=[N, 1])
 
 

@@ -9,7 +9,7 @@ from gal.privacy.leakage.meter import Canaries, measure_leakage, plant_canaries
 from gal.privacy.leakage.reconstruction import (
     Explained,
     Reconstruction,
-    columns_from_answers,
+    columns_from_replies,
     columns_from_residuals,
 )
 from gal.privacy.leakage.report import (
@@ -33,7 +33,7 @@ __all__ = [
     "Transcript",
     "added_reports",
     "best_guess",
-    "columns_from_answers",
+    "columns_from_replies",
     "columns_from_residuals",
     "equivalent_epsilon",
     "measure_leakage",

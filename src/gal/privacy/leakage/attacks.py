@@ -47,7 +47,7 @@ def _first_round(residual: Floats) -> Codes:
 
 @dataclass(frozen=True)
 class Membership:
-    """How well rows that were learned from are told from others by their errors, as a model errs less on rows
+    """How well training rows are distinguished from others by their errors, as a model errs less on rows
     that it has seen (Yeom et al. 2018): AUC (0.5: by chance), with a bootstrap interval of 95 %.
     """
 

@@ -19,7 +19,7 @@ from gal.privacy.leakage.attacks import ATTACKS
 from gal.privacy.leakage.reconstruction import (
     FEWEST,
     Reconstruction,
-    columns_from_answers,
+    columns_from_replies,
     columns_from_residuals,
     numbers_of,
 )
@@ -137,7 +137,7 @@ def measure_leakage(
     sum_name: of replies that came as one sum.
     most_rows: of more rows a sample is attacked, with all canaries in it that it can hold.
     """
-    rng, said = np.random.default_rng(seed), statement(privacy)
+    rng, guarantee = np.random.default_rng(seed), statement(privacy)
     own = {} if own_view is None else {label_holder or "the label holder": own_view}
     sent, n = transcript.sent(roles, label_holder), len(np.asarray(y))
     planted = np.zeros(n, dtype=np.bool_) if canaries is None else np.asarray(canaries)
@@ -153,29 +153,29 @@ def measure_leakage(
     truth = _read_labels(y, classes, planted, sent)
     if not 0 <= known < 1:
         raise InvalidOptionError(f"known must be a share from 0 to below 1, got {known!r}")
-    told = np.zeros(len(sent.rows), dtype=np.bool_)
-    told[rng.choice(len(told), round(known * len(told)), replace=False)] = True
+    taught = np.zeros(len(sent.rows), dtype=np.bool_)
+    taught[rng.choice(len(taught), round(known * len(taught)), replace=False)] = True
     outputs = sent.residual.shape[3]
     loss: Loss | None = None
     if not truth.numbers:
         loss = classification_loss("log_loss", truth.classes, one_output=outputs == 1)
         loss = loss if privacy is None else privacy.public_loss(loss)
-    shown = views if views and int(told.sum()) >= FEWEST else {}
+    shown = views if views and int(taught.sum()) >= FEWEST else {}
     return LeakReport(
-        mechanism=said.words,
-        cost=said.cost,
+        mechanism=guarantee.words,
+        cost=guarantee.cost,
         classes=truth.classes,
         numbers=truth.numbers,
         rows=len(sent.rows),
         planted=int(truth.canary.sum()),
-        known=int(told.sum()),
+        known=int(taught.sum()),
         rounds=sent.residual.shape[1],
         messages=sent.n_messages,
         attacks=tuple(attack_canaries(sent.residual[truth.canary], truth.codes[truth.canary])),
-        reconstructions=tuple(_from_answers(sent, shown, own_view, truth.labels, told, rng, sum_name)),
-        received=tuple(_from_residuals(sent, own, shown, told, rng, loss)),
+        reconstructions=tuple(_from_replies(sent, shown, own_view, truth.labels, taught, rng, sum_name)),
+        received=tuple(_from_residuals(sent, own, shown, taught, rng, loss)),
         summed=sum_name is not None,
-        secure=said.secure,
+        secure=guarantee.secure,
     )
 
 
@@ -206,7 +206,7 @@ def _read_labels(y: Any, classes: Any, canaries: Mask, sent: SentRows) -> Truth:
     return Truth(labels, np.asarray(mean > mean.mean(), dtype=np.intp), 2, canary, numbers=True)
 
 
-def _from_answers(
+def _from_replies(
     sent: SentRows,
     views: Mapping[str, Any],
     own_view: Any,
@@ -228,8 +228,8 @@ def _from_answers(
             return dict.fromkeys(here, replies[sum_name][rows]) if sum_name in replies else {}
         return {name: values[rows] for name, values in replies.items()}
 
-    more = of_each(sent.more_answers)
-    return columns_from_answers(of_each(sent.answers), here, own[rows], known_rows[rows], rng, more=more)
+    more = of_each(sent.more_replies)
+    return columns_from_replies(of_each(sent.replies), here, own[rows], known_rows[rows], rng, more=more)
 
 
 def _from_residuals(

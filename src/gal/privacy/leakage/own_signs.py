@@ -73,7 +73,7 @@ def _halves(view: Any, names: Sequence[str]) -> list[tuple[str, str, NDArray[np.
                 continue
             common = values[np.argmax(counts)]
             halves = np.where(codes < 0, np.nan, codes == common)
-            said = f"{column.cat.categories[common]}"
+            words = f"{column.cat.categories[common]}"
         else:
             numbers = np.asarray(column, dtype=np.float64)
             values = np.unique(numbers[~np.isnan(numbers)])
@@ -81,6 +81,6 @@ def _halves(view: Any, names: Sequence[str]) -> list[tuple[str, str, NDArray[np.
                 continue
             middle = min(float(np.nanmedian(numbers)), values[-2])
             halves = np.where(np.isnan(numbers), np.nan, numbers > middle)
-            said = f"above {middle:.4g}"
-        found.append((len(values), name, said, halves.astype(np.float64)))
+            words = f"above {middle:.4g}"
+        found.append((len(values), name, words, halves.astype(np.float64)))
     return [one[1:] for one in sorted(found, key=lambda one: one[0])]

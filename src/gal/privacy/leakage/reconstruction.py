@@ -64,7 +64,7 @@ class Reconstruction:
     without: Explained
     """From what the attacker has anyway, alone: its columns; the label holder's labels too."""
     by: str = "the label holder"
-    """The guesser: the label holder from answers, an organization from residuals."""
+    """The guesser: the label holder from replies, an organization from residuals."""
 
     @property
     def revealed(self) -> float:
@@ -82,8 +82,8 @@ class Reconstruction:
         }
 
 
-def columns_from_answers(
-    answers: Mapping[str, Floats],
+def columns_from_replies(
+    replies: Mapping[str, Floats],
     views: Mapping[str, Any],
     own: Floats,
     known: Mask,
@@ -99,8 +99,8 @@ def columns_from_answers(
     """
     found = []
     for name, view in views.items():
-        if name in answers:
-            readings = [np.nan_to_num(answers[name].reshape(len(own), -1))]
+        if name in replies:
+            readings = [np.nan_to_num(replies[name].reshape(len(own), -1))]
             if more is not None and name in more:
                 readings.append(np.hstack([*readings, np.nan_to_num(more[name].reshape(len(own), -1))]))
             everywhere = np.ones(len(own), dtype=np.bool_)
@@ -261,8 +261,8 @@ def _reconstructed(
         at = slice(start, start + values.shape[1])
         scores = [_explained(values, one[:, at], places, known, rng) for one in guesses]
         found += [
-            Reconstruction(name, label, told, without, by)
-            for label, told, without in zip(labels, *scores, strict=True)
+            Reconstruction(name, label, informed, without, by)
+            for label, informed, without in zip(labels, *scores, strict=True)
         ]
         start = at.stop
     return found

@@ -127,7 +127,7 @@ class LeakReport:
     """Residuals about a row, the most that any row had."""
     attacks: tuple[AttackResult, ...]
     reconstructions: tuple[Reconstruction, ...] = ()
-    """Columns of others, guessed by the label holder from their answers."""
+    """Columns of others, guessed by the label holder from their replies."""
     received: tuple[Reconstruction, ...] = ()
     """Columns of the label holder and of third parties, guessed by organizations from what they received."""
     runs: int = 1
@@ -169,30 +169,34 @@ class LeakReport:
     def verdict(self) -> str:
         """What it means, in plain words."""
         worst, all_of = self.worst, self.perfect_attack
-        said = [f'The strongest attack ("{worst.name}") was right about {worst.canaries} of the canaries.']
+        sentences = [
+            f'The strongest attack ("{worst.name}") was right about {worst.canaries} of the canaries.'
+        ]
         if all_of is not None and self.cost is None:
             when = "1" if all_of is self.attacks[0] else str(self.rounds)
             loud = f"EVERY ASSISTANT KNOWS EVERY TRAINING LABEL AFTER ROUND {when}: NOTHING PROTECTS THEM."
-            said.insert(0, loud)
+            sentences.insert(0, loud)
         elif self.bound is None:
-            said.append(f"A blind guess is right about {self.chance:.1%}. There is no guarantee.")
+            sentences.append(f"A blind guess is right about {self.chance:.1%}. There is no guarantee.")
         elif exceeding := self.exceeding():
             names = ", ".join(one.name for one in exceeding)
-            said.append(f"THE GUARANTEE ALLOWS {self.bound:.1%}, WHICH IS EXCEEDED ({names}): report it.")
+            sentences.append(
+                f"THE GUARANTEE ALLOWS {self.bound:.1%}, WHICH IS EXCEEDED ({names}): report it."
+            )
         else:
-            said.append(
+            sentences.append(
                 f"The guarantee allows {self.bound:.1%}; no attack exceeds it by more than chance explains."
             )
-        answers = "sums of answers" if self.summed else "answers"
-        for what, found in (("residuals", self.received), (answers, self.reconstructions)):
+        replies = "sums of replies" if self.summed else "replies"
+        for what, found in (("residuals", self.received), (replies, self.reconstructions)):
             if found:
                 most = max(found, key=lambda one: one.revealed)
                 shares = (max(0.0, one.value) for one in (most.with_messages, most.without))
-                said.append(
+                sentences.append(
                     f"For {most.by}, {what} reveal most of {most.column!r} of {most.organization}: "
                     "{:.0%} of it is explained with them, {:.0%} without.".format(*shares)
                 )
-        return " ".join(said)
+        return " ".join(sentences)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

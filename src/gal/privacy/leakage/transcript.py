@@ -32,10 +32,10 @@ class SentRows:
     """(n, T, 1 + P, K): first the task itself, then its cross-validation; NaN
     where nothing was sent of a row.
     """
-    answers: Mapping[str, Floats]
-    """What each other organization answered in the task itself: (n, T, K), NaN where it did not."""
-    more_answers: Mapping[str, Floats] = field(default_factory=dict)
-    """As ``answers``, in its cross-validation, one learning after another, and after the rounds, to random
+    replies: Mapping[str, Floats]
+    """Each other organization's replies in the task itself: (n, T, K), NaN without one."""
+    more_replies: Mapping[str, Floats] = field(default_factory=dict)
+    """As ``replies``, in its cross-validation, one learning after another, and after the rounds, to random
     targets and interaction probes: (n, all of them, K); none without.
     """
     signs: Mapping[str, Floats] = field(default_factory=dict)
@@ -53,8 +53,8 @@ class SentRows:
             self,
             rows=self.rows[places],
             residual=self.residual[places],
-            answers={name: values[places] for name, values in self.answers.items()},
-            more_answers={name: values[places] for name, values in self.more_answers.items()},
+            replies={name: values[places] for name, values in self.replies.items()},
+            more_replies={name: values[places] for name, values in self.more_replies.items()},
             signs={name: values[places] for name, values in self.signs.items()},
         )
 
@@ -75,27 +75,27 @@ class Transcript:
         """In which round trip each residual was sent."""
         self.messages: dict[_Key, FitRequest] = {}
         """Residuals as they were sent: of the fit rows in order."""
-        self.answers: dict[_Key, dict[str, Floats32]] = {}
+        self.replies: dict[_Key, dict[str, Floats32]] = {}
         self.probes: dict[str, list[Floats32]] = {}
         """By organization: residuals times sign bits, of the fit rows of the sample that probes are about."""
-        self.further_answers: dict[int, dict[str, Floats32]] = {}
+        self.further_replies: dict[int, dict[str, Floats32]] = {}
         """By further round: to random targets and interaction probes, of that sample."""
 
     def __call__(self, requests: Sequence[Request], replies: Sequence[Mapping[str, Any]]) -> None:
         """Note one round trip: requests, and replies."""
         self._trip += 1
-        for request, answers in zip(requests, replies, strict=True):
+        for request, received in zip(requests, replies, strict=True):
             if not isinstance(request, FitRequest) or request.track != "assisted":
                 continue  # without label information, or for the label holder alone
             shape = request.residual.shape[1:]
             # Other shapes and types count as no reply, as in learning.
             usable = {
                 name: one
-                for name, one in answers.items()
+                for name, one in received.items()
                 if isinstance(one, np.ndarray) and one.shape[1:] == shape and one.dtype.kind == "f"
             }
             if request.target != "residual":
-                self.further_answers.setdefault(request.round, {}).update(usable)
+                self.further_replies.setdefault(request.round, {}).update(usable)
                 for name in request.organizations if request.target == "probe" else ():
                     self.probes.setdefault(name, []).append(np.array(request.residual))
                 continue
@@ -103,14 +103,14 @@ class Transcript:
             if key == (1, None):
                 self._begin()
             self.messages[key] = replace(request, residual=np.array(request.residual))
-            self._trips[key], self.answers[key] = self._trip, usable
+            self._trips[key], self.replies[key] = self._trip, usable
 
     def _begin(self) -> None:
         """A task's first round: only the fold that is trained before it, the sentinel, is of the same fit."""
         last = max((trip for (_, fold), trip in self._trips.items() if fold is None), default=0)
         for key in [key for key, trip in self._trips.items() if trip <= last]:
-            del self._trips[key], self.messages[key], self.answers[key]
-        self.probes, self.further_answers = {}, {}
+            del self._trips[key], self.messages[key], self.replies[key]
+        self.probes, self.further_replies = {}, {}
 
     def sent(self, roles: Rows, label_holder: str | None = None) -> SentRows:
         """What others than the label holder received, by row; ``roles`` are the task's
@@ -133,22 +133,22 @@ class Transcript:
                     f"say {len(fit)}: these are roles of another task"
                 )
             residual[fit, round - 1, 0 if fold is None else fold + 1] = message.residual
-        told = np.flatnonzero(~np.isnan(residual).all(axis=(1, 2, 3)))
-        parts = sorted({fold for _, fold in self.answers if fold is not None})
-        task = [self.answers.get((t, None), {}) for t in rounds]
-        more: list[Mapping[str, Any]] = [self.answers.get((t, fold), {}) for fold in parts for t in rounds]
-        for t in sorted(self.further_answers):  # about the sample that probes are about, NaN elsewhere
-            said = self.further_answers[t]
-            whole = {name: np.full((roles.n, one.shape[1]), np.nan) for name, one in said.items()}
-            for name, one in said.items():
+        covered = np.flatnonzero(~np.isnan(residual).all(axis=(1, 2, 3)))
+        parts = sorted({fold for _, fold in self.replies if fold is not None})
+        task = [self.replies.get((t, None), {}) for t in rounds]
+        more: list[Mapping[str, Any]] = [self.replies.get((t, fold), {}) for fold in parts for t in rounds]
+        for t in sorted(self.further_replies):  # about the sample that probes are about, NaN elsewhere
+            sampled = self.further_replies[t]
+            whole = {name: np.full((roles.n, one.shape[1]), np.nan) for name, one in sampled.items()}
+            for name, one in sampled.items():
                 whole[name][roles.sample] = one
             more.append(whole)
         return SentRows(
-            rows=told,
-            residual=residual[told],
-            answers=_by_organization(task, label_holder, residual[:, 0, 0], told),
-            more_answers=_by_organization(more, label_holder, residual[:, 0, 0], told),
-            signs={name: one[told] for name, one in self._signs(roles, residual[:, -1, 0]).items()},
+            rows=covered,
+            residual=residual[covered],
+            replies=_by_organization(task, label_holder, residual[:, 0, 0], covered),
+            more_replies=_by_organization(more, label_holder, residual[:, 0, 0], covered),
+            signs={name: one[covered] for name, one in self._signs(roles, residual[:, -1, 0]).items()},
         )
 
     def _signs(self, roles: Rows, plain: Floats) -> dict[str, Floats]:
@@ -166,13 +166,13 @@ class Transcript:
 
 
 def _by_organization(
-    answers: Sequence[Mapping[str, Any]], label_holder: str | None, like: Floats, places: Positions
+    replies: Sequence[Mapping[str, Any]], label_holder: str | None, like: Floats, places: Positions
 ) -> dict[str, Floats]:
     """Fitted values of these places by organization: (places, replies, K), NaN where there are none."""
-    names = sorted({name for said in answers for name in said} - {label_holder})
+    names = sorted({name for one in replies for name in one} - {label_holder})
     nothing, found = np.full(like.shape, np.nan), dict[str, Floats]()
     for name in names:
-        given = [said.get(name, nothing) for said in answers]
+        given = [one.get(name, nothing) for one in replies]
         usable = [one if len(one) == len(like) else nothing for one in given]
         found[name] = np.stack([one[places] for one in usable], axis=1).astype(np.float64)
     return found

@@ -41,7 +41,7 @@ class AnswerNoise:
 
     noise: Noise
     clip: float
-    """Public bound of answers, chosen without looking at them. Residuals have a root mean square of about 1.
+    """Public bound of replies, chosen without looking at them. Residuals have a root mean square of about 1.
     """
     epsilon: float
     delta: float = 0.0
@@ -50,11 +50,11 @@ class AnswerNoise:
 
     def __post_init__(self) -> None:
         if self.noise not in get_args(Noise):
-            raise InvalidOptionError(f"noise on answers must be laplace or gaussian, got {self.noise!r}")
+            raise InvalidOptionError(f"noise on replies must be laplace or gaussian, got {self.noise!r}")
         check_epsilon(self.epsilon)
         if not is_real(self.clip) or not 0 < self.clip < math.inf:
             raise InvalidOptionError(
-                "clip must be a number above 0: a public bound of answers, chosen without looking at them, "
+                "clip must be a number above 0: a public bound of replies, chosen without looking at them, "
                 f"got {self.clip!r}"
             )
         if self.noise == "gaussian":
@@ -67,11 +67,11 @@ class AnswerNoise:
 
     @property
     def cost(self) -> Cost:
-        """Of one answer about one row."""
+        """Of one reply about one row."""
         return Cost(self.epsilon, self.delta)
 
     def event(self, count: int = 1) -> Event:
-        """So many answers about one row, for the ledger."""
+        """So many replies about one row, for the ledger."""
         return Event(self.noise, self._multiplier, count)
 
     @cached_property
@@ -121,9 +121,9 @@ class AnswerNoise:
         """What is guaranteed, and what is not, in plain words."""
         noise = "Laplace" if self.noise == "laplace" else "Gaussian"
         return (
-            f"{noise} noise on answers cut at +-{self.clip:g}: {self.cost} for each answer (all numbers "
-            "about one row in one round), and all answers about a row add up. Each answer is protected as by "
+            f"{noise} noise on replies cut at +-{self.clip:g}: {self.cost} for each reply (all numbers "
+            "about one row in one round), and all replies about a row add up. Each reply is protected as by "
             "local differential privacy: who sees it learns no more of that row than this allows. What a row "
-            "has taught the model, which answers for other rows too, is not protected: that would need "
+            "has taught the model, which predicts other rows too, is not protected: that would need "
             "training with differential privacy, which is not here."
         )

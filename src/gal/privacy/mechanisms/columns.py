@@ -40,7 +40,7 @@ class NoisyOutputs:
     rounds: int
     folds: int
     source: NoiseSource
-    asked: set[tuple[int, int | None]] = field(default_factory=set)
+    requested: set[tuple[int, int | None]] = field(default_factory=set)
     takes_scaled = False
 
     def __call__(self, residual: Any, round: int, track: Track, fold: int | None) -> Floats:
@@ -49,12 +49,12 @@ class NoisyOutputs:
         The first residual follows from no fitted value, and stays as it is.
         """
         paid = track == "assisted" and round <= self.rounds and (fold is None or fold < self.folds)
-        if not paid or (round, fold) in self.asked:
+        if not paid or (round, fold) in self.requested:
             raise InvalidOptionError(
                 f"round {round} would be released once more than was paid for: {self.rounds} rounds of the "
                 f"task and {self.folds} folds of its cross-validation are, once each"
             )
-        self.asked.add((round, fold))
+        self.requested.add((round, fold))
         given = np.asarray(residual, dtype=np.float64)
         if round == 1:
             return given
@@ -97,8 +97,8 @@ class ColumnNoise:
     def describe(self) -> str:
         """The guarantee in plain words."""
         return (
-            f"For columns, Gaussian noise on every residual but the first with {self.cost}: of what "
-            "everybody answered about a row, all residuals about that row together tell no more than this."
+            f"For columns, Gaussian noise on every residual but the first with {self.cost}: all "
+            "residuals about a row together reveal no more of the replies about it than this."
         )
 
 

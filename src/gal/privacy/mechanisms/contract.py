@@ -56,7 +56,7 @@ class LabelMechanism(Mechanism):
     """Makes a noisy copy of the labels once: ``cost`` is what all that follows from it costs.
 
     ``source`` is where noise comes from (None: the operating system's entropy), and ``columns_epsilon`` and
-    ``columns_delta`` how much residuals may tell of what was answered about a row, and the probability with
+    ``columns_delta`` how much residuals may reveal of the replies about a row, and the probability with
     which that may not hold (None: there is no bound).
     """
 

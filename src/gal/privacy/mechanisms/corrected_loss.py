@@ -18,7 +18,7 @@ from gal.errors import InvalidOptionError
 Floats = NDArray[np.float64]
 
 DOUBT = 0.01
-"""The share of changed labels that counts as if their rows said nothing. Without any, the loss is
+"""The share of changed labels that counts as if their rows had no information. Without any, the loss is
 bounded, and a line search may walk to where all residuals vanish (outputs of 40,000 were seen). From
 0.003 to 0.1 the accuracy is the same."""
 
@@ -75,7 +75,7 @@ class CorrectedLogLoss:
         """The debiased share of each class, as outputs (K,).
 
         A share is at least its standard error (at most what all classes alike would have), and half a row: a
-        class that the noise hides is not said to be absent.
+        class hidden by the noise keeps a share above 0.
         """
         weight = np.ones(len(y)) if sample_weight is None else sample_weight
         seen = np.bincount(y[:, 0].astype(np.intp), weights=weight, minlength=self.n_classes) / weight.sum()

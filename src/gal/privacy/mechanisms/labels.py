@@ -61,7 +61,7 @@ class RandomisedResponse(LabelMechanism):
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
-        _ = self.columns  # what is wrong with it is said now
+        _ = self.columns  # checked now
         named = isinstance(self.classes, Sequence | np.ndarray) and not isinstance(self.classes, str)
         if not named or len(set(self.classes)) != len(self.classes) or len(self.classes) < 2:
             raise InvalidOptionError(

@@ -55,7 +55,7 @@ class PaperInterval(PaperMechanism):
 
     A threshold t is uniform in [a, b]; an entry below it is sent as 2t - b, any other as 2t - a. The
     mean of what is sent is the entry clipped to [a, b]. With several ``intervals`` as many thresholds
-    are drawn for each entry, and their answers averaged: same mean, a narrower interval given away.
+    are drawn for each entry, and their results averaged: same mean, a narrower interval given away.
     (The authors' code draws one threshold and divides by the number; for 1 that is the same.)
 
     No differential privacy: a and b are quantiles of the private data, and every round tells another
