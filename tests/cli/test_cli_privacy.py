@@ -13,6 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gal.cli.app import app
+from gal.cli.privacy import _lines
+from gal.core.probes.kept_probes import PROBES_REVEAL
 from gal.node.admin.init import init_node
 from gal.node.store.state import Answer, State, TaskRecord
 from gal.node.store.stored_versions import AssistedVersion, LearnedVersion
@@ -96,6 +98,22 @@ def test_a_task_with_a_guarantee_in_plain_words(home: Path) -> None:
     assert f"at most {1 / (1 + math.exp(-1)):.1%} of cases" in text
     assert "There is no budget" in text
     assert LOUD not in text
+
+
+def test_interaction_probes_are_shown_as_far_as_a_node_knows_them(home: Path) -> None:
+    assert facts(home)["probes"] == []
+    assert PROBES_REVEAL not in said(home).replace("\n", " ")
+    signs = [{"of": "lab", "to": "shop", "probes": 2}, {"of": "shop", "to": "lab", "probes": 1}]
+    sent = {"task": "risk", "version": 1, "most": 14, "kept": signs}
+    given = {"task": "cost", "version": 2, "label_holder": "bank", "replies": 7}
+    none = {"task": "new", "version": 1, "most": 4, "kept": []}
+    text = "\n".join(_lines({**facts(home), "probes": [sent, given, none]}))
+    assert PROBES_REVEAL in text
+    assert "each organization received at most 14 probes" in text
+    assert "the model keeps: lab to shop in 2, shop to lab in 1." in text
+    assert "signs of 7 replies of yours" in text
+    assert "Only bank knows which" in text
+    assert "the model keeps: none." in text
 
 
 def test_tasks_on_the_same_labels_add_up_and_peers_collude(home: Path) -> None:
